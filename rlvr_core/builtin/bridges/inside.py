@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -33,6 +34,8 @@ from rlvr_core.builtin.bridges.judging import prompt_of
 if TYPE_CHECKING:
     from rlvr_core.builtin.bridges.rollout import Played
 
+SECONDS = 60.0
+"""That a verdict may take: the first one of a process loads the environment and its data."""
 NAME = "core/verifiers"
 GROUP = "core/verifiers-group"
 
@@ -44,14 +47,20 @@ def load_played(name: str, arguments: Mapping[str, Json]) -> Played:
         ConfigError: If it cannot be loaded, or is of a kind that cannot be played.
         MachineError: If verifiers is missing.
     """
+    found: Played = _rollout().played(name, json.dumps(dict(arguments), sort_keys=True))
+    return found
+
+
+def _rollout() -> ModuleType:
+    """The module that plays environments, which imports verifiers: seconds."""
     try:
-        from rlvr_core.builtin.bridges.rollout import played
+        from rlvr_core.builtin.bridges import rollout
     except ImportError as error:
         raise MachineError(
             f"environments of verifiers need that package, 0.3, which does not import: {error}",
             remedy="pip install 'rlvr-core[verifiers]'",
         ) from error
-    return played(name, json.dumps(dict(arguments), sort_keys=True))
+    return rollout
 
 
 class Rows:
@@ -110,6 +119,13 @@ class Rubric:
 
     def __init__(self, config: NoConfig) -> None:
         del config
+        _rollout()  # here, where it is not on a verdict's clock
+
+    @staticmethod
+    def time_limit(config: NoConfig) -> float:
+        """See ``LimitsTime``."""
+        del config
+        return SECONDS
 
     def check(self, problem: Problem) -> None:
         """Refuse a problem that does not come from such an environment.
@@ -141,6 +157,12 @@ class GroupRubric:
     def __init__(self, config: NoConfig) -> None:
         self._rubric = Rubric(config)
 
+    @staticmethod
+    def time_limit(config: NoConfig) -> float:
+        """See ``LimitsTime``."""
+        del config
+        return SECONDS
+
     def check(self, problem: Problem) -> None:
         """See ``Rubric.check``."""
         _check(problem)
@@ -161,6 +183,7 @@ class Conversations:
 
     def __init__(self, config: Config) -> None:
         self.format = tool_format(config.format)
+        _rollout()
 
     def check(self, problem: Problem) -> None:
         """See ``Rubric.check``."""
