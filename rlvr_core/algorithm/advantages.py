@@ -25,13 +25,11 @@ class AdvantageResult:
         advantage_N: float64; 0 where there is none to speak of.
         scorable_N: False where the reward was NaN: such a completion must not enter the loss.
         lone_N: True in groups with fewer than two scorable members; all their advantages are 0.
-        lone_groups: How many such groups there are.
     """
 
     advantage_N: Tensor
     scorable_N: Tensor
     lone_N: Tensor
-    lone_groups: int
 
 
 def advantages(
@@ -116,7 +114,6 @@ def advantages(
         advantage_N=torch.where(scorable_N & ~lone_N, result_N, 0.0).nan_to_num(nan=torch.nan),
         scorable_N=scorable_N,
         lone_N=lone_N,
-        lone_groups=int((count_G < 2).sum()),
     )
 
 

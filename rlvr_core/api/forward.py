@@ -58,11 +58,6 @@ class MicroBatch:
         """The same on the CPU, where it can be counted without waiting for a device."""
         return self if self.on_host is None else self.on_host
 
-    @property
-    def padded_tokens(self) -> int:
-        """Prompt and completion positions, padding included: what the budget counts."""
-        return self.prompt_ids_SP.numel() + self.completion_ids_BT.numel()
-
     def prompt_places(self) -> Tensor:
         """(S, P), True where a prompt has a token."""
         return _before(self.prompt_len_S, self.prompt_ids_SP.shape[1])

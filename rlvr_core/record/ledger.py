@@ -62,10 +62,6 @@ class Ledger:
         """Return the counts of the whole run: ``drawn``, fates, details, ``in_flight``."""
         return self._counts(self._drawn, self._total)
 
-    def balance(self) -> dict[str, int]:
-        """Return the counts of the whole run without details; they add up to ``drawn``."""
-        return {name: count for name, count in self.total().items() if "/" not in name}
-
     def step_line(self) -> dict[str, int]:
         """Return the metrics ``ledger/...`` of the step that ends now, and begin a new step."""
         counts = self._counts(self._drawn_in_step, self._step)

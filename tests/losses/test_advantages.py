@@ -50,13 +50,13 @@ def test_unscorable_takes_no_part(mode):
     assert with_nan.scorable_N.tolist() == [True, False, True, True, True, True, False, True]
     torch.testing.assert_close(with_nan.advantage_N[with_nan.scorable_N], without.advantage_N)
     assert with_nan.advantage_N[~with_nan.scorable_N].tolist() == [0, 0]
-    assert with_nan.lone_groups == 0
+    assert not with_nan.lone_N.any()
 
 
 @pytest.mark.parametrize("mode", ["group", "center", "batch", "rloo", "group_std_ddof1"])
 def test_t12_group_of_one_has_advantage_0_and_is_counted(mode):
     result = run([1.0, NAN, 5.0, NAN, NAN, 0.0, 1.0], [0, 0, 1, 2, 2, 3, 3], mode)
-    assert result.lone_groups == 3
+    assert result.lone_N.tolist() == [True] * 5 + [False] * 2
     assert result.advantage_N[:5].tolist() == [0, 0, 0, 0, 0]
     assert result.advantage_N[5] < 0 < result.advantage_N[6]
 
@@ -83,7 +83,7 @@ def test_order_of_rows_does_not_matter_and_nothing_is_nan(rows, random, mode):
     mixed = run([rewards[i] for i in order], [groups[i] for i in order], mode)
     assert straight.advantage_N.isfinite().all()
     torch.testing.assert_close(straight.advantage_N[order], mixed.advantage_N, rtol=1e-6, atol=1e-6)
-    assert straight.lone_groups == mixed.lone_groups
+    assert torch.equal(straight.lone_N[order], mixed.lone_N)
 
 
 @pytest.mark.parametrize("size", [1e-3, 1e160, 1e300, 8e307])
@@ -188,7 +188,7 @@ def test_normalise_then_sum_leaves_out_what_lacks_a_weighed_score():
 
 def test_normalise_then_sum_of_a_lone_completion_or_of_nothing_is_0():
     lone = combined([[1, 1], [0, 2], [5, 5]], [1.0, 1.0], [0, 0, 1])
-    assert lone.lone_groups == 1
+    assert lone.lone_N.tolist() == [False, False, True]
     assert lone.advantage_N[2] == 0
     assert combined([[1, 1], [NAN, 2]], [1.0, 1.0], [0, 0]).advantage_N.tolist() == [0, 0]
     assert combined([[1, 1], [0, 2]], [0.0, 0.0], [0, 0]).advantage_N.tolist() == [0, 0]

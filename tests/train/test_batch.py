@@ -32,6 +32,11 @@ def rows_and_budget(draw):
     return rows, draw(st.integers(1, 80))
 
 
+def padded_tokens(batch):
+    """Prompt and completion positions, padding included: what the budget counts."""
+    return batch.prompt_ids_SP.numel() + batch.completion_ids_BT.numel()
+
+
 @settings(max_examples=150, deadline=None)
 @given(rows_and_budget())
 def test_every_row_with_a_loss_token_appears_once_and_whole(case):
@@ -40,7 +45,7 @@ def test_every_row_with_a_loss_token_appears_once_and_whole(case):
     seen = [i for batch in batches for i in batch.row_index_B.tolist()]
     assert sorted(seen) == [i for i, r in enumerate(rows) if any(r.loss_mask)]
     for batch in batches:
-        assert batch.padded_tokens <= budget or len(batch.row_index_B) == 1
+        assert padded_tokens(batch) <= budget or len(batch.row_index_B) == 1
         for b, i in enumerate(batch.row_index_B.tolist()):
             source = rows[i]
             s, n = int(batch.prompt_of_row_B[b]), len(source.token_ids)
@@ -70,7 +75,7 @@ def test_a_shared_prompt_is_held_once():
     rows = [row((1, 2, 3), (4, 5)) for _ in range(8)]
     (batch,) = micro_batches(rows, tokens_per_micro_batch=3 + 16)
     assert batch.prompt_ids_SP.shape == (1, 3)
-    assert batch.padded_tokens == 19
+    assert padded_tokens(batch) == 19
     assert len(micro_batches(rows, tokens_per_micro_batch=18)) == 2
 
 

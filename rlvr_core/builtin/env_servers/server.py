@@ -207,8 +207,9 @@ class EnvironmentServer:
         return await asyncio.get_running_loop().run_in_executor(self._threads, method, *arguments)
 
     async def _call(self, what: str, method: Callable[..., Any], *arguments: Any) -> Any:
+        clock = asyncio.timeout(self._timeout)
         try:
-            async with asyncio.timeout(self._timeout) as clock:
+            async with clock:
                 if self._traits.asynchronous:
                     return await method(*arguments)
                 return await self._in_thread(method, *arguments)

@@ -87,8 +87,9 @@ class Coroutines:
         assert task is not None
         task.set_name(f"call {call.what}")
         limit = self._limits[call.name]
+        clock = asyncio.timeout(limit)
         try:
-            async with asyncio.timeout(limit) as clock:
+            async with clock:
                 return await self._made(call)
         except asyncio.CancelledError:
             raise EnvironmentFailedError("the loop of environments was closed") from None
