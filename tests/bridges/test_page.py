@@ -34,8 +34,8 @@ def test_the_examples_run():
 
 
 def test_the_configs_name_what_there_is():
-    task, config = YAML
-    assert "process_results: !function my_metric.process_results" in task
+    (config,) = YAML
+    assert "process_results: !function my_metric.process_results" in PAGE
     found = yaml.safe_load(config)
     (source,) = found["data"]["sources"]
     entry = load_host().entry("dataset", source["use"])

@@ -207,8 +207,7 @@ def _watched(function: Any, faults: list[str]) -> Any:
             found = function(*args, **kwargs)
             return await found if inspect.isawaitable(found) else found
         except Exception as error:
-            name = getattr(function, "__name__", "reward")
-            faults.append(f"{name}: {type(error).__name__}: {error}")
+            faults.append(f"{call.__name__}: {type(error).__name__}: {error}")
             raise
 
     return call

@@ -86,7 +86,7 @@ def file_fault(error: Exception, path: Path, where: str) -> ConfigError:
         )
     if isinstance(error, FileNotFoundError):
         what = f"there is no file {str(path)!r}"
-        likely = _files_like(path) or _example(path)
+        likely = tuple(filter(None, (_example(path), _files_like(path))))
         return ConfigError(what, where=where or str(path), remedy=likely)
     if isinstance(error, IsADirectoryError):
         what = f"{str(path)!r} is a folder, not a YAML file"

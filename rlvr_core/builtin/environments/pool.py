@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import Any
 
 from rlvr_core.api import EnvironmentTraits, Json, traits_of
@@ -24,7 +25,8 @@ class EnvironmentPool:
 
     Args:
         specs: How to construct each environment, by full name.
-        instances: An instance of each; asynchronous ones are used as they are.
+        instances: Instances of the asynchronous ones among them, which are used as they are;
+            others are left out.
         workers: Number of processes.
         timeout: Seconds a call may take, unless its environment has a ``time_limit``.
     """
@@ -32,7 +34,7 @@ class EnvironmentPool:
     def __init__(
         self,
         specs: Mapping[str, ComponentSpec],
-        instances: Mapping[str, Any],
+        instances: Mapping[str, Any] = MappingProxyType({}),
         *,
         workers: int,
         timeout: float,

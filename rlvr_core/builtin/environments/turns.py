@@ -19,7 +19,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlvr_core.api import (
     ClosesConversations,
@@ -49,9 +49,6 @@ from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.builtin.environments.pool import EnvironmentPool
 from rlvr_core.builtin.environments.seeds import turn_seed
 from rlvr_core.builtin.environments.worker import Call
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 _LONGEST_ERROR = 2000
 """Characters of a tool's error that the model reads."""
@@ -90,14 +87,14 @@ class TurnTaking:
         self._open: dict[Ticket, None] = {}
         self._dropped: set[Conversation] = set()
         self._health = Health()
-        self._tokenizer: PreTrainedTokenizerBase | None = None
+        self._context: EngineContext | None = None
 
     # -- engine interface --------------------------------------------------------------------------
 
     def start(self, context: EngineContext) -> None:
         """See ``Engine.start``."""
         self.wrapped.start(context)
-        self._tokenizer = context.tokenizer
+        self._context = context
 
     def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
         """Queue a request; see ``Engine.submit``. Conversations are played in ``drain``."""
@@ -245,14 +242,14 @@ class TurnTaking:
         self, one: Conversation, opening: dict[str, Json], messages: Sequence[Message]
     ) -> bool:
         """Begin a branch by messages of its own; return False if it cannot be gone on with."""
-        if self._text_only or self._tokenizer is None:
+        if self._text_only or self._context is None:
             raise RunError(
                 f"environment '{one.ticket.environment}' begins conversations itself, which needs "
                 f"an engine that takes tokens",
                 remedy="use an engine other than core/openai",
             )
-        prompt = one.ticket.request.prompt_ids
-        ids = opening_ids(self._tokenizer, opening, prompt)
+        prompt, tokenizer = one.ticket.request.prompt_ids, self._context.tokenizer
+        ids = opening_ids(tokenizer, opening, prompt)
         if ids[: len(prompt)] == prompt:
             ids = ids[len(prompt) :]
             if len(ids) >= one.room(text_only=False):
@@ -260,8 +257,8 @@ class TurnTaking:
                 return False
             one.hear(messages if ids else (), ids)
         elif one.branch == 0:
-            given = self._tokenizer.decode(list(prompt))
-            began = self._tokenizer.decode(list(ids))
+            given = tokenizer.decode(list(prompt))
+            began = tokenizer.decode(list(ids))
             self._end(
                 one,
                 "error",
