@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_core.builtin.asynchronous import shared_weights
+
 HERE = Path(__file__).parent
 _SMALL = "mount -t tmpfs -o size=1m tmpfs /dev/shm"
 
@@ -147,3 +149,15 @@ def test_files_for_servers_lie_in_the_temporary_folder_and_a_full_one_is_said(tm
     assert folder.startswith(str(tmp_path))
     assert refused.startswith("REFUSED no room for a copy of the weights, 0.00 GiB, in /dev/shm")
     assert "No space left on device" in refused
+
+
+def test_where_nothing_sets_bytes_aside_they_are_written(tmp_path, monkeypatch):
+    """As on macOS: a file of 2.5 MiB whose blocks are all there, where a hole would have none."""
+    monkeypatch.setattr(sys, "platform", "darwin")
+    size = 5 << 19
+    with (tmp_path / "weights").open("w+b") as file:
+        shared_weights._set_aside(file.fileno(), size)
+        os.fsync(file.fileno())
+        held = os.fstat(file.fileno())
+    assert held.st_size == size
+    assert held.st_blocks * 512 >= size

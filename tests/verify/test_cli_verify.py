@@ -67,6 +67,16 @@ def test_the_summary_may_be_json(run, tmp_path):
     assert summary["verdicts_per_second"] > 0
 
 
+def test_full_marks_of_a_function_count_as_passed(run, tmp_path):
+    """Scores 1, 0.5 and 0 without a word on passing: docs/verifiers.md."""
+    function = tmp_path / "share.py"
+    function.write_text("def share(text, answer):\n    return float(text)\n")
+    rows = [row(n, text) for n, text in enumerate(["1", "0.5", "0"])]
+    code, _, err = run(f"{function}:share", written(tmp_path, rows))
+    assert code == 0
+    assert "3 verdicts: 1 of 3 scored passed (33.3%), mean score 0.5000" in err
+
+
 def test_options_reach_the_verifier(run, tmp_path):
     file = written(tmp_path, [row(1, " 4")])
     assert run("exact", file)[1][0]["passed"] is True

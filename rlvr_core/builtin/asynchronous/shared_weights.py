@@ -11,6 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -205,7 +206,7 @@ def _reserve(size: int) -> int:
     for folder in (*memory, Path(tempfile.gettempdir())):
         try:
             with tempfile.TemporaryFile(dir=folder) as file:
-                os.posix_fallocate(file.fileno(), 0, size)
+                _set_aside(file.fileno(), size)
                 return os.dup(file.fileno())
         except OSError as error:
             free = shutil.disk_usage(folder).free
@@ -219,6 +220,16 @@ def _reserve(size: int) -> int:
             "or set TMPDIR to a folder with room",
         ),
     )
+
+
+def _set_aside(file: int, size: int) -> None:
+    """Make a file of that size, whose bytes the file system has set aside."""
+    if sys.platform == "linux":
+        os.posix_fallocate(file, 0, size)
+    else:  # macOS has no such call: what is written is there
+        block = bytes(1 << 20)
+        for start in range(0, size, len(block)):
+            os.pwrite(file, block[: size - start], start)
 
 
 def _room(tensor: Tensor, least: int = 1) -> int:

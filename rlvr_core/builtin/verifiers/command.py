@@ -41,6 +41,7 @@ from rlvr_core.api.services import (
     console,
     is_terminal,
     load_host,
+    outcome,
     parse_options,
     parse_rows,
     print_line,
@@ -189,7 +190,7 @@ class Summary:
     def add(self, verdict: Verdict) -> None:
         """Count one verdict."""
         self.statuses[verdict.status] += 1
-        self.passed += verdict.passed is True
+        self.passed += outcome(verdict) is True
         self.score += verdict.score or 0.0
         if verdict.usage is not None:
             self.usage = verdict.usage if self.usage is None else self.usage + verdict.usage
