@@ -32,6 +32,11 @@ def rlvr():
     return run
 
 
+@pytest.fixture(scope="module")
+def cache_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture
 def learns(rlvr, tmp_path):
     """Trains a tiny model by an example; the folder of the run, when it has learnt the task."""

@@ -70,8 +70,3 @@ def test_a_tiny_model_learns_to_call_a_tool_beside_training(
     shown, _ = beside_training(rlvr, tmp_path, cache_dir, **settings)
     assert shown["heldout"]["before"] <= 0.3
     assert shown["heldout"]["after"] >= 0.8
-
-
-@pytest.fixture(scope="module")
-def cache_dir(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")

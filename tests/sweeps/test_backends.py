@@ -153,8 +153,16 @@ def wait_for(condition):
     return found
 
 
+def controlled():
+    """Whether a Slurm controller answers here."""
+    if shutil.which("scontrol") is None:
+        return False
+    done = subprocess.run(["scontrol", "ping"], capture_output=True, text=True, check=False)
+    return done.returncode == 0 and "UP" in done.stdout
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("sbatch") is None, reason="needs Slurm: sbatch")
+@pytest.mark.skipif(not controlled(), reason="needs Slurm: sbatch, and a controller that answers")
 def test_on_a_real_slurm(command, tmp_path):
     done = rlvr(command, "--backend", "slurm", "--sbatch", "--time=00:20:00", "--json")
     assert done.returncode == 0, done.stderr

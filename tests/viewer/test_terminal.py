@@ -295,6 +295,8 @@ def test_tokens_are_coloured_by_what_a_key_chooses(runs, pressed, monkeypatch):
         certain, unlikely = style_of(at, "[5]"), style_of(at, "[6]")
         assert (certain.bgcolor.triplet.hex, unlikely.bgcolor.triplet.hex)[1] == "#af0000"
         assert certain.bgcolor != unlikely.bgcolor
+        await at.press("c")
+        assert "colours: trainer-engine gap" in at.text
         await at.press("c")  # both have the completion's advantage
         assert "colours: advantage" in at.text
         assert at.strips

@@ -142,6 +142,8 @@ def _become(case: Mapping[str, Any], folder: Path, env: Mapping[str, str], out: 
         os.dup2(file, 1)
         os.dup2(file, 2)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        # pytest has put objects of its own there
+        sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
         os.chdir(folder)
         os.environ.update(env)
         for name in [name for name, value in os.environ.items() if value == "-"]:

@@ -254,6 +254,8 @@ class RayLauncher:
                 answered = time.monotonic()
                 now = _status(info)
                 if now.state not in ("waiting", "running", "unknown"):
+                    log.begin()
+                    log.show(server.log(job))  # what the connection ended before
                     sys.stderr.write(f"{job}: {now.state} ({now.detail})\n")
                     return _exit_code(now, info.driver_exit_code)
             time.sleep(self._config.poll)
