@@ -129,7 +129,8 @@ def test_t32_killed_servers_come_back_with_the_weights_and_nothing_is_lost(start
     (behind,) = [
         child
         for child in psutil.Process(first.process.pid).children()
-        if "spawn_main" in " ".join(child.cmdline())
+        # where setproctitle is installed vLLM names its process
+        if any(name in " ".join(child.cmdline()) for name in ("spawn_main", "EngineCore"))
     ]
     behind.kill()
     os.kill(second.process.pid, signal.SIGKILL)
