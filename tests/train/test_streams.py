@@ -121,6 +121,20 @@ def test_healthy_steps_are_quiet():
     assert lab.step(4)["seeds/against"] == 0
 
 
+def test_beside_training_a_sync_may_come_between_a_request_and_its_first_token():
+    """Seeds are of the version that was asked for, tokens of the one after it."""
+
+    def asked_before(run_seed, problem_id, version, draw, sample):
+        return completion_seed(run_seed, problem_id, version - 1, draw, sample)
+
+    lab = Lab(max_staleness=1)
+    for step in range(3):
+        assert lab.step(step, asked_before, version=3)["seeds/astray"] == 0
+    in_turns = Lab()  # where nothing comes between
+    with pytest.raises(RunError, match="guard seeds"):
+        in_turns.step(0, asked_before, version=3)
+
+
 def test_ahead_of_training_the_draw_is_found():
     lab = Lab(max_staleness=1)
     for step in range(3):

@@ -207,31 +207,51 @@ class Streams(Invariant):
         first = 0
         for group, several in zip(groups, draws, strict=True):
             own = rows[first : first + len(group.members)]
-            place = places[id(group)]
-            best = max(
-                (self._fit(group, own, index, (first, place), slack) for index in several),
-                key=lambda tokens: sum(token.inside for token in tokens),
-                default=[],
-            )
-            found += best
+            found += self._best_fit(group, own, several, (first, places[id(group)]), slack)
             first += len(group.members)
         return found
+
+    def _best_fit(
+        self,
+        group: Group,
+        rows: Sequence[Sequence[tuple[int, float, float, bool]]],
+        draws: range,
+        at: tuple[int, int],
+        slack: Slack,
+    ) -> list[Token]:
+        """Return the tokens of a group as those of the draw and the version that fit best.
+
+        Seeds are those of the version that was asked for. Beside training a sync may come before
+        the engine takes a request up, whose tokens are then of a newer one.
+        """
+        best: list[Token] = []
+        oldest = max(0, group.version - self._config.train.max_staleness)
+        for version in range(group.version, oldest - 1, -1):
+            fits = [self._fit(group, rows, draw, version, at, slack) for draw in draws]
+            best = max([best, *fits], key=lambda tokens: sum(token.inside for token in tokens))
+            if all(token.inside for token in best):
+                break
+        return best
 
     def _fit(
         self,
         group: Group,
         rows: Sequence[Sequence[tuple[int, float, float, bool]]],
         draw: int,
+        version: int,
         at: tuple[int, int],
         slack: Slack,
     ) -> list[Token]:
-        """Return the tokens of a group as those of a draw; ``at``: its first row, its place."""
+        """Return the tokens of a group as those of a draw under a version.
+
+        ``at`` has its first row and its place.
+        """
         found = []
         run_seed = self._config.run.seed
         for sample, (member, row) in enumerate(zip(group.members, rows, strict=True)):
             if member.completion.transcript is not None or not row:
                 continue  # turns of a conversation have seeds of their own
-            seed = seed_of(run_seed, group.problem.id, group.version, draw, sample)
+            seed = seed_of(run_seed, group.problem.id, version, draw, sample)
             numbers = stream(seed, len(member.completion.token_ids))
             for position, below, p, likeliest in row:
                 low, high = below - slack.edge, below + p + slack.edge
