@@ -172,7 +172,7 @@ def counted(problems: Sequence[Problem]) -> Mapping[str, object]:
 
 
 def _placed(error: DataError, named: NamedLoader) -> RlvrError:
-    mend = (*_MEND, *(f"they are named at {named.where}" for _ in named.where[:1]))
+    mend = (*_MEND, f"they are named at {named.where}") if named.where else _MEND
     return DataError.collect(
         [Complaint(o.what, o.where or named.where, o.remedy or mend) for o in error.complaints]
     )

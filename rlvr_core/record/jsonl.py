@@ -231,7 +231,7 @@ def encode(line: Mapping[str, Json]) -> bytes:
         text = json.dumps(line, ensure_ascii=False, allow_nan=False)
     except ValueError:
         text = json.dumps(_finite(line), ensure_ascii=False, allow_nan=False)
-    if not text.isascii() or "\x7f" in text:  # which is known at once, unlike the search's outcome
+    if not text.isascii() or "\x7f" in text:  # most lines are: no search
         text = _ESCAPED.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
     try:
         return text.encode("utf-8") + b"\n"

@@ -21,7 +21,6 @@ from rlvr_core.api import (
     Done,
     EnvironmentTraits,
     Json,
-    MachineError,
     Message,
     Observation,
     Problem,
@@ -29,7 +28,7 @@ from rlvr_core.api import (
     Verdict,
 )
 from rlvr_core.api.services import describe
-from rlvr_core.builtin.env_servers.protocol import HEARTBEAT, MAX_FRAME
+from rlvr_core.builtin.env_servers.protocol import HEARTBEAT, MAX_FRAME, websockets_for
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
@@ -81,21 +80,14 @@ class OpenEnv:
             return value.rstrip("/")
 
     def __init__(self, config: Config) -> None:
-        try:
-            import websockets.asyncio.client as client
-            import websockets.exceptions as faults
-        except ImportError as error:
-            raise MachineError(
-                f"core/openenv needs websockets, which does not import: {error}",
-                remedy='pip install "rlvr-core[env-server]"',
-            ) from error
-        self._client, self._faults, self._config = client, faults, config
+        self._client, _, self._faults = websockets_for("core/openenv")
+        self._config = config
 
     async def start(self, problem: Problem, seed: int) -> Episode:
         """Connect, and reset the environment with the seed."""
         config = self._config
         try:
-            connection = await self._client.connect(
+            connection: ClientConnection = await self._client.connect(
                 f"ws{config.url.removeprefix('http').removeprefix('ws')}/ws",
                 open_timeout=config.connect_timeout,
                 ping_interval=HEARTBEAT,

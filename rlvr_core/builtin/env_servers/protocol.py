@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from rlvr_core.api import Json, Message, Problem
+from rlvr_core.api import Json, MachineError, Message, Problem
 
 T = TypeVar("T")
 PROTOCOL = 1
@@ -39,6 +39,24 @@ the server has as many conversations as it takes; the conversation is not there.
 
 class FrameError(Exception):
     """A frame that is not of this protocol."""
+
+
+def websockets_for(component: str) -> tuple[Any, Any, Any]:
+    """Return the modules of websockets: its client in coroutines, that in threads, its errors.
+
+    Raises:
+        MachineError: If it is not installed.
+    """
+    try:
+        import websockets.asyncio.client as client
+        import websockets.exceptions as faults
+        import websockets.sync.client as sync
+    except ImportError as error:
+        raise MachineError(
+            f"{component} needs websockets, which does not import: {error}",
+            remedy='pip install "rlvr-core[env-server]"',
+        ) from error
+    return client, sync, faults
 
 
 def pack(kind: str, **fields: Json) -> str:

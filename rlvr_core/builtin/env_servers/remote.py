@@ -34,6 +34,7 @@ from rlvr_core.builtin.env_servers.protocol import (
     pack,
     problem_to_json,
     unpack,
+    websockets_for,
 )
 
 if TYPE_CHECKING:
@@ -70,16 +71,7 @@ class Remote:
             return value
 
     def __init__(self, config: Config) -> None:
-        try:
-            import websockets.asyncio.client as client
-            import websockets.exceptions as faults
-            import websockets.sync.client as sync
-        except ImportError as error:
-            raise MachineError(
-                f"core/remote needs websockets, which does not import: {error}",
-                remedy='pip install "rlvr-core[env-server]"',
-            ) from error
-        self._client, self._sync, self._faults = client, sync, faults
+        self._client, self._sync, self._faults = websockets_for("core/remote")
         self._config = config
         self._about: dict[str, Json] | None = None
         self._presented: dict[str, dict[str, Json]] = {}
@@ -110,7 +102,7 @@ class Remote:
     async def start(self, problem: Problem, seed: int) -> ClientConnection:
         """Open a conversation; its state is its connection."""
         try:
-            connection = await self._client.connect(
+            connection: ClientConnection = await self._client.connect(
                 self._config.url,
                 open_timeout=self._config.connect_timeout,
                 ping_interval=HEARTBEAT,

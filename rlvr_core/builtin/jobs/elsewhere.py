@@ -6,12 +6,12 @@ import itertools
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlvr_core.api import Complaint, ConfigError, LaunchRequest
+from rlvr_core.api import Complaint, ConfigError, JobStatus, LaunchRequest
 from rlvr_core.api.services import is_uri
-from rlvr_core.builtin.jobs.jobs import Job
+from rlvr_core.builtin.jobs.jobs import Job, JobBook
 from rlvr_core.builtin.jobs.secrets import secrets_in_words
 
 _PAIR = re.compile(r"^[A-Za-z_]\w*=", re.ASCII)
@@ -51,6 +51,27 @@ def checked_store(store: str | None) -> str:
             remedy="name a URI: s3://bucket/runs, or file:///shared/runs",
         )
     return store.rstrip("/")
+
+
+def refuse_second_writer(runs: str, launcher: str, status: Callable[[Job], JobStatus]) -> None:
+    """Check that no job of the book still writes to a run.
+
+    Args:
+        runs: Where the run is copied to.
+        launcher: Whose jobs are looked at.
+        status: Asks how a job stands.
+
+    Raises:
+        ConfigError: If one is waiting or running.
+    """
+    for job in JobBook().jobs():
+        own = (job.runs, job.launcher) == (runs, launcher)
+        if own and status(job).state in ("waiting", "running"):
+            raise ConfigError(
+                f"job {job.job} is still at work on that run",
+                where="--resume",
+                remedy=f"wait for it, or stop it first: rlvr jobs stop {job.job}",
+            )
 
 
 def kept_of(request: LaunchRequest) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from rlvr_core.builtin.jobs.elsewhere import (
     kept_of,
     options_as_before,
     pairs,
+    refuse_second_writer,
     wrong_pairs,
 )
 from rlvr_core.builtin.jobs.jobs import Job, JobBook
@@ -140,7 +141,7 @@ class RayLauncher:
         job = job_name(details["name"])
         before = details["continues"]
         if before:
-            self._nobody_writes_to(before)
+            refuse_second_writer(before, "core/ray", self._status_there)
         runs = before or f"{details['store']}/{job}"
         python, _, _, *rlvr = details["command"]
         name = details["name"] if rlvr[0] == "eval" else ""
@@ -199,16 +200,10 @@ class RayLauncher:
         """The options of an earlier job; see ``ResumesJobs``."""
         return options_as_before(job, given, gone=("wait", "poll"))
 
-    def _nobody_writes_to(self, runs: str) -> None:
-        for job in JobBook().jobs():
-            if job.runs == runs and job.launcher == "core/ray":
-                address = str(job.options.get("address") or address_of(self._config.address))
-                if _status(JobServer(address).info(job.job)).state in ("waiting", "running"):
-                    raise ConfigError(
-                        f"job {job.job} is still at work on that run",
-                        where="--resume",
-                        remedy=f"wait for it, or stop it first: rlvr jobs stop {job.job}",
-                    )
+    def _status_there(self, job: Job) -> JobStatus:
+        """What the cluster that a job was submitted to says of it."""
+        address = str(job.options.get("address") or address_of(self._config.address))
+        return _status(JobServer(address).info(job.job))
 
     def _server(self) -> JobServer:
         return JobServer(address_of(self._config.address))

@@ -36,6 +36,7 @@ from rlvr_core.builtin.jobs.elsewhere import (
     kept_of,
     options_as_before,
     pairs,
+    refuse_second_writer,
     wrong_pairs,
 )
 from rlvr_core.builtin.jobs.jobs import Job, JobBook
@@ -158,7 +159,7 @@ class SkyLauncher:
                 remedy="export it first: SkyPilot takes its value from there",
             )
         JobBook().ready()
-        self._nobody_writes_to(str(details["runs"]))
+        refuse_second_writer(str(details["runs"]), "core/sky", lambda job: self.status(job.job))
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / "files"
             for one in details["files"]:
@@ -303,18 +304,6 @@ class SkyLauncher:
     @property
     def _processes(self) -> int | None:
         return self._config.processes or (None if self._train else 1)
-
-    def _nobody_writes_to(self, runs: str) -> None:
-        for job in JobBook().jobs():
-            at_work = ("waiting", "running")
-            if (job.runs, job.launcher) == (runs, "core/sky") and self.status(
-                job.job
-            ).state in at_work:
-                raise ConfigError(
-                    f"job {job.job} is still at work on that run",
-                    where="--resume",
-                    remedy=f"wait for it, or stop it first: rlvr jobs stop {job.job}",
-                )
 
 
 def status_in(text: str, job: str) -> JobStatus:
