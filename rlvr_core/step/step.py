@@ -26,11 +26,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from rlvr_core.api import (
     LossBatch,
@@ -242,20 +244,21 @@ class PolicyTrainer:
             return None
         assert self.reference is not None, "the objective asked for a reference"
         rows = _bare_rows(groups)
-        own: list[tuple[int, list[float]]] = []
+        # ``_bare_rows`` numbers rows by ``group``, which survives the packing
+        places: list[int] = []
+        own: list[Tensor] = []
         for micro in self._pack(rows):
             batch = micro.batch
             logp_BT = self._logprobs(self.model, batch)
             with self.reference.active() as reference:
                 ref_BT = self._logprobs(reference, batch)
             if micro.counts:
-                kl_BT = torch.where(batch.mask_BT, (logp_BT - ref_BT).double(), 0.0).tolist()
-                # ``_bare_rows`` numbers rows by ``group``, which survives the packing
-                own += zip(batch.host.group_B.tolist(), kl_BT, strict=True)
-        kl = [np.zeros(len(row.token_ids)) for row in rows]
-        for place, kl_T in (pair for part in self.ranks.gather(own) for pair in part):
-            kl[place][:] = kl_T[: len(kl[place])]
-        return kl
+                places += batch.host.group_B.tolist()
+                own.extend(torch.where(batch.mask_BT, (logp_BT - ref_BT).double(), 0.0))
+        # one transfer: each by itself would wait for the device
+        whole = pad_sequence(own, batch_first=True).tolist() if own else []
+        kl = dict(chain(*self.ranks.gather([*zip(places, whole, strict=True)])))
+        return [np.array(kl[n][: len(row.token_ids)]) for n, row in enumerate(rows)]
 
     def _normalizer(self, part: TrainingRows) -> Normalizer:
         rows = part.rows
