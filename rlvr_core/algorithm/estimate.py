@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from rlvr_core.api import (
     RlvrError,
     RunError,
 )
-from rlvr_core.record.metrics import reported
+from rlvr_core.record.metrics import misuse, reported
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -169,12 +168,7 @@ class Estimator:
             )
 
     def _fault(self, what: str) -> PluginError:
-        made = type(self.component)
-        return PluginError(
-            f"advantage estimator '{self.name}' {what}",
-            where=f"{inspect.getfile(made)} {made.__qualname__}",
-            remedy="give what docs/losses.md says of AdvantageOutput",
-        )
+        return misuse(self.component, what, "give what docs/losses.md says of AdvantageOutput")
 
 
 def _number(value: float | None) -> float:

@@ -15,6 +15,7 @@ _HOMES = {
     "algorithm.reduce": "Tally constant row_mean row_sum token_mean",
     "api.components": "RunObserver Stateful declared_metrics",
     "api.judging": "replacements",
+    "api.progress": "counting progress work_going_on",
     "api.rollouts": "Ages Conversations REWARD_TOLERANCE RolloutSource Rollouts Sampled Suffix",
     "builtin.asynchronous.prefix": "shared_prefix",
     "builtin.catalog.blame": "faults_named",

@@ -22,6 +22,9 @@ from rlvr_core.api.components import RunObserver as RunObserver
 from rlvr_core.api.components import Stateful as Stateful
 from rlvr_core.api.components import declared_metrics as declared_metrics
 from rlvr_core.api.judging import replacements as replacements
+from rlvr_core.api.progress import counting as counting
+from rlvr_core.api.progress import progress as progress
+from rlvr_core.api.progress import work_going_on as work_going_on
 from rlvr_core.api.rollouts import Ages as Ages
 from rlvr_core.api.rollouts import Conversations as Conversations
 from rlvr_core.api.rollouts import REWARD_TOLERANCE as REWARD_TOLERANCE

@@ -20,6 +20,7 @@ from rlvr_core.api import (
     RlvrError,
     Source,
 )
+from rlvr_core.api.progress import counting
 from rlvr_core.config.model import SplitSection
 from rlvr_core.data.prompts import Renderer
 
@@ -108,7 +109,7 @@ def problems_given(given: Any, name: str, call: str, where: str) -> tuple[Proble
     if given is None:
         return ()
     try:
-        each = iter(given)
+        each = counting("problems", iter(given))
     except TypeError:
         what = f"{name}: its {call} gave a {type(given).__name__}, nothing to iterate over"
         raise PluginError(what, where=where, remedy=remedy) from None

@@ -34,6 +34,7 @@ from rlvr_core.api import (
     traits_of,
 )
 from rlvr_core.api.judging import replacements
+from rlvr_core.api.progress import progress
 from rlvr_core.api.rollouts import Rollouts, Sampled
 from rlvr_core.engines.sampling import WORLD, completion_seed
 from rlvr_core.record.metrics import misuse
@@ -103,12 +104,16 @@ class Generator:
             RunError: If the engine fails, or a wait passes the deadline.
         """
         begun = [self.begin(draw, params, version=version, each=each) for draw in draws]
-        self.say_waiting(f"generation of {sum(draw.n for draw in draws)} completions")
-        self.engine.drain(self.deadline)
+        total = sum(draw.n for draw in draws)
+        self.say_waiting(f"generation of {total} completions")
+        with progress("completions", lambda: sum(len(one.completions) for one, _ in begun), total):
+            self.engine.drain(self.deadline)
         self.say_waiting(f"verdicts on {len(draws)} groups")
+        with progress("groups", lambda: sum(judged.done() for _, judged in begun), len(draws)):
+            verdicts = [self._await(judged, group.draw) for group, judged in begun]
         return [
-            self.sampled(replace(group, verdicts=self._await(judged, group.draw)), version, step)
-            for group, judged in begun
+            self.sampled(replace(group, verdicts=given), version, step)
+            for (group, _), given in zip(begun, verdicts, strict=True)
         ]
 
     def begin(

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import (
-    CheckpointSaved,
-    EvalFinished,
-    GroupsScored,
-    RunFinished,
-    RunStarted,
-    StepFinished,
-)
 from rlvr_core.api.components import RunObserver
 
 if TYPE_CHECKING:
     from rlvr_core.host.host import Host
+
+
+def _to_all(method: Callable[..., None]) -> Callable[..., None]:
+    """The method of the same name that calls it on every subscriber."""
+
+    def call(self: RunEvents, told: Any) -> None:
+        for one in self._observers:
+            getattr(one, method.__name__)(told)
+
+    return call
+
+
+def _to_plugins(method: Callable[..., None]) -> Callable[..., None]:
+    """The method of the same name that calls the plugins' hooks of that name."""
+    return lambda self, event: self._host.observe(method.__name__, event)
 
 
 class RunEvents(RunObserver):
@@ -33,50 +40,15 @@ class RunEvents(RunObserver):
         """Add a subscriber after the existing ones."""
         self._observers.append(observer)
 
-    def plan(self, lines: Sequence[str]) -> None:
-        """See ``RunObserver.plan``."""
-        for one in self._observers:
-            one.plan(lines)
-
-    def phase(self, label: str) -> None:
-        """See ``RunObserver.phase``."""
-        for one in self._observers:
-            one.phase(label)
-
-    def message(self, text: str) -> None:
-        """See ``RunObserver.message``."""
-        for one in self._observers:
-            one.message(text)
-
-    def run_started(self, event: RunStarted) -> None:
-        """See ``RunObserver.run_started``."""
-        for one in self._observers:
-            one.run_started(event)
-
-    def groups_scored(self, event: GroupsScored) -> None:
-        """See ``RunObserver.groups_scored``."""
-        for one in self._observers:
-            one.groups_scored(event)
-
-    def step_finished(self, event: StepFinished) -> None:
-        """See ``RunObserver.step_finished``."""
-        for one in self._observers:
-            one.step_finished(event)
-
-    def eval_finished(self, event: EvalFinished) -> None:
-        """See ``RunObserver.eval_finished``."""
-        for one in self._observers:
-            one.eval_finished(event)
-
-    def checkpoint_saved(self, event: CheckpointSaved) -> None:
-        """See ``RunObserver.checkpoint_saved``."""
-        for one in self._observers:
-            one.checkpoint_saved(event)
-
-    def run_finished(self, event: RunFinished) -> None:
-        """See ``RunObserver.run_finished``."""
-        for one in self._observers:
-            one.run_finished(event)
+    plan = _to_all(RunObserver.plan)
+    phase = _to_all(RunObserver.phase)
+    message = _to_all(RunObserver.message)
+    run_started = _to_all(RunObserver.run_started)
+    groups_scored = _to_all(RunObserver.groups_scored)
+    step_finished = _to_all(RunObserver.step_finished)
+    eval_finished = _to_all(RunObserver.eval_finished)
+    checkpoint_saved = _to_all(RunObserver.checkpoint_saved)
+    run_finished = _to_all(RunObserver.run_finished)
 
 
 class PluginHooks(RunObserver):
@@ -85,26 +57,9 @@ class PluginHooks(RunObserver):
     def __init__(self, host: Host) -> None:
         self._host = host
 
-    def run_started(self, event: RunStarted) -> None:
-        """Call the hook of the same name; so do all methods here."""
-        self._host.observe("run_started", event)
-
-    def groups_scored(self, event: GroupsScored) -> None:
-        """See ``run_started``."""
-        self._host.observe("groups_scored", event)
-
-    def step_finished(self, event: StepFinished) -> None:
-        """See ``run_started``."""
-        self._host.observe("step_finished", event)
-
-    def eval_finished(self, event: EvalFinished) -> None:
-        """See ``run_started``."""
-        self._host.observe("eval_finished", event)
-
-    def checkpoint_saved(self, event: CheckpointSaved) -> None:
-        """See ``run_started``."""
-        self._host.observe("checkpoint_saved", event)
-
-    def run_finished(self, event: RunFinished) -> None:
-        """See ``run_started``."""
-        self._host.observe("run_finished", event)
+    run_started = _to_plugins(RunObserver.run_started)
+    groups_scored = _to_plugins(RunObserver.groups_scored)
+    step_finished = _to_plugins(RunObserver.step_finished)
+    eval_finished = _to_plugins(RunObserver.eval_finished)
+    checkpoint_saved = _to_plugins(RunObserver.checkpoint_saved)
+    run_finished = _to_plugins(RunObserver.run_finished)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from rlvr_core.api import ConfigError, LossOutput, MicroBatch, PluginError
+from rlvr_core.api import ConfigError, LossOutput, MicroBatch
+from rlvr_core.record.metrics import misuse
 from rlvr_core.step.batch import Row
 
 if TYPE_CHECKING:
@@ -89,14 +89,8 @@ class LossTerm:
             PluginError: The loss gives something that cannot be trained on or summed.
         """
         output = self.loss(batch, normalizer)
-        fault = _fault(output)
-        if fault:
-            made = type(self.loss)
-            raise PluginError(
-                f"loss '{self.name}' {fault}",
-                where=f"{inspect.getfile(made)} {made.__qualname__}",
-                remedy="give what docs/losses.md says of LossOutput",
-            )
+        if fault := _fault(output):
+            raise misuse(self.loss, fault, "give what docs/losses.md says of LossOutput")
         if torch.is_grad_enabled() and not output.loss.requires_grad:
             # a constant 0, for rows that it learns nothing from; a backward pass comes all the same
             nothing = 0.0 * torch.where(batch.mask_BT, batch.logp_BT, 0.0).sum()

@@ -13,13 +13,17 @@ import pytest
 from rich.console import Console
 
 from rlvr_core.api import EvalFinished, EvalReport, GroupsScored, RunStarted, StepFinished
+from rlvr_core.api.services import counting, progress, work_going_on
+from rlvr_core.builtin.displays import weights
 from rlvr_core.builtin.displays.display import JsonLines, Plain, make_display
 from rlvr_core.builtin.displays.facts import step_facts
 from rlvr_core.builtin.displays.live import Live
-from rlvr_core.builtin.displays.pace import Pace, Waits, span
+from rlvr_core.builtin.displays.pace import Pace, Waits, counts, span
+from rlvr_core.builtin.displays.weights import counted_weights
 from rlvr_core.cli import run as of_kind
 from rlvr_core.cli.run import Silent
 from rlvr_core.host.host import load_host
+from rlvr_core.testing.random_model import save_random_model
 from tests.reports.made_runs import group
 
 METRICS = {
@@ -235,6 +239,70 @@ def test_a_long_wait_says_how_long_and_how_long_the_last_of_its_kind_took():
     clock.now += 3
     waits.begin("generation of 24 completions")  # said again: it goes on
     assert waits.told == "generation of 24 completions ... 3 s of about 8 s"
+
+
+def test_a_wait_says_how_much_of_its_work_is_done():
+    clock = Clock()
+    waits = Waits(clock)
+    waits.begin("evaluation math/sums")
+    with progress("problems", lambda: 3, 20), progress("completions", lambda: 1234, 2000):
+        clock.now += 8
+        assert waits.told == ("evaluation math/sums ... 1,234/2,000 completions, 3/20 problems 8 s")
+    rows = counting("rows", "abc")
+    assert next(rows) == "a"
+    assert waits.told == "evaluation math/sums ... 0 rows 8 s"
+    assert next(rows) == "b"
+    assert waits.told == "evaluation math/sums ... 1 rows 8 s"
+    rows.close()
+    assert waits.told == "evaluation math/sums ... 8 s"
+    with pytest.raises(ZeroDivisionError), progress("groups", lambda: 1):
+        raise ZeroDivisionError
+    assert work_going_on() == ()
+
+
+def test_a_log_hears_again_of_what_takes_long():
+    told = threading.Event()
+
+    class Log(io.StringIO):
+        def write(self, text):
+            if "still" in text:
+                told.set()
+            return super().write(text)
+
+    log = Log()
+    display = Plain(log, 3, long=0.05)
+    display.plan(["run demo"])
+    with progress("completions", lambda: 12, 64):
+        display.phase("rollout")
+        assert told.wait(30)
+    display.finish(["done"])
+    lines = log.getvalue().splitlines()
+    assert lines[:3] == ["run demo", "rollout ...", "still rollout ... 12/64 completions"]
+    assert lines[-1] == "done"
+    assert not [one for one in threading.enumerate() if one.name == "rlvr-ticks"]
+
+
+def test_the_weights_of_a_model_are_counted_while_it_is_loaded(tmp_path, monkeypatch):
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    save_random_model(tmp_path / "model")
+    logging.disable_progress_bar()
+    seen = []
+    counted = weights.counting
+    monkeypatch.setattr(
+        weights,
+        "counting",
+        lambda unit, items, total: counted(
+            unit, (seen.append(counts()) or i for i in items), total
+        ),
+    )
+    with counted_weights():
+        model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    # tied weights are stored once
+    n = len({parameter.data_ptr() for parameter in model.parameters()})
+    assert seen == [f"{i}/{n} weights" for i in range(n)]
+    assert logging._tqdm_hook is None
 
 
 def test_live_shows_what_is_awaited_before_the_plan_and_tells_elapsed_from_left(monkeypatch):

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 import pytest
 
 from rlvr_core.api import (
+    Draw,
     Drop,
     Generation,
     PluginError,
@@ -17,6 +18,7 @@ from rlvr_core.api import (
     Source,
     Verdict,
 )
+from rlvr_core.api.services import work_going_on
 from rlvr_core.builtin.asynchronous.ahead import staleness_metrics
 from rlvr_core.builtin.samplers.base import AdaptiveConfig
 from rlvr_core.builtin.samplers.epochs import Sequential
@@ -121,6 +123,57 @@ def test_groups_without_variance_are_dropped_and_refilled_up_to_the_cap():
         ["p4"],
     ]
     assert rollouts.drawn == 5  # 2 + 1.5 * 2
+
+
+def test_what_is_done_of_a_step_can_be_counted_while_it_goes_on():
+    """By groups, as the engine answers them, and then by their verdicts."""
+    seen = []
+
+    class Slow(Engine):
+        def submit(self, request):
+            self.pending = [*getattr(self, "pending", []), (Future(), super().submit(request))]
+            return self.pending[-1][0]
+
+        def drain(self, timeout):
+            for future, given in self.pending:
+                seen.append(told())
+                future.set_result(given.result())
+            seen.append(told())
+
+    class SlowJudge(Judge):
+        futures = []
+
+        def submit(self, problem, completions):
+            self.futures.append((Future(), super().submit(problem, completions)))
+            return self.futures[-1][0]
+
+    class Awaited(Generator):
+        def _await(self, verdicts, draw):
+            seen.append(told())
+            future, given = SlowJudge.futures.pop(0)
+            future.set_result(given.result())
+            return super()._await(verdicts, draw)
+
+    def told():
+        return [(one.done(), one.total, one.unit) for one in work_going_on()]
+
+    problems = [Problem(f"p{i}", str(i), "v", {}, "toy") for i in range(2)]
+    prompt = lambda problem: Prompt((int(problem.prompt),), problem.prompt)  # noqa: E731
+    generator = Awaited(Slow(["PPF", "FPF"]), SlowJudge(), prompt, 3, 60.0, lambda label: None)
+    draws = [Draw(problem, 3, place) for place, problem in enumerate(problems)]
+    made = generator.generate(draws, PARAMS, version=0, step=0)
+    assert seen == [
+        [(0, 6, "completions")],
+        [(3, 6, "completions")],
+        [(6, 6, "completions")],
+        [(0, 2, "groups")],
+        [(1, 2, "groups")],
+    ]
+    assert [[member.reward for member in one.group.members] for one in made] == [
+        [1.0, 1.0, 0.0],
+        [0.0, 1.0, 0.0],
+    ]
+    assert told() == []
 
 
 def test_the_cap_ends_a_step_that_finds_nothing():

@@ -33,10 +33,10 @@ class Gives:
     ],
 )
 def test_a_loss_that_gives_something_else_is_named(output, said):
-    with pytest.raises(PluginError, match="loss 'mine' ") as caught:
+    with pytest.raises(PluginError, match=":Gives ") as caught:
         LossTerm("mine", Gives(output)).of(None, None)
     assert said in str(caught.value)
-    assert "Gives" in str(caught.value)
+    assert f"{__file__}:" in str(caught.value)
 
 
 def test_a_loss_that_gives_what_it_should_is_taken():

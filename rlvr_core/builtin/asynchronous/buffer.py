@@ -174,8 +174,9 @@ class GroupBuffer:
         return self._wanted()[step] == on_its_way == 0
 
     def count(self, step: int) -> int:
-        """Return the number of groups a step has so far."""
-        return len(self._lots[step].kept)
+        """Return the number of groups a step has so far; 0 once they are taken."""
+        lot = self._lots.get(step)
+        return len(lot.kept) if lot else 0
 
     def take(self, step: int) -> Rollouts:
         """Remove and return the kept and dropped groups of a step, in draw order."""

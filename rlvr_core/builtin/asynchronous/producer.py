@@ -37,6 +37,7 @@ from rlvr_core.api.services import (
     Sampled,
     joined,
     outcome_of,
+    progress,
     sampler_metrics,
 )
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
@@ -126,7 +127,8 @@ class Producer:
         Raises:
             RunError: If it takes longer than the deadline, or generation failed.
         """
-        with self._changed:
+        wanted = self._sampler.prompts_per_step
+        with self._changed, progress("groups", lambda: self._buffer.count(step), wanted):
             self._await(lambda: self._buffer.ready(step), f"step {step} waits for its groups", step)
             return self._buffer.take(step)
 

@@ -23,7 +23,7 @@ from rlvr_core.api import (
     RunError,
     Verdict,
 )
-from rlvr_core.api.services import outcome
+from rlvr_core.api.services import counting, outcome
 
 if TYPE_CHECKING:
     from rlvr_core.api.services import Judge, Resolved
@@ -119,7 +119,7 @@ def check(
             for (problem, answer), other in zip(answers, others, strict=True)
         ]
         foreign: list[bool] = []
-        for problem, answer, future in tries:
+        for problem, answer, future in counting("gold answers", tries, len(tries)):
             right, empty, *other = (one[name] for one in _await(future, problem, timeout))
             faults.extend(_faults(problem, answer, right, empty, name))
             foreign.extend(bool(outcome(one)) for one in other)

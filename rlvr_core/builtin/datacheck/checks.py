@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from rlvr_core.api import Problem
-from rlvr_core.api.services import outcome, wilson
+from rlvr_core.api.services import counting, outcome, wilson
 from rlvr_core.builtin.datacheck.blind import Fitted, Subject, Tried, fit, guesses
 from rlvr_core.builtin.datacheck.corrupt import corruptions
 from rlvr_core.builtin.datacheck.forms import Form, form_of
@@ -315,7 +315,8 @@ def _subjects(problems: Sequence[Problem], judge: Judge) -> tuple[list[Subject],
         for one, gold in zip(problems, golds, strict=True)
     ]
     subjects, passed, failed = [], 0, ""
-    for index, (one, gold, future) in enumerate(zip(problems, golds, futures, strict=True)):
+    each = counting("references", zip(problems, golds, futures, strict=True), len(problems))
+    for index, (one, gold, future) in enumerate(each):
         form = Form("", "", "")
         if gold is not None and future is not None:
             verdict = future.result()[0]

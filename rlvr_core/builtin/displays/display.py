@@ -5,8 +5,10 @@ Progress never stops a run: when whoever watches is gone, the display falls sile
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
@@ -14,6 +16,12 @@ from rlvr_core.api import EvalFinished, RunStarted, StepFinished
 from rlvr_core.api.services import Display, encode, printable
 from rlvr_core.builtin.displays.enduring import Enduring
 from rlvr_core.builtin.displays.facts import evaluation_line, step_facts
+from rlvr_core.builtin.displays.pace import Waits
+from rlvr_core.builtin.displays.ticks import Ticks
+from rlvr_core.builtin.displays.weights import counted_weights
+
+LONG = 60.0
+"""Seconds after which a log hears of a wait again."""
 
 
 def make_display(kind: str | None, total_steps: int, stream: TextIO | None = None) -> Display:
@@ -45,19 +53,29 @@ def steps_of(config: Mapping[str, object]) -> int:
 
 
 class Plain(Display):
-    """One line a step; for logs."""
+    """One line a step, and one a minute while something takes longer; for logs.
 
-    def __init__(self, stream: TextIO, total_steps: int) -> None:
+    Args:
+        stream: Where it writes.
+        total_steps: Steps of the whole run; 0 if they are not known before it starts.
+        long: Seconds after which a wait is told again.
+    """
+
+    def __init__(self, stream: TextIO, total_steps: int, long: float = LONG) -> None:
         self._out = Enduring(stream)
         self._total = total_steps
         self._planned = self._stepping = False
         self._label = ""
         self._finished = False
+        self._waits, self._long = Waits(time.monotonic), long
+        self._behind = contextlib.ExitStack()
 
     def plan(self, lines: Sequence[str]) -> None:
         """Print the lines."""
         self._planned = True
         self._print(*lines)
+        self._behind.enter_context(counted_weights())
+        self._behind.callback(Ticks(self._long, self._still).close)
 
     def run_started(self, event: RunStarted) -> None:
         """Learn how many steps there are."""
@@ -68,6 +86,7 @@ class Plain(Display):
         if self._planned and not self._stepping and label != self._label:
             self._print(f"{label} ...")
         self._label = label
+        self._waits.begin(label)
 
     def step_finished(self, event: StepFinished) -> None:
         """Print the step's line."""
@@ -87,7 +106,12 @@ class Plain(Display):
         """Print the lines."""
         if not self._finished:
             self._finished = True
+            self._behind.close()
             self._print(*lines)
+
+    def _still(self) -> None:
+        if self._waits.passed >= self._long:
+            self._print(f"still {self._waits.told}")
 
     def _print(self, *lines: str) -> None:
         for line in lines:

@@ -6,6 +6,7 @@ so that the screen moves whatever the run waits for.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from rlvr_core.builtin.displays.facts import evaluation_line, step_facts
 from rlvr_core.builtin.displays.keys import Keys
 from rlvr_core.builtin.displays.pace import Pace, Waits, span
 from rlvr_core.builtin.displays.sample import Samples
+from rlvr_core.builtin.displays.weights import counted_weights
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -56,6 +58,7 @@ class Live(Display):
             transient=True,  # what was read before the plan leaves nothing behind
         )
         self._keys: Keys | None = None
+        self._behind = contextlib.ExitStack()
 
     def drawn(self) -> Group:
         """Return what is drawn now."""
@@ -81,6 +84,7 @@ class Live(Display):
         """Print the lines and begin the bar."""
         self._planned, self._live.transient = True, False
         self._print(*lines)
+        self._behind.enter_context(counted_weights())
         self._live.start()
         self._listen()
 
@@ -116,6 +120,7 @@ class Live(Display):
         """End the bar and print the lines."""
         if not self._finished:
             self._finished = True
+            self._behind.close()
             if self._keys is not None:
                 self._keys.close()
             self._waits.begin("")

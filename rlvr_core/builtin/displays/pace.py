@@ -1,10 +1,12 @@
-"""What is known of time: how long a wait goes on, and when the last step will be done."""
+"""What is known of a wait and of a run: how much is done, how long it takes, when it will end."""
 
 from __future__ import annotations
 
 import re
 from collections import deque
 from collections.abc import Callable
+
+from rlvr_core.api.services import work_going_on
 
 STEPS = 10
 """Steps, the newest ones, that the time left is counted from."""
@@ -13,7 +15,7 @@ SHOWN_FROM = 2.0
 
 
 class Waits:
-    """What is waited for, since when, and how long the last wait of its kind took.
+    """What is waited for, how much of it is done, since when, and how long the last one took.
 
     Args:
         clock: Returns seconds that only grow.
@@ -34,15 +36,28 @@ class Waits:
         self._label, self._since = label, now
 
     @property
+    def passed(self) -> float:
+        """Seconds that it has gone on for; 0 while nothing is waited for."""
+        return self._clock() - self._since if self._label else 0.0
+
+    @property
     def told(self) -> str:
         """What to show of it; empty while nothing is waited for."""
         if not self._label:
             return ""
-        passed, before = self._clock() - self._since, self._took.get(_kind(self._label))
-        told = f"{self._label} ..."
+        passed, before = self.passed, self._took.get(_kind(self._label))
+        told = " ".join([self._label, "...", counts()]).rstrip()
         if passed < SHOWN_FROM and (before is None or before < SHOWN_FROM):
             return told
         return f"{told} {span(passed)}" + (f" of about {span(before)}" if before else "")
+
+
+def counts() -> str:
+    """How much is done of the work that goes on: ``12/64 completions, 3/20 problems``."""
+    return ", ".join(
+        f"{work.done():,}{'' if work.total is None else f'/{work.total:,}'} {work.unit}"
+        for work in reversed(work_going_on())
+    )
 
 
 class Pace:

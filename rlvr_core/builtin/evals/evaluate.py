@@ -17,7 +17,7 @@ from rlvr_core.api import (
     RunError,
     WrapsEngine,
 )
-from rlvr_core.api.services import Answered, Generator, write_atomic
+from rlvr_core.api.services import Answered, Generator, progress, write_atomic
 from rlvr_core.builtin.evals.spec import Spec
 from rlvr_core.builtin.evals.store import Row, Store, read_results, slug
 from rlvr_core.builtin.evals.summary import summarise, task_metrics
@@ -42,8 +42,7 @@ def evaluate(
         session: The prepared evaluation.
         out: Folder of the results, one folder in it per task.
         say: Called with progress messages.
-        waiting: Called, from any thread, with what is being waited for and how much of it is done;
-            if omitted, ``say`` is with what is waited for.
+        waiting: Called with what is being waited for; ``say`` if omitted.
 
     Returns:
         The summary of each task, by name, as written.
@@ -90,7 +89,7 @@ def sample(
                         if isinstance(task.task, ExternalTask):
                             _ask(task, stores[task.name], session, generator, say)
                         else:
-                            _sample(task, stores[task.name], generator, session.plan, waiting)
+                            _sample(task, stores[task.name], generator, session.plan)
     finally:
         for store in stores.values():
             store.close()
@@ -102,7 +101,6 @@ def _sample(
     store: Store,
     generator: Generator,
     plan: RewardPlan,
-    waiting: Callable[[str], None] | None,
 ) -> None:
     whole = {problem.id: position for position, problem in enumerate(task.problems)}
 
@@ -114,18 +112,16 @@ def _sample(
             reward, passed = plan.combine(verdicts, 0)
             members.append(Judged(completion, verdicts, reward, passed))
         store.write(answered.draw.problem, answered.prompt.text, members)
-        if waiting is not None:
-            waiting(
-                f"{task.name}: {len(store.finished)} of {len(store.problems)} problems answered"
-            )
 
     pending = [problem for _, problem in store.pending]
     size = max(1, WINDOW // task.n)
-    for start in range(0, len(pending), size):
-        # the position in the whole task, so that a resumed or sharded evaluation draws the same
-        draws = [Draw(p, task.n, whole[p.id]) for p in pending[start : start + size]]
-        generator.generate(draws, task.sampling, version=0, step=0, each=write)
-        generator.judge.errors.check()
+    answered = f"problems of {task.name}"
+    with progress(answered, lambda: len(store.finished), len(store.problems)):
+        for start in range(0, len(pending), size):
+            # the position in the whole task, so that a resumed or sharded evaluation draws the same
+            draws = [Draw(p, task.n, whole[p.id]) for p in pending[start : start + size]]
+            generator.generate(draws, task.sampling, version=0, step=0, each=write)
+            generator.judge.errors.check()
 
 
 def _ask(

@@ -29,7 +29,7 @@ from rlvr_core.api import (
     StepFinished,
     Store,
 )
-from rlvr_core.api.services import RunObserver
+from rlvr_core.api.services import RunObserver, progress
 from rlvr_core.builtin.jobs.copying import CHECKPOINTS, Behind, FolderCopy
 from rlvr_core.builtin.jobs.known import Known, hidden
 from rlvr_core.builtin.jobs.ownership import (
@@ -319,6 +319,18 @@ class Mirror:
             self._asked += 1
             wanted = self._asked
             self._wake.notify_all()
+        sent = self._place.puts
+        with progress("files sent", lambda: self._place.puts - sent):
+            self._await(wanted, limit)
+        self.behind = self._settle()
+        told = self.news()
+        if self.behind:
+            lacks = f"run.mirror lacks {self.behind}"
+            told.append(f"{lacks}; copy it with: rlvr jobs push {self._folder}")
+        return told
+
+    def _await(self, wanted: int, limit: float) -> None:
+        """Wait until all is copied, or nothing has moved for so many seconds."""
         last, moved = self._progress(), time.monotonic()
         while self._thread.is_alive():
             if time.monotonic() - moved >= (min(limit, REFUSED_GRACE) if self._refused else limit):
@@ -329,12 +341,6 @@ class Mirror:
                 self._wake.wait(0.2)
             if (now := self._progress()) != last:
                 last, moved = now, time.monotonic()
-        self.behind = self._settle()
-        told = self.news()
-        if self.behind:
-            lacks = f"run.mirror lacks {self.behind}"
-            told.append(f"{lacks}; copy it with: rlvr jobs push {self._folder}")
-        return told
 
     def once(self) -> None:
         """Copy everything now, in the calling thread.

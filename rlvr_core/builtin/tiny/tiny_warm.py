@@ -134,6 +134,8 @@ def warm_start(
     """
     import torch
 
+    from rlvr_core.api.services import counting
+
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=peak_lr, betas=(0.9, 0.98), weight_decay=0.01, fused=True
     )
@@ -141,7 +143,7 @@ def warm_start(
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _share(step, steps))
     model.train()
     loss = float("nan")
-    for done, rows in enumerate(batches, 1):
+    for done, rows in enumerate(counting("warm-start steps", batches, steps), 1):
         loss = _step(model, rows, optimizer)
         schedule.step()
         if progress:
