@@ -173,7 +173,7 @@ class Estimator:
         return PluginError(
             f"advantage estimator '{self.name}' {what}",
             where=f"{inspect.getfile(made)} {made.__qualname__}",
-            remedy="give what docs/losses.md says of AdvantageOutput",
+            remedy="give what rlvr docs losses says of AdvantageOutput",
         )
 
 

@@ -95,7 +95,7 @@ class LossTerm:
             raise PluginError(
                 f"loss '{self.name}' {fault}",
                 where=f"{inspect.getfile(made)} {made.__qualname__}",
-                remedy="give what docs/losses.md says of LossOutput",
+                remedy="give what rlvr docs losses says of LossOutput",
             )
         if torch.is_grad_enabled() and not output.loss.requires_grad:
             # a constant 0, for rows that it learns nothing from; a backward pass comes all the same
