@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
@@ -27,7 +26,6 @@ _LISTED = re.compile(r"^- \[[^\]]+\]\(([\w-]+)\.md\)", re.MULTILINE)
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register what is changed in the text of pages."""
     app.add_config_value("source_url", "", "env", str)
-    app.add_lexer("mermaid", TextLexer)  # a code host draws it; the site shows what is drawn
     app.connect("source-read", _read)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 

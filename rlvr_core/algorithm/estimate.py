@@ -168,7 +168,7 @@ class Estimator:
             )
 
     def _fault(self, what: str) -> PluginError:
-        return misuse(self.component, what, "give what docs/losses.md says of AdvantageOutput")
+        return misuse(self.component, what, "give what rlvr docs losses says of AdvantageOutput")
 
 
 def _number(value: float | None) -> float:

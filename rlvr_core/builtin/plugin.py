@@ -941,6 +941,11 @@ def register_commands(registrar: Registrar) -> None:
         summary="List the examples, and copy one to start from.",
     )
     registrar.add(
+        "docs",
+        "rlvr_core.builtin.manual.command:docs",
+        summary="Print a page of the documentation, such as docs/guards.md.",
+    )
+    registrar.add(
         "show",
         "rlvr_core.builtin.reports.show:show",
         summary="Show what a run did.",

@@ -83,12 +83,11 @@ def _plugins() -> list[discovery.Found]:
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    help="Reinforcement learning with verifiable rewards.",
     epilog="Start with: rlvr examples copy quickstart; rlvr run examples/quickstart.yaml",
 )
 @click.version_option(__version__, prog_name="rlvr", message="%(prog)s %(version)s")
 def cli() -> None:
-    """The group of all commands."""
+    """Reinforcement learning with verifiable rewards."""
 
 
 def main(args: Sequence[str] | None = None) -> int:

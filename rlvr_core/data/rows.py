@@ -137,8 +137,9 @@ ROLES = ("system", "user", "assistant", "tool")
 class RowMapping(ComponentConfig):
     """How fields of a row become a problem."""
 
-    verifier: Annotated[str, Names("verifier")]
-    """Verifier of these problems, used by ``rewards: [{use: auto}]``."""
+    verifier: Annotated[str, Names("verifier")] = "none"
+    """Verifier of these problems, used by ``rewards: [{use: auto}]``, the default; not needed where
+    ``rewards`` names verifiers itself."""
     prompt: str | None = None
     """Field with the prompt: text, or chat messages ``[{role, content}, ...]``."""
     template: str | None = None

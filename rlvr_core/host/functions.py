@@ -80,7 +80,7 @@ def check_kind(kind: str, use: str, found: Any, where: str) -> None:
         raise ConfigError(
             f"'{use}' is not {article} {what}: it has no method {', '.join(missing)}",
             where=where,
-            remedy=f"what {article} {what} has is in docs/plugins.md; none of it is async",
+            remedy=f"what {article} {what} has is in rlvr docs plugins; none of it is async",
         )
 
 

@@ -90,7 +90,7 @@ class LossTerm:
         """
         output = self.loss(batch, normalizer)
         if fault := _fault(output):
-            raise misuse(self.loss, fault, "give what docs/losses.md says of LossOutput")
+            raise misuse(self.loss, fault, "give what rlvr docs losses says of LossOutput")
         if torch.is_grad_enabled() and not output.loss.requires_grad:
             # a constant 0, for rows that it learns nothing from; a backward pass comes all the same
             nothing = 0.0 * torch.where(batch.mask_BT, batch.logp_BT, 0.0).sum()

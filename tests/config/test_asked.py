@@ -58,5 +58,15 @@ def test_no_one_asks_for_it_where_no_reward_is_the_problems_own(host, asking):
     assert faults(host, asking("nobody"), "rewards=[toy/exactly, auto]")
 
 
+def test_a_source_needs_no_verifier_where_rewards_name_all(host, asking):
+    path = asking("x")
+    path.write_text(path.read_text().replace("        verifier: x\n", ""))
+    resolve_file(path, ["rewards=[toy/exactly]"], host)
+    [(what, where, remedy)] = faults(host, path)
+    assert what == "nothing says who judges: these problems name no verifier of their own"
+    assert where == f"{path}:6 (data.sources.1.with.verifier)"
+    assert "rewards: [{use: math/answer}]" in remedy[0]
+
+
 def test_an_installed_verifier_is_fine(host, asking):
     resolve_file(asking("exactly"), [], host)

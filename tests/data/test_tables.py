@@ -59,6 +59,8 @@ def test_other_delimiters(tmp_path):
         ('question\n"open\n', ["toy.csv:2", "not CSV"]),
         ("ask\n2+2?\n", ["toy.csv:2", "no field 'question'", "fields there are: ask"]),
         ("question\n", ["no rows", "toy.csv"]),
+        ("question;answer\n2;4\n", ["toy.csv:1", "separated by ';'", 'delimiter: ";"']),
+        ("question\tanswer\n2\t4\n", ["toy.csv:1", "separated by '\\t'", 'delimiter: "\\t"']),
         (b"question\n\xff\n", ["not UTF-8", "toy.csv"]),
     ],
 )

@@ -146,7 +146,7 @@ def test_takes_transformers_without_vllm_and_says_how_to_get_it(vllm_state):
     name, why = choose_engine("m", n_parameters=10**9)
     assert name == "core/transformers"
     assert "not installed" in why
-    assert "docs/installation.md" in why
+    assert "rlvr docs installation" in why
 
 
 @pytest.mark.parametrize(

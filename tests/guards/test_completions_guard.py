@@ -295,7 +295,7 @@ EIGHT = [f"it is {n}</s>" for n in range(8)]
 def test_what_keeps_a_run_from_learning_is_said(tmp_path, how, said):
     lines = sheet(small(tmp_path, stop=["!"]), **how)
     assert any(re.search(said, line) for line in lines), lines
-    assert all("docs/guards.md#completions" in line for line in lines)
+    assert all("rlvr docs guards#completions" in line for line in lines)
 
 
 @pytest.mark.parametrize(("prompt", "more", "said"), [

@@ -18,6 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PLUGINS = sorted((ROOT / "plugins").glob("rlvr_*"))
 INSIDE = "rlvr_core/builtin/examples/files/"
+PAGES = "rlvr_core/builtin/manual/files/"
 NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "runs", ".*", "tests")
 USES = {  # rlvr-bs4 runs its programs in the sandbox of rlvr-code
     "bs4": ["code"],
@@ -44,7 +45,7 @@ def build(source, folder, what="--wheel"):
         copy.mkdir(parents=True)
         for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
             shutil.copy(ROOT / name, copy)
-        for name in ("rlvr_core", "examples"):
+        for name in ("rlvr_core", "examples", "docs"):
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns(
                 "__pycache__", "*.egg-info", "build", "runs"))  # fmt: skip
     else:
@@ -54,9 +55,10 @@ def build(source, folder, what="--wheel"):
     return sorted((folder / "dist").iterdir())
 
 
-def test_the_core_s_wheel_has_every_example_of_the_clone(tmp_path):
+def test_the_core_s_wheel_has_every_example_and_page_of_the_clone(tmp_path):
     (wheel,) = build(ROOT, tmp_path)
     with zipfile.ZipFile(wheel) as archive:
+        pages = {name for name in archive.namelist() if name.startswith(PAGES)}
         inside = {
             name.removeprefix(INSIDE): archive.read(name)
             for name in archive.namelist()
@@ -66,6 +68,7 @@ def test_the_core_s_wheel_has_every_example_of_the_clone(tmp_path):
     assert inside == {
         name.removeprefix("examples/"): (ROOT / name).read_bytes() for name in tracked
     }
+    assert pages == {PAGES + page.name for page in (ROOT / "docs").glob("*.md")}
 
 
 @pytest.mark.slow
@@ -79,6 +82,7 @@ def test_a_wheel_built_from_the_sdist_has_them_too(tmp_path):
     (wheel,) = (tmp_path / "again").iterdir()
     names = zipfile.ZipFile(wheel).namelist()
     assert INSIDE + "quickstart.yaml" in names
+    assert PAGES + "guards.md" in names
     assert INSIDE + "rlvr_hello/rlvr_hello.py" in names
 
 

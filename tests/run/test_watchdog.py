@@ -56,7 +56,7 @@ def test_a_wait_that_never_ends_is_interrupted_and_named(tmp_path, capfd, wait, 
     assert time.monotonic() - began < 20
     assert HungError.exit_code == 7
     assert "for: verdicts on 8 groups" in str(caught.value)
-    assert "docs/guards.md#watchdog" in str(caught.value)
+    assert "rlvr docs guards#watchdog" in str(caught.value)
     report = (tmp_path / "watchdog.txt").read_text()
     assert "verdicts on 8 groups, since 2" in report
     assert "MainThread, which trains" in report

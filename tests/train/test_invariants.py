@@ -153,7 +153,7 @@ def fault(trainer, guard, *words, n=4, **more):
         steps(trainer, n, **more)
     text = str(caught.value)
     assert f"guard {guard}:" in text
-    assert f"docs/guards.md#{guard}" in text
+    assert f"rlvr docs guards#{guard}" in text
     for word in words:
         assert word in text
     return text

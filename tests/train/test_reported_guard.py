@@ -178,7 +178,7 @@ def test_each_figure_that_is_wrong(healthy_step, name):
         text = str(caught.value)
         named = {"groups/equal": "groups were dropped", "ledger/zero_variance": "ledger settles"}
         assert named.get(name, f"{name} is") in text
-        assert "docs/guards.md#reported" in text
+        assert "rlvr docs guards#reported" in text
 
 
 def test_a_figure_of_what_never_came(healthy_step):

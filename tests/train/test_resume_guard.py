@@ -113,7 +113,7 @@ def broken(run, words):
         run.start()
     text = str(caught.value)
     assert "guard resume: going on from the checkpoint" in text
-    assert "docs/guards.md#resume" in text
+    assert "rlvr docs guards#resume" in text
     for word in words:
         assert word in text
 

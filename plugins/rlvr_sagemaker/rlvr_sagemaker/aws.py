@@ -211,7 +211,7 @@ def _explained(error: BaseException, what: str) -> MachineError:
     elif code in _EXPIRED:
         remedy = "the credentials have expired: log in again"
     elif code == "ResourceLimitExceeded":
-        remedy = "ask for a larger quota of that machine, or take another kind: docs/sagemaker.md"
+        remedy = "ask for a larger quota of that machine, or take another kind: rlvr docs sagemaker"
     elif code == "NoSuchBucket":
         remedy = "make the bucket first; a bucket's name holds for all regions and accounts"
     elif code is not None and code not in _AGAIN:

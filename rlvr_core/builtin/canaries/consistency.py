@@ -134,7 +134,7 @@ class Consistency:
             self._told.append(kind)
             self._say(
                 f"warning: guard references: in {counts[kind]} of {counts[of]} problems "
-                f"{text.format(first=self._first[kind])}; see docs/guards.md#references"
+                f"{text.format(first=self._first[kind])}; see rlvr docs guards#references"
             )
 
     def report(self) -> Mapping[str, float]:

@@ -50,7 +50,7 @@ class CutOff:
             f"cut off (finish_reason: length) pass by an answer that ends where they do, such as "
             f"that of {id_}: {end!r}. The verifier completes it (a bracket or tag is missing), "
             "or takes what is there for the whole: ask for the end of the answer, or raise "
-            "sampling.max_tokens. See docs/guards.md#references"
+            "sampling.max_tokens. See rlvr docs guards#references"
         )
 
     def state_dict(self) -> dict[str, Json]:

@@ -220,7 +220,7 @@ class References:
             f"{listed}{more}{_pattern([one for _, one in against])}. Compare some by hand: wrong "
             "references (gold) in the data, a field or row that was mixed up, prompts of other "
             "problems, or a verifier that reads another reference; if the references are right, "
-            "the policy always makes this error. See docs/guards.md#references"
+            "the policy always makes this error. See rlvr docs guards#references"
         )
 
 

@@ -313,7 +313,7 @@ class Canaries:
     def _note(self, key: str, what: str) -> None:
         if key not in self._told:
             self._told.add(key)
-            self._say(f"warning: guard canaries: {what}; see docs/guards.md#canaries")
+            self._say(f"warning: guard canaries: {what}; see rlvr docs guards#canaries")
 
     def _contradiction(self, step: int, group: Group, what: str) -> None:
         self._wrong.append(what)
@@ -332,7 +332,7 @@ class Canaries:
                 "in the verifier (rlvr verify), then at what collects verdicts",
                 "a verifier that cannot repeat itself says so: traits = "
                 "VerifierTraits(repeatable=False)",
-                "see docs/guards.md#canaries; guards.canaries: false turns the guard off",
+                "see rlvr docs guards#canaries; guards.canaries: false turns the guard off",
             ),
         )
 

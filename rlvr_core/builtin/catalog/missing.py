@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from rlvr_core.api import ConfigError, PluginError, RlvrError
 from rlvr_core.api.services import FIRST_PARTY, PluginRecord, Registry, kind_words, plural
 
+NO_VERIFIER = "none"
+"""Verifier of a problem that names none: the config's ``rewards`` have to."""
+
 
 @dataclass(frozen=True, slots=True)
 class Missing:
@@ -34,6 +37,8 @@ class Missing:
             name: The name.
             where: Where the user wrote it.
         """
+        if kind == "verifier" and name == NO_VERIFIER:
+            return _no_verifier(where)
         registry, records = self.registry, self.records
         namespace, slash, _ = name.partition("/")
         owners = [record for record in records if slash and record.name == namespace]
@@ -96,6 +101,20 @@ class Missing:
         return PluginError(
             f"no plugin opens '{scheme}://', as in {uri}", remedy=list(dict.fromkeys(lines))
         )
+
+
+def _no_verifier(where: str) -> ConfigError:
+    return ConfigError(
+        "nothing says who judges: these problems name no verifier of their own",
+        where=where,
+        remedy=[
+            "name one for all problems in the config: rewards: [{use: math/answer}]",
+            "or one for these as an option of the data set: verifier: math/answer",
+            "a function of yours will do as well: ./my_reward.py:correct",
+            "rlvr data check takes one by --verifier",
+            "list them: rlvr list verifiers",
+        ],
+    )
 
 
 def unavailable(record: PluginRecord) -> list[str]:

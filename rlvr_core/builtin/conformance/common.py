@@ -144,7 +144,7 @@ def plugin_has_hooks(subject: Subject) -> None:
     record: PluginRecord = subject.component
     if record.status in ("off", "failed"):
         raise Unchecked("it is not loaded")
-    demand(bool(record.hooks), "it implements no hook: see docs/hooks.md")
+    demand(bool(record.hooks), "it implements no hook: see rlvr docs hooks")
 
 
 PLUGIN_CHECKS: tuple[Check, ...] = (

@@ -137,7 +137,7 @@ def _figures(subject: Subject) -> list[dict[str, Any]]:
         blocks = tomllib.loads(text)["measured"]
         found = [{**block, **one} for block in blocks for one in block["results"]]
     except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError) as error:
-        what = f"it gives no figures: {type(error).__name__}: {error}; see docs/models.md"
+        what = f"it gives no figures: {type(error).__name__}: {error}; see rlvr docs models"
         raise AssertionError(what) from None
     demand(bool(found), "it gives no figures")
     return found

@@ -48,7 +48,7 @@ def installed(folder: Path) -> Iterator[tuple[Host, list[str]]]:
         raise ConfigError(
             "the project declares no plugin",
             where=str(folder / "pyproject.toml"),
-            remedy='add: [project.entry-points.rlvr] and NAME = "MODULE", docs/plugins.md',
+            remedy='add: [project.entry-points.rlvr] and NAME = "MODULE", rlvr docs plugins',
         )
     name, version = str(project.get("name", folder.name)), str(project.get("version", "0"))
     with tempfile.TemporaryDirectory(prefix="rlvr-check-") as site:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,7 @@ Placed = Iterator[tuple[str, JsonRow]]
 
 _ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 _SPLIT = re.compile(r"(?:^|[/_.-])(train|test|validation|valid|val|dev|eval)(?=[/_.-]|$)")
+_DELIMITERS = re.compile(r"[;\t|]")
 _SAME = {"valid": "validation", "val": "validation", "dev": "validation", "eval": "test"}
 
 
@@ -71,6 +73,13 @@ def _records(reader: Any, path: Path) -> Placed:
             if twice:
                 what = f"the header names the column {twice[0]!r} twice, or not at all"
                 raise DataError(what, where=where)
+            if len(header) == 1 and (other := _DELIMITERS.search(header[0])):
+                raise DataError(
+                    f"the header is one column, {header[0]!r}: values seem to be separated by "
+                    f"{other[0]!r}",
+                    where=where,
+                    remedy=f"say so to the data set: delimiter: {json.dumps(other[0])}",
+                )
         elif len(cells) != len(header):
             raise DataError(
                 f"the row has {len(cells)} values, and the header {len(header)} columns",

@@ -39,7 +39,7 @@ def _parity(live: Live) -> Answer | None:
         "sampling.top_p and top_k cut the distribution: set them to 1 and 0"
         if sampling.top_p < 1 or sampling.top_k > 0
         else "the engine does not sample from the trainer's policy: its temperature, dtype, "
-        "tokenizer or weights differ (docs/guards.md#parity)"
+        "tokenizer or weights differ (rlvr docs guards#parity)"
     )
     return Answer("fail", value, cause, weight=170, data={"k3": found.k3, "slope": found.slope})
 
@@ -63,7 +63,7 @@ def _sync(live: Live) -> Answer | None:
         "fail",
         value,
         "the engine does not take the trainer's weights: try engine: core/transformers, and see "
-        "docs/engines.md#weight-sync",
+        "rlvr docs engines#weight-sync",
         weight=170,
     )
 

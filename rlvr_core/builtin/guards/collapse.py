@@ -147,7 +147,7 @@ class Collapse(RunObserver):
             remedy=(
                 f"likely: {CAUSES[cause].remedy}",
                 f"{since}begin again from a checkpoint before the fall (model.path)",
-                "see docs/guards.md#collapse",
+                "see rlvr docs guards#collapse",
             ),
         )
 

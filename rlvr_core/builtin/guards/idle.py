@@ -55,8 +55,8 @@ class Idle:
             where=f"step {event.step + 1}",
             remedy=(
                 remedy,
-                "see docs/guards.md#idle; guards.max_idle_steps sets the number of steps, 0 turns "
-                "the guard off",
+                "see rlvr docs guards#idle; guards.max_idle_steps sets the number of steps, 0 "
+                "turns the guard off",
             ),
         )
 

@@ -83,7 +83,7 @@ class Seeds:
                 remedy=(
                     "the engine gives several completions one seed or ignores seeds, or its "
                     "log-probs are not those of what it samples from",
-                    "see docs/guards.md#seeds; guards.seeds: false turns the guard off",
+                    "see rlvr docs guards#seeds; guards.seeds: false turns the guard off",
                 ),
             )
         if across >= 1:
@@ -96,7 +96,7 @@ class Seeds:
                     "the engine gives the completions of each problem the same seeds: the seed "
                     "must be that of the request, or the engine returns them in an order that "
                     "depends on what they say",
-                    "see docs/guards.md#seeds; guards.seeds: false turns the guard off",
+                    "see rlvr docs guards#seeds; guards.seeds: false turns the guard off",
                 ),
             )
 

@@ -186,7 +186,7 @@ class Invariant:
         return RunError(
             f"guard {self.id}: {what}",
             where=f"step {step + 1}",
-            remedy=(*remedy, f"see docs/guards.md#{self.id}; {off}"),
+            remedy=(*remedy, f"see rlvr docs guards#{self.id}; {off}"),
         )
 
 

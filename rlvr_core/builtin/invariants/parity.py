@@ -306,6 +306,6 @@ def check_parity(
         f"over {parity.tokens} tokens",
         remedy=(
             f"likely: {cause}",
-            "see docs/guards.md#parity; guards.parity.mean and max widen the band",
+            "see rlvr docs guards#parity; guards.parity.mean and max widen the band",
         ),
     )

@@ -111,12 +111,12 @@ def read(text: str, where: str) -> Iterator[Baseline]:
                 yield Baseline(**{**common, **result})
     except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError) as error:
         what = f"the baselines of {where} cannot be read: {type(error).__name__}: {error}"
-        raise PluginError(what, remedy="see docs/models.md for their form") from None
+        raise PluginError(what, remedy="see rlvr docs models for their form") from None
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "it"
         what = f"the baselines of {where} cannot be read: {place}: {first['msg']}"
-        raise PluginError(what, remedy="see docs/models.md for their form") from None
+        raise PluginError(what, remedy="see rlvr docs models for their form") from None
 
 
 def registered(host: Host) -> list[Baseline]:

@@ -147,7 +147,7 @@ def heads_of(model: PreTrainedModel) -> frozenset[HeadSizes]:
     if model not in _SIZES:
         _SIZES[model] = _tried(model) if _sees_everything(model) else frozenset()
         if not _SIZES[model]:
-            logger.info("%s is trained on padded rows: docs/speed.md", type(model).__name__)
+            logger.info("%s is trained on padded rows: rlvr docs speed", type(model).__name__)
     return _SIZES[model]
 
 

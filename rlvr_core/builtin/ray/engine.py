@@ -176,7 +176,7 @@ class RayEngine:
                 raise RunError(
                     f"{name} holds other weights than the actors before it in {len(other)} of "
                     f"{len(held)} tensors: {other[0]}",
-                    remedy="part of the weights did not arrive there; see docs/guards.md#sync",
+                    remedy="part of the weights did not arrive there; see rlvr docs guards#sync",
                 )
             found |= held
         return found

@@ -302,7 +302,7 @@ class SamplerBase(ABC):
         return PluginError(
             f"the sampler {made.__qualname__} {what}",
             where=f"{inspect.getfile(made)} ({made.__qualname__}.{method})",
-            remedy="what a sampler gives is in docs/samplers.md",
+            remedy="what a sampler gives is in rlvr docs samplers",
         )
 
     def _refuse_idle_keys(self, sources: Sequence[Source]) -> None:

@@ -52,9 +52,9 @@ def new(kind: str, name: str, parent: Path) -> None:
         print_line(f"  {path}")
     print_line(f"""
 next:
-  pip install -e {folder}
+  pip install -e "{folder}[test]"
   rlvr plugins check {name}
-  pytest {folder}
+  python -m pytest {folder}
 then change {folder / names.module}.py; see {template.page}""")
 
 

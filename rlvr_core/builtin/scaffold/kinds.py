@@ -24,7 +24,7 @@ class Template:
     change: str
     needs: tuple[str, ...] = ()
     shell: str = ""
-    page: str = "docs/plugins.md"
+    page: str = "rlvr docs plugins"
 
 
 TEMPLATES: Mapping[str, Template] = {
@@ -32,102 +32,102 @@ TEMPLATES: Mapping[str, Template] = {
         "a data set",
         "sums of two numbers, made without any file",
         "`load` yields the problems",
-        page="docs/data.md",
+        page="rlvr docs data",
     ),
     "verifier": Template(
         "a verifier",
         "the last whole number of a completion must be the answer",
         "`verify` judges a completion",
-        page="docs/verifiers.md",
+        page="rlvr docs verifiers",
     ),
     "loss": Template(
         "a loss",
         "REINFORCE, each token of the step counted once",
         "`__call__` computes the loss of a micro-batch",
-        page="docs/losses.md#writing-another",
+        page="rlvr docs losses#writing-another",
     ),
     "advantage": Template(
         "an advantage estimator",
         "the reward less the median of its group",
         "`__call__` gives a number for each completion",
         needs=("numpy",),
-        page="docs/losses.md#an-estimator-of-your-own",
+        page="rlvr docs losses#an-estimator-of-your-own",
     ),
     "sampler": Template(
         "a sampler",
         "problems with short prompts first",
         "`begin` takes the problems, `choose` says which come next",
-        page="docs/samplers.md#your-own",
+        page="rlvr docs samplers#your-own",
     ),
     "launcher": Template(
         "a launcher",
         "runs on this machine at low priority",
         "`plan` says what would be started, `submit` starts it",
         shell="rlvr launch config.yaml --backend $name/$name --dry-run",
-        page="docs/scale.md",
+        page="rlvr docs scale",
     ),
     "eval_task": Template(
         "an evaluation task",
         "sums of two numbers, asked greedily",
         "`problems` gives the problems, `score` the metrics of the answers",
-        page="docs/evaluation.md#a-task-of-your-own",
+        page="rlvr docs evaluation#a-task-of-your-own",
     ),
     "engine": Template(
         "an engine",
         "draws every token by chance: the score that a model must beat",
         "`submit` answers a request",
-        page="docs/engines.md",
+        page="rlvr docs engines",
     ),
     "environment": Template(
         "an environment",
         "guess a number, told higher or lower",
         "`start` begins a conversation, `step` answers the model",
-        page="docs/environments.md",
+        page="rlvr docs environments",
     ),
     "guard": Template(
         "a guard",
         "stops a run whose answers stay too long",
         "`on_groups` and `on_step` look at a step and raise `RunError`",
-        page="docs/guards.md#guards-of-your-own",
+        page="rlvr docs guards#guards-of-your-own",
     ),
     "tool_format": Template(
         "a tool format",
         "a line `CALL name {arguments}` is a call",
         "`parse` reads calls, `render` writes one",
-        page="docs/environments.md#a-tool-format-of-your-own",
+        page="rlvr docs environments#a-tool-format-of-your-own",
     ),
     "optimizer": Template(
         "an optimizer",
         "gradient descent with momentum",
         "`build` makes a torch optimizer",
         needs=("torch",),
-        page="docs/hooks.md",
+        page="rlvr docs hooks",
     ),
     "schedule": Template(
         "a schedule of the learning rate",
         "falls with the square root of the progress",
         "`__call__` gives the share of the peak",
-        page="docs/hooks.md",
+        page="rlvr docs hooks",
     ),
     "tracker": Template(
         "a tracker",
         "a line of text for each step",
         "`metrics` shows the numbers of a step",
-        page="docs/hooks.md",
+        page="rlvr docs hooks",
     ),
     "transport": Template(
         "a weight transport",
         "weights go through a file in a folder",
         "`send` is called in the trainer's process, `receive` in the engine's",
         needs=("safetensors",),
-        page="docs/engines.md#transports-of-your-own",
+        page="rlvr docs engines#transports-of-your-own",
     ),
     "forward_path": Template(
         "a forward path",
         "each row by itself, so that nothing is spent on padding",
         "`predict` computes what predicts each loss token",
         needs=("torch",),
-        page="docs/hooks.md",
+        page="rlvr docs hooks",
     ),
     "command": Template(
         "a command",
@@ -135,20 +135,20 @@ TEMPLATES: Mapping[str, Template] = {
         "the function is a click command",
         needs=("click",),
         shell="rlvr $name best runs/NAME",
-        page="docs/hooks.md",
+        page="rlvr docs hooks",
     ),
     "service": Template(
         "measured figures of models",
         "figures for `rlvr models baselines`",
         "`FIGURES` holds what was measured",
         shell="rlvr models baselines",
-        page="docs/models.md#measured-figures",
+        page="rlvr docs models#measured-figures",
     ),
     "observer": Template(
         "hooks that watch a run",
         "notes when the mean reward first reaches a target",
         "the functions marked with `hookimpl` are called as a run goes on",
-        page="docs/hooks.md#observing",
+        page="rlvr docs hooks#observing",
     ),
 }
 """Every kind, by the name that ``rlvr new`` takes."""

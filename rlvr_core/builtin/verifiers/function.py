@@ -83,6 +83,7 @@ class _Function:
                     remedy=(
                         f"its fields are: {', '.join(problem.spec) or 'none'}; which ones it has "
                         f"is decided by the option 'spec' of its data source",
+                        f"if one of them is it by another name: spec: {{{name}: THAT_FIELD}}",
                         f"the function stands at {code.co_filename}:{code.co_firstlineno}",
                     ),
                 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
@@ -53,8 +53,6 @@ def application(runs: Runs, cache: Cache) -> Starlette:
 
     @asynccontextmanager
     async def life(_: Starlette) -> Any:
-        # the first group that somebody opens should not wait for what it imports
-        threading.Thread(target=prepare, daemon=True).start()
         yield
         viewer.follower.close()
         cache.close()
@@ -87,10 +85,10 @@ class Site:
             Route("/", self._page(pages.runs_page)),
             Route("/state", self._list_state),
             Route("/static/{stamp}/{name}", self._static),
-            Route(run, self._page(pages.run_page)),
+            Route(run, self._page(pages.run_page, prepare)),
             Route(f"{run}/state", self._run_state),
             Route(f"{run}/report", self._report),
-            Route(f"{run}/rollouts", self._page(pages.rollouts_page)),
+            Route(f"{run}/rollouts", self._page(pages.rollouts_page, prepare)),
             Route(f"{run}/groups/{{key}}", self._page(pages.group_page)),
             Route(f"{run}/problem", self._page(pages.problem_page)),
             Route(f"{run}/export", self._export),
@@ -123,9 +121,15 @@ class Site:
         answer.headers.update(HEADERS)  # it does not pass the fence on its way out
         return answer
 
-    def _page(self, make: Callable[[Viewer, Request], str]) -> Callable[[Request], Response]:
+    def _page(
+        self, make: Callable[[Viewer, Request], str], after: Callable[[], None] | None = None
+    ) -> Callable[[Request], Response]:
+        """Return what answers with a page, and then does what the next page will need."""
+        task = BackgroundTask(after) if after else None
+
         def answer(request: Request) -> Response:
-            return HTMLResponse(make(self._viewer, request).encode("utf-8", "backslashreplace"))
+            text = make(self._viewer, request).encode("utf-8", "backslashreplace")
+            return HTMLResponse(text, background=task)
 
         return answer
 

@@ -110,8 +110,9 @@ def tool_formats(config: Any) -> list[ToolFormat]:
     return found
 
 
+@cache
 def prepare() -> None:
-    """Import what the page of a group needs, and find the tool formats."""
+    """Import what the page of a group needs, and find the tool formats; done once."""
     import huggingface_hub  # noqa: F401
     import tokenizers  # noqa: F401
 

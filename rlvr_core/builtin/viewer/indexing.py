@@ -27,6 +27,8 @@ LOOK_EVERY = 1.0
 """Seconds between two looks at the files of a run."""
 FIRST_LOOK = 0.4
 """Seconds that the first request of a run waits for its index, which most are read in."""
+GLANCE = 0.05
+"""The same of a page that shows none of the rollouts, but how many were read."""
 FORGET_AFTER = 60.0
 """Seconds without a request after which a run is no longer followed."""
 
@@ -163,23 +165,29 @@ class Follower:
         self._lock = threading.Lock()
         self._asked: dict[Path, float] = {}
         self._threads: dict[Path, threading.Thread] = {}
+        self._firsts: dict[Path, tuple[float, threading.Event]] = {}
         self.faults: dict[Path, str] = {}
 
-    def follow(self, run: Path, stream: Path) -> Path:
-        """Keep the index of a run in step for a while; return its file."""
+    def follow(self, run: Path, stream: Path, patience: float = FIRST_LOOK) -> Path:
+        """Keep the index of a run in step for a while; return its file.
+
+        Args:
+            run: The run's folder.
+            stream: Its rollouts.
+            patience: Seconds after it was begun that an index is waited for.
+        """
         file = self.cache.file(run)
-        read = threading.Event()
         with self._lock:
-            self._asked[file] = time.monotonic()
+            now = self._asked[file] = time.monotonic()
             running = self._threads.get(file)
             if (running is None or not running.is_alive()) and not self._stop.is_set():
+                read = threading.Event()
                 made = threading.Thread(target=self._follow, args=(file, stream, read), daemon=True)
-                self._threads[file] = made
+                self._threads[file], self._firsts[file] = made, (now, read)
                 self.cache.used(file)
                 made.start()
-            else:
-                read.set()
-        read.wait(FIRST_LOOK)
+            begun, read = self._firsts.get(file, (now - patience, threading.Event()))
+        read.wait(max(0.0, begun + patience - now))
         return file
 
     def close(self) -> None:

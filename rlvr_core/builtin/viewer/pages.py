@@ -15,7 +15,7 @@ from rlvr_core.builtin.viewer import compare
 from rlvr_core.builtin.viewer.choice import PAGE, Choice
 from rlvr_core.builtin.viewer.group import TEXT
 from rlvr_core.builtin.viewer.index import reading
-from rlvr_core.builtin.viewer.indexing import Follower
+from rlvr_core.builtin.viewer.indexing import FIRST_LOOK, GLANCE, Follower
 from rlvr_core.builtin.viewer.reader import Reader, span
 from rlvr_core.builtin.viewer.runs import KEPT, SORTS, Runs, chosen, state
 from rlvr_core.builtin.viewer.tokens import COLOURS
@@ -105,11 +105,12 @@ def runs_page(viewer: Viewer, request: Request) -> str:
 
 def run_page(viewer: Viewer, request: Request) -> str:
     """Return a run's page, which fetches the sections of its report."""
-    folder, common = _run(viewer, request)
-    try:
+    folder = viewer.runs.open(request.path_params["run"])
+    try:  # before the index is begun, whose thread would take turns with this one
         told, notes = facts(viewer.runs.view(folder).summary()), list[str]()
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
         told, notes = [], [f"its records are damaged: {type(error).__name__}: {error}"]
+    folder, common = _run(viewer, request, GLANCE)
     notes += common["progress"].notes
     return viewer.render("run.html.j2", **common, facts=told, notes=notes)
 
@@ -184,14 +185,16 @@ def problem_page(viewer: Viewer, request: Request) -> str:
     )
 
 
-def _run(viewer: Viewer, request: Request) -> tuple[RunFolder, dict[str, Any]]:
+def _run(
+    viewer: Viewer, request: Request, patience: float = FIRST_LOOK
+) -> tuple[RunFolder, dict[str, Any]]:
     folder = viewer.runs.open(request.path_params["run"])
     name = folder.path.name
     common = {
         "run": name,
         "at": f"/runs/{quote(name, safe='')}",
         "outcome": viewer.runs.view(folder).outcome,
-        "progress": viewer.progress(folder),
+        "progress": viewer.progress(folder, patience),
     }
     return folder, common
 

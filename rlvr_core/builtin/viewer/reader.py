@@ -16,7 +16,7 @@ from rlvr_core.builtin.viewer.choice import Choice, Found, find, neighbours, opt
 from rlvr_core.builtin.viewer.export import answers, recorded, select
 from rlvr_core.builtin.viewer.gaps import add_gaps
 from rlvr_core.builtin.viewer.index import reading
-from rlvr_core.builtin.viewer.indexing import Follower
+from rlvr_core.builtin.viewer.indexing import FIRST_LOOK, Follower
 from rlvr_core.builtin.viewer.marks import Marks
 from rlvr_core.builtin.viewer.runs import MissingError, Runs
 from rlvr_core.builtin.viewer.stream import read_rows
@@ -98,9 +98,9 @@ class Reader:
         self.runs = runs
         self.follower = follower
 
-    def follow(self, folder: RunFolder) -> Path:
+    def follow(self, folder: RunFolder, patience: float = FIRST_LOOK) -> Path:
         """Keep a run's index in step; return its file."""
-        return self.follower.follow(folder.path, folder.traces / "rollouts.jsonl")
+        return self.follower.follow(folder.path, folder.traces / "rollouts.jsonl", patience)
 
     def marks(self, folder: RunFolder) -> Marks:
         """Return the notes and favourites of a run."""
@@ -113,9 +113,9 @@ class Reader:
         except RunError as error:
             return {}, [str(error)]
 
-    def progress(self, folder: RunFolder) -> Progress:
-        """Return how far a run's index is."""
-        file = self.follow(folder)
+    def progress(self, folder: RunFolder, patience: float = FIRST_LOOK) -> Progress:
+        """Return how far a run's index is, after so many seconds if it is begun by this."""
+        file = self.follow(folder, patience)
         with reading(file) as index:
             known = index.execute("SELECT done, total FROM progress").fetchone()
             done, total = known or (0, 0)

@@ -34,7 +34,7 @@ def choose_engine(model_path: str, *, n_parameters: int | None = None) -> tuple[
     if n_parameters < TINY:
         return "core/transformers", f"{model_path} is tiny ({size} parameters)"
     if importlib.util.find_spec("vllm") is None:
-        return "core/transformers", "vLLM is not installed; docs/installation.md has the commands"
+        return "core/transformers", "vLLM is not installed; rlvr docs installation has the commands"
     from rlvr_core.builtin.vllm.process import import_vllm
 
     try:

