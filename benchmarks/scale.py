@@ -23,10 +23,15 @@ import pickle
 import random
 import tempfile
 import time
+from array import array
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rlvr_core.api import Group
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -39,7 +44,7 @@ class Costs:
     """Seconds of one unit, on one thread of process 0 unless said otherwise.
 
     Attributes:
-        record: Of a token in ``rollouts.jsonl``: ids, log-probs and mask as JSON, and the write.
+        record: Of a token in ``rollouts.jsonl``: a judged group's line as JSON, and the write.
         receive: Of a token that arrives from an engine: unpickled.
         draw: Of a problem drawn by ``core/difficulty`` from ``DRAWN_FROM``, and its outcome.
         count: Of a completion in the ledger.
@@ -135,18 +140,12 @@ def simulate(costs: Costs, speeds: Speeds, gpus: int, seed: int = 0) -> Step:
 def measure() -> Costs:
     """Measure one unit of everything, on this machine."""
     from rlvr_core.api import Outcome, Problem, Source
-    from rlvr_core.api.services import Stream
     from rlvr_core.builtin.samplers.difficulty import Difficulty
     from rlvr_core.record.ledger import Ledger
 
-    rng = random.Random(0)
-    row = {
-        "token_ids": [rng.randrange(150_000) for _ in range(TOKENS)],
-        "logprobs": [-rng.expovariate(3.0) for _ in range(TOKENS)],
-        "loss_mask": [1] * TOKENS,
-        "text": "so x = 3 + 4. " * (TOKENS // 4),
-    }
-    sent = pickle.dumps((tuple(row["token_ids"]), tuple(row["logprobs"]), row["text"]))
+    group = _group()
+    one = group.members[0].completion
+    sent = pickle.dumps((one.token_ids, one.logprobs, one.text))
     problems = tuple(Problem(f"p{i}", "?", "core/exact", {}, "d") for i in range(DRAWN_FROM))
     sampler = Difficulty(Difficulty.Config())
     sampler.start([Source("d", problems)], n=16, prompts_per_step=64, seed=0)
@@ -161,19 +160,45 @@ def measure() -> Costs:
             ledger.draw(16)
             ledger.settle("trained", 16)
 
-    with tempfile.TemporaryDirectory() as folder:
-        stream = Stream(Path(folder) / "rollouts.jsonl")
-        record = best(lambda: stream.write(row)) / TOKENS
-        stream.close()
     return Costs(
-        record=record,
+        record=_recorded(group),
         receive=best(lambda: pickle.loads(sent)) / TOKENS,
         draw=best(draw) / 64,
         count=best(count) / 1000 / 16,
-        ask=_asked(row["text"]),
+        ask=_asked(one.text),
         verify=2e-3,
         publish=_published(),
     )
+
+
+def _group() -> Group:
+    """Four judged completions of the greatest length, with log-probs as a model's float32."""
+    from rlvr_core.api import Completion, Group, Judged, Problem, Verdict
+
+    rng = random.Random(0)
+    text = "so x = 3 + 4. " * (TOKENS // 4)
+    verdict = Verdict(1.0, passed=True, extracted="7")
+
+    def completion() -> Completion:
+        ids = tuple(rng.randrange(150_000) for _ in range(TOKENS))
+        logprobs = array("f", (-rng.expovariate(3.0) for _ in range(TOKENS)))
+        return Completion((1, 2), ids, tuple(logprobs), (True,) * TOKENS, text, "stop", 3)
+
+    members = tuple(Judged(completion(), {"core/exact": verdict}, 1.0, True) for _ in range(4))
+    return Group(Problem("p1", "?", "core/exact", {}, "d"), members, 3)
+
+
+def _recorded(group: Group) -> float:
+    """Seconds a token to record a group, on the thread that records."""
+    from rlvr_core.record.recorder import Recorder
+    from rlvr_core.record.rundir import RunFolder
+
+    n = len(group.members)
+    with tempfile.TemporaryDirectory() as name:
+        folder = RunFolder.create(name, "scale", config_text="", resolved={})
+        with Recorder(folder) as recorder:
+            spent = best(lambda: recorder.rollout(0, 3, group, "?", ["trained"] * n, [0.5] * n, 0))
+    return spent / n / TOKENS
 
 
 def best(act: Callable[[], object], times: int = 7) -> float:

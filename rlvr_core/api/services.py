@@ -112,7 +112,7 @@ _HOMES = {
     "testing.random_model": "save_random_model",
     "verify.error_rate": "ErrorRate",
     "verify.judge": "Judge failure",
-    "verify.pool": "VerifierPool percentile",
+    "verify.pool": "VerifierPool VerifierStats percentile",
     "verify.reward": "RewardPlan Term outcome",
     "verify.verdicts": "VerifierSpec from_plain plain_verdict",
     "workers.pool": "Fault PoolCall ProcessPool",

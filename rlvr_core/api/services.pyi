@@ -280,6 +280,7 @@ from rlvr_core.verify.error_rate import ErrorRate as ErrorRate
 from rlvr_core.verify.judge import Judge as Judge
 from rlvr_core.verify.judge import failure as failure
 from rlvr_core.verify.pool import VerifierPool as VerifierPool
+from rlvr_core.verify.pool import VerifierStats as VerifierStats
 from rlvr_core.verify.pool import percentile as percentile
 from rlvr_core.verify.reward import RewardPlan as RewardPlan
 from rlvr_core.verify.reward import Term as Term

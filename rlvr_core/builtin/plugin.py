@@ -505,6 +505,11 @@ def register_services(registrar: Registrar) -> None:
         summary="A clear refusal of a metric that no evaluation of a run reports.",
     )
     registrar.add(
+        "ray-pool",
+        "rlvr_core.builtin.ray.verifiers:RayVerifierPool",
+        summary="Verifiers in actors on the nodes of a Ray cluster, for verify.pool.",
+    )
+    registrar.add(
         "ray-connect",
         "rlvr_core.builtin.ray.cluster:connect",
         summary="A connection to a running Ray cluster.",

@@ -261,8 +261,11 @@ class EnvironmentSection(ComponentRef):
 class VerifySection(ComponentConfig):
     """The pool of verifier processes."""
 
+    pool: ComponentRef | None = None
+    """Where the processes are; null: on this machine. ``{use: ray-pool, with: {actors: 2}}``: in
+    actors on the nodes of a Ray cluster."""
     workers: Positive = 2
-    """Worker processes."""
+    """Worker processes; with a ``pool`` those of each of its places."""
     timeout: Annotated[float, Field(gt=0)] = 10.0
     """Seconds one verdict may take, from the moment the worker begins it."""
     memory_mb: Positive = 2048

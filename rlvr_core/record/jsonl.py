@@ -16,8 +16,11 @@ import shutil
 import threading
 import zlib
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from pydantic_core import to_json
 
 from rlvr_core.api import Json
 from rlvr_core.record.files import sync_folder, write_failed
@@ -44,7 +47,7 @@ class Stream:
         self._lock = threading.Lock()
         self._file = -1
         self._bytes = 0
-        self._compressing: threading.Thread | None = None
+        self._compressor = ThreadPoolExecutor(1)
         try:
             self._open()
             self._closed_bytes = sum(map(_raw_size, segments(path)))
@@ -118,7 +121,7 @@ class Stream:
                 raise write_failed(error, self.path) from error
 
     def close(self) -> None:
-        """Flush and close; safe to call twice."""
+        """Compress what is closed, and close; safe to call twice."""
         with self._lock:
             self._wait()
             if self._file >= 0:
@@ -151,15 +154,13 @@ class Stream:
         self._open()
         self._closed_bytes += raw
         os.close(full)
-        self._wait()
-        # compressing a quarter of a gigabyte takes seconds, so the run does not wait for it
-        self._compressing = threading.Thread(target=_compress_closed, args=(self.path,))
-        self._compressing.start()
+        # lines are written faster than they are compressed, so the run does not wait for it: what
+        # piles up within a step is compressed while the next one generates
+        self._compressor.submit(_compress_closed, self.path)
 
     def _wait(self) -> None:
-        if self._compressing is not None:
-            self._compressing.join()
-            self._compressing = None
+        self._compressor.shutdown()
+        self._compressor = ThreadPoolExecutor(1)
 
     def _cut(self, offset: int) -> bool:
         before = 0
@@ -228,15 +229,13 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
 def encode(line: Mapping[str, Json]) -> bytes:
     """Encode one line of valid JSON with its newline; non-finite numbers become null."""
     try:
-        text = json.dumps(line, ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        text = json.dumps(_finite(line), ensure_ascii=False, allow_nan=False)
-    if not text.isascii() or "\x7f" in text:  # most lines are: no search
-        text = _ESCAPED.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
-    try:
-        return text.encode("utf-8") + b"\n"
-    except UnicodeEncodeError:  # lone surrogates: JSON can express them, UTF-8 cannot
-        return json.dumps(_finite(line), allow_nan=False).encode("ascii") + b"\n"
+        # ten times as fast as json: a line has every token of a group
+        data = to_json(line, inf_nan_mode="null")
+    except ValueError:  # lone surrogates, which UTF-8 cannot express, or nested deeply
+        data = json.dumps(_finite(line), allow_nan=False, separators=(",", ":")).encode()
+    if not data.isascii() or b"\x7f" in data:  # most lines are: no search
+        data = _ESCAPED.sub(lambda match: f"\\u{ord(match.group()):04x}", data.decode()).encode()
+    return data + b"\n"
 
 
 def _finite(value: Json) -> Json:

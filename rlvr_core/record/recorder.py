@@ -317,13 +317,10 @@ class NullRecorder:
         spans, self._spans = self._spans, []
         return spans
 
-    def spans_of(self, spans: Sequence[Mapping[str, Json]]) -> None:
-        """Do nothing: rank 0 writes the spans."""
-
     def metrics(self, *_: Any) -> None:
-        """Do nothing: rank 0 writes the metrics."""
+        """Do nothing: rank 0 writes the metrics, the spans and all else."""
 
-    timing = rollout = evaluation = metrics
+    timing = rollout = evaluation = spans_of = sync = metrics
 
     def offsets(self) -> dict[str, int]:
         """Return an empty mapping: rank 0 writes the checkpoint."""
@@ -332,9 +329,6 @@ class NullRecorder:
     def rewind(self, offsets: Mapping[str, int]) -> list[str]:
         """Return an empty list: there is no stream to truncate."""
         return []
-
-    def sync(self) -> None:
-        """Do nothing: there is no file to flush."""
 
 
 def _number(value: Any) -> int | float:

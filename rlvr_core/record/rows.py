@@ -38,11 +38,11 @@ def rollout_row(
         row = completion_row(member)
         if completion.transcript is not None:
             row["conversation"] = conversation_id(group.problem.id, draw_index, sample)
-        row["token_ids"] = list(completion.token_ids)
-        row["logprobs"] = list(completion.logprobs)
+        row["token_ids"] = completion.token_ids
+        row["logprobs"] = completion.logprobs
         if completion.token_versions:
-            row["token_versions"] = list(completion.token_versions)
-        row["loss_mask"] = [int(kept) for kept in completion.loss_mask]
+            row["token_versions"] = completion.token_versions
+        row["loss_mask"] = list(bytes(completion.loss_mask))  # 0 and 1
         row["advantage"] = advantage
         row["fate"] = fate
         rows.append(row)
@@ -57,7 +57,7 @@ def rollout_row(
     if len(set(fates)) == 1:
         line["fate"] = fates[0]
     line |= {"tags": dict(group.problem.tags), "prompt": prompt_text}
-    line["prompt_ids"] = list(group.members[0].completion.prompt_ids) if group.members else []
+    line["prompt_ids"] = group.members[0].completion.prompt_ids if group.members else []
     line["completions"] = rows
     return line
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlvr_core.api import (
     ChecksProblems,
@@ -24,11 +25,9 @@ from rlvr_core.api import (
 )
 from rlvr_core.config.model import ComponentRef, RewardRef, RewardSchedule, VerifySection
 from rlvr_core.config.resolve import build
+from rlvr_core.host.host import Host, load_host
 from rlvr_core.verify.pool import VerifierPool
 from rlvr_core.verify.verdicts import VerifierSpec
-
-if TYPE_CHECKING:
-    from rlvr_core.host.host import Host
 
 AUTO = "auto"
 """Name in ``rewards`` for each problem's own verifier."""
@@ -119,13 +118,22 @@ class RewardPlan:
         return [name for name, one in self.verifiers.items() if not isinstance(one, Verifier)]
 
     def pool(self, section: VerifySection) -> VerifierPool:
-        """Start a pool of these verifiers with the settings of the config's ``verify``."""
-        return VerifierPool(
+        """Start a pool of these verifiers with the settings of the config's ``verify``.
+
+        Raises:
+            ConfigError: If ``verify.pool`` names none, or one of its options is wrong.
+        """
+        make: Any = VerifierPool
+        if section.pool is not None:
+            entry = load_host().entry("service", section.pool.use, "verify.pool")
+            make = partial(entry.load(), section.pool.with_)
+        pool: VerifierPool = make(
             self.specs,
             workers=section.workers,
             timeout=section.timeout,
             memory_mb=section.memory_mb,
         )
+        return pool
 
     def names(self, problem: Problem) -> tuple[str, ...]:
         """Return the verifiers that judge this problem, one per term, in order.

@@ -36,7 +36,7 @@ def test_metrics_line_is_exact_and_sorted(folder):
     with Recorder(folder) as recorder:
         recorder.metrics(0, 1, {"pass_rate": 0.25, "loss": 0.1, "groups/drawn": 4})
     assert folder.metrics.read_bytes() == (
-        b'{"step": 0, "version": 1, "groups/drawn": 4, "loss": 0.1, "pass_rate": 0.25}\n'
+        b'{"step":0,"version":1,"groups/drawn":4,"loss":0.1,"pass_rate":0.25}\n'
     )
 
 

@@ -118,6 +118,7 @@ def test_what_was_sampled_is_never_tokenised_again(played, tokenizer, agent):
     assert [logp for logp, own in zip(one.logprobs, one.loss_mask, strict=True) if own] == [
         -0.5
     ] * 6
+    assert "untrained_tokens" not in one.transcript.counts
 
 
 def test_histories_that_are_not_one_are_branches_kept_apart(played, tokenizer):
@@ -137,6 +138,8 @@ def test_histories_that_are_not_one_are_branches_kept_apart(played, tokenizer):
         (True, "e<|e|>"),
     ]
     assert one.transcript.counts["branches"] == 2
+    # "ab" and "cd" of the first branch, "x" of the second, each with its end
+    assert one.transcript.counts["untrained_tokens"] == 3 + 3 + 2
     assert len(one.token_ids) == sum(turn.n_tokens for turn in one.transcript.turns)
 
 

@@ -188,6 +188,8 @@ class Conversation:
                 if branch.prompt is None:
                     self.turn_to(number)
                     break
+        if self.apart:
+            self.counts["untrained_tokens"] = sum(sum(one.mask) for one in self.apart.values())
         transcript = Transcript(
             self.ticket.environment, tuple(self.turns), ended, detail, verdict, dict(self.counts)
         )

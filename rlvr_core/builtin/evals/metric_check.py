@@ -33,7 +33,8 @@ def check_metric_of(resolved: Resolved, wanted: str, where: str) -> None:
     tasks, config = named_tasks(resolved), resolved.config
     asked = {problem.verifier for one in tasks for problem in one.task.problems()}
     plan = RewardPlan.build(config.rewards, asked, resolved.host)
-    with plan.pool(config.verify) as pool:
+    here = config.verify.model_copy(update={"pool": None})
+    with plan.pool(here) as pool:
         judge = Judge(pool, plan, ErrorRate(config.verify.max_error_rate))
         check_metric(wanted, tasks, judge, where)
 

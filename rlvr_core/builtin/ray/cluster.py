@@ -119,7 +119,9 @@ def _signals_kept() -> Iterator[None]:
                 signal.signal(one, handler)
 
 
-def reserve(bundles: Sequence[Mapping[str, float]], seconds: float) -> Any:
+def reserve(
+    bundles: Sequence[Mapping[str, float]], seconds: float, where: str = "engine.with"
+) -> Any:
     """Reserve one place for each actor, spread over the nodes, in one placement group.
 
     Raises:
@@ -130,20 +132,22 @@ def reserve(bundles: Sequence[Mapping[str, float]], seconds: float) -> Any:
     group = placement_group([dict(one) for one in bundles], strategy="SPREAD")
     if not group.wait(seconds):
         remove_placement_group(group)
-        raise no_room(bundles, seconds)
+        raise no_room(bundles, seconds, where)
     return group
 
 
-def no_room(bundles: Sequence[Mapping[str, float]], seconds: float) -> MachineError:
+def no_room(
+    bundles: Sequence[Mapping[str, float]], seconds: float, where: str = "engine.with"
+) -> MachineError:
     """The error for places that the cluster did not have in time."""
     each = ", ".join(f"{count:g} {name}" for name, count in bundles[0].items())
     return MachineError(
         f"the Ray cluster had no room for {len(bundles)} actors of {each} each within "
         f"{seconds:g} s; it has {resources()}",
-        where="engine.with",
+        where=where,
         remedy=(
             "lower actors, cpus or gpus, or add nodes: ray start --address=HEAD:6379",
-            "raise engine.with.deadline where nodes are on their way",
+            f"raise {where}.deadline where nodes are on their way",
         ),
     )
 

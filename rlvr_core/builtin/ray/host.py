@@ -6,7 +6,7 @@ import contextlib
 import os
 import platform
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
@@ -45,7 +45,7 @@ class EngineHost:
                 where="engine.with",
                 remedy="install the same on every node of the cluster",
             )
-        _set_environment(args)
+        set_environment(args.environment)
         from rlvr_core.api.services import Mark, find, load_host, made
 
         self._args, self._index = args, index
@@ -193,12 +193,12 @@ class EngineHost:
         return self._entry.named(f"{failed} in a rollout actor", "engine.with.engine")
 
 
-def _set_environment(args: ActorArgs) -> None:
+def set_environment(variables: Mapping[str, str]) -> None:
     """This process is no rank of a run, even if its node was started by one."""
     from rlvr_core.api.services import apart, quiet_libraries
 
     kept = apart()
     for name in set(os.environ) - set(kept):
         del os.environ[name]
-    os.environ.update(args.environment)
+    os.environ.update(variables)
     quiet_libraries()

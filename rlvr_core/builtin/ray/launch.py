@@ -89,13 +89,18 @@ def actor_args(
         device="cuda:0" if config.gpus else "cpu",
         transport=transport,
         threads=max(1, math.floor(config.cpus)),
-        environment={
-            name: value
-            for name, value in os.environ.items()
-            if name.startswith(_PASSED_ON) and not is_secret(name)
-        },
+        environment=passed_on(),
         version=__version__,
     )
+
+
+def passed_on() -> dict[str, str]:
+    """Return the variables of this process that actors get."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(_PASSED_ON) and not is_secret(name)
+    }
 
 
 def put(args: ActorArgs) -> Any:

@@ -34,7 +34,8 @@ def add_gaps(row: dict[str, Any], traces: Path) -> None:
 
 def _of_step(path: Path, step: Any) -> Mapping[str, Any]:
     """Return the last record of a step; lines of other steps are not parsed."""
-    begin = b'{"step": %d,' % step if isinstance(step, int) else b"\n"
+    # runs of earlier versions have a space there
+    begin = (b'{"step":%d,' % step, b'{"step": %d,' % step) if isinstance(step, int) else b"\n"
     found: Mapping[str, Any] = {}
     for part in [*segments(path), path]:
         try:
