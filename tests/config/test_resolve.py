@@ -41,7 +41,8 @@ def test_every_component_place_of_the_model_is_known():
                 walk((*loc, "*"))
 
     walk(())
-    assert found == set(COMPONENTS)
+    # the pool is named by the class that a service gives; it is built where the verifiers are
+    assert found - {("verify", "pool")} == set(COMPONENTS)
 
 
 def test_names_become_full_and_defaults_are_filled_in(host, run_file):

@@ -143,7 +143,8 @@ def test_another_run_in_its_place_and_a_damaged_index_are_read_again(growing, tm
     growing.path.write_bytes(b"")
     assert growing.update() == []
     growing.write(2)
-    assert growing.update() == [3, 4]
+    # a file that is closed or compressed at this moment is read at the next look
+    wait(lambda: growing.update() == [3, 4])
     growing.file.write_bytes(b"no index at all, but long enough to be taken for one" * 100)
     assert growing.steps() == [], "pages go on without"
     follower = Follower(growing.cache)
