@@ -38,7 +38,7 @@ class Scheduler:
         self.says(sbatch="4711")
         text = FAKE.format(python=sys.executable, log=str(self.log), answers=str(self.answers))
         (folder / "bin").mkdir()
-        for name in ("sbatch", "squeue", "sacct", "scancel"):
+        for name in ("sbatch", "squeue", "sacct", "scancel", "sinfo", "scontrol"):
             (folder / "bin" / name).write_text(text)
             (folder / "bin" / name).chmod(0o755)
 

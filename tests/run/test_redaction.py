@@ -49,6 +49,7 @@ def test_what_surrounds_a_secret_is_kept():
         "token_ids: [151644, 8948, 198, 2610]; sha256: " + HEX * 2,
         "def token(key): return tokenizer.decode(auth_ids_2[key:])",
         "Janet sells 16 - 3 - 4 = <<16-3-4=9>>9 eggs; the key is 9*2",
+        "HF_TOKEN is arn:aws:secretsmanager:eu-north-1:123456789012:secret:hf-a1B2c3, it says",
         "the secret: think step by step; password length 8; author x1",
         "request 6f9619ff-8b86-4d11-b42d-00c04fc964ff of auth/service took 3s",
         "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAUAAAAFCAYAAACNbyblAAAAHElEQVQI12P4",

@@ -53,6 +53,7 @@ _SPACED = _NAMED[-1]
 _SUFFIXES = {"base", "default", "dev", "local", "old", "new", "prod", "production", "staging", "v1"}
 _HINT = re.compile(_WORD, re.IGNORECASE)
 _BEFORE = re.compile(r"[\w.-]{0,48}$")
+_ARN = re.compile(r"\barn:[\w:/.-]{0,110}:$")
 _AFTER = re.compile(r"[\w.-]{0,32}")
 
 _OTHERS = tuple(
@@ -216,6 +217,8 @@ def _written(text: str) -> Iterator[tuple[int, int, str]]:
         name = text[begin:done].strip("-._")
         if text[begin - 2 : begin] == "::" or not _names_secret(name):
             continue  # of a type, as AWS::AppSync::ApiKey, there is no value
+        if _ARN.search(text, max(0, begin - 120), begin):
+            continue  # arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME says where one is
         for pattern in _NAMED:
             beside = pattern.match(text, done)
             least = 3.2 if pattern is _SPACED else 2.8
