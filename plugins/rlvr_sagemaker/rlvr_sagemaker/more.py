@@ -51,6 +51,8 @@ def with_more(request: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
     Raises:
         ConfigError: With every fault that the service's description shows.
     """
+    if not words:
+        return request
     given = parse_options(words, _FLAG)
     faults = [
         Complaint(f"{name} is not for you to give", _FLAG, (f"there is {instead}",))

@@ -24,7 +24,7 @@ PLAN = "arn:aws:sagemaker:eu-north-1:123456789012:training-plan/mine"
 
 
 def request(*words, **options):
-    config = Options(store="s3://some-bucket/x", request=list(words), **ACCOUNT | options)
+    config = Options(store="s3://some-bucket/x", request=list(words), **(ACCOUNT | options))
     return training_job(config, "job", Place("some-bucket", "x/jobs/job"))
 
 
@@ -76,6 +76,11 @@ def test_what_the_service_does_not_take_is_said_before_it_is_asked(word, said):
         request(word)
     assert said in str(refused.value)
     assert "--request" in str(refused.value)
+
+
+def test_without_it_a_kind_of_machine_newer_than_botocore_is_not_refused():
+    found = request(instance_type="ml.p9.48xlarge")
+    assert found["ResourceConfig"]["InstanceType"] == "ml.p9.48xlarge"
 
 
 def test_every_fault_is_said_at_once():
@@ -178,7 +183,7 @@ def test_a_quota_that_nobody_may_read_is_unknown(cloud, monkeypatch):
 
 def test_an_image_is_looked_for_in_ecr(cloud):
     account, there = "123456789012", aws.client("ecr", "eu-north-1")
-    there.create_repository(repositoryName="rlvr", registryId=account)
+    there.create_repository(repositoryName=cloud.bucket, registryId=account)
     manifest = {
         "schemaVersion": 2,
         "mediaType": "application/vnd.docker.distribution.manifest.v2+json",
@@ -191,7 +196,7 @@ def test_an_image_is_looked_for_in_ecr(cloud):
     }
     there.put_image(
         registryId=account,
-        repositoryName="rlvr",
+        repositoryName=cloud.bucket,
         imageManifest=json.dumps(manifest),
         imageTag="1",
     )
@@ -200,7 +205,7 @@ def test_an_image_is_looked_for_in_ecr(cloud):
     def verdict(uri):
         return [*ahead.findings(details(uri))][-1]
 
-    assert verdict(f"{host}/rlvr:1")[:2] == ("ECR", True)
-    assert verdict(f"{host}/rlvr:2")[:2] == ("ECR", False)
+    assert verdict(f"{host}/{cloud.bucket}:1")[:2] == ("ECR", True)
+    assert verdict(f"{host}/{cloud.bucket}:2")[:2] == ("ECR", False)
     assert verdict(f"{host}/other:1")[:2] == ("ECR", False)
     assert verdict("ubuntu:24.04")[:2] == ("ECR", None)

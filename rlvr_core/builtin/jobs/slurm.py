@@ -69,8 +69,8 @@ export RLVR_HEAD="${{RLVR_HOSTS%%$'\\n'*}}"
 export RLVR_DIR={runs}/slurm-"$SLURM_JOB_ID" RLVR_RESUME=
 if compgen -G "$RLVR_DIR/*/run.json" > /dev/null; then RLVR_RESUME="--resume last"; fi
 
-{before}# SIGTERM comes {grace} seconds before the end: the run writes a checkpoint after its step
-srun --kill-on-bad-exit=1{cpus} bash -c {command}{after}
+{setup}{before}# SIGTERM comes {grace} seconds before the end: the run then writes a checkpoint
+srun --kill-on-bad-exit=1{cpus}{srun} bash -c {command}{after}
 """
 
 _BEFORE = "began=$(date +%s)\n"
@@ -128,6 +128,11 @@ class SlurmLauncher:
         run: with 3 a run may take four times ``time``."""
         extra: list[Annotated[str, Field(pattern=r"^--[^\s].*$")]] = []
         """Further options of ``sbatch``, such as ``--constraint=a100``."""
+        srun: list[Annotated[str, Field(pattern=r"^--[^\s].*$")]] = []
+        """Options of ``srun``, such as ``--container-image=/images/rlvr.sqsh`` of Pyxis, or
+        ``--mpi=pmix``."""
+        setup: list[str] = []
+        """Lines of bash that its first machine runs before, such as ``module load cuda``."""
         log: str = "slurm-%j.log"
         """Log file of the job; ``%j`` is its number."""
 
@@ -141,7 +146,7 @@ class SlurmLauncher:
             ConfigError: If the options do not match the run.
         """
         config = self._config
-        if "\n" in "".join([*config.extra, config.log, config.partition or ""]):
+        if "\n" in "".join([*config.extra, *config.srun, config.log, config.partition or ""]):
             raise ConfigError("an option of sbatch is one line", where="--extra")
         processes, words = counted(config.processes, config.gpus, config.engine_gpus, request)
         script = _TEMPLATE.format(
@@ -155,6 +160,8 @@ class SlurmLauncher:
             else "",
             # since 22.05 srun no longer takes it from sbatch
             cpus=f" --cpus-per-task={config.cpus}" if config.cpus else "",
+            srun="".join(f" {shlex.quote(one)}" for one in config.srun),
+            setup="".join(f"{line}\n" for line in config.setup),
             command=shlex.quote(self._command(request, words)),
         )
         lines = (
