@@ -475,6 +475,11 @@ def register_services(registrar: Registrar) -> None:
         summary="Which of them a resumed run finds changed.",
     )
     registrar.add(
+        "without-secrets",
+        "rlvr_core.builtin.jobs.secret_rules:without_secrets",
+        summary="Takes out of a text what looks like a secret.",
+    )
+    registrar.add(
         "preview",
         "rlvr_core.builtin.samplers.preview:preview",
         summary="What the first steps of a run would draw, for --dry-run.",

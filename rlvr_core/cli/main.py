@@ -11,7 +11,6 @@ import errno
 import importlib
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -174,7 +173,7 @@ def _unexpected(error: BaseException, as_json: bool) -> int:
     fault = blame(error)
     if isinstance(error, SystemExit) and not isinstance(fault, PluginError):
         raise error  # click raises it when the output is no longer read
-    traceback.print_exception(error)
+    output.print_exception(error)
     return _refuse(fault, as_json)
 
 

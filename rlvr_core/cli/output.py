@@ -6,12 +6,16 @@ On a terminal, rich draws tables; elsewhere they are plain aligned lines, never 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import threading
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -78,16 +82,13 @@ def print_json_error(error: RlvrError) -> None:
     """Print an error as one JSON object on one line of stdout."""
     from rlvr_core.record.text import Redactor
 
-    hide = Redactor()
-    errors = [
-        {
-            "what": hide.known(complaint.what),
-            "where": hide.known(complaint.where),
-            "remedy": [hide.known(line) for line in complaint.remedy],
-        }
-        for complaint in error.complaints
-    ]
+    errors = [Redactor().tree(asdict(complaint)) for complaint in error.complaints]
     print_json_line({"ok": False, "errors": errors})
+
+
+def print_exception(error: BaseException) -> None:
+    """Print an exception's traceback on stderr, without secrets."""
+    click.echo(_hidden("".join(traceback.format_exception(error))), err=True, nl=False)
 
 
 def print_usage_error(error: click.ClickException) -> None:
@@ -103,6 +104,44 @@ def _hidden(text: str) -> str:
     from rlvr_core.record.text import Redactor
 
     return Redactor().known(text)
+
+
+class Redacting:
+    """A text stream that takes the secrets out of what is written to it, line by line."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._line, self._lock = stream, "", threading.RLock()
+
+    def write(self, text: str) -> int:
+        """Write the lines that are whole; the rest waits for its end or for ``flush``."""
+        with self._lock:
+            lines, newline, self._line = (self._line + text).rpartition("\n")
+            self._stream.write(_hidden(lines + newline))
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what has no end yet."""
+        with self._lock:
+            line, self._line = self._line, ""
+            self._stream.write(_hidden(line))
+        self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def no_secrets_printed() -> Iterator[None]:
+    """Take secrets out of all that this process prints in the block, whoever prints it."""
+    with (
+        contextlib.redirect_stdout(Redacting(sys.stdout)),
+        contextlib.redirect_stderr(Redacting(sys.stderr)),
+    ):
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
 
 
 def quiet_libraries() -> None:

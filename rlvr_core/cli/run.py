@@ -13,7 +13,7 @@ import click
 
 from rlvr_core.api import ConfigError, RunFinished
 from rlvr_core.api.components import RunObserver
-from rlvr_core.cli.output import quiet_libraries
+from rlvr_core.cli.output import no_secrets_printed, quiet_libraries
 
 if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved
@@ -94,7 +94,7 @@ def run(
         os.environ.setdefault("RLVR_TAKE_OVER", os.urandom(8).hex())
     host = load_host()
     kind = display_kind if os.environ.get("RANK", "0") == "0" else "none"
-    with closing(make_display(kind, 0, host)) as display:
+    with no_secrets_printed(), closing(make_display(kind, 0, host)) as display:
         display.phase("reading the configuration")
         resolved, folder = what_to_run(config, overrides, resume, host)
         stop = Stop(patient=ranks.launched())

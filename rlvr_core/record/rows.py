@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Protocol
 
 from rlvr_core.api import Completion, Fate, Group, Json, Judged, Usage, Verdict
+from rlvr_core.record.text import Redactor
 
 
 class SampledGroup(Protocol):
@@ -117,7 +118,7 @@ def conversation_rows(
                 "version": version,
                 "environment": transcript.environment,
                 "ended": transcript.ended,
-                "detail": transcript.detail,
+                "detail": Redactor().known(transcript.detail),
                 "passed": member.passed,
                 "reward": member.reward,
                 "counts": dict(transcript.counts),
@@ -145,7 +146,10 @@ def completion_row(member: Judged) -> dict[str, Json]:
 def transcript_row(completion: Completion) -> dict[str, Json]:
     """Return the turns of a conversation under ``transcript``; empty for a single answer."""
     transcript = completion.transcript
-    return {} if transcript is None else {"transcript": asdict(transcript)}
+    if transcript is None:
+        return {}
+    row = {**asdict(transcript), "detail": Redactor().known(transcript.detail)}
+    return {"transcript": row}
 
 
 def verdict_row(verdict: Verdict) -> dict[str, Json]:

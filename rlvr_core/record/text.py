@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import re
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from typing import Any
+
+from rlvr_core.host.discovery import core_service
 
 REDACTED = "<redacted>"
 
@@ -19,74 +21,15 @@ _UNPRINTABLE = re.compile(
 )
 
 _NOT_SECRET = {"bos", "cls", "eos", "mask", "pad", "sep", "special", "stop", "unk"}
-_SECRET_WORDS = {
-    "accesskey",
-    "accesstoken",
-    "apikey",
-    "apitoken",
-    "auth",
-    "authorization",
-    "authtoken",
-    "credential",
-    "credentials",
-    "hftoken",
-    "passphrase",
-    "passwd",
-    "password",
-    "privatekey",
-    "secret",
-    "secretkey",
-    "secrets",
-    "token",
-}
-_ABOUT = {
-    "arn",
-    "env",
-    "field",
-    "file",
-    "id",
-    "length",
-    "name",
-    "path",
-    "size",
-    "type",
-    "url",
-    "var",
-}
+_SECRET_NAME = re.compile(
+    r"\b(?:(?:access|api|private|secret)key|(?:access|api|auth|hf)?token|auth(?:orization)?"
+    r"|credentials?|\w*pass(?:phrase|wd|word)|secrets?)$"
+    r"|\b(?:access|api|private|secret|signing) key\b"
+    r"(?!.*\b(?:arn|env|field|file|id|length|name|path|size|type|url|var)$)"
+)
+"""Names of secrets, their words apart; not those of what is about one, as of its file."""
+_KEY_VARIABLE = re.compile(r"(?:KEY|PAT|PASS|DSN|CREDS|WEBHOOK)(?:_URL)?$")
 _PASSWORDS = {"passphrase", "passwd", "password", "pwd"}
-_SECRET_PAIRS = {
-    ("access", "key"),
-    ("api", "key"),
-    ("private", "key"),
-    ("secret", "key"),
-    ("signing", "key"),
-}
-_SECRET_VALUES = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[opsur]_[A-Za-z0-9]{20,}"
-    r"|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}|A(?:KIA|SIA)[A-Z0-9]{16}"
-    r"|AIza[\w-]{35}|[rs]k_live_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{36}|pypi-AgEI[\w-]{16,}"
-    r"|wandb_v\d_\w{20,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,})"
-)
-# a password, or a token in the place of the user: long, with digits, as no login is
-_URL_PASSWORD = re.compile(
-    r"(?<=://)(?:[^\s/:@]*:[^\s/@]+|(?=[A-Za-z_-]*\d)[\w-]{20,})(?=@)"
-    r"|(?<=[?&]X-Amz-Signature=)[0-9a-f]{16,}"
-)
-# its head alone is something that programs look for; with a body, or a foot, it is a key. No part
-# may be read twice for each way to split it: the text may be a model's
-_MARK = r"(?:[-+](?![-+]))?(?:[ \t]*+(?:[>#|*;%]|//(?![\w/+=])))*+"  # of a diff, mail or comment
-_GAP = rf"(?:\\[nr]|\s)(?:(?<=[nr\n]){_MARK})?+"
-_KEY_HEADER = rf"(?:{_GAP})++(?://)?+[-+]?[A-Z][\w-]{{0,20}}: "
-_KEY_LINES = rf"(?:(?:{_GAP}|[-+](?![-+]))*+[\w/+=]{{16,}}+)++"
-_PRIVATE_KEY = re.compile(
-    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
-    r"(?:(?:(?!-----BEGIN ).){0,20000}?-----END [A-Z0-9 ]*KEY(?: BLOCK)?-----"
-    # its foot is far off, or not there: some headers, and lines until one is too short for a key's
-    rf"|(?:{_KEY_HEADER}[^\n\\]{{1,100}}+){{0,4}}+{_KEY_LINES}"
-    # or, in one line, headers that end where the key begins
-    rf"|(?:{_KEY_HEADER}[^\n\\](?:(?![\w/+=]{{16}})[^\n\\]){{0,99}}+){{0,4}}+{_KEY_LINES})",
-    re.S,
-)
 # key: value, key = value, "key": "value", as found in YAML, TOML, JSON and messages
 _KEY = re.compile(
     r"""(?<![\w.-])(?<!::)(?P<key>[A-Za-z_][\w.-]{0,63})["']?[ \t]*(?::[ \t]+|:(?=["'])|=[ \t]*)"""
@@ -97,6 +40,19 @@ _VALUE = re.compile(r"""(?P<quote>["'])[^\n]*?(?P=quote)|[^\s,}\]#"'][^\s,}\]]*"
 _CODE_VALUE = re.compile(
     r"""(?P<quote>["'])[^\s"']{6,}(?P=quote)|(?=\S*\d)[\w+/=-]{8,}(?=[ \t]*$)""", re.M
 )
+# what credentials look like is known to a service, which is loaded only where one of these is met:
+# a part of a known format, or a word before what may have been drawn at random
+_FORMAT = re.compile(
+    r"-----BEGIN |://[^\s/]{1,400}@|\b(?:hf_|sk-|gh[opsur]_|github_pat_|glpat-|xox[abprs]-|A(?:KI|SI)A"
+    r"|AIza|[rs]k_live_|npm_|pypi-|wandb_v|eyJ|gsk_|xai-|pplx-|nvapi-|r8_|tvly-|dapi|do[opr]_v1_"
+    r"|shp[acpst]{2}_|gls[a-z]_|gl[a-z]{2}t-|hv[bs]\.|lin_api_|figd_|rubygems_|sntry|dckr_pat_|NRAK-"
+    r"|ph[cx]_|ntn_|ATATT3|AGE-S|ya29)|SG\.|:AA|-us\d|\bA(?:KC|P)|sq0csp|GR1348941"
+)
+_HINT = re.compile(
+    r"(?i:auth|basic|bearer|cookie|credential|curl|digest|discord|hook|key|login|pass|[_-]pat\b|pwd"
+    r"|identified|secret|sig=|sql|token|twilio|://)"
+)
+_MIXED = re.compile(r"[A-Za-z]\d|\d[A-Za-z]|[a-z][A-Z]")
 _WORDS = re.compile(r"""["']?[A-Za-z]*(?:[_. -]+[A-Za-z]+)*["']?$""")
 _REFERENCE = re.compile(
     r"""["']?\$\{?\w|["']?(?:(?i:null|none|true|false)|~|\d+|\W{0,2}<[^<>"'\n]{1,40}>"""
@@ -135,6 +91,7 @@ def _escape(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
+@functools.lru_cache(4096)
 def is_secret(key: str) -> bool:
     """Whether a key or option name indicates a secret value (``hf_token``, ``api-key``).
 
@@ -146,9 +103,7 @@ def is_secret(key: str) -> bool:
         return False
     if words[-1] == "pwd":
         return len(words) > 1  # PWD alone is the shell's working directory
-    if words[-1] in _SECRET_WORDS:
-        return True
-    return words[-1] not in _ABOUT and bool(set(pairwise(words)) & _SECRET_PAIRS)
+    return bool(_SECRET_NAME.search(" ".join(words)))
 
 
 def _harmless(key: str, value: str) -> bool:
@@ -163,8 +118,8 @@ class Redactor:
     """Removes secrets from text before it is stored.
 
     Three kinds are found: values under a key whose name indicates a secret, values that look like a
-    known kind of credential, and values of environment variables with such a name. The last become
-    ``${env:NAME}``, so that a stored configuration still runs.
+    credential (``core/without-secrets``), and values of environment variables with such a name. The
+    last become ``${env:NAME}``, so that a stored configuration still runs.
 
     Args:
         environment: Environment with secret values; ``os.environ`` if omitted.
@@ -176,7 +131,8 @@ class Redactor:
             value: name
             for name, value in environment.items()
             # short values would match ordinary words
-            if is_secret(name) and len(value) >= 8 and not value.isspace()
+            if (is_secret(name) and len(value) >= 8 and not value.isspace())
+            or (_KEY_VARIABLE.search(name) and len(value) >= 16 and _MIXED.search(value))
         }
         self._names = secrets
         longest_first = sorted(secrets, key=len, reverse=True)
@@ -195,17 +151,15 @@ class Redactor:
     def places(
         self, text: str, *, keys: bool = True, code: bool = False
     ) -> Iterator[tuple[int, str]]:
-        """Yield the offset of each secret in a text, with the key it belongs to ("" without a key).
+        """Yield the offset of each value of the environment, and of a key whose name says so.
 
         Args:
             text: Any text.
-            keys: Whether a secret-looking key is enough; else the value must look like a
-                credential.
+            keys: Whether to look for keys; the offset comes with the key's name.
             code: Whether the text is source code, as for ``patch``.
         """
-        for pattern in (self._values, _PRIVATE_KEY, _URL_PASSWORD, _SECRET_VALUES):
-            if pattern is not None:
-                yield from ((match.start(), "") for match in pattern.finditer(text))
+        if self._values is not None:
+            yield from ((match.start(), "") for match in self._values.finditer(text))
         if keys:
             for key, match in _keyed(text, _CODE_VALUE if code else _VALUE):
                 if key.lower().endswith(tuple(_PASSWORDS)) or not _WORDS.match(match.group()):
@@ -245,12 +199,13 @@ class Redactor:
         return result
 
     def known(self, text: str) -> str:
-        """Redact credentials recognised by their format, and values of environment variables."""
+        """Redact credentials recognised by their look, and values of environment variables."""
         if self._values is not None:
             text = self._values.sub(lambda m: f"${{env:{self._names[m.group()]}}}", text)
-        text = _PRIVATE_KEY.sub(REDACTED, text)
-        text = _URL_PASSWORD.sub(REDACTED, text)
-        return _SECRET_VALUES.sub(REDACTED, text)
+        if _FORMAT.search(text) or (_HINT.search(text) and _MIXED.search(text)):
+            without_secrets: Any = core_service("without-secrets")
+            return str(without_secrets(text, REDACTED))
+        return text
 
 
 def _keyed(text: str, value: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str]]]:

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from rlvr_core.api import Completion, Problem, Verdict
+from rlvr_core.record.text import Redactor
 from rlvr_core.verify.error_rate import ErrorRate
 from rlvr_core.verify.pool import VerifierPool
 from rlvr_core.verify.reward import RewardPlan
@@ -67,5 +68,6 @@ def failure(completion: Completion) -> Verdict | None:
     transcript = completion.transcript
     if transcript is None or not transcript.failed:
         return None
-    detail = f"{transcript.environment}: {transcript.detail}"[:MAX_DETAIL]
+    told = Redactor().known(transcript.detail)
+    detail = f"{transcript.environment}: {told}"[:MAX_DETAIL]
     return Verdict(None, "timeout" if transcript.ended == "timeout" else "error", detail=detail)

@@ -18,6 +18,7 @@ from math import ceil
 from typing import Any
 
 from rlvr_core.api import Completion, GroupVerifier, Json, Problem, Verdict, Verifier
+from rlvr_core.record.text import Redactor
 from rlvr_core.verify.verdicts import ALONE, TOGETHER, VerifierSpec, from_plain, judge, pack
 from rlvr_core.workers.pool import Fault, PoolCall, ProcessPool
 
@@ -304,6 +305,8 @@ class VerifierPool:
     def _settle(self, item: _Item, row: int, verdict: Verdict, seconds: float) -> None:
         if item.note:
             verdict = replace(verdict, detail=f"{verdict.detail}; {item.note}".removeprefix("; "))
+        if verdict.detail:  # it may quote a request, and is kept in records and checkpoints
+            verdict = replace(verdict, detail=Redactor().known(verdict.detail))
         with self._lock:
             self._tallies[item.name].add(verdict, seconds)
         item.result.fill(row, item.name, verdict)

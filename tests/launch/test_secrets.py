@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rlvr_core.builtin.jobs.secret_formats import FORMATS
 from rlvr_core.builtin.jobs.secrets import secrets_in, secrets_in_words
 from rlvr_core.record.text import Redactor, is_secret
 from rlvr_core.testing.clock import cpu_limit
@@ -176,8 +177,9 @@ PAIR = st.tuples(
 def test_looking_only_at_suspects_misses_nothing(tmp_path, parts, name):
     """The quick look finds what the careful one finds in the whole text."""
     text = "".join(parts)
-    careful = Redactor().places(text, code=name.endswith(".py"))
-    lines = {f"{name}:{text.count(chr(10), 0, at) + 1}" for at, _ in careful}
+    careful = [at for at, _ in Redactor().places(text, code=name.endswith(".py"))]
+    careful += [match.start() for pattern in FORMATS for match in pattern.finditer(text)]
+    lines = {f"{name}:{text.count(chr(10), 0, at) + 1}" for at in careful}
     assert lines <= set(places(tmp_path, name, text))
 
 

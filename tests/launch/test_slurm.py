@@ -38,7 +38,7 @@ class Scheduler:
         self.says(sbatch="4711")
         text = FAKE.format(python=sys.executable, log=str(self.log), answers=str(self.answers))
         (folder / "bin").mkdir()
-        for name in ("sbatch", "squeue", "sacct", "scancel"):
+        for name in ("sbatch", "squeue", "sacct", "scancel", "sinfo", "scontrol"):
             (folder / "bin" / name).write_text(text)
             (folder / "bin" / name).chmod(0o755)
 
@@ -89,6 +89,23 @@ def test_a_plan_is_a_script_that_bash_understands(tmp_path, monkeypatch):
     ]
     assert f"cd {tmp_path}\n" in text
     assert set(text.splitlines()) < set(plan.lines)
+
+
+def test_options_of_srun_and_lines_before_it_stand_in_the_script(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = script(
+        processes=1,
+        cpus=4,
+        srun=["--container-image=/images/a b.sqsh", "--mpi=pmix"],
+        setup=["echo '[]' > setup.json", "export FROM_SETUP=yes"],
+    )
+    begin = "srun --kill-on-bad-exit=1 --cpus-per-task=4 '--container-image=/images/a b.sqsh'"
+    assert f"{begin} --mpi=pmix bash -c" in text
+    plain = script(processes=1, setup=["echo '[]' > setup.json"])
+    assert run_script(tmp_path, plain)  # once for each machine of the stand-in
+    assert (tmp_path / "setup.json").read_text() == "[]\n"
+    with pytest.raises(ValidationError):
+        slurm(processes=1, srun=["no option"])
 
 
 def run_script(tmp_path, text, shown=None, check=True):

@@ -32,7 +32,7 @@ def kept(config: Options, request: Mapping[str, Any]) -> dict[str, Any]:
         "store": config.needed("store"),
         "role": request["RoleArn"],
         "image": request["AlgorithmSpecification"]["TrainingImage"],
-        "instance_type": request["ResourceConfig"]["InstanceType"],
+        "instance_type": config.needed("instance_type"),
     }
     return {"options": options, "secret_arns": [[*one] for one in pairs(config.secrets).items()]}
 

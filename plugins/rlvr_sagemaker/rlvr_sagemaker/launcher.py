@@ -23,6 +23,7 @@ from rlvr_core.api import (
 from rlvr_core.api.services import Job, JobBook
 from rlvr_sagemaker import staging
 from rlvr_sagemaker.again import as_before, kept
+from rlvr_sagemaker.ahead import findings
 from rlvr_sagemaker.aws import call, client, code_of, region_here
 from rlvr_sagemaker.needs import needs
 from rlvr_sagemaker.options import Options
@@ -147,6 +148,13 @@ class SageMakerLauncher:
         )
         sys.stdout.write(f"{details['job']}\n")
         return self._wait(str(details["job"]), say) if config.wait else 0
+
+    def ask_ahead(self, plan: LaunchPlan) -> Iterator[tuple[str, bool | None, str]]:
+        """Ask the account for its quota and the image; for ``rlvr launch --preflight``."""
+        if self._config.local:
+            yield "machines", None, "the job is to run on this machine"
+            return
+        yield from findings(plan.details)
 
     def status(self, job: str) -> JobStatus:
         """What SageMaker says; see ``JobLauncher.status``."""

@@ -121,6 +121,9 @@ def _submitter(
     actions += ["AddTags"] if config.tags else []
     this = arn.of("sagemaker", f"training-job/{job}")
     yield Need(who, tuple(f"sagemaker:{one}" for one in actions), (this,))
+    plan = request["ResourceConfig"].get("TrainingPlanArn")
+    if plan:
+        yield Need(who, ("sagemaker:CreateTrainingJob",), (plan,))
     yield Need(who, ("iam:PassRole",), (arn.role,))
     yield Need(who, ("logs:DescribeLogStreams",), (arn.of("logs", _LOGS),))
     yield Need(who, ("logs:GetLogEvents",), (arn.of("logs", f"{_LOGS}:log-stream:{job}/*"),))

@@ -86,6 +86,8 @@ class Options(ComponentConfig):
     """Security groups of that VPC."""
     tags: list[str] = []
     """NAME=VALUE tags of the job."""
+    request: list[str] = []
+    """KEY=VALUE of CreateTrainingJob itself, as ResourceConfig.KeepAlivePeriodInSeconds=1800."""
     max_staged_mb: Positive = 1024
     """Largest total of the files that go along."""
     wait: bool = False

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rlvr_sagemaker.options import gpu_list
+
 
 def lines_of(details: Mapping[str, Any]) -> Iterator[str]:
     """Lines that say what a job is, what goes along, where things come to, and who needs what."""
@@ -34,13 +36,30 @@ def _machines(details: Mapping[str, Any]) -> Iterator[str]:
     request = details["request"]
     machines, stop = request["ResourceConfig"], request["StoppingCondition"]
     spot = request.get("EnableManagedSpotTraining")
-    yield f"on {machines['InstanceCount']} {machines['InstanceType']}{', spot' if spot else ''}"
+    kinds = machines.get("InstanceGroups") or [machines]
+    told = " and ".join(f"{one['InstanceCount']} {one['InstanceType']}" for one in kinds)
+    yield f"on {told}{', spot' if spot else ''}"
+    yield from _processes(details["options"], sum(one["InstanceCount"] for one in kinds))
     longest = f"for at most {stop['MaxRuntimeInSeconds'] / 3600:g} hours"
     if spot:
         longest += f", waiting included {stop['MaxWaitTimeInSeconds'] / 3600:.4g}"
     yield f"{longest}, with {machines['VolumeSizeInGB']} GB of disk each"
     yield f"in {details['region'] or 'no region yet: give --region, or set AWS_REGION'}"
     yield f"role {request['RoleArn']}"
+
+
+def _processes(options: Mapping[str, Any], machines: int) -> Iterator[str]:
+    """How many processes train, and how they talk to each other between machines."""
+    gpus = gpu_list(options.get("train_gpus"))
+    each = options.get("processes") or len(gpus)
+    count = f"{each * machines} processes train" if each else "a process trains on each GPU"
+    between = f", {each} on each machine" if each and machines > 1 else ""
+    yield f"{count}{between}"
+    if machines > 1:
+        yield (
+            "between machines NCCL goes over TCP, unless the image has EFA's libraries "
+            "(rlvr sagemaker image --base)"
+        )
 
 
 def _files(details: Mapping[str, Any], where: str) -> Iterator[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlvr_sagemaker.more import with_more
+from rlvr_sagemaker.names import LONGEST
 from rlvr_sagemaker.options import Options, pairs
 from rlvr_sagemaker.place import Place
 
@@ -21,6 +23,9 @@ def training_job(config: Options, job: str, place: Place) -> dict[str, Any]:
         config: The options, checked.
         job: Its name.
         place: Where on S3 it keeps its things.
+
+    Raises:
+        ConfigError: If SageMaker would not take it.
     """
     local = config.local
     request: dict[str, Any] = {
@@ -58,7 +63,7 @@ def training_job(config: Options, job: str, place: Place) -> dict[str, Any]:
         request["OutputDataConfig"]["KmsKeyId"] = config.kms_key
     if config.spot:
         request["EnableManagedSpotTraining"] = True
-        longest = config.max_wait or 2 * config.max_runtime
+        longest = config.max_wait or min(2 * config.max_runtime, LONGEST)
         request["StoppingCondition"]["MaxWaitTimeInSeconds"] = longest
     if config.subnets:
         request["VpcConfig"] = {
@@ -68,4 +73,4 @@ def training_job(config: Options, job: str, place: Place) -> dict[str, Any]:
     if config.tags:
         named = pairs(config.tags)
         request["Tags"] = [{"Key": name, "Value": value} for name, value in named.items()]
-    return request
+    return request if local else with_more(request, config.request)

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-import functools
+import bisect
 import math
 import re
 import string
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from rlvr_core.api.services import is_secret
+from rlvr_core.builtin.jobs.secret_formats import FORMATS, known_formats
 
 _WORD = (
     r"(?:tokens?|secrets?|passw(?:or)?d|passphrase|pwd|credentials?|auth(?:orization)?|"
@@ -42,6 +42,8 @@ _GAPS = (
     r"[\"']?[ \t]*[=:][ \t]*[bfru]{0,2}[\"']{3}[ \t]*\\?\r?\n[ \t]*",
     # the default of an option or a field: add_argument("--api-key", default="v")
     rf"[^\n=]{{0,60}}(?:=[^\n=(]{{0,30}}\([^\n=]{{0,30}})?\bdefault[ \t]*=[ \t]*{_OPEN}",
+    # of prose: the password is v, secret -> v
+    rf"[\"'`]?[ \t]+(?:is|was|->)[ \t]*:?[ \t]*{_OPEN}?",
     # words after one another: ENV N v, setenv N v, --token v, password v
     rf"[\"'`]?[ \t]+{_OPEN}?",
 )
@@ -51,6 +53,7 @@ _SPACED = _NAMED[-1]
 _SUFFIXES = {"base", "default", "dev", "local", "old", "new", "prod", "production", "staging", "v1"}
 _HINT = re.compile(_WORD, re.IGNORECASE)
 _BEFORE = re.compile(r"[\w.-]{0,48}$")
+_ARN = re.compile(r"\barn:[\w:/.-]{0,110}:$")
 _AFTER = re.compile(r"[\w.-]{0,32}")
 
 _OTHERS = tuple(
@@ -74,8 +77,19 @@ _OTHERS = tuple(
         rf"\b(?:echo|printf)[ \t]+(?:-n[ \t]+)?[\"']?{_VALUE}[\"']?[ \t]*\|[^\n|]{{0,200}}"
         r"(?:--password-stdin|--with-token|--token-stdin|--stdin|passwd|chpasswd)\b",
         # a name and a password: auth=("ada", "v"), HTTPBasicAuth("ada", "v")
-        rf"(?i:auth)[\"']?[ \t]*[:=]?[ \t]*\([ \t]*[\"'][^\"'\n]{{0,64}}[\"'],[ \t]*[\"']{_VALUE}",
+        rf"(?i:auth|login)[\"']?[ \t]*[:=]?[ \t]*\([ \t]*[\"'][^\"'\n]{{0,64}}[\"'],[ \t]*"
+        rf"[\"']{_VALUE}",
         r"://[^\s/:@\"']{0,64}:(?P<value>[^\s/@\"'{}<>]{6,})@[\w\[]",
+        rf"(?i:\bidentified[ \t]+by[ \t]+[\"']?){_VALUE}",
+        # a name without a password, as Sentry's and GitHub's
+        r"://(?P<value>[\w.-]{20,})(?::[\w-]{0,64})?@[\w\[]",
+        # signatures in addresses, and addresses that are secrets themselves
+        r"[?&](?:sig|signature|X-Amz-Security-Token)=(?P<value>[\w%+/=-]{16,})",
+        r"/webhooks?/[\w-]{1,64}/(?P<value>[\w-]{24,})",
+        # sessions: Cookie: sid=v; theme=dark
+        r"(?i:\bcookie[\"']?[ \t]*[:=,][ \t]*[\"']?(?:[^\n;=]{1,64}=[^\n;]{0,99};[ \t]*){0,8}"
+        r"[\w.-]{0,40}(?:sess|sid|auth|token|jwt)[\w.-]{0,40}=)(?P<value>[^\s;\"']{12,})",
+        r"\b(?:mysql|mysqldump|mariadb)\b[^\n|]{0,120}?[ \t]-p(?P<value>[^\s\"']{8,})",
     )
 )
 _PIECES = re.compile(
@@ -110,19 +124,36 @@ _WORDY = re.compile(r"^(?:(?:[a-z]+|[A-Z]+|[A-Z]{1,3}[a-z]+)\d{0,4}|\d+|[A-Za-z]
 _WORD_LENGTH = 3.2
 """Mean length of parts below which text that falls into word-like parts is random nevertheless."""
 _SPLIT = re.compile(r"[_.:/@|,=-]+|(?<=[a-z\d])(?=[A-Z][a-z])")
-_ESCAPES = (
-    ("&quot;", '"'), ("&#34;", '"'), ("&apos;", "'"), ("&#39;", "'"), ("&#x27;", "'"),
-    ("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&"),
-    ('\\"', '"'), ("\\'", "'"), ("\\n", "\r"), ("\\t", "\t"), ("\\/", "/"),
-)  # fmt: skip
+_ESCAPES = {
+    "&quot;": '"', "&#34;": '"', "&apos;": "'", "&#39;": "'", "&#x27;": "'",
+    "&lt;": "<", "&gt;": ">", "&amp;": "&",
+    '\\"': '"', "\\'": "'", "\\n": "\r", "\\t": "\t", "\\/": "/",
+}  # fmt: skip
 """What JSON and HTML write for another character; an escaped end of a line is none of the file."""
+_ESCAPED = re.compile("|".join([*map(re.escape, _ESCAPES), r"\x1b\[[\d;]*m"]))  # and colours
 
 
 def secret_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield the line of each apparent secret, from 0, with the name beside it ("" without one)."""
-    plain = _unescaped(text)
-    for at, name in sorted(_places(plain)):
+    plain, _ = _unescaped(text)
+    for at, _, name in sorted(_places(plain)):
         yield plain.count("\n", 0, at), name
+
+
+def without_secrets(text: str, mark: str) -> str:
+    """Return a text with ``mark`` in the place of each apparent secret."""
+    for pattern in FORMATS:
+        text = pattern.sub(mark, text)
+    plain, written_at = _unescaped(text)
+    parts, done = [], 0
+    for start, stop, _ in sorted(_places(plain)):
+        begin, end = written_at(start), written_at(stop)
+        if begin < done or text[begin:end] in mark:
+            done = max(done, end if begin < done else done)
+            continue
+        parts += [text[done:begin], mark]
+        done = end
+    return "".join([*parts, text[done:]])
 
 
 def stands_for_another(text: str, at: int, key: str) -> bool:
@@ -136,24 +167,26 @@ def stands_for_another(text: str, at: int, key: str) -> bool:
     value = text[at : at + 200].lstrip("\"'`").split("\n", 1)[0]
     if _STANDS_FOR.match(value) or (not key and _URL_WORD.match(value)):
         return True
-    if "pass" not in key.lower() and re.match(r"[a-z]+\d?(?:_[a-z]+\d?)+$", value):
+    if not re.search("pass|pwd", key, re.IGNORECASE) and re.match(
+        r"[a-z]+\d?(?:_[a-z]+\d?)+$", value
+    ):
         return True  # a variable
     word = re.match(r"\w*", value)
     name = key.rpartition(".")[2]
     return bool(name and word and word.group().rstrip(string.digits) == name.rstrip(string.digits))
 
 
-def _places(text: str) -> Iterator[tuple[int, str]]:
+def _places(text: str) -> Iterator[tuple[int, int, str]]:
     yield from _written(text)
     for match in _PAIR.finditer(text):
         if _is_name_and_password(match["value"]):
-            yield match.start("value"), ""
+            yield *match.span("value"), ""
     for match in _PIECES.finditer(text):
         before = re.sub(r"\(\s*$", "", text[max(0, match.start() - 80) : match.start()])
         whole = f'{before}"{match["first"]}{match["second"]}"'
-        for at, name in _written(whole):
+        for at, _, name in _written(whole):
             if at >= len(before):
-                yield match.start("first"), name
+                yield match.start("first"), match.end("second"), name
 
 
 def _is_name_and_password(coded: str) -> bool:
@@ -167,14 +200,14 @@ def _is_name_and_password(coded: str) -> bool:
     return named and not _PLACEHOLDER.search(inside) and not _NO_VALUE.search(password)
 
 
-def _written(text: str) -> Iterator[tuple[int, str]]:
-    for at, length in _known(text):
+def _written(text: str) -> Iterator[tuple[int, int, str]]:
+    for at, length in known_formats(text):
         if _random(text[at : at + length], least=2.5):
-            yield at, ""
+            yield at, at + length, ""
     for pattern in _OTHERS:
         for match in pattern.finditer(text):
-            if _is_value(match["value"], text, match.end()):
-                yield match.start("value"), ""
+            if value := _value(match, text):
+                yield match.start("value"), match.start("value") + len(value), ""
     done = -1
     for hint in _HINT.finditer(text):
         if hint.start() < done:
@@ -184,11 +217,13 @@ def _written(text: str) -> Iterator[tuple[int, str]]:
         name = text[begin:done].strip("-._")
         if text[begin - 2 : begin] == "::" or not _names_secret(name):
             continue  # of a type, as AWS::AppSync::ApiKey, there is no value
+        if _ARN.search(text, max(0, begin - 120), begin):
+            continue  # arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME says where one is
         for pattern in _NAMED:
             beside = pattern.match(text, done)
             least = 3.2 if pattern is _SPACED else 2.8
-            if beside and _is_value(beside["value"], text, beside.end(), least):
-                yield beside.start("value"), name
+            if beside and (value := _value(beside, text, least)):
+                yield beside.start("value"), beside.start("value") + len(value), name
 
 
 def _before(text: str, at: int) -> str:
@@ -210,13 +245,15 @@ def _names_secret(name: str) -> bool:
     return keyed or is_secret(name) or is_secret("".join(words))
 
 
-def _is_value(value: str, text: str, end: int, least: float = 2.8) -> bool:
-    quoted = text[end : end + 1] in ("'", '"', "`")
+def _value(match: re.Match[str], text: str, least: float = 2.8) -> str:
+    """Return the value without what ends it; "" if it is no secret."""
+    value: str = match["value"]
+    quoted = text[match.end("value") : match.end("value") + 1] in ("'", '"', "`")
     if not quoted:
         value = value.rstrip(",;)}].\"'")
     if _NO_VALUE.search(value) or _PLACEHOLDER.search(value):
-        return False
-    return _random(value, least)
+        return ""
+    return value if _random(value, least) else ""
 
 
 def _random(value: str, least: float) -> bool:
@@ -240,65 +277,22 @@ def _random_letters(value: str) -> bool:
     return mixed and len(value) >= 16 and len(value) < _WORD_LENGTH * len(parts)
 
 
-def _unescaped(text: str) -> str:
-    """Return the text with escapes of JSON and HTML resolved; it keeps its lines."""
-    if "\\" in text or "&" in text:
-        for written, meant in _ESCAPES:
-            text = text.replace(written, meant)
-    return text
+def _unescaped(text: str) -> tuple[str, Callable[[int], int]]:
+    """Return the text with escapes of JSON and HTML resolved, and where it stood in ``text``.
 
+    It keeps its lines.
+    """
+    if "\\" not in text and "&" not in text and "\x1b" not in text:
+        return text, lambda at: at
+    ends, longer, total = [0], [0], 0
 
-def _known(text: str) -> Iterator[tuple[int, int]]:
-    """Yield offset and length of what has the format of a known service's credential."""
-    for hints, pattern, valid in _formats():
-        if not hints or any(hint in text for hint in hints):
-            for match in pattern.finditer(text):
-                if valid is None or valid(match.group()):
-                    yield match.start(), len(match.group())
+    def resolve(match: re.Match[str]) -> str:
+        nonlocal total
+        meant = _ESCAPES.get(match.group(), "")
+        total += len(match.group()) - len(meant)
+        ends.append(match.end() - total)
+        longer.append(total)
+        return meant
 
-
-@functools.cache
-def _formats() -> tuple[tuple[tuple[str, ...], re.Pattern[str], Any], ...]:
-    """Return the patterns of detect-secrets, each with texts of which it contains one."""
-    from detect_secrets.plugins import (
-        artifactory,
-        aws,
-        azure_storage_key,
-        discord,
-        gitlab_token,
-        jwt,
-        mailchimp,
-        npm,
-        openai,
-        pypi_token,
-        sendgrid,
-        slack,
-        square_oauth,
-        stripe,
-        telegram_token,
-        twilio,
-    )
-
-    kinds: tuple[tuple[Any, tuple[str, ...]], ...] = (
-        (artifactory.ArtifactoryDetector, ("AKC", "AP")),
-        (aws.AWSKeyDetector, ("A3T", "ABIA", "ACCA", "AKIA", "ASIA", "aws", "AWS")),
-        (azure_storage_key.AzureStorageKeyDetector, ("AccountKey=",)),
-        (discord.DiscordBotTokenDetector, ("discord", "DISCORD", "Discord")),
-        (gitlab_token.GitLabTokenDetector, ("gl", "GR1348941")),
-        (jwt.JwtTokenDetector, ("eyJ",)),
-        (mailchimp.MailchimpDetector, ("-us",)),
-        (npm.NpmDetector, (":_authToken=",)),
-        (openai.OpenAIDetector, ("T3BlbkFJ",)),
-        (pypi_token.PypiTokenDetector, ("pypi-",)),
-        (sendgrid.SendGridDetector, ("SG.",)),
-        (slack.SlackDetector, ("xox", "hooks.slack.com")),
-        (square_oauth.SquareOAuthDetector, ("sq0csp-",)),
-        (stripe.StripeDetector, ("k_live_",)),
-        (telegram_token.TelegramBotTokenDetector, (":AA",)),
-        (twilio.TwilioKeyDetector, ("twilio", "TWILIO", "Twilio")),
-    )
-    found = []
-    for cls, hints in kinds:
-        valid = cls.is_formally_valid if cls is jwt.JwtTokenDetector else None
-        found += [(hints, pattern, valid) for pattern in cls.denylist]
-    return tuple(found)
+    plain = _ESCAPED.sub(resolve, text)
+    return plain, lambda at: at + longer[bisect.bisect_right(ends, at) - 1]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.api.services import Redactor, read
+from rlvr_core.builtin.jobs.secret_formats import FORMATS
 from rlvr_core.builtin.jobs.secret_rules import secret_lines, stands_for_another
 
 _NAMES = re.compile(
@@ -85,8 +86,12 @@ def secrets_in(path: Path, shown: str, allowed: Sequence[str] = ()) -> Iterator[
             for begin, end in _suspects(piece, hide):
                 text = piece[begin:end].decode(errors="replace")
                 line = first + piece.count(b"\n", 0, begin)
-                places = hide.places(text, keys=not binary, code=path.suffix not in _PLAIN)
-                for at, key in [*places, *([] if binary else _encoded(text, hide))]:
+                places = [
+                    *hide.places(text, keys=not binary, code=path.suffix not in _PLAIN),
+                    *_formatted(text),
+                    *([] if binary else _encoded(text, hide)),
+                ]
+                for at, key in places:
                     if binary or not stands_for_another(text, at, key):
                         found.setdefault(line + text.count("\n", 0, at), key)
         if path.suffix in (".yaml", ".yml") and path.stat().st_size <= _YAML:
@@ -169,12 +174,17 @@ def _all(piece: bytes, text: str) -> Iterator[int]:
         at = piece.find(word, at + 1)
 
 
+def _formatted(text: str) -> Iterator[tuple[int, str]]:
+    for pattern in FORMATS:
+        yield from ((match.start(), "") for match in pattern.finditer(text))
+
+
 def _encoded(text: str, hide: Redactor) -> Iterator[tuple[int, str]]:
     """Yield the offsets of base64 that contains a secret, as ``Redactor.places`` does."""
     for match in _BASE64.finditer(text):
         bare = re.sub(r"\s", "", match.group()).translate(str.maketrans("-_", "+/"))
         inside = base64.b64decode(bare[: len(bare) // 4 * 4]).decode(errors="replace")
-        if any(hide.places(inside)):
+        if any(hide.places(inside)) or any(_formatted(inside)):
             yield match.start(), ""
 
 

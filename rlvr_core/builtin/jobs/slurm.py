@@ -23,6 +23,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.builtin.jobs.jobs import Job, JobBook
 from rlvr_core.builtin.jobs.processes import GpuCount, counted
+from rlvr_core.builtin.jobs.slurm_partition import FORMAT, Wanted, findings
 
 _STATES: dict[str, JobState] = {
     "PENDING": "waiting",
@@ -68,8 +69,28 @@ export RLVR_HEAD="${{RLVR_HOSTS%%$'\\n'*}}"
 export RLVR_DIR={runs}/slurm-"$SLURM_JOB_ID" RLVR_RESUME=
 if compgen -G "$RLVR_DIR/*/run.json" > /dev/null; then RLVR_RESUME="--resume last"; fi
 
-# SIGTERM comes {grace} seconds before the end: the run finishes its step and writes a checkpoint
-srun --kill-on-bad-exit=1{cpus} bash -c {command}
+{setup}{before}# SIGTERM comes {grace} seconds before the end: the run then writes a checkpoint
+srun --kill-on-bad-exit=1{cpus}{srun} bash -c {command}{after}
+"""
+
+_BEFORE = "began=$(date +%s)\n"
+_AFTER = """ && exit || code=$?
+(( code == 130 )) || exit "$code"  # it failed
+
+# ended by its time limit: into the queue again, if there is a checkpoint newer than this attempt
+ends=$(squeue --noheader --format=%e --jobs="$SLURM_JOB_ID")
+ends=$(date --date="$ends" +%s 2> /dev/null || echo never)
+again=$((${{SLURM_RESTART_COUNT:-0}} + 1))
+if [[ "$ends" == never ]] || (( again > {requeues} || $(date +%s) + {grace} + 60 < ends )); then
+  exit "$code"
+elif [[ -n $(find "$RLVR_DIR" -path '*/checkpoints/*/COMPLETE' -newermt "@$began" -print -quit) ]]
+then
+  echo "rlvr: at the time limit: back into the queue, $again of {requeues}"
+  scontrol requeue "$SLURM_JOB_ID"
+else
+  echo "rlvr: at the time limit without a new checkpoint: not put back; raise --time or --grace" >&2
+fi
+exit "$code"
 """
 
 
@@ -102,8 +123,16 @@ class SlurmLauncher:
         """Memory of each machine, as in ``64G``."""
         grace: Annotated[int, Field(gt=0)] = 120
         """Seconds before the time limit at which the run is asked to stop."""
+        requeues: Annotated[int, Field(ge=0)] = 0
+        """How often a job that reaches its time limit goes back into the queue, to go on with its
+        run: with 3 a run may take four times ``time``."""
         extra: list[Annotated[str, Field(pattern=r"^--[^\s].*$")]] = []
         """Further options of ``sbatch``, such as ``--constraint=a100``."""
+        srun: list[Annotated[str, Field(pattern=r"^--[^\s].*$")]] = []
+        """Options of ``srun``, such as ``--container-image=/images/rlvr.sqsh`` of Pyxis, or
+        ``--mpi=pmix``."""
+        setup: list[str] = []
+        """Lines of bash that its first machine runs before, such as ``module load cuda``."""
         log: str = "slurm-%j.log"
         """Log file of the job; ``%j`` is its number."""
 
@@ -117,7 +146,7 @@ class SlurmLauncher:
             ConfigError: If the options do not match the run.
         """
         config = self._config
-        if "\n" in "".join([*config.extra, config.log, config.partition or ""]):
+        if "\n" in "".join([*config.extra, *config.srun, config.log, config.partition or ""]):
             raise ConfigError("an option of sbatch is one line", where="--extra")
         processes, words = counted(config.processes, config.gpus, config.engine_gpus, request)
         script = _TEMPLATE.format(
@@ -125,8 +154,14 @@ class SlurmLauncher:
             directory=shlex.quote(str(Path.cwd())),
             runs=shlex.quote(RUNS),
             grace=config.grace,
+            before=_BEFORE if config.requeues else "",
+            after=_AFTER.format(grace=config.grace, requeues=config.requeues)
+            if config.requeues
+            else "",
             # since 22.05 srun no longer takes it from sbatch
             cpus=f" --cpus-per-task={config.cpus}" if config.cpus else "",
+            srun="".join(f" {shlex.quote(one)}" for one in config.srun),
+            setup="".join(f"{line}\n" for line in config.setup),
             command=shlex.quote(self._command(request, words)),
         )
         lines = (
@@ -165,8 +200,11 @@ class SlurmLauncher:
         return 0
 
     def ask_ahead(self, plan: LaunchPlan) -> Iterator[tuple[str, bool | None, str]]:
-        """What ``sbatch --test-only`` says of partition, account, limits and machines."""
+        """Compare the job with its partition, then ask ``sbatch --test-only`` for the rest."""
         details: Mapping[str, Any] = plan.details
+        config = self._config
+        told = _slurm(["sinfo", "--noheader", f"--format={FORMAT}"])
+        yield from findings(told, Wanted(config.partition, config.time, config.nodes, self._gpus))
         _slurm(["sbatch", "--test-only"], details["script"])
         yield "machines", True, "sbatch --test-only takes the script"
 
@@ -191,6 +229,8 @@ class SlurmLauncher:
     def stop(self, job: str) -> None:
         """Send SIGTERM to the run, which then writes a checkpoint; see ``JobLauncher.stop``."""
         begun = self.status(job).state == "running"
+        if begun:  # whoever stops a job near its time limit does not want it back
+            _slurm(["scontrol", "update", f"JobId={job}", "Requeue=0"], check=False)
         _slurm(["scancel", *(["--signal=TERM"] if begun else []), job])
 
     def _directives(self, request: LaunchRequest, processes: int) -> Iterator[str]:

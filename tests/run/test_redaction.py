@@ -1,0 +1,118 @@
+"""Nothing that a run records, prints or checkpoints holds a secret; what a model wrote is kept."""
+
+import json
+
+import pytest
+
+from rlvr_core.record.text import Redactor
+
+# as people write them; the values are put together here, so that no file holds one
+HEX = "9f1c04be77a2d35e8860" + "1b7ce4d2a93f5560c8e7"
+MIXED = "qT7vLx2RkP" + "w9ZsB4mYd6"
+FORMS = {
+    "wandb login": f'wandb.login(key="{HEX}", relogin=True)',
+    "header": f"{{'Authorization': 'Bearer {MIXED}'}}",
+    "header in bytes": f"(b'X-Auth-Token', b'{MIXED}')",
+    "escaped JSON": json.dumps({"body": json.dumps({"password": MIXED})}),
+    "flag": f"Command '['srv', '--auth-token={MIXED}', '-v']' returned 1",
+    "cookie": f"Cookie: theme=dark; sessionid={MIXED}; path=/",
+    "signature": f"https://a.blob.core.windows.net/c/f?sv=2022&sig={MIXED}%3D",
+    "webhook": f"https://discord.com/api/webhooks/1234567890/{MIXED}{MIXED}",
+    "command": f"mysql -uroot -p{MIXED} db",
+    "prose": f"the password is {MIXED}",
+    "colour": f"api_key=\x1b[31m{MIXED}\x1b[0m",
+    "service": f"401 for gsk_{MIXED}{MIXED}{MIXED}",
+    "pair": f"smtp.login('ada@example.org', '{MIXED}')",
+    "SQL": f"CREATE USER ada IDENTIFIED BY '{MIXED}'",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_t99_secrets_without_a_plain_key_are_found(form):
+    found = Redactor({}).known(FORMS[form])
+    assert MIXED not in found
+    assert HEX not in found
+    assert "<redacted>" in found
+    assert Redactor({}).known(found) == found
+
+
+def test_what_surrounds_a_secret_is_kept():
+    before = json.dumps({"url": "a/b", "body": json.dumps({"user": "me", "password": MIXED})})
+    after = Redactor({}).known(before)
+    assert after == before.replace(MIXED, "<redacted>")
+    assert json.loads(json.loads(after)["body"]) == {"user": "me", "password": "<redacted>"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "token_ids: [151644, 8948, 198, 2610]; sha256: " + HEX * 2,
+        "def token(key): return tokenizer.decode(auth_ids_2[key:])",
+        "Janet sells 16 - 3 - 4 = <<16-3-4=9>>9 eggs; the key is 9*2",
+        "HF_TOKEN is arn:aws:secretsmanager:eu-north-1:123456789012:secret:hf-a1B2c3, it says",
+        "the secret: think step by step; password length 8; author x1",
+        "request 6f9619ff-8b86-4d11-b42d-00c04fc964ff of auth/service took 3s",
+        "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAUAAAAFCAYAAACNbyblAAAAHElEQVQI12P4",
+    ],
+)
+def test_ordinary_text_is_kept(text):
+    assert Redactor({}).known(text) == text
+
+
+def test_a_variable_that_holds_a_key_is_known_by_its_value():
+    known = Redactor({"WANDB_KEY": MIXED, "SENTRY_DSN": "short", "MONKEY": "a word or two more"})
+    assert known.known(f"{MIXED} and short, a word or two more") == (
+        "${env:WANDB_KEY} and short, a word or two more"
+    )
+
+
+PARTS = """import json, logging, sys
+FORMS = json.load(open("forms.json"))
+calls = 0
+
+def judge(problem, completion):
+    global calls
+    calls += 1
+    raise ValueError(FORMS[calls % len(FORMS)])
+
+def broken(step):
+    for form in FORMS:
+        print(form)
+        logging.getLogger("mine").error("it says %s", form)
+    sys.stdout.write("an end without a newline: " + FORMS[0])
+    raise RuntimeError(" ".join(FORMS))
+"""
+
+
+def files_of(folder):
+    for path in folder.rglob("*"):
+        if path.is_file() and path.suffix != ".safetensors":
+            yield path.name, path.read_text(encoding="utf-8", errors="replace")
+
+
+@pytest.mark.parametrize("part", ["judge", "broken"])
+def test_t99_no_file_of_a_run_and_no_line_of_its_output_holds_a_secret(lab, part):
+    forms = list(FORMS.values())
+    (lab.folder / "forms.json").write_text(json.dumps(forms))
+    (lab.folder / "mine.py").write_text(PARTS)
+    use = "./mine.py:"
+    lab.write(
+        meta={"notes": FORMS["wandb login"]},
+        train={"steps": 2},
+        **(
+            {"rewards": [{"use": use + part}], "verify": {"max_error_rate": 1.0}}
+            if part == "judge"
+            else {"advantage": use + part}
+        ),
+    )
+    done = lab.rlvr("run", "config.yaml", check=0 if part == "judge" else 3)
+    (run,) = lab.runs()
+    texts = {"output": done.stdout + done.stderr, **dict(files_of(run))}
+    assert {name for name, text in texts.items() if MIXED in text or HEX in text} == set()
+    expected = "rollouts.jsonl" if part == "judge" else "output"
+    assert "<redacted>" in texts[expected]
+    if part == "broken":
+        assert "an end without a newline: wandb.login" in texts["output"]
+    else:
+        line = json.loads(texts["rollouts.jsonl"].splitlines()[0])
+        assert all("ValueError" in str(one["verdicts"]) for one in line["completions"])
