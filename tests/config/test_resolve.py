@@ -41,8 +41,7 @@ def test_every_component_place_of_the_model_is_known():
                 walk((*loc, "*"))
 
     walk(())
-    # the pool is named by the class that a service gives; it is built where the verifiers are
-    assert found - {("verify", "pool")} == set(COMPONENTS)
+    assert found == set(COMPONENTS)
 
 
 def test_names_become_full_and_defaults_are_filled_in(host, run_file):
