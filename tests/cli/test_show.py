@@ -203,7 +203,7 @@ def test_report_for_people(tmp_path, run_show):
 
 def test_an_unbalanced_ledger_is_said_loudly(tmp_path, run_show):
     folder = make_run(tmp_path)
-    text = folder.metrics.read_text().replace('"ledger/trained": 2', '"ledger/trained": 1', 1)
+    text = folder.metrics.read_text().replace('"ledger/trained":2', '"ledger/trained":1', 1)
     folder.metrics.write_text(text)
     assert json.loads(run_show("last", "--json"))["ledger"]["balanced"] is False
     assert "DOES NOT BALANCE" in run_show("last")
