@@ -261,9 +261,11 @@ class EnvironmentSection(ComponentRef):
 class VerifySection(ComponentConfig):
     """The pool of verifier processes."""
 
-    pool: ComponentRef | None = None
-    """Where the processes are; null: on this machine. ``{use: ray-pool, with: {actors: 2}}``: in
-    actors on the nodes of a Ray cluster."""
+    pool: str | None = None
+    """Where the processes are; null: on this machine. ``ray-pool``: in actors on the nodes of a Ray
+    cluster."""
+    pool_options: dict[str, Any] = {}
+    """Options of that ``pool``; of ``ray-pool`` see docs/ray.md."""
     workers: Positive = 2
     """Worker processes; with a ``pool`` those of each of its places."""
     timeout: Annotated[float, Field(gt=0)] = 10.0

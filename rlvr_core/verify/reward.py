@@ -6,7 +6,7 @@ The reward is the weighted sum of the scores, with weights that may change over 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -123,17 +123,16 @@ class RewardPlan:
         Raises:
             ConfigError: If ``verify.pool`` names none, or one of its options is wrong.
         """
-        make: Any = VerifierPool
+        make: Callable[..., VerifierPool] = VerifierPool
         if section.pool is not None:
-            entry = load_host().entry("service", section.pool.use, "verify.pool")
-            make = partial(entry.load(), section.pool.with_)
-        pool: VerifierPool = make(
+            entry = load_host().entry("service", section.pool, "verify.pool")
+            make = partial(entry.load(), section.pool_options)
+        return make(
             self.specs,
             workers=section.workers,
             timeout=section.timeout,
             memory_mb=section.memory_mb,
         )
-        return pool
 
     def names(self, problem: Problem) -> tuple[str, ...]:
         """Return the verifiers that judge this problem, one per term, in order.

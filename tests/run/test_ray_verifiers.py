@@ -169,7 +169,7 @@ def test_an_actor_lost_again_and_again_ends_the_run_and_gives_no_verdict(nodes, 
         waiting = pool.submit_group(problem(), answers("hang"), ["odd"])
         os.kill(one, signal.SIGKILL)
         with pytest.raises(
-            RunError, match=r"(?s)verifier actor 0 .* was lost.*pool\.with\.restarts"
+            RunError, match=r"(?s)verifier actor 0 .* was lost.*pool_options\.restarts"
         ):
             waiting.result(PATIENCE)
         with pytest.raises(RunError, match="was lost"):
@@ -177,7 +177,7 @@ def test_an_actor_lost_again_and_again_ends_the_run_and_gives_no_verdict(nodes, 
     specs = {"none": VerifierSpec("no_such_module:Verifier", {})}
     with pytest.raises(MachineError, match=r"cannot be started on .*no_such_module"):
         ray_pool(options(nodes), specs, **LIMITS)
-    with pytest.raises(MachineError, match=r"(?s)no room for 9 actors.*at verify\.pool\.with"):
+    with pytest.raises(MachineError, match=r"(?s)no room for 9 actors.*at verify\.pool_options"):
         ray_pool(options(nodes, actors=9, deadline=1), {}, **LIMITS)
     assert wait_for(lambda: not actors())
 
@@ -190,8 +190,9 @@ def rows(run):
 def test_a_run_is_the_one_without_ray_bit_for_bit(nodes, lab):
     train = {"steps": 2, "lr": 1e-3, "warmup_steps": 1}
     found = []
-    for pool in (None, {"use": "ray-pool", "with": options(nodes, actors=2)}):
-        run = lab.run(train=train, verify={"workers": 1, "pool": pool})
+    there = {"pool": "ray-pool", "pool_options": options(nodes, actors=2)}
+    for pool in ({}, there):
+        run = lab.run(train=train, verify={"workers": 1, **pool})
         last = max((run / "checkpoints").glob("step*"))
         weights = (last / "model.safetensors").read_bytes()
         found.append((rows(run), hashlib.sha256(weights).hexdigest()))
@@ -203,9 +204,9 @@ def test_a_run_is_the_one_without_ray_bit_for_bit(nodes, lab):
 
 
 def test_wrong_options_are_named(ray_pool):
-    with pytest.raises(ConfigError, match=r"(?s)-1.*verify\.pool\.with\.actors"):
+    with pytest.raises(ConfigError, match=r"(?s)-1.*verify\.pool_options\.actors"):
         ray_pool({"actors": -1}, {}, **LIMITS)
-    with pytest.raises(ConfigError, match=r"verify\.pool\.with\.nodes"):
+    with pytest.raises(ConfigError, match=r"verify\.pool_options\.nodes"):
         ray_pool({"nodes": 2}, {}, **LIMITS)
 
 

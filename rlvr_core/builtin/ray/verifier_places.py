@@ -14,7 +14,7 @@ from rlvr_core.api import Completion, ComponentConfig, ConfigError, Json, Proble
 from rlvr_core.api.services import VerifierStats
 from rlvr_core.builtin.ray.messages import Reply
 
-WHERE = "verify.pool"
+WHERE = "verify.pool_options"
 Verdicts = list[dict[str, Verdict]]
 Count = Annotated[int, Field(gt=0)]
 
@@ -100,7 +100,7 @@ def read_options(options: Mapping[str, Json]) -> RayPoolConfig:
         first = error.errors()[0]
         raise ConfigError(
             f"{first['msg']}: {first['input']!r}",
-            where=".".join([f"{WHERE}.with", *map(str, first["loc"])]),
+            where=".".join([WHERE, *map(str, first["loc"])]),
             remedy=f"options: {', '.join(RayPoolConfig.model_fields)}",
         ) from error
 

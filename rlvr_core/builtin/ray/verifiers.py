@@ -77,7 +77,7 @@ class RayVerifierPool:
         self._config = read_options(options)
         self._names = frozenset(verifiers)
         self._cpus = self._config.cpus or workers
-        self._connected = connect(self._config.address, "verify.pool ray-pool", f"{WHERE}.with")
+        self._connected = connect(self._config.address, "verify.pool ray-pool", f"{WHERE}.address")
         self._places = [Place(index) for index in range(self._config.actors)]
         self._queue: deque[Group] = deque()
         self._news: SimpleQueue[Group | Ended | None] = SimpleQueue()
@@ -100,9 +100,7 @@ class RayVerifierPool:
         self._thread = threading.Thread(target=self._run, name="ray-verifiers", daemon=True)
         try:
             bundle = {"CPU": self._cpus}
-            self._group = reserve(
-                [bundle] * self._config.actors, self._config.deadline, f"{WHERE}.with"
-            )
+            self._group = reserve([bundle] * self._config.actors, self._config.deadline, WHERE)
             self._thread.start()
             self._up.result()
         except BaseException:
@@ -301,7 +299,7 @@ class RayVerifierPool:
                 f"verifier actor {place.index} ({place.where or 'not started'}) was lost, the last "
                 f"of {worst} in a row without an answer or with the same completions: {cause}",
                 where=WHERE,
-                remedy=f"{WHERE}.with.restarts ({self._config.restarts}) says how often it is "
+                remedy=f"{WHERE}.restarts ({self._config.restarts}) says how often it is "
                 "replaced; rlvr run --resume goes on from the last checkpoint",
             )
 
