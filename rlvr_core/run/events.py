@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import (
@@ -17,6 +18,12 @@ from rlvr_core.api.components import RunObserver
 
 if TYPE_CHECKING:
     from rlvr_core.host.host import Host
+
+
+_HOOKS = (
+    *("run_started", "groups_scored", "step_finished"),
+    *("eval_finished", "checkpoint_saved", "run_finished"),
+)
 
 
 class RunEvents(RunObserver):
@@ -79,32 +86,12 @@ class RunEvents(RunObserver):
             one.run_finished(event)
 
 
-class PluginHooks(RunObserver):
-    """Calls the observing hooks of all plugins; an exception in one does not stop the run."""
+def plugin_hooks(host: Host) -> RunObserver:
+    """An observer that calls the observing hooks of all plugins, which have the same names.
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
-
-    def run_started(self, event: RunStarted) -> None:
-        """Call the hook of the same name; so do all methods here."""
-        self._host.observe("run_started", event)
-
-    def groups_scored(self, event: GroupsScored) -> None:
-        """See ``run_started``."""
-        self._host.observe("groups_scored", event)
-
-    def step_finished(self, event: StepFinished) -> None:
-        """See ``run_started``."""
-        self._host.observe("step_finished", event)
-
-    def eval_finished(self, event: EvalFinished) -> None:
-        """See ``run_started``."""
-        self._host.observe("eval_finished", event)
-
-    def checkpoint_saved(self, event: CheckpointSaved) -> None:
-        """See ``run_started``."""
-        self._host.observe("checkpoint_saved", event)
-
-    def run_finished(self, event: RunFinished) -> None:
-        """See ``run_started``."""
-        self._host.observe("run_finished", event)
+    An exception in one does not stop the run.
+    """
+    observer = RunObserver()
+    for hook in _HOOKS:
+        setattr(observer, hook, partial(host.observe, hook))
+    return observer
