@@ -253,6 +253,28 @@ def test_the_engine_sleeps_meanwhile(monkeypatch):
         assert len(done) == 1 + len(expected)
 
 
+def test_a_component_that_cannot_be_rehearsed_does_not_end_the_run(monkeypatch):
+    """Such as a teacher's prompts, which are known by the ids of the run's own problems."""
+    told, woken = [], []
+
+    def fails(*_):
+        raise KeyError("rehearsal 0")
+
+    monkeypatch.setattr(guard, "check", fails)
+    made = config()
+    prepared = SimpleNamespace(
+        config=SimpleNamespace(train=made.train, data=SimpleNamespace(max_prompt_tokens=20)),
+        longest_prompt=30,
+    )
+    engine = SimpleNamespace(sleep=lambda: None, wake=lambda: woken.append(True))
+    one = guard.GpuGuard(trainer_on_cpu(), "stand-in")
+    events = SimpleNamespace(phase=lambda _: None, message=told.append)
+    one.rehearse_with(prepared, engine, events)
+    one.run_started(None)
+    assert told == ["the largest micro-batch could not be tried: KeyError: 'rehearsal 0'"]
+    assert woken == [True]
+
+
 def test_another_observer_is_told_all_that_it_was_told(monkeypatch):
     """The guard stands before the invariants, which see the same step."""
     names = [name for name in vars(StepObserver) if not name.startswith("_")]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api import Metric, StepObserver
+from rlvr_core.api import Metric, RlvrError, StepObserver
 from rlvr_core.api.services import RunObserver, load_host
 from rlvr_core.builtin.gpu.rehearsal import GIB, check, tokens_of
 
@@ -72,7 +72,13 @@ class GpuGuard(RunObserver, StepObserver):
         prompt = min(prepared.longest_prompt, config.data.max_prompt_tokens)
         if takes_turns := config.train.max_staleness == 0:
             engine.sleep()
-        events.message(check(self._trainer, config, prompt))
+        try:
+            said = check(self._trainer, config, prompt)
+        except RlvrError:
+            raise
+        except Exception as error:  # a component that knows the run's own problems alone
+            said = f"the largest micro-batch could not be tried: {type(error).__name__}: {error}"
+        events.message(said)
         if takes_turns:
             engine.wake()
 

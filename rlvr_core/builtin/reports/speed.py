@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean, median
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.services import read_jsonl
@@ -20,14 +20,16 @@ def speed_of(view: RunView) -> dict[str, Any]:
     Both leave out the first step where there are more, since kernels are chosen and compiled in it.
     A phase such as ``train.forward`` is a part of ``train``. The memory is the most of any step.
     """
-    lines = [line.get("seconds") for line in read_jsonl(view.folder.traces / "timing.jsonl")]
-    phases = [line for line in lines if isinstance(line, dict)]
+    rows = view.metrics.rows
+    # a resumed run has timings of steps that were cut away: the newest of each step counts
+    lines = {line.get("step"): line.get("seconds") for line in _timings(view)}
+    known = [lines.get(row["step"]) for row in rows]
+    phases = [line for line in known if isinstance(line, dict)]
     later = phases[1:] or phases
     found: dict[str, Any] = {}
     if later:
         names = dict.fromkeys(name for line in later for name in line)
-        found["seconds"] = {n: fmean(_numbers(later, n) or [0.0]) for n in names}
-    rows = view.metrics.rows
+        found["seconds"] = {n: sum(_numbers(later, n)) / len(later) for n in names}
     gpu = {n: _numbers(rows[1:] or rows, n) for n in sorted(view.metrics.keys()) if _is_gpu(n)}
     if reached := {name: median(values) for name, values in gpu.items() if values}:
         if "gpu/peak_memory" in reached:
@@ -57,6 +59,10 @@ def lines_of(speed: Mapping[str, Any]) -> Iterator[str]:
     ]
     if words:
         yield f"  GPU of process 0, while it trains: {', '.join(words)}"
+
+
+def _timings(view: RunView) -> list[dict[str, Any]]:
+    return [*read_jsonl(view.folder.traces / "timing.jsonl")]
 
 
 def _in_order(names: Mapping[str, float]) -> Iterator[str]:
