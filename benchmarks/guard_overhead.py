@@ -89,7 +89,7 @@ def watched() -> Clock:
     from rlvr_core.builtin.invariants import invariants, samples
     from rlvr_core.builtin.invariants.check import Invariant
     from rlvr_core.builtin.invariants.moments import TokenScores
-    from rlvr_core.run.guards import Guards
+    from rlvr_core.run.events import Guards
 
     clock = Clock()
     for kind in vars(invariants).values():

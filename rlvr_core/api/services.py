@@ -106,9 +106,11 @@ _HOMES = {
     "run.start": "start",
     "step.batch": "Row micro_batches",
     "step.forward": "Predicted completion_logprobs predict probe_forward_path whole_rows",
-    "step.model": "DTYPES load_policy load_reference load_tokenizer max_positions",
+    "step.model": (
+        "DTYPES enable_checkpointing load_policy load_reference load_tokenizer max_positions"
+    ),
     "step.model_path": "check_model_path",
-    "step.optim": "AdamWConfig",
+    "step.optim": "AdamWConfig Update trained_parameters",
     "testing.random_model": "save_random_model",
     "verify.error_rate": "ErrorRate",
     "verify.judge": "Judge failure",

@@ -269,12 +269,15 @@ from rlvr_core.step.forward import predict as predict
 from rlvr_core.step.forward import probe_forward_path as probe_forward_path
 from rlvr_core.step.forward import whole_rows as whole_rows
 from rlvr_core.step.model import DTYPES as DTYPES
+from rlvr_core.step.model import enable_checkpointing as enable_checkpointing
 from rlvr_core.step.model import load_policy as load_policy
 from rlvr_core.step.model import load_reference as load_reference
 from rlvr_core.step.model import load_tokenizer as load_tokenizer
 from rlvr_core.step.model import max_positions as max_positions
 from rlvr_core.step.model_path import check_model_path as check_model_path
 from rlvr_core.step.optim import AdamWConfig as AdamWConfig
+from rlvr_core.step.optim import Update as Update
+from rlvr_core.step.optim import trained_parameters as trained_parameters
 from rlvr_core.testing.random_model import save_random_model as save_random_model
 from rlvr_core.verify.error_rate import ErrorRate as ErrorRate
 from rlvr_core.verify.judge import Judge as Judge

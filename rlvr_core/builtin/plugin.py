@@ -710,6 +710,36 @@ def register_services(registrar: Registrar) -> None:
         summary="Compares repeated completions with their probability, for guards.seeds.",
     )
     registrar.add(
+        "checkpointing",
+        "rlvr_core.builtin.planner.checkpointing:choose_for_run",
+        summary="The choice of train.gradient_checkpointing: auto, on a GPU.",
+    )
+    registrar.add(
+        "card",
+        "rlvr_core.builtin.planner.cards:card_named",
+        summary="Public figures of a GPU by its name.",
+    )
+    registrar.add(
+        "gpu",
+        "rlvr_core.builtin.gpu.guard:of_run",
+        summary="Measures a run on a GPU, and tries its largest micro-batch, for guards.memory.",
+    )
+    registrar.add(
+        "gpu-figures",
+        "rlvr_core.builtin.gpu.guard:GpuGuard",
+        summary="What is reported of each step on a GPU.",
+    )
+    registrar.add(
+        "flash-works",
+        "rlvr_core.builtin.packing.attention_mask:flash_on",
+        summary="Whether packed rows get torch's flash kernel on a GPU.",
+    )
+    registrar.add(
+        "gpu-checks",
+        "rlvr_core.builtin.gpu.checks:check_gpus",
+        summary="What the GPUs of this machine are and can do, for rlvr doctor --gpu.",
+    )
+    registrar.add(
         "idle",
         "rlvr_core.builtin.guards.idle:Idle",
         summary="Ends a run that changes no weights, for guards.max_idle_steps.",

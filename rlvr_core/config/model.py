@@ -31,8 +31,8 @@ ENGINE_RESTARTS = 3
 
 
 def _checkpointing(value: object) -> object:
-    if not re.fullmatch("none|all|every-([2-9]|[1-9][0-9]+)", str(value)):
-        raise ValueError(f"must be none, all, or every-2, every-3 and so on, not {value}")
+    if not re.fullmatch("auto|none|all|every-([2-9]|[1-9][0-9]+)", str(value)):
+        raise ValueError(f"must be auto, none, all, or every-2, every-3 and so on, not {value}")
     return value
 
 
@@ -329,9 +329,11 @@ class TrainSection(ComponentConfig):
     """Gradients are clipped to this norm; null turns clipping off."""
     tokens_per_micro_batch: Positive = 16384
     """Most tokens in one forward pass: prompts, completions and padding together."""
-    gradient_checkpointing: Annotated[str, BeforeValidator(_checkpointing)] = "none"
+    gradient_checkpointing: Annotated[str, BeforeValidator(_checkpointing)] = "auto"
     """Whose activations are computed again in the backward pass, which takes less memory and more
-    time: ``all`` layers', ``every-N``-th layer's (``every-2``: half of them), or ``none``."""
+    time: ``all`` layers', ``every-N``-th layer's (``every-2``: half of them), or ``none``. ``auto``
+    computes as few again as the GPU's free memory allows, by the formulas of ``rlvr plan``; on a
+    CPU it is ``none``."""
     compile: bool = False
     """Compile the model with ``torch.compile``."""
     parallel: Annotated[
@@ -501,6 +503,8 @@ class GuardSection(ComponentConfig):
     """Check the KL term and its reference."""
     draws: bool = True
     """Compute again which problems a step draws, and check sizes and reads of groups."""
+    memory: bool = True
+    """On a GPU, try the largest micro-batch that the run may have before the first rollout."""
     tokens: bool = True
     """Check that each token of a step is trained on once, and no other."""
     sync: bool = True

@@ -275,15 +275,12 @@ def _check_start() -> None:
             f"WORLD_SIZE is {count()}, but {', '.join(missing)} is not set",
             remedy="start several processes by rlvr launch, or unset WORLD_SIZE",
         )
-    for name, answer in (
-        ("DEEPSPEED", "say train.parallel: fsdp in the config instead"),
-        ("FSDP", "say train.parallel: fsdp in the config instead"),
-    ):
+    for name in ("DEEPSPEED", "FSDP"):
         if os.environ.get(f"ACCELERATE_USE_{name}", "false").lower() == "true":
             raise MachineError(
                 f"accelerate's own configuration asks for {name}, which a run does not read",
                 where=f"ACCELERATE_USE_{name}",
-                remedy=answer,
+                remedy="say train.parallel: fsdp in the config instead",
             )
 
 

@@ -1,14 +1,22 @@
-"""The run's event bus, to which observers of a run subscribe."""
+"""The run's event bus, and two that subscribe to it: the plugins' hooks, and the guards."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.components import RunObserver
+from rlvr_core.api import Json
+from rlvr_core.api.components import RunObserver, Stateful
 
 if TYPE_CHECKING:
+    from rlvr_core.api import GroupsScored, Guard, RunStarted, StepFinished
     from rlvr_core.host.host import Host
+
+_HOOKS = (
+    *("run_started", "groups_scored", "step_finished"),
+    *("eval_finished", "checkpoint_saved", "run_finished"),
+)
 
 
 def _to_all(method: Callable[..., None]) -> Callable[..., None]:
@@ -19,11 +27,6 @@ def _to_all(method: Callable[..., None]) -> Callable[..., None]:
             getattr(one, method.__name__)(told)
 
     return call
-
-
-def _to_plugins(method: Callable[..., None]) -> Callable[..., None]:
-    """The method of the same name that calls the plugins' hooks of that name."""
-    return lambda self, event: self._host.observe(method.__name__, event)
 
 
 class RunEvents(RunObserver):
@@ -51,15 +54,50 @@ class RunEvents(RunObserver):
     run_finished = _to_all(RunObserver.run_finished)
 
 
-class PluginHooks(RunObserver):
-    """Calls the observing hooks of all plugins; an exception in one does not stop the run."""
+def plugin_hooks(host: Host) -> RunObserver:
+    """An observer that calls the observing hooks of all plugins, which have the same names.
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    An exception in one does not stop the run.
+    """
+    observer = RunObserver()
+    for hook in _HOOKS:
+        setattr(observer, hook, partial(host.observe, hook))
+    return observer
 
-    run_started = _to_plugins(RunObserver.run_started)
-    groups_scored = _to_plugins(RunObserver.groups_scored)
-    step_finished = _to_plugins(RunObserver.step_finished)
-    eval_finished = _to_plugins(RunObserver.eval_finished)
-    checkpoint_saved = _to_plugins(RunObserver.checkpoint_saved)
-    run_finished = _to_plugins(RunObserver.run_finished)
+
+class Guards(RunObserver):
+    """Passes each step to the configured guards; a guard stops the run by raising ``RunError``.
+
+    Args:
+        guards: Guards by position and name; a checkpoint holds the state of those that are
+            ``Stateful``.
+    """
+
+    def __init__(self, guards: Mapping[str, Guard]) -> None:
+        self.guards = guards
+
+    def run_started(self, event: RunStarted) -> None:
+        """Pass the run's configuration to each guard that observes runs."""
+        for guard in self.guards.values():
+            if isinstance(guard, RunObserver):
+                guard.run_started(event)
+
+    def groups_scored(self, event: GroupsScored) -> None:
+        """Pass the step's groups to each guard."""
+        for guard in self.guards.values():
+            guard.on_groups(event)
+
+    def step_finished(self, event: StepFinished) -> None:
+        """Pass the step's metrics to each guard."""
+        for guard in self.guards.values():
+            guard.on_step(event)
+
+    def state_dict(self) -> dict[str, Json]:
+        """Return the state of each stateful guard."""
+        return {n: one.state_dict() for n, one in self.guards.items() if isinstance(one, Stateful)}
+
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
+        """Restore the state that ``state_dict`` returned."""
+        for name, guard in self.guards.items():
+            if isinstance(guard, Stateful) and name in state:  # a resumed run may add one
+                guard.load_state_dict(state[name])

@@ -117,7 +117,7 @@ def _policy(
     config = prepared.config
     model = load_policy(prepared.model_path, config.model, place, dtype)
     _spare_threads(model)
-    enable_checkpointing(model, config.train.gradient_checkpointing)
+    enable_checkpointing(model, prepared.checkpointing)
     chosen_adapter(config.model.lora).install(
         model,
         config.model.lora,

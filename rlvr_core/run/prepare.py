@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from rlvr_core.api import (
     ConfigError,
     DataReport,
@@ -77,6 +79,7 @@ class Prepared:
         demonstrations: Given answers, by the location of the loss that learns from them.
         teachers: Loader of each teacher, by the location of the loss that distils it.
         engine: The engine's ``ComponentRef``, with ``auto`` resolved.
+        checkpointing: ``train.gradient_checkpointing``, with ``auto`` resolved on a GPU.
         data_reports: Findings of plugins about the data, for ``run.json``.
         trackers: The trackers, by name.
         lines: Summary lines for the user.
@@ -99,6 +102,7 @@ class Prepared:
     demonstrations: Mapping[Loc, GivenAnswers]
     teachers: Mapping[Loc, Any]
     engine: ComponentRef
+    checkpointing: str
     data_reports: list[DataReport]
     trackers: dict[str, Tracker]
     lines: list[str]
@@ -225,6 +229,10 @@ def prepare(
             ErrorRate(config.verify.max_error_rate),
         )
         engine, reason = _choose_engine(resolved, model_path)
+        checkpointing = config.train.gradient_checkpointing
+        if checkpointing == "auto" and torch.cuda.is_available():
+            data.reports.append(host.service("core/checkpointing")(resolved, model_path))
+            checkpointing = data.reports[-1].record["choice"]
         lines = overview(
             config,
             traits_of(sampler, SamplerTraits),
@@ -256,6 +264,7 @@ def prepare(
             demonstrations=demonstrations,
             teachers=teachers,
             engine=engine,
+            checkpointing=checkpointing,
             data_reports=data.reports,
             trackers=parts.trackers,
             lines=lines,

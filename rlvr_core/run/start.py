@@ -32,8 +32,7 @@ from rlvr_core.record.rundir import RunFolder
 from rlvr_core.rollout.collect import Generator
 from rlvr_core.rollout.source import SourceParts, sampling_of
 from rlvr_core.run.ending import Stop, recorded_outcome
-from rlvr_core.run.events import PluginHooks, RunEvents
-from rlvr_core.run.guards import Guards
+from rlvr_core.run.events import Guards, RunEvents, plugin_hooks
 from rlvr_core.run.learner import trainer_device, trainer_of
 from rlvr_core.run.session import Session
 from rlvr_core.step.step import PolicyTrainer
@@ -75,6 +74,7 @@ def start(
         MachineError: If model or engine cannot be loaded.
     """
     ranks, stop = ranks or Ranks(), stop or Stop()
+    config, service = prepared.config, prepared.resolved.host.service
     events = RunEvents(display)
     with contextlib.ExitStack() as stack:
         stack.callback(display.close)  # restore the terminal whatever happens
@@ -89,22 +89,22 @@ def start(
         trainer, source = trainer_of(prepared, ranks, engine)
         events.phase("starting the engine")
         stack.callback(engine.close)
-        transport = _transport(prepared, bare)
-        engine.start(_engine_context(prepared, engine, trainer, source, transport))
-        named = enumerate(prepared.config.guards.use)
+        engine.start(_engine_context(prepared, engine, trainer, source, _transport(prepared, bare)))
+        named = enumerate(config.guards.use)
         make, judging = prepared.resolved.make, prepared.judge.plan.verifiers.items()
         made = {f"{place}: {ref.use}": make(("guards", "use", place)) for place, ref in named}
-        if prepared.config.guards.seeds and traits_of(bare, EngineTraits).seeded:
-            made["seeds"] = prepared.resolved.host.service("core/seeds")()
-        if n_idle := prepared.config.guards.max_idle_steps:
-            made["idle"] = prepared.resolved.host.service("core/idle")(n_idle)
+        if config.guards.seeds and traits_of(bare, EngineTraits).seeded:
+            made["seeds"] = service("core/seeds")()
+        if n_idle := config.guards.max_idle_steps:
+            made["idle"] = service("core/idle")(n_idle)
         made |= {name: one for name, one in judging if isinstance(one, Guard)}
-        if prepared.config.guards.canaries or prepared.config.guards.references:
-            watch = prepared.resolved.host.service("core/canaries")
-            made |= watch(prepared.config, prepared.judge, ranks.index, events.message)
-        if prepared.config.guards.invariants:
-            checked = prepared.resolved.host.service("core/invariants")
+        if config.guards.canaries or config.guards.references:
+            made |= service("core/canaries")(config, prepared.judge, ranks.index, events.message)
+        if config.guards.invariants:
+            checked = service("core/invariants")
             made["invariants"] = trainer.observer = checked(prepared, trainer, bare, events.message)
+        if trainer.model.device.type == "cuda":
+            made["gpu"] = trainer.observer = service("core/gpu")(prepared, trainer, engine, events)
         guards = Guards(made)
         fresh = folder is None
         recording = _recording(prepared, folder, command, ranks, events, guards, bare)
@@ -121,12 +121,12 @@ def start(
         trackers = prepared.trackers.values() if ranks.main else ()
         watching = [*guards.guards.values(), *trackers, trainer.optimizer.builder]
         session = Session(
-            config=prepared.config,
+            config=config,
             host=prepared.resolved.host,
             folder=folder,
             recorder=recorder,
             ledger=ledger,
-            checkpoints=CheckpointStore(folder.checkpoints, prepared.config.checkpoint.keep),
+            checkpoints=CheckpointStore(folder.checkpoints, config.checkpoint.keep),
             events=events,
             parts=parts,
             rollouts=rollouts,
@@ -203,7 +203,7 @@ def _recording(
             tracking = host.service("core/tracking")(prepared.trackers, events.message)
             stack.callback(tracking.close)  # closed before the mirror copies the rest
             events.subscribe(tracking)
-        events.subscribe(PluginHooks(host))
+        events.subscribe(plugin_hooks(host))
         events.subscribe(guards)
         if mirror is not None:
             events.subscribe(mirror)

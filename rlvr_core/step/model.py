@@ -45,12 +45,7 @@ def load_tokenizer(
     """
     from transformers import AutoTokenizer
 
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            path, revision=section.revision, trust_remote_code=section.trust_remote_code
-        )
-    except Exception as error:
-        raise _unloadable("tokenizer", path, error, where) from error
+    tokenizer: PreTrainedTokenizerBase = _loaded("tokenizer", AutoTokenizer, path, section, where)
     if len(tokenizer) <= len(tokenizer.all_special_ids):  # Transformers makes one of no files
         raise _unloadable("tokenizer", path, ValueError("its files are missing"), where)
     return tokenizer
@@ -66,13 +61,7 @@ def max_positions(path: str, section: ModelSection) -> int:
     """
     from transformers import AutoConfig
 
-    try:
-        config = AutoConfig.from_pretrained(
-            path, revision=section.revision, trust_remote_code=section.trust_remote_code
-        )
-    except Exception as error:
-        raise _unloadable("config", path, error) from error
-    inner = config.get_text_config()
+    inner = _loaded("config", AutoConfig, path, section).get_text_config()
     names = ("max_position_embeddings", "n_positions", "n_ctx")
     positions = int(next((n for name in names if (n := getattr(inner, name, None))), 2048))
     rope = getattr(inner, "rope_parameters", None) or {}
@@ -96,18 +85,8 @@ def load_policy(
     """
     from transformers import AutoModelForCausalLM
 
-    auto: Any = AutoModelForCausalLM
-    try:
-        model, info = auto.from_pretrained(
-            path,
-            revision=section.revision,
-            trust_remote_code=section.trust_remote_code,
-            dtype=dtype,
-            attn_implementation=section.attention,
-            output_loading_info=True,
-        )
-    except Exception as error:
-        raise _unloadable("model", path, error) from error
+    options: Any = {"attn_implementation": section.attention, "output_loading_info": True}
+    model, info = _loaded("model", AutoModelForCausalLM, path, section, dtype=dtype, **options)
     _all_weights_found(path, info)
     policy: PreTrainedModel = model.to(device)
     # dropout is off in RL: the ratio needs the same function twice
@@ -124,14 +103,14 @@ def enable_checkpointing(model: PreTrainedModel, which: str = "all") -> None:
 
     Args:
         model: The policy.
-        which: ``train.gradient_checkpointing``: ``none``, ``all`` or ``every-N``.
+        which: ``train.gradient_checkpointing``: ``auto``, ``none``, ``all`` or ``every-N``.
 
     Raises:
         MachineError: If the model has no layers that know how.
     """
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    if which == "none":
+    if which in ("auto", "none"):  # a choice is made for a GPU alone
         return
     every = 1 if which == "all" else int(which.removeprefix("every-"))
     model.gradient_checkpointing_enable(every_n_layers=every)
@@ -169,6 +148,17 @@ def _all_weights_found(path: str, info: dict[str, Any]) -> None:
             where="model.path",
             remedy="the files and config.json do not belong together; export the model again",
         )
+
+
+def _loaded(
+    what: str, auto: Any, path: str, section: ModelSection, where: str = "model.path", **more: Any
+) -> Any:
+    """What one of the Auto classes of transformers makes of the model's files."""
+    more |= {"revision": section.revision, "trust_remote_code": section.trust_remote_code}
+    try:
+        return auto.from_pretrained(path, **more)
+    except Exception as error:
+        raise _unloadable(what, path, error, where) from error
 
 
 def _unloadable(what: str, path: str, error: Exception, where: str = "model.path") -> MachineError:

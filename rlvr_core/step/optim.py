@@ -113,6 +113,9 @@ class Optimizer:
         compute_dtype: Of the model's forward pass.
         builder: Makes the optimizer.
         schedule: How the learning rate goes on after the warm-up.
+
+    Attributes:
+        inner: What the builder built.
     """
 
     def __init__(
@@ -129,20 +132,15 @@ class Optimizer:
         self._train = train
         self.schedule = schedule
         self.builder = builder
-        self._inner = builder.build(parameters, train.lr)
-        good = isinstance(self._inner, torch.optim.Optimizer)
-        groups = self._inner.param_groups if good else []
+        self.inner = builder.build(parameters, train.lr)
+        good = isinstance(self.inner, torch.optim.Optimizer)
+        groups = self.inner.param_groups if good else []
         # a gradient that no optimizer clears would pile up
         if {parameter for group in groups for parameter in group["params"]} != {*self.parameters}:
-            what = f"built a {type(self._inner).__name__}, no torch.optim.Optimizer of what it got"
+            what = f"built a {type(self.inner).__name__}, no torch.optim.Optimizer of what it got"
             raise misuse(builder, what, "give an optimizer all tensors it is given, and no others")
         device = self.parameters[0].device.type
         self.scaler = torch.amp.GradScaler(device, enabled=compute_dtype == torch.float16)
-
-    @property
-    def inner(self) -> torch.optim.Optimizer:
-        """What the builder built."""
-        return self._inner
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradient of a micro-batch's loss."""
@@ -158,19 +156,19 @@ class Optimizer:
         A gradient that is not finite is thrown away and the weights stay as they were.
         """
         rate = self.learning_rate(step)
-        for group in self._inner.param_groups:
+        for group in self.inner.param_groups:
             group["lr"] = rate * group.get("lr_scale", 1.0)
         clip = math.inf if self._train.max_grad_norm is None else self._train.max_grad_norm
-        self.scaler.unscale_(self._inner)
+        self.scaler.unscale_(self.inner)
         grad_norm = float(whole(torch.nn.utils.clip_grad_norm_(self.parameters, clip)))
         applied = math.isfinite(grad_norm)
         scale = self.scaler.get_scale()
         if applied:
-            self.scaler.step(self._inner)
+            self.scaler.step(self.inner)
         self.scaler.update()
         # a norm can overflow where no gradient did, and then the scale is not the reason and stays
         calibrating = not applied and self.scaler.get_scale() < scale and scale > 1.0
-        self._inner.zero_grad(set_to_none=True)
+        self.inner.zero_grad(set_to_none=True)
         return Update(grad_norm, applied, calibrating)
 
     def state_tensors(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
@@ -181,7 +179,7 @@ class Optimizer:
         """
         tensors = {}
         for name, parameter in zip(self.names, self.parameters, strict=True):
-            for key, value in self._inner.state.get(parameter, {}).items():
+            for key, value in self.inner.state.get(parameter, {}).items():
                 try:
                     full = whole(torch.as_tensor(value).detach())
                 except (TypeError, ValueError, RuntimeError) as error:
@@ -193,46 +191,31 @@ class Optimizer:
 
     def load_state_tensors(self, tensors: dict[str, torch.Tensor]) -> None:
         """Take the state back; the inverse of ``state_tensors``."""
-        by_name = self._by_name(tensors)
-        for name, parameter in zip(self.names, self.parameters, strict=True):
-            if name in by_name:
-                self._inner.state[parameter] = {
-                    key: _restored(value, parameter) for key, value in by_name[name].items()
-                }
-
-    def _by_name(self, tensors: dict[str, torch.Tensor]) -> dict[str, dict[str, torch.Tensor]]:
-        """Group the output of ``state_tensors`` by parameter."""
         by_name: dict[str, dict[str, torch.Tensor]] = {}
         for full, value in tensors.items():
             name, _, key = full.rpartition("|")
             by_name.setdefault(name, {})[key] = value
-        unknown = sorted(set(by_name) - set(self.names))
-        if unknown:
+        parameters = dict(zip(self.names, self.parameters, strict=True))
+        if unknown := sorted(by_name.keys() - parameters.keys()):
             raise ValueError(f"optimizer state for parameters the model lacks: {unknown[:3]}")
-        return by_name
+        for name, state in by_name.items():
+            parameter = parameters[name]
+            self.inner.state[parameter] = {k: _restored(v, parameter) for k, v in state.items()}
 
 
 def trained_parameters(model: torch.nn.Module) -> list[TrainedParameter]:
     """Return the trained parameters in the model's order; a tied parameter once."""
-    outer = {
-        id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)
-    }
-    head = _head(model)
-    if head is not None:
-        outer.add(id(head.weight))
+    from transformers import PreTrainedModel
+
+    outer: list[Any] = [one for one in model.modules() if isinstance(one, torch.nn.Embedding)]
+    if isinstance(model, PreTrainedModel):
+        outer.append(model.get_output_embeddings())  # type: ignore[no-untyped-call]
+    places = {id(one.weight) for one in outer if one is not None}
     return [
-        TrainedParameter(name, tensor, tensor.ndim == 2 and id(tensor) not in outer)
+        TrainedParameter(name, tensor, tensor.ndim == 2 and id(tensor) not in places)
         for name, tensor in model.named_parameters()
         if tensor.requires_grad
     ]
-
-
-def _head(model: Any) -> Any:
-    """The LM head; None where there is none."""
-    from transformers import PreTrainedModel
-
-    known: Any = model if isinstance(model, PreTrainedModel) else None
-    return None if known is None else known.get_output_embeddings()
 
 
 def _restored(value: torch.Tensor, parameter: torch.Tensor) -> Any:

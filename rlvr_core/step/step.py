@@ -22,8 +22,7 @@ With several processes, all of them have all groups and so all rows; each packs 
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -61,6 +60,7 @@ from rlvr_core.step.objective import LossTerm, Objective, TrainingRows
 from rlvr_core.step.optim import Optimizer, Update
 from rlvr_core.step.reference import Reference
 from rlvr_core.step.rows import rows_of
+from rlvr_core.step.timing import PhaseTimer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,7 +83,7 @@ class StepReport:
         metrics: Numbers for the step's line.
         advantages: Per group, in the order given, one per member; None where it was left out.
         thrown_away: Per group, whether every update that was made of it was skipped.
-        seconds: Wall seconds by phase.
+        seconds: Seconds by phase; of a GPU, those that it took.
     """
 
     updates: list[Update]
@@ -150,11 +150,11 @@ class PolicyTrainer:
             step: The step, for the learning rate.
             version: The policy's.
         """
-        seconds: dict[str, float] = {}
+        timed = PhaseTimer(self.model.device)
         self.observer.step_begins(groups, step, version)
-        with _timed(seconds, "forward"):
+        with timed("forward"):
             kl_N = self._reference_kl(groups)
-        with _timed(seconds, "pack"):
+        with timed("pack"):
             made = rows_of(
                 groups,
                 self.objective,
@@ -165,13 +165,12 @@ class PolicyTrainer:
             )
             parts = self.objective.parts(made.by_group, step, self.temperature)
             metrics = count_rows(parts, self._normalizer)
-        if self.objective.on_completions:
-            metrics |= made.metrics
-        with _timed(seconds, "pack"):
+            if self.objective.on_completions:
+                metrics |= made.metrics
             batches = split_into_mini_batches(
                 parts, self.train.mini_batches, self._normalizer, self._pack
             )
-        with _timed(seconds, "forward"):
+        with timed("forward"):
             self._compute_old_logprobs(batches)
         updates: list[Update] = []
         totals: list[Totals] = []
@@ -179,9 +178,9 @@ class PolicyTrainer:
         for _ in range(self.train.num_iterations):
             for batch in batches:
                 totals.append(Totals(self.objective.terms))
-                self._accumulate(batch, step, len(updates), totals[-1], seconds)
+                self._accumulate(batch, step, len(updates), totals[-1], timed)
                 self.observer.update_begins()
-                with _timed(seconds, "optimizer"):
+                with timed("optimizer"):
                     updates.append(self.optimizer.step(step))
                 self.observer.update_ended(updates[-1].grad_norm, applied=updates[-1].applied)
                 totals[-1].gather(self.ranks)
@@ -200,7 +199,7 @@ class PolicyTrainer:
             metrics |= count_updates(batches, updates, self.train)
         metrics |= self.observer.step_ends()
         thrown_away = [place in lost for place in range(len(groups))]
-        return StepReport(updates, metrics, made.advantages, thrown_away, seconds)
+        return StepReport(updates, metrics, made.advantages, thrown_away, timed.seconds())
 
     def logprobs(self, groups: Sequence[Group]) -> tuple[Tensor, Tensor]:
         """Return the trainer's and the engine's log-probs of every sampled token, both (N,)."""
@@ -280,19 +279,19 @@ class PolicyTrainer:
             part.old_logprobs = [self._logprobs(self.model, m.batch) for m in part.micro_batches]
 
     def _accumulate(
-        self, batch: MiniBatch, step: int, update: int, total: Totals, seconds: dict[str, float]
+        self, batch: MiniBatch, step: int, update: int, total: Totals, timed: PhaseTimer
     ) -> None:
         """Accumulate the gradient of one update."""
         adapter = adapter_of(self.model)
         for number, part in enumerate(batch.parts):
             training = part.training
-            with _timed(seconds, "forward"):
+            with timed("forward"):
                 least, entropy_masks = self._entropy_masks(training, part.micro_batches)
             total.thresholds += least.values()
             for place, (micro, masks) in enumerate(
                 zip(part.micro_batches, entropy_masks, strict=True)
             ):
-                with _timed(seconds, "forward"):
+                with timed("forward"):
                     # before the policy's pass: under LoRA the reference is the same model
                     aux = part.aux.get(place) or self._aux_logprobs(training, micro.batch)
                 if self._others_stay:
@@ -302,10 +301,10 @@ class PolicyTrainer:
                 old_BT = part.old_logprobs[place] if part.old_logprobs and update > 0 else None
                 last = micro is batch.parts[-1].micro_batches[-1]
                 with adapter.dropout(self.model, *key), self._accumulating(last=last):
-                    with _timed(seconds, "forward"):
+                    with timed("forward"):
                         outputs = self._losses(part, micro, masks, aux, old_BT)
                         loss = torch.stack([t.weight * output.loss for t, output in outputs]).sum()
-                    with _timed(seconds, "backward"):
+                    with timed("backward"):
                         self.optimizer.backward(loss if micro.counts else 0.0 * loss)
                 if micro.counts:
                     total.add(outputs)
@@ -486,10 +485,3 @@ def _bare_rows(groups: Sequence[Group]) -> list[Row]:
         )
         for place, member in enumerate(members)
     ]
-
-
-@contextlib.contextmanager
-def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
-    begun = time.perf_counter()
-    yield
-    seconds[phase] = seconds.get(phase, 0.0) + time.perf_counter() - begun

@@ -92,12 +92,43 @@ def run_show(tmp_path):
     return run
 
 
+def test_where_the_time_of_a_step_went(tmp_path, run_show):
+    make_run(tmp_path)
+    shown = run_show("last").split("time of a step\n")[1].split("\n\n")[0]
+    lines = [line.split() for line in shown.splitlines()]
+    # 1.5 of 2 s in training; train.loss is a part of it
+    assert lines == [
+        ["train", "1.500", "s", "75.0%"],
+        ["loss", "9.000", "s", "450.0%"],
+        ["rollout", "0.500", "s", "25.0%"],
+    ]
+    assert "GPU" not in shown
+
+
+def test_what_a_gpu_reached(tmp_path, run_show):
+    """Medians without the first step, in which kernels are chosen; the most memory of any step."""
+    folder = make_run(tmp_path)
+    lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
+    memory, share = [40.0, 30.0, 31.0, 32.0], [0.01, 0.2, 0.3, 0.9]
+    for line, peak, mfu in zip(lines, memory, share, strict=True):
+        line |= {"gpu/peak_memory": peak, "gpu/mfu": mfu, "gpu/train_tokens_per_second": 1e5 * mfu}
+    folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert (
+        "GPU of process 0, while it trains: MFU 30.0%, trained 30,000 tokens/s, peak 40.0 GiB"
+        in run_show("last")
+    )
+    reached = json.loads(run_show("last", "--json"))["speed"]["gpu"]
+    assert reached["gpu/mfu"] == 0.3
+    assert reached["gpu/peak_memory"] == 40.0
+
+
 def test_times_of_steps_that_a_resumption_cut_away_do_not_count(tmp_path, run_show):
     folder = make_run(tmp_path)
     lines = folder.metrics.read_bytes().splitlines(keepends=True)
     folder.metrics.write_bytes(b"".join(lines[:3]))  # timing.jsonl has step 3 still, 2 s of it
     summary = json.loads(run_show("last", "--json"))
     assert summary["step_seconds"] == pytest.approx(6.0)
+    assert summary["speed"]["seconds"] == {"train": 1.5, "rollout": 0.5, "train.loss": 9.0}
     assert summary["tokens_per_second"] == pytest.approx(50.0)
 
 

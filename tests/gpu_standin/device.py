@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import itertools
 import sys
+import time
 import weakref
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import attention
@@ -52,12 +54,56 @@ def pretend() -> None:
     _KERNELS.impl("silu_backward", _unreached, "CUDA")
     torch.cuda._lazy_init = lambda: None
     torch.cuda.is_bf16_supported = lambda *_, **__: True
+    torch.cuda.Event = Event  # type: ignore[assignment, misc]
+    torch.cuda.mem_get_info = lambda *_: (
+        _current().capacity - _current().live,
+        _current().capacity,
+    )
+    torch.cuda.max_memory_allocated = lambda *_: _current().peak
+    torch.cuda.memory_allocated = lambda *_: _current().live
+    torch.cuda.reset_peak_memory_stats = lambda *_: _current().forget_peak()
+    torch.cuda.empty_cache = lambda: None
+    torch.cuda.get_device_properties = lambda *_: Properties(_current().name, _current().capacity)
+    # no random numbers come from the device: dropout is off, and LoRA's draws on the CPU here
+    torch.cuda.get_rng_state = lambda *_: torch.zeros(16, dtype=torch.uint8)
+    torch.cuda.set_rng_state = lambda *_: None
     Tensor.tolist = _tolist  # type: ignore[method-assign]
     Tensor.pin_memory = lambda self, *_: self  # type: ignore[method-assign]
     torch.nn.functional.scaled_dot_product_attention = attention.scaled_dot_product_attention
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False
     torch.nn.Parameter.data = property(_DATA.__get__, _set_data)  # type: ignore[assignment]
     OnDevice.data = property(_DATA.__get__, _set_data)  # type: ignore[assignment]
+
+
+class Event:
+    """A CUDA event: when it was recorded, by the host's clock; to read it the host waits."""
+
+    def __init__(self, *, enable_timing: bool = False) -> None:
+        assert enable_timing, "an event without times"
+        self._at = 0.0
+
+    def record(self, *_: Any) -> None:
+        self._at = time.perf_counter()
+
+    def synchronize(self) -> None:
+        _current()._wait("an event")
+
+    def elapsed_time(self, other: Event) -> float:
+        assert 0 < self._at <= other._at, "an event that was not recorded"
+        return 1e3 * (other._at - self._at)
+
+
+@dataclass(frozen=True)
+class Properties:
+    """What a driver says of a GPU."""
+
+    name: str
+    total_memory: int
+
+
+def _current() -> StandIn:
+    assert StandIn.current is not None, "asked outside of the stand-in"
+    return StandIn.current
 
 
 def _unreached(*_: Any) -> None:
@@ -131,6 +177,8 @@ class StandIn(TorchDispatchMode):
 
     Args:
         shapes_only: Whether floating-point tensors are shapes without data.
+        capacity: Bytes of its memory; an allocation beyond it is an error, as on a GPU.
+        name: What its driver calls it.
 
     Attributes:
         waits: How often the host waited for the device, by what for and the line that did.
@@ -145,9 +193,11 @@ class StandIn(TorchDispatchMode):
 
     current: StandIn | None = None
 
-    def __init__(self, *, shapes_only: bool = False) -> None:
+    def __init__(
+        self, *, shapes_only: bool = False, capacity: int = 1 << 50, name: str = "stand-in"
+    ) -> None:
         super().__init__()
-        self.shapes_only = shapes_only
+        self.shapes_only, self.capacity, self.name = shapes_only, capacity, name
         self.live = self.peak = 0
         self._running = ""
         self._storages: set[int] = set()
@@ -161,6 +211,10 @@ class StandIn(TorchDispatchMode):
         self.launches: Counter[str] = Counter()
         self.flops: Counter[torch.dtype] = Counter()
         self.wide: Counter[str] = Counter()
+        self.forget_peak()
+
+    def forget_peak(self) -> None:
+        """The peak begins at what is allocated."""
         self.peak, self.peak_at = self.live, "the beginning"
 
     def __enter__(self) -> StandIn:
@@ -208,6 +262,12 @@ class StandIn(TorchDispatchMode):
         key = storage._cdata
         if key not in self._storages:
             size = -(-storage.nbytes() // ALLOCATION) * ALLOCATION
+            if self.live + size > self.capacity:
+                gib = (size / 2**30, self.capacity / 2**30, (self.capacity - self.live) / 2**30)
+                raise torch.OutOfMemoryError(
+                    "CUDA out of memory. Tried to allocate {:.2f} GiB. GPU 0 has a total capacity "
+                    "of {:.2f} GiB of which {:.2f} GiB is free.".format(*gib)
+                )
             self._storages.add(key)
             self.live += size
             if self.live > self.peak:

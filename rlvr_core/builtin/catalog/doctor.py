@@ -27,15 +27,24 @@ _SMALL = 1 << 30
 @click.argument("config", type=click.Path(path_type=Path), required=False)
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one key.")
 @click.option("--quick", is_flag=True, help="Do not load the model: no batch, no steps.")
+@click.option("--gpu", is_flag=True, help="Examine the GPUs of this machine: a minute.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-def doctor(config: Path | None, overrides: tuple[str, ...], quick: bool, as_json: bool) -> None:
+def doctor(
+    config: Path | None, overrides: tuple[str, ...], quick: bool, gpu: bool, as_json: bool
+) -> None:
     """Examine the run that CONFIG describes, on its own model and data, before it is spent.
 
     Every check says what was measured; the report ends with a verdict and the most useful changes.
     Nothing is written to run.dir. The exit code is 1 if something is wrong.
 
     Without CONFIG: say what this machine has, for a bug report and for plugins that depend on it.
+    With --gpu: say what its GPUs are and what they reach; the exit code is 1 if there is none, or
+    something is wrong with one.
     """
+    if gpu:
+        if config is not None:
+            raise click.UsageError("--gpu examines the machine, not a config: give one of the two")
+        raise click.exceptions.Exit(_examine_gpus(as_json=as_json))
     if config is not None:
         code = load_host().service("core/doctor")(
             config, overrides, live=not quick, as_json=as_json
@@ -60,6 +69,22 @@ def doctor(config: Path | None, overrides: tuple[str, ...], quick: bool, as_json
     print_table(("what", "found"), rows)
     if any(p["problems"] for p in found["plugins"]):
         print_line("some plugins have problems: rlvr plugins list")
+
+
+def _examine_gpus(*, as_json: bool) -> int:
+    """Print what ``core/gpu-checks`` finds; return the exit code."""
+    checks = load_host().service("core/gpu-checks")()
+    wrong = [one for one in checks if not one.ok]
+    if as_json:
+        print_json({"ok": not wrong, "checks": [asdict(one) for one in checks]})
+        return int(bool(wrong))
+    rows = []
+    for one in checks:
+        rows.append((one.what, one.found if one.ok else f"WRONG: {one.found}"))
+        rows += [("", f"- {one.remedy}")] if one.remedy and not one.ok else []
+    print_table(("what", "found"), rows)
+    print_line(f"{len(wrong)} of {len(checks)} checks are wrong" if wrong else "the GPUs are well")
+    return int(bool(wrong))
 
 
 def _examine() -> dict[str, Any]:

@@ -27,6 +27,12 @@ def step_facts(metrics: Mapping[str, float], timing: Mapping[str, float]) -> lis
         facts.append(f"zero-variance {equal:.0f}/{drawn:.0f}")
     if "tokens_per_second" in timing:
         facts.append(f"{_thousands(timing['tokens_per_second'])} tok/s")
+    if "gpu/mfu" in metrics:
+        facts.append(f"MFU {metrics['gpu/mfu']:.0%}")
+    if "gpu/peak_memory" in metrics:
+        facts.append(f"peak {metrics['gpu/peak_memory']:.1f} GiB")
+        if "sync" in timing:
+            facts.append(f"sync {timing['sync']:.1f} s")
     if metrics.get("verify/error_rate"):
         facts.append(f"verifier errors {metrics['verify/error_rate']:.1%}")
     if fewer := metrics.get("updates/missing"):

@@ -243,6 +243,11 @@ def flash_works(device: torch.device, dtype: torch.dtype, heads: HeadSizes) -> b
     return all(bool(((a - b).abs().max() <= 0.05 * b.abs().max()).item()) for a, b in pairs)
 
 
+def flash_on(device: torch.device) -> bool:
+    """The service ``core/flash-works``: whether it works for heads such as most models have."""
+    return flash_works(device, torch.bfloat16, HeadSizes(16, 8, 128, 128))
+
+
 def _example(device: torch.device) -> MicroBatch:
     rows = [
         Row(tuple(range(prompt)), (0,) * n, (True,) * n, (0.0,) * n, 0.0)

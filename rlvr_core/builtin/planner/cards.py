@@ -61,3 +61,13 @@ CARDS = {
     "l4-24": Card(23_034 * 2**20, 121e12, 30.3e12, 0.3e12, 25e9, 25e9),
     "rtx4090-24": Card(24_564 * 2**20, 165.2e12, 82.6e12, 1.008e12, 25e9, 25e9),
 }
+
+
+_NAMES = {"H100": "h100-80", "H200": "h200", "A100": "a100-80", "L4": "l4-24", "4090": "rtx4090-24"}
+
+
+def card_named(name: str) -> Card | None:
+    """The service ``core/card``: the card that a driver calls by this name; None if not known."""
+    words = name.replace("-", " ").split()
+    found = next((card for word, card in _NAMES.items() if word in words), None)
+    return None if found is None else CARDS[found]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import ConfigError
 from rlvr_core.api.services import model_path, resolve_file
 from rlvr_core.builtin.planner.cards import CARDS
+from rlvr_core.builtin.planner.checkpointing import choose
 from rlvr_core.builtin.planner.memory import Memory, memory_of
-from rlvr_core.builtin.planner.setup import Setup, setup_of
+from rlvr_core.builtin.planner.setup import Setup, every_of, setup_of
 from rlvr_core.builtin.planner.shape import read_model
 from rlvr_core.builtin.planner.speed import Speed, checkpoint_bytes, speed_of
 
@@ -84,6 +85,10 @@ class Planner:
         shape, adapter = read_model(model_path(section.path, self.host), section)
         card, mean = CARDS[self.gpu], self.mean_tokens
         setup, notes = setup_of(resolved, card, count, self.engine_gpus, shape, adapter, mean)
+        if resolved.config.train.gradient_checkpointing == "auto":
+            found = choose(setup, card.memory)
+            setup = replace(setup, every=every_of(found.which))
+            notes.append(f"train.gradient_checkpointing: auto chooses {found.which} on this card")
         memory = memory_of(setup)
         speed = speed_of(setup, memory.kv_room)
         return Plan(setup, memory, speed, checkpoint_bytes(setup), (*notes, UNCHECKED))

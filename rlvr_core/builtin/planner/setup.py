@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import AdvantageTraits, ConfigError, LossTraits
 from rlvr_core.builtin.planner.cards import RESERVED, Card
@@ -292,7 +292,7 @@ def setup_of(
         adapter=adapter,
         trained=trained,
         dtype=config.model.dtype,
-        every=_every(train.gradient_checkpointing),
+        every=every_of(train.gradient_checkpointing),
         compiled=train.compile,
         fsdp=train.parallel == "fsdp" and trainers > 1,
         scored=needs,
@@ -393,7 +393,7 @@ def _servers(options: dict[str, object], count: int, engine_gpus: int | None) ->
         return len(urls), 1
     gpus = len(given) if isinstance(given, list) else engine_gpus
     if gpus is None:
-        gpus = (servers if isinstance(servers, int) else 1) * wide
+        gpus = servers_of(options)
     elif gpus % wide or gpus == 0 or (isinstance(servers, int) and servers * wide != gpus):
         raise ConfigError(
             f"{gpus} engine GPUs do not divide into {servers or 'any number of'} servers of {wide}",
@@ -407,6 +407,14 @@ def _servers(options: dict[str, object], count: int, engine_gpus: int | None) ->
             remedy=f"--count {gpus + 1} or more, or engine: core/vllm, which shares them",
         )
     return gpus, wide
+
+
+def servers_of(options: dict[str, Any]) -> int:
+    """GPUs of the servers that a run starts, by the options of ``core/vllm-server``."""
+    given = options.get("gpus")
+    if given is not None:
+        return len(given)
+    return int((options.get("servers") or 1) * (options.get("tensor_parallel") or 1))
 
 
 def _needs_reference(resolved: Resolved, notes: list[str]) -> bool:
@@ -432,7 +440,8 @@ def _moments(use: str, shape: Shape, adapter: Adapter | None, notes: list[str]) 
     return moments
 
 
-def _every(which: str) -> int:
-    if which == "none":
+def every_of(which: str) -> int:
+    """Return ``Setup.every`` for ``train.gradient_checkpointing``; of ``auto`` that of ``none``."""
+    if which in ("auto", "none"):
         return 0
     return 1 if which == "all" else int(which.removeprefix("every-"))

@@ -112,11 +112,13 @@ def run_sections(view: RunView, width: int) -> list[tuple[str, list[str]]]:
 
 
 def told(view: RunView) -> dict[str, Any]:
-    """Return a run's summary, with its meta, what repeating it needs, and its guards' findings."""
+    """Return a run's summary, with its meta, its speed, what repeating it needs, and findings."""
     from rlvr_core.api.services import load_host
+    from rlvr_core.builtin.reports.speed import speed_of
 
     host, summary = load_host(), view.summary()
     summary["meta"] = {k: v for k, v in (view.config.get("meta") or {}).items() if v is not None}
+    summary["speed"] = speed_of(view)
     summary["reproduction"] = host.service("core/reproduction")(view)
     summary["findings"] = host.service("core/run-findings")(view)
     return summary
@@ -128,6 +130,7 @@ def sections(
     """Yield the parts that are of the whole run, each as title and lines, safe on a terminal."""
     from rlvr_core.api.services import facts, printable
     from rlvr_core.builtin.reports.plot import plot
+    from rlvr_core.builtin.reports.speed import lines_of
 
     rows = [("folder", summary["folder"]), *facts(summary)]
     rows += [(key, str(value)) for key, value in summary.get("meta", {}).items()]
@@ -139,6 +142,8 @@ def sections(
     )
     if drawing := plot(chosen or _learning_curve(summary), width=width):
         yield "metrics" if chosen else "learning curve", printable(drawing).split("\n")
+    if summary.get("speed"):
+        yield "time of a step", [printable(line) for line in lines_of(summary["speed"])]
     if "ledger" in summary:
         yield "ledger: where every completion went", list(_ledger(summary["ledger"]))
     if summary.get("staleness"):
