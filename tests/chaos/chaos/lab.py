@@ -98,18 +98,18 @@ class Patchy(Brackets):
 
 
 class Again:
-    """Asks a second time, whatever was answered; what counts is the second answer."""
+    """Asks a second time, whatever was answered; either answer counts half."""
 
     def __init__(self, config: NoConfig) -> None:
         pass
 
     def start(self, problem, seed):
-        return {"question": problem.prompt, "asked": 1}
+        return {"question": problem.prompt, "answer": str(problem.spec["answer"]), "right": []}
 
     def step(self, state, reply):
-        if state["asked"] > 1:
-            return Done()
-        state["asked"] += 1
+        state["right"].append(found(reply.text) == state["answer"])
+        if len(state["right"]) > 1:
+            return Done(Verdict(sum(state["right"]) / 2, passed=any(state["right"])))
         return Observation((Message("user", state["question"]),))
 '''
 

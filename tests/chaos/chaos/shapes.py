@@ -210,6 +210,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     "prompts of many lengths": {"rows": _of_many_lengths},
     "small waves": {"engine": {"with": {"max_rows": 16}}},
     "two turns": {
+        "data": _source(verifier="core/environment"),
         "environment": {"use": "chaos/again", "max_turns": 3, "workers": 2},
         "sampling": {"max_tokens": 64},
     },
@@ -240,7 +241,10 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     },
     "difficulty, few problems": {
         "rows": lambda: lab.rows()[:12],
-        "sampler": {"use": "difficulty"},
+        "sampler": {
+            "use": "difficulty",
+            "with": {"window": 1, "hard_threshold": 0.45, "easy_threshold": 0.7},
+        },
         "train": {"prompts_per_step": 4},
     },
     "stop strings of the data": {"data": _source(stop=["]"])},
@@ -249,7 +253,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
         "train": {"prompts_per_step": 1, "steps": 16},
         "sampler": {"use": "shuffle", "with": {"drop_zero_variance": False}},
     },
-    "huge lr, norm clipped to little": {"train": {"lr": 0.02, "max_grad_norm": 0.01}},
+    "huge lr, norm clipped to little": {"train": {"lr": 0.01, "max_grad_norm": 0.01}},
     "lora of rank one, large alpha": {
         "model": {"lora": {"rank": 1, "alpha": 64}},
         "train": {"lr": 5e-3, "num_iterations": 2},
@@ -261,8 +265,9 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     },
     "long prompts, short answers": {
         "data": _source(prompt=None, template=PREFACE + "{question}"),
+        "rewards": [{"use": "chaos/brief"}],
         "sampling": {"max_tokens": 12},
-        "train": {"tokens_per_micro_batch": 400},
+        "train": {"tokens_per_micro_batch": 400, "lr": 3e-4},
     },
     "vocabulary of 317": {"model": {"path": "../../odd"}},
     "rewards below zero": {
@@ -275,6 +280,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
         "loss": {"with": {"importance_correction": {"mode": "sequence_geo", "cap": 3.0}}},
     },
     "two turns, lora, micro batches": {
+        "data": _source(verifier="core/environment"),
         "environment": {"use": "chaos/again", "max_turn_tokens": 20, "workers": 2},
         "sampling": {"max_tokens": 56, "n": 4},
         "model": {"lora": {"rank": 8, "alpha": 8}},
