@@ -276,6 +276,17 @@ class Draws(Invariant):
                 what,
                 "look at what counts the pools of difficulty, and at what learns of outcomes",
             )
+        # one order over all the data
+        if self._order is None or self._oldest or "sampler/epoch" not in event.metrics:
+            return
+        told, due = event.metrics["sampler/epoch"], self._next / max(1, len(self._ids))
+        if _name_of(self._sampler).startswith("epochs:") and abs(told - due) > 1e-9:
+            raise self.fault(
+                event.step,
+                f"sampler/epoch is reported as {told:.6g}, and {self._next} draws from "
+                f"{len(self._ids)} problems of the data make {due:.6g}",
+                "look at what counts the passes over the data",
+            )
 
     def updated(self, view: StepView, grad_norm: float, *, applied: bool) -> None:
         """A step of which an update was skipped may be no read."""
