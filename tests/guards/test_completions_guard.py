@@ -4,8 +4,11 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+from torch.nn.utils.rnn import pad_sequence
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -13,6 +16,7 @@ from custody import Run, byte_level, group, problem, sentence_pieces  # type: ig
 
 from rlvr_core.api import RunError, Transcript, Verdict
 from rlvr_core.api.completions import Turn
+from rlvr_core.builtin.invariants.check import StepView
 
 CAP = 12
 LONG = "a text of 12"  # as many bytes as the cap
@@ -222,6 +226,37 @@ def test_conversations(tmp_path):
     ):
         with pytest.raises(RunError, match=said):
             answered(run, bad, step=1)
+
+
+def test_masks_of_conversations(tmp_path):
+    run = Run(tmp_path, byte_level("</s>"), sampling={"max_tokens": 30})
+    one = talk(run, "ask</s>", "(4)", "it is 4</s>")
+    answered(run, one)
+    for mask, n in (((True,) * 15, 15), ((True,) * 4 + (False,) * 11, 4)):
+        with pytest.raises(RunError, match=f"has {n} of its 15 tokens, and the model wrote 12"):
+            answered(run, replace(one, loss_mask=mask), step=1)
+
+
+def imitated(run, *texts, untrained=0):
+    """Show the guard a micro-batch of answers to imitate."""
+    rows = [torch.tensor(run.ids(text)) for text in texts]
+    ids_BT = pad_sequence(rows, batch_first=True)
+    length_B = torch.tensor([len(row) for row in rows])
+    mask_BT = torch.arange(ids_BT.shape[1]) < (length_B - untrained)[:, None]
+    micro = SimpleNamespace(completion_ids_BT=ids_BT, completion_len_B=length_B)
+    event = SimpleNamespace(
+        micro_batch=micro, losses=[(None, SimpleNamespace(mask_BT=mask_BT), None)]
+    )
+    run.checks["completions"].given(StepView(None, (), 2, 0), event)
+
+
+def test_answers_to_imitate_end(tmp_path):
+    run = small(tmp_path)
+    imitated(run, "it is 4</s>", "5</s>")
+    with pytest.raises(RunError, match=r"1 of 2 given answers .* lack the end-of-sequence token"):
+        imitated(run, "it is 4</s>", "5")
+    with pytest.raises(RunError, match=r"2 of 2 given answers .* leave it out of the loss mask"):
+        imitated(run, "it is 4</s>", "5</s>", untrained=1)
 
 
 def test_versions_in_turns(tmp_path):
