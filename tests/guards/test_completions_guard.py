@@ -363,6 +363,29 @@ def test_a_second_reward_that_is_the_same_for_all_is_named(tmp_path):
     assert any("the reward toy/brief is constant: it gives all 64" in one for one in run.said)
 
 
+@pytest.mark.parametrize("penalty", [True, False])
+def test_failures_with_unequal_scores_are_named(tmp_path, penalty):
+    """Of each group's eight two pass, three fail with 0, and three without an answer with -1."""
+    run = small(tmp_path)
+    verdicts = [
+        *[Verdict(1.0, passed=True, extracted="4")] * 2,
+        *[Verdict(0.0, passed=False, extracted="5")] * 3,
+        *[Verdict(-1.0 if penalty else 0.0, passed=False)] * 3,
+    ]
+    members = group(problem(), *(run.completion(text) for text in EIGHT)).members
+    judged = tuple(
+        replace(one, verdicts={"v": verdict})
+        for one, verdict in zip(members, verdicts, strict=True)
+    )
+    run.step(
+        [replace(group(problem(f"p{n}")), members=judged) for n in range(8)], 0, only="completions"
+    )
+    said = [line for line in run.said if "48 fail by the verifier v" in line]
+    assert bool(said) == penalty
+    for line in said:
+        assert "from -1 (24 times) to 0 (24), not one; without an answer -1 in the mean" in line
+
+
 def test_nothing_is_said_of_usual_completions(tmp_path):
     run = small(tmp_path, stop=["!"])
     assert sheet(run, EIGHT, parts={"extracted": 1.0}) == []
