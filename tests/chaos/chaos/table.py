@@ -168,7 +168,9 @@ like this one have had. In figures, counted as above:
 
 """
 NINTH_BEFORE = """
-These are the first figures.
+As they were first measured, 26 of 30 runs were stopped with the right name, in float32 and in
+bfloat16 alike: advantages that each rank normalises, an embedding that Muon orthogonalises and
+weights of difficulty the wrong way round were missed.
 
 """
 TENTH = """
@@ -183,13 +185,11 @@ As they were first measured, with the engine in process, 29 of 37 runs in float3
 bfloat16 were stopped with the right name. `first-wave-sampled-by-the-weights-before` changes
 nothing in a run, and is no miss: 81 % and 80 % of those that count. Since then `draws` knows what
 `core/difficulty` draws and `advantages` computes REINFORCE++ again, which was done before anybody
-looked at this set; a steered entropy bonus, masks of conversations and ends of given answers came
-after it. What is missed still:
+looked at this set; a steered entropy bonus, masks of conversations and ends of given answers and
+notes on failures with unequal scores came after it. What is missed still:
 
 - `engines-rotary-frequencies-in-half-precision`: buffers of an engine are not read back, and by
-  log-probs the difference is within rounding;
-- `unreadable-answers-cost-one`: the verifier itself gives -1, and nothing in a run says that it
-  should not.
+  log-probs the difference is within rounding.
 
 """
 LATER = {
