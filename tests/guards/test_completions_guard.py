@@ -4,8 +4,11 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+from torch.nn.utils.rnn import pad_sequence
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -13,6 +16,7 @@ from custody import Run, byte_level, group, problem, sentence_pieces  # type: ig
 
 from rlvr_core.api import RunError, Transcript, Verdict
 from rlvr_core.api.completions import Turn
+from rlvr_core.builtin.invariants.check import StepView
 
 CAP = 12
 LONG = "a text of 12"  # as many bytes as the cap
@@ -224,6 +228,37 @@ def test_conversations(tmp_path):
             answered(run, bad, step=1)
 
 
+def test_masks_of_conversations(tmp_path):
+    run = Run(tmp_path, byte_level("</s>"), sampling={"max_tokens": 30})
+    one = talk(run, "ask</s>", "(4)", "it is 4</s>")
+    answered(run, one)
+    for mask, n in (((True,) * 15, 15), ((True,) * 4 + (False,) * 11, 4)):
+        with pytest.raises(RunError, match=f"has {n} of its 15 tokens, and the model wrote 12"):
+            answered(run, replace(one, loss_mask=mask), step=1)
+
+
+def imitated(run, *texts, untrained=0):
+    """Show the guard a micro-batch of answers to imitate."""
+    rows = [torch.tensor(run.ids(text)) for text in texts]
+    ids_BT = pad_sequence(rows, batch_first=True)
+    length_B = torch.tensor([len(row) for row in rows])
+    mask_BT = torch.arange(ids_BT.shape[1]) < (length_B - untrained)[:, None]
+    micro = SimpleNamespace(completion_ids_BT=ids_BT, completion_len_B=length_B)
+    event = SimpleNamespace(
+        micro_batch=micro, losses=[(None, SimpleNamespace(mask_BT=mask_BT), None)]
+    )
+    run.checks["completions"].given(StepView(None, (), 2, 0), event)
+
+
+def test_answers_to_imitate_end(tmp_path):
+    run = small(tmp_path)
+    imitated(run, "it is 4</s>", "5</s>")
+    with pytest.raises(RunError, match=r"1 of 2 given answers .* lack the end-of-sequence token"):
+        imitated(run, "it is 4</s>", "5")
+    with pytest.raises(RunError, match=r"2 of 2 given answers .* leave it out of the loss mask"):
+        imitated(run, "it is 4</s>", "5</s>", untrained=1)
+
+
 def test_versions_in_turns(tmp_path):
     run = small(tmp_path)
 
@@ -326,6 +361,29 @@ def test_a_second_reward_that_is_the_same_for_all_is_named(tmp_path):
     groups = [replace(group(problem(f"p{n}")), members=twice) for n in range(8)]
     run.step(groups, 0, only="completions")
     assert any("the reward toy/brief is constant: it gives all 64" in one for one in run.said)
+
+
+@pytest.mark.parametrize("penalty", [True, False])
+def test_failures_with_unequal_scores_are_named(tmp_path, penalty):
+    """Of each group's eight two pass, three fail with 0, and three without an answer with -1."""
+    run = small(tmp_path)
+    verdicts = [
+        *[Verdict(1.0, passed=True, extracted="4")] * 2,
+        *[Verdict(0.0, passed=False, extracted="5")] * 3,
+        *[Verdict(-1.0 if penalty else 0.0, passed=False)] * 3,
+    ]
+    members = group(problem(), *(run.completion(text) for text in EIGHT)).members
+    judged = tuple(
+        replace(one, verdicts={"v": verdict})
+        for one, verdict in zip(members, verdicts, strict=True)
+    )
+    run.step(
+        [replace(group(problem(f"p{n}")), members=judged) for n in range(8)], 0, only="completions"
+    )
+    said = [line for line in run.said if "48 fail by the verifier v" in line]
+    assert bool(said) == penalty
+    for line in said:
+        assert "from -1 (24 times) to 0 (24), not one; without an answer -1 in the mean" in line
 
 
 def test_nothing_is_said_of_usual_completions(tmp_path):

@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,14 +16,18 @@ from rlvr_core.api import (
     Group,
     GroupsScored,
     Judged,
+    Keep,
+    Outcome,
     Problem,
     RunError,
     RunStarted,
     SamplerTraits,
     Source,
+    StepFinished,
 )
 from rlvr_core.builtin.invariants.check import StepView
 from rlvr_core.builtin.invariants.draws import Draws, expected_order
+from rlvr_core.builtin.samplers.age_queues import AgeQueues
 from rlvr_core.builtin.samplers.curriculum import Curriculum
 from rlvr_core.builtin.samplers.difficulty import Difficulty
 from rlvr_core.builtin.samplers.epochs import Sequential, Shuffle
@@ -337,3 +342,116 @@ def test_a_resumed_run_goes_on_in_the_order(fault):
             take(again, watching, 1, P)
     else:
         take(again, watching, 1, P)
+
+
+# -- pools of difficulty ---------------------------------------------------------------------------
+
+POOLED = [
+    {},
+    {"hard": 0.0, "easy": 0.5, "solved_after": 2, "window": 1},
+    {
+        "tier_by": "dataset",
+        "phases": [{"until_step": 4, "tiers": {"a": 1}}, {"tiers": {"a": 0.2, "b": 0.8}}],
+        "hard_threshold": 0.3,
+        "easy_threshold": 0.6,
+    },
+]
+
+
+def pooled(options, change=None):
+    """A sampler by difficulty and its guard, and steps that draw, judge and refill."""
+    sources = [source("a", 11), source("b", 9)]
+    sampler, guard = started(Difficulty, sources, options)
+    if change is not None:
+        change(sampler)
+
+    def step(number):
+        seen, kept, wanted = [], [], P
+        while wanted > 0:
+            round_ = []
+            for draw in sampler.draw(wanted, step=number):
+                # problem a3 always passes, b0 never does, others at times
+                skill = int(draw.problem.id[1:]) % 4
+                passed = [skill == 3 or (skill and (draw.index + i) % 3 == 0) for i in range(N)]
+                done = group(draw.problem).members[0].completion
+                members = tuple(Judged(done, {}, float(p), bool(p)) for p in passed)
+                round_.append((draw, Group(draw.problem, members, 0)))
+            kept += [one for _, one in round_ if isinstance(sampler.observe(one), Keep)]
+            sampler.update([
+                Outcome(draw.index, one.problem.id, *counts(one), kept=True)
+                for draw, one in round_
+            ])  # fmt: skip
+            seen += [one for _, one in round_]
+            wanted = sampler.refill(len(kept), len(seen))
+        guard.on_groups(GroupsScored(number, 0, tuple(seen)))
+        view = StepView(None, tuple(kept), number, 0)
+        guard.begin(view)
+        line = {f"sampler/{name}": size for name, size in sampler.metrics().items()}
+        guard.finished(StepFinished(number, 0, line, {}))
+
+    return step
+
+
+def counts(one):
+    passed = [member.passed for member in one.members]
+    return passed.count(True), passed.count(False)
+
+
+@pytest.mark.parametrize("options", POOLED)
+def test_draws_by_pass_rate_are_followed(options):
+    step = pooled(options)
+    for number in range(30):
+        step(number)
+
+
+def other_weights(sampler):
+    weights = sampler._weights() | {"normal": 0.1, "easy": 1.0, "hard": 1.0}
+    sampler._weights = lambda: weights
+
+
+def last_first(sampler):
+    queue_of = {id_: sampler._queue(id_) for id_ in sampler._problems}
+    sampler._queues = AgeQueues(queue_of, {}, {id_: -rank for id_, rank in sampler._ranks.items()})
+
+
+def failures_forgotten(sampler):
+    real = sampler.update
+    sampler.update = lambda told: real([replace(one, failures=0) for one in told])
+
+
+def miscounted(sampler):
+    real = sampler.metrics
+    sampler.metrics = lambda: real() | {"easy": real()["hard"] + 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (other_weights, "by their weights"),
+        (last_first, "it was the turn of another one of that pool"),
+        (failures_forgotten, "by their weights"),
+        (miscounted, "sampler/easy is reported as"),
+    ],
+)
+def test_draws_that_are_not_by_pass_rate(change, words):
+    step = pooled({}, change)
+
+    def run():
+        for number in range(30):
+            step(number)
+
+    with pytest.raises(RunError, match=f"guard draws: .*{words}"):
+        run()
+
+
+def test_a_pool_is_drawn_by_hand():
+    """Of pools that weigh 1 and .1, the second has the last eleventh of the hash."""
+    sampler, guard = started(Difficulty, [source("a", 2)])
+    pools = guard._pools
+    del sampler
+    for number in range(40):
+        pools._drawn = number
+        text = repr((7, "pool", number)).encode()
+        share = int(hashlib.blake2b(text, digest_size=8).hexdigest(), 16) / 2**64
+        wanted = "normal" if share < 1 / 1.1 else "hard"
+        assert pools._pick({"normal": 1.0, "hard": 0.1}, "pool") == wanted

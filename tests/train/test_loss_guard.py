@@ -4,6 +4,7 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -23,9 +24,12 @@ from test_invariants import (  # type: ignore
 import rlvr_core.algorithm.policy as policy
 import rlvr_core.builtin.distillation.losses as distillation
 import rlvr_core.step.forward as forward
-from rlvr_core.api import LossBatch, LossOutput, LossTraits, Normalizer
+import rlvr_core.step.step as step_module
+from rlvr_core.algorithm.entropy import EntropyController
+from rlvr_core.api import EntropyTraits, LossBatch, LossOutput, LossTraits, Normalizer
 from rlvr_core.builtin.distillation.losses import GKD
 from rlvr_core.builtin.distillation.teacher import Teacher
+from rlvr_core.builtin.invariants.entropy_control import EntropyControl
 from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.builtin.invariants.loss_oracles import expected, known
 from rlvr_core.builtin.invariants.other_gradients import distilled
@@ -419,3 +423,66 @@ def test_a_divergence_by_hand():
     whole = 0.75 * math.log(0.75 / 0.5) + 0.25 * math.log(0.25 / 0.1)
     assert due.value == pytest.approx(whole / 2, rel=1e-6)
     assert due.gradient_BTK.flatten().tolist() == pytest.approx([-0.375, -0.125], rel=1e-6)
+
+
+def given_entropies(monkeypatch, change):
+    """Let losses be given other entropies: ``change(entropy_BT, logp_BT)``."""
+    real = step_module.LossBatch
+
+    def made(**given):
+        return real(**given | {"entropy_BT": change(given["entropy_BT"], given["logp_BT"])})
+
+    monkeypatch.setattr(step_module, "LossBatch", made)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda entropy, logp: -logp.detach(), lambda entropy, logp: entropy / math.log(2)],
+    ids=["surprise", "bits"],
+)
+def test_entropies_that_are_another_figure(monkeypatch, change):
+    given_entropies(monkeypatch, change)
+    fault(trainer_with(), "loss", "of which entropy/mean is reported")
+
+
+STEERED = {"target": 2.0, "step": 0.25, "min": 0.0, "max": 1.0, "initial": 0.5}
+
+
+def steered(entropies, coefficients):
+    """What is said of updates of these entropies, after which the weight is one of these."""
+    control = EntropyControl()
+    controller = EntropyController(EntropyTraits(**STEERED), STEERED["initial"])
+    view = SimpleNamespace(
+        trainer=SimpleNamespace(entropy={"l": controller}, objective=SimpleNamespace(terms=())),
+        seen=(),
+    )
+    said = []
+    for entropy, coefficient in zip(entropies, coefficients, strict=True):
+        said.append(control.wrong(view, [{"l": (3 * entropy, 3)}, {"l": (entropy, 1)}]))
+        control.updated(view, applied=True)
+        controller.coefficient = coefficient
+        said.append(control.wrong_weight({"l": controller}))
+    return [one for one in said if one]
+
+
+def test_the_weight_of_a_steered_bonus_by_hand():
+    """Up by a quarter at 1 nat, down at 3, held at both ends."""
+    assert steered([1.0, 1.0, 1.0, 3.0, 1.0], [0.75, 1.0, 1.0, 0.75, 1.0]) == []
+    assert steered([3.0, 3.0, 3.0], [0.25, 0.0, 0.0]) == []
+
+
+def test_a_bonus_that_is_steered_the_wrong_way():
+    (what, *_) = steered([1.0], [0.25])
+    assert "entropy bonus is 0.25" in what
+    assert "must be 0.75" in what
+
+
+def test_a_steered_loss_is_followed():
+    rule = {"target": 9.0, "step": 0.25, "min": 0.0, "max": 1.0}
+    trainer = trainer_with(GRPO(GRPO.Config(entropy_control=rule)), num_iterations=2)
+    lines = steps(trainer, 3)
+    assert {line["entropy/coefficient"] for line in lines} != {0.0}
+    real = EntropyController.observe
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EntropyController, "observe", lambda one, entropy: real(one, 18 - entropy))
+        fault(trainer, "loss", "of l's entropy bonus is", n=2)

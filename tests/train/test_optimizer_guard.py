@@ -1,6 +1,7 @@
 """Guard ``optimizer``: its formulas against torch's own; each kind of wrong update shows."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -142,6 +143,33 @@ def orthogonal(monkeypatch, change):
 )
 def test_matrices_under_muon_that_move_otherwise(monkeypatch, change):
     fault(orthogonal(monkeypatch, change), "optimizer", "did not move as Muon's formula says")
+
+
+@pytest.mark.parametrize(
+    ("hidden", "words"),
+    [
+        (lambda one: one.tensor.ndim == 2, ("orthogonalises model.embed_tokens", "an embedding")),
+        (
+            lambda one: one.hidden_matrix and "q_proj" not in one.name,
+            ("leaves to AdamW model.layers.0.self_attn.q_proj",),
+        ),
+    ],
+    ids=["every matrix", "not of the attention"],
+)
+def test_tensors_under_muon_that_are_in_the_wrong_group(monkeypatch, hidden, words):
+    real = optim.trained_parameters
+
+    def sorted_otherwise(model):
+        return [replace(one, hidden_matrix=hidden(one)) for one in real(model)]
+
+    monkeypatch.setattr(optim, "trained_parameters", sorted_otherwise)
+    fault(with_optimizer(Muon(Muon.Config())), "optimizer", *words)
+
+
+def test_a_group_of_ours_has_no_learning_rate_of_its_own():
+    trainer = trainer_with()
+    trainer.optimizer._inner.param_groups[0]["lr_scale"] = 0.1
+    fault(trainer, "updates", "learning rate is 0.001", "give 0.01")
 
 
 def test_a_matrix_by_its_singular_values():

@@ -25,9 +25,19 @@ from rlvr_core.api import (
     Verdict,
 )
 from rlvr_core.api.rollouts import Rollouts, Sampled
-from rlvr_core.builtin.invariants.figures import contradictions, figures_of, trained_figures
+from rlvr_core.builtin.invariants.check import Invariant
+from rlvr_core.builtin.invariants.figures import (
+    ages_of,
+    contradictions,
+    figures_of,
+    too_many,
+    trained_figures,
+)
+from rlvr_core.builtin.invariants.invariants import Invariants
+from rlvr_core.builtin.invariants.moments import TokenScores
 from rlvr_core.builtin.invariants.records import Records
-from rlvr_core.builtin.losses.policy_family import DAPO, GSPO
+from rlvr_core.builtin.invariants.tallies import Tallied, tally
+from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO
 from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.run.metrics import rollout_metrics
@@ -137,6 +147,8 @@ NAMES = (
     *("stop/stop", "ledger/drawn", "ledger/trained", "ledger/zero_variance", "lr", "grad_norm"),
     *("loss", "kl/mean", "kl/max", "ratio/mean", "ratio/max", "entropy/mean", "updates/applied"),
     *("clip_fraction/low", "clip_fraction/high", "mismatch/abs_mean"),
+    *("grad_norm/max", "updates/missing", "rows/read"),
+    *("iteration/1/ratio/mean", "iteration/2/ratio/max", "iteration/2/clip_fraction/low"),
 )
 
 
@@ -171,7 +183,9 @@ def test_each_figure_that_is_wrong(healthy_step, name):
     again(healthy_step, line)
     for found in (line[name] * 1.05 + 0.001, None):
         changed = {k: v for k, v in (line | {name: found}).items() if v is not None}
-        if found is None and name.startswith(("groups/equal", "ledger/zero", "updates/")):
+        if found is None and name.startswith(
+            ("groups/equal", "ledger/zero", "updates/", "rows/read")
+        ):
             continue
         with pytest.raises(RunError, match="guard reported") as caught:
             again(healthy_step, changed)
@@ -184,6 +198,78 @@ def test_each_figure_that_is_wrong(healthy_step, name):
 def test_a_figure_of_what_never_came(healthy_step):
     with pytest.raises(RunError, match="stop/abort is 3, and there is none"):
         again(healthy_step, healthy_step["line"] | {"stop/abort": 3})
+
+
+def test_ages_by_hand():
+    """Three and two completions have a reward, one of them was cut off; 3 and 1 updates old."""
+    groups = [
+        replace(one, version=version) for one, version in zip(two_groups(), (2, 4), strict=True)
+    ]
+    due = ages_of(groups, 5, mask_truncated=False)
+    assert due == {"staleness/mean": (3 * 3 + 2 * 1) / 5, "staleness/max": 3}
+    assert ages_of(groups, 5, mask_truncated=True)["staleness/mean"] == (2 * 3 + 2 * 1) / 4
+    assert ages_of([], 5, mask_truncated=False) == {}
+
+
+def test_reasons_that_no_dropped_group_has():
+    failed = two_groups()[1]
+    line = {"groups/all_passed": 1, "groups/all_failed": 0}
+    assert too_many(line, [failed]) == [
+        "groups/all_passed is 1, and 0 of the dropped groups are such"
+    ]
+    assert too_many({"groups/all_passed": 0, "groups/all_failed": 1}, [failed]) == []
+
+
+def test_the_effective_sample_size_by_hand():
+    """Weights 1, 1 and 2: (4)^2 over 3 times 6."""
+    found = Tallied(
+        sums={"mismatch/weight": (4.0, 3.0, 0.0), "mismatch/weight_square": (6.0, 3.0, 0.0)}
+    )
+    due, _ = found.figures()
+    assert due == pytest.approx({"mismatch/weight": 4 / 3, "mismatch/ess": 16 / 18})
+
+
+@pytest.mark.parametrize("mode", ["token_truncate", "token_mask", "sequence_mask", "sequence_geo"])
+def test_importance_weights_are_those_of_the_loss(mode):
+    rule = {"mode": mode, "cap": 1.05, "floor": 0.3}
+    trainer = trainer_with(GRPO(GRPO.Config(importance_correction=rule)))
+    groups = sample(trainer.model)
+    groups = [
+        replace(group, members=tuple(replace(one, completion=apart(one.completion))
+                                     for one in group.members))
+        for group in groups
+    ]  # fmt: skip
+    seen = {}
+
+    def judged(view):
+        total = Tallied()
+        total.add(tally(view))
+        seen["due"], seen["bands"] = total.figures()
+
+    trainer.observer = watching(trainer, judged)
+    line = trainer.update(groups, 0, 0).metrics
+    assert 0 < line["mismatch/truncated"] < 1
+    assert contradictions(line, seen["due"], seen["bands"]) == []
+    assert seen["due"]["mismatch/ess"] == pytest.approx(line["mismatch/ess"], rel=1e-3)
+
+
+def apart(completion):
+    """The same with log-probs further from the trainer's, of a third of the rows on one side."""
+    side = 0.1 * (sum(completion.token_ids) % 3 - 1)
+    moved = [logp - side - 0.1 * (t % 3 - 1) for t, logp in enumerate(completion.logprobs)]
+    return replace(completion, logprobs=tuple(moved))
+
+
+def watching(trainer, judged):
+    """An observer of the trainer's steps that hands an update's view on."""
+
+    class Watch(Invariant):
+        id, phase = "watch", "before each update"
+
+        def share(self, view):
+            judged(view)
+
+    return Invariants(trainer, [Watch()], TokenScores(trainer))
 
 
 def test_rewards_of_the_groups_kept_alone():

@@ -17,10 +17,13 @@ import torch
 from rlvr_core.api import AdvantageTraits, Metric, traits_of
 from rlvr_core.api.services import judged_step
 from rlvr_core.builtin.invariants.check import Invariant, StepView
-from rlvr_core.builtin.invariants.oracles import normalise_then_sum, oracle_of
+from rlvr_core.builtin.invariants.differences import larger
+from rlvr_core.builtin.invariants.oracles import cause, normalise_then_sum, oracle_of
 from rlvr_core.builtin.invariants.rows import members_by_key, rows_of
+from rlvr_core.builtin.invariants.token_advantages import TokenAdvantages
 
 if TYPE_CHECKING:
+    from rlvr_core.api import StepFinished
     from rlvr_core.api.services import RunConfig
 
 TOLERANCE = 1e-3
@@ -58,6 +61,7 @@ class Advantages(Invariant):
         self._expected: dict[Place, float] | None = None
         self._ordered = False
         self._keys: dict[Any, list[Place]] = {}
+        self._tokens = TokenAdvantages()
         self._error = self._ascent = math.nan
 
     def begin(self, view: StepView) -> None:
@@ -70,6 +74,7 @@ class Advantages(Invariant):
         component = estimator.component
         traits = traits_of(component, AdvantageTraits)
         self._keys = members_by_key(view.groups)
+        self._tokens.begin(view, self._keys)
         found = None
         if not traits.per_token:
             found = self._by_formula(view, type(component))
@@ -113,6 +118,7 @@ class Advantages(Invariant):
         if view.trainer.objective.estimator is None or not view.first_pass:
             return found, 0, 0
         self._check_tokens(view)
+        self._check_each_token(view)
         for row in rows_of(view):
             places = self._keys.get(row.key)
             if places:
@@ -142,6 +148,22 @@ class Advantages(Invariant):
                 f"the row's is {float(batch.advantage_B[row]):.4g} (tolerance {TOLERANCE:g} of it)",
                 "the estimator gives one advantage a completion: look for a discount, a shaping or "
                 "a mask over tokens between it and the loss",
+            )
+
+    def _check_each_token(self, view: StepView) -> None:
+        """Check the advantages of an estimator that gives one a token, and has a formula here."""
+        error, *wrong = self._tokens.check(view)
+        self._error = larger(self._error, error)
+        if wrong:
+            raise self.fault(view.step, *wrong)
+
+    def finished(self, event: StepFinished) -> None:
+        """Compare what the estimator reports of the step's returns; raises ``RunError``."""
+        if what := self._tokens.wrong_figure(event.metrics):
+            raise self.fault(
+                event.step,
+                what,
+                "what is reported is another figure: look at what the estimator reports",
             )
 
     def judge(self, view: StepView, shares: Sequence[Any]) -> None:
@@ -198,7 +220,7 @@ class Advantages(Invariant):
             f"problem {group.problem.id}, completion {place[1]} with reward "
             f"{group.members[place[1]].reward}: {used:.4g} was used, {right:.4g} is right "
             f"(tolerance {TOLERANCE:g} of it)",
-            _cause([(a, e) for _, a, e in pairs]),
+            cause([(a, e) for _, a, e in pairs]),
         )
 
     def _check_order(
@@ -254,26 +276,6 @@ def _disorder(pairs: Sequence[tuple[float, float]], known: Sequence[float]) -> s
     if len(pairs) == len(known) > 1 and abs(total) > tiny * len(pairs):
         return f"they sum to {total:.4g}, not to 0"
     return ""
-
-
-def _cause(pairs: Sequence[tuple[float, float]]) -> str:
-    """Return what turned the right advantages (second) into those used (first), in words."""
-    norm = math.fsum(e * e for _, e in pairs)
-    factor = math.fsum(a * e for a, e in pairs) / norm if norm > 0 else math.nan
-    if factor and all(abs(a - factor * e) <= 0.01 * max(abs(factor * e), 0.01) for a, e in pairs):
-        return (
-            f"all are {factor:.4g} times what they should be: look for a sign, a scale or a "
-            "normalisation that is applied twice or not at all"
-        )
-    shift = math.fsum(a - e for a, e in pairs) / len(pairs)
-    if all(abs(a - e - shift) <= 0.01 * max(abs(shift), 0.01) for a, e in pairs):
-        return f"all are shifted by {shift:+.4g}: the baseline is not the group's mean"
-    if sorted(round(a, 3) for a, _ in pairs) == sorted(round(e, 3) for _, e in pairs):
-        return "the values are right but belong to other completions: their order was mixed up"
-    return (
-        "the baseline or the scale is that of another group, or advantages are mixed up between "
-        "completions"
-    )
 
 
 def _signs(view: StepView) -> tuple[int, int]:

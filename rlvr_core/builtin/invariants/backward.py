@@ -36,6 +36,9 @@ TENSORS = 2
 FLAT = 0.1
 """Share of the gradient of the log-probs below which that of the entropies is mostly rounding."""
 
+SMALL = 0.1
+"""Nats of entropy that are mostly rounding."""
+
 WIDER = 2.0
 """Band of what lies at the ends of the model, as a multiple: more is rounded on the way there."""
 
@@ -91,6 +94,8 @@ def gradient_error(
             return float("nan"), ""  # a loss has freed the graph: its backward pass says whose
         with torch.enable_grad():
             scores = plain_scores(trainer, model, micro, row, batch.mask_BT)
+        if what := _other_entropies(batch, row, scores[1].detach(), compute_dtype(trainer)):
+            return float("nan"), what
         again = dict(zip(("log-probs", "entropies"), scores, strict=True))
         plain = {name: _gradient(again[name].sum(), tensors, retain_graph=True) for name in totals}
     finally:
@@ -116,6 +121,23 @@ def gradient_error(
                     f"pass of the same row, and {error:.2g} of it apart (band {width:g})"
                 )
     return worst, ""
+
+
+def _other_entropies(batch: LossBatch, row: int, plain_M: Tensor, dtype: torch.dtype) -> str:
+    """Say whether a row's entropies are others than those of its distributions."""
+    if batch.entropy_BT is None:
+        return ""
+    found_M = batch.entropy_BT[row][batch.mask_BT[row]].detach().double()
+    apart, size = float((found_M - plain_M).abs().mean()), float(plain_M.mean())
+    band = BANDS[dtype] * (size + SMALL)
+    if apart <= band:
+        return ""
+    return (
+        f"the entropies of the policy, of which entropy/mean is reported, differ by {apart:.3g} "
+        f"nats in the mean from those of a plain pass of one row, whose mean is {size:.3g} (band "
+        f"{band:.2g}): they are another figure, such as the surprise of the sampled token, or in "
+        "another unit, or at another temperature"
+    )
 
 
 def _size(gradient: tuple[Tensor | None, ...]) -> float:

@@ -143,6 +143,9 @@ class Invariant:
     def computed(self, view: StepView, event: LossComputed) -> None:
         """The losses of a micro-batch of completions have their graph; raises ``RunError``."""
 
+    def given(self, view: StepView, event: LossComputed) -> None:
+        """The losses of a micro-batch of given answers have their graph; raises ``RunError``."""
+
     def share(self, view: StepView) -> object:
         """Return this process's contribution, just before an update."""
         return None

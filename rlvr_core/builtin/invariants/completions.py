@@ -11,14 +11,17 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import torch
+
 from rlvr_core.api import Metric
 from rlvr_core.builtin.invariants.check import Invariant, StepView
 from rlvr_core.builtin.invariants.endings import Endings, Turn, Wrong, remedy, turns_of
 from rlvr_core.builtin.invariants.first_sheet import FirstSheet
 from rlvr_core.builtin.invariants.model_files import ModelFiles
+from rlvr_core.builtin.invariants.tokens import sampled_by_model
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Completion, Group, GroupsScored, Problem, WeightSource
+    from rlvr_core.api import Completion, Group, GroupsScored, LossComputed, Problem, WeightSource
     from rlvr_core.api.services import RunConfig
 
 AT_FIRST = 128
@@ -81,6 +84,7 @@ class Completions(Invariant):
     def on_groups(self, event: GroupsScored) -> None:
         """Check the completions of a step, dropped groups included."""
         self._check_versions(event)
+        self._check_masks(event)
         places = [(group, number) for group in event.groups for number in range(len(group.members))]
         stride = max(1, -(-len(places) // (LATER if event.step else AT_FIRST)))
         decoded = places[event.step % stride :: stride]
@@ -121,6 +125,42 @@ class Completions(Invariant):
     def end(self, view: StepView) -> Mapping[str, float]:
         """Return how completions ended."""
         return self._found
+
+    # -- masks -------------------------------------------------------------------------------------
+
+    def _check_masks(self, event: GroupsScored) -> None:
+        """Check that the loss masks of conversations are of what the model wrote, and all of it."""
+        for group in event.groups:
+            for number, member in enumerate(group.members):
+                completion = member.completion
+                mask = sampled_by_model(completion)
+                if completion.transcript is not None and mask != completion.loss_mask:
+                    raise self.fault(
+                        event.step,
+                        f"the loss mask of completion {number} of problem {group.problem.id} has "
+                        f"{sum(completion.loss_mask)} of its {len(mask)} tokens, and the model "
+                        f"wrote {sum(mask)} of them (band: none)",
+                        "a mask covers each token that the model wrote, the end-of-sequence token "
+                        "included, and no observation of a tool or an environment",
+                    )
+
+    def given(self, view: StepView, event: LossComputed) -> None:
+        """Check that answers to imitate end as a model has to end them, and are trained on."""
+        micro, mask_BT = event.micro_batch, event.losses[0][1].mask_BT
+        last_B1 = (micro.completion_len_B - 1).clamp(min=0)[:, None]
+        columns = (micro.completion_ids_BT.gather(1, last_B1), mask_BT.gather(1, last_B1))
+        rows = torch.cat([one.long() for one in columns], dim=1).tolist()
+        endless = sum(token not in self._files.end_ids for token, _ in rows)
+        untrained = sum(not inside for _, inside in rows)
+        if endless or untrained:
+            what = "lack the end-of-sequence token" if endless else "leave it out of the loss mask"
+            raise self.fault(
+                view.step,
+                f"{endless or untrained} of {len(rows)} given answers (demonstrations) of a "
+                f"micro-batch {what} (band: none)",
+                "a model that imitates them never learns to stop: look at what encodes the answers "
+                "and makes their rows",
+            )
 
     # -- versions ----------------------------------------------------------------------------------
 

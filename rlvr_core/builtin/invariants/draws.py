@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from rlvr_core.api import Metric, SamplerTraits, traits_of
 from rlvr_core.api.services import local_path
 from rlvr_core.builtin.invariants.check import Invariant, StepView
+from rlvr_core.builtin.invariants.difficulty_draws import DifficultyDraws
 from rlvr_core.builtin.invariants.group_sizes import GroupSizes
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Group, GroupsScored, Json, RunStarted, Source
+    from rlvr_core.api import Group, GroupsScored, Json, RunStarted, Source, StepFinished
     from rlvr_core.api.services import RunConfig
 
 SAMPLERS = "rlvr_core.builtin.samplers."
@@ -54,6 +55,8 @@ class Draws(Invariant):
         self._oldest = config.train.max_staleness
         self._sizes = GroupSizes(config, sampler)
         self._arrived: Sequence[Group] | None = None
+        by_rate = _name_of(sampler) == "difficulty:Difficulty" and sources
+        self._pools = DifficultyDraws(config, sources) if by_rate else None
         order = expected_order(config, sampler, sources) if sources else None
         # elsewhere the sampler stands still, and what was drawn is not known
         self._order = order if main or not self._oldest else None
@@ -70,6 +73,8 @@ class Draws(Invariant):
     def run_started(self, event: RunStarted) -> None:
         """Begin with the next draw of the sampler, or where the checkpoint says."""
         self._resumed = event.resumed and event.step > 0
+        if self._pools is not None:
+            self._pools.start(self._sampler.drawn, self._sampler.position())
         if not self._restored and self._order is not None:
             if self._resumed and self._oldest:
                 self._order = None  # which draws are on their way is not known
@@ -159,8 +164,7 @@ class Draws(Invariant):
 
     def _check_variety(self, step: int, groups: Sequence[Group]) -> None:
         """Check what ``core/difficulty`` promises of the problems that it draws at once."""
-        kind, n = type(self._sampler), self._config.train.prompts_per_step
-        by_rate = f"{kind.__module__}:{kind.__qualname__}" == f"{SAMPLERS}difficulty:Difficulty"
+        n, by_rate = self._config.train.prompts_per_step, self._pools is not None
         phased = self._config.sampler.with_.get("phases") or self._traits.max_reads > 1
         if not by_rate or phased or self._oldest or len(groups) < n:
             return
@@ -235,6 +239,8 @@ class Draws(Invariant):
                 "a step stops drawing too early or goes on: look at what asks for replacements of "
                 "dropped groups",
             )
+        if self._pools is not None and arrived is not None:
+            self._check_pools(view, self._sizes.rounds(arrived, view.groups))
         self._names = [_name(group) for group in view.groups]
         most = self._traits.max_reads
         for group, name in zip(view.groups, self._names, strict=True):
@@ -249,6 +255,38 @@ class Draws(Invariant):
                     "old groups are read for ever: look at what counts the reads of the replay "
                     "buffer",
                 )
+
+    def _check_pools(self, view: StepView, rounds: Sequence[Sequence[Group]]) -> None:
+        """Check draws by pass rate, where it is known what was drawn at once."""
+        if not rounds:
+            self._pools = None
+        elif self._pools is not None and (what := self._pools.wrong(view.step, rounds)):
+            raise self.fault(
+                view.step,
+                f"{what}: the sampler {self._config.sampler.use} does not draw as its options say",
+                "look at what weighs pools of difficulty, at which pool a pass rate belongs to, "
+                "and at the order within a pool",
+            )
+
+    def finished(self, event: StepFinished) -> None:
+        """Compare the sizes of pools that the line of the step reports."""
+        if self._pools is not None and (what := self._pools.wrong_figure(event.metrics)):
+            raise self.fault(
+                event.step,
+                what,
+                "look at what counts the pools of difficulty, and at what learns of outcomes",
+            )
+        # one order over all the data
+        if self._order is None or self._oldest or "sampler/epoch" not in event.metrics:
+            return
+        told, due = event.metrics["sampler/epoch"], self._next / max(1, len(self._ids))
+        if _name_of(self._sampler).startswith("epochs:") and abs(told - due) > 1e-9:
+            raise self.fault(
+                event.step,
+                f"sampler/epoch is reported as {told:.6g}, and {self._next} draws from "
+                f"{len(self._ids)} problems of the data make {due:.6g}",
+                "look at what counts the passes over the data",
+            )
 
     def updated(self, view: StepView, grad_norm: float, *, applied: bool) -> None:
         """A step of which an update was skipped may be no read."""
@@ -285,6 +323,11 @@ def _name(group: Group) -> tuple[str, int, int]:
     return group.problem.id, group.version, tokens
 
 
+def _name_of(sampler: Any) -> str:
+    kind = type(sampler)
+    return f"{kind.__module__.removeprefix(SAMPLERS)}:{kind.__qualname__}"
+
+
 def _some(ids: Sequence[str]) -> str:
     return ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
 
@@ -307,8 +350,7 @@ def expected_order(
     Returns:
         None for any other sampler, one that is derived from ours included.
     """
-    kind = type(sampler)
-    name = f"{kind.__module__.removeprefix(SAMPLERS)}:{kind.__qualname__}"
+    name = _name_of(sampler)
     seed, options = config.run.seed, config.sampler.with_
     whole = [problem.id for source in sources for problem in source.problems]
     if name == "epochs:Sequential":

@@ -171,6 +171,38 @@ def fates_of(
     return found
 
 
+def ages_of(groups: Sequence[Group], version: int, *, mask_truncated: bool) -> dict[str, float]:
+    """Return mean and maximum age of the completions that a step trains on, in updates.
+
+    Args:
+        groups: Those that are trained on.
+        version: The policy's at the step's start.
+        mask_truncated: Whether completions that were cut off are left out.
+    """
+    ages = [
+        version - group.version
+        for group in groups
+        for member in group.members
+        if member.reward is not None
+        and not (mask_truncated and member.completion.finish_reason == "length")
+    ]
+    return {"staleness/mean": mean(ages), "staleness/max": max(ages)} if ages else {}
+
+
+def too_many(line: Mapping[str, float], dropped: Sequence[Group]) -> list[str]:
+    """Return which reasons for dropping groups are reported of more groups than have them."""
+    outcomes = [{member.passed for member in one.members} - {None} for one in dropped]
+    most = {
+        "groups/all_passed": outcomes.count({True}),
+        "groups/all_failed": outcomes.count({False}),
+    }
+    return [
+        f"{name} is {line[name]:g}, and {n} of the dropped groups are such"
+        for name, n in most.items()
+        if line.get(name, 0.0) > n
+    ]
+
+
 def contradictions(
     line: Mapping[str, float], due: Mapping[str, float], bands: Mapping[str, float] | None = None
 ) -> list[str]:

@@ -78,6 +78,7 @@ class FirstSheet:
         yield from self._differences(completions)
         yield from self._text(completions)
         yield from self._constant(members)
+        yield from self._failures(members)
         yield from self._problems()
 
     def _truncated(self, completions: Sequence[Completion]) -> Iterator[str]:
@@ -185,6 +186,28 @@ class FirstSheet:
                     f"the reward {name} is constant: it gives all {len(known)} the score "
                     f"{known[0]:g}, so nothing is learnt from it"
                 )
+
+    def _failures(self, members: Sequence[Judged]) -> Iterator[str]:
+        """Completions that fail, by the first verifier's own word, and have unequal scores."""
+        failed = [
+            (name, verdict)
+            for member in members
+            for name, verdict in list(member.verdicts.items())[:1]
+            if verdict.passed is False and verdict.score is not None
+        ]
+        for name in dict.fromkeys(name for name, _ in failed):
+            own = [verdict for of, verdict in failed if of == name]
+            scores = Counter(float(verdict.score or 0.0) for verdict in own)
+            if len(scores) < 2:
+                continue
+            least, most = min(scores), max(scores)
+            none = [v.score or 0.0 for v in own if not v.parts.get("extracted", v.extracted)]
+            without = f"; without an answer {sum(none) / len(none):.3g} in the mean" if none else ""
+            yield (
+                f"{len(own)} fail by the verifier {name}, and have scores from {least:g} "
+                f"({scores[least]} times) to {most:g} ({scores[most]}), not one{without}: a "
+                "penalty or partial credit of the verifier, which is trained on"
+            )
 
     def _problems(self) -> Iterator[str]:
         """Odd characters in prompts, and caps that problems have of their own."""

@@ -32,7 +32,8 @@ class GroupSizes:
         self._rule: Mapping[str, Any] | None = dict(rule) if rule else None
         self._n = config.sampling.n
         self._prompts = config.train.prompts_per_step
-        self._refill = float(options.get("refill", 1.0))
+        refill = float(options.get("refill", 1.0))
+        self._most = self._prompts + math.floor(refill * self._prompts + 1e-9)
         ours = all(is_ours(sampler, name) for name in ("draw", "observe", "refill"))
         in_turns = not config.train.max_staleness and int(options.get("max_reads", 1)) == 1
         self._counts_draws = ours and in_turns
@@ -57,23 +58,29 @@ class GroupSizes:
             + ("" if seen <= size else f", in a chunk of {chunk}")
         )
 
-    def wrong_number(self, drawn: Sequence[Group], trained: Sequence[Group]) -> str:
-        """Say whether a step drew another number of groups than its dropped ones ask for."""
+    def rounds(self, drawn: Sequence[Group], trained: Sequence[Group]) -> list[Sequence[Group]]:
+        """Return the groups of a step by the draw that they belong to, if the rule was followed."""
         if not self._counts_draws:
-            return ""
+            return []
         kept = {id(group) for group in trained}
-        most = self._prompts + math.floor(self._refill * self._prompts + 1e-9)
+        found: list[Sequence[Group]] = []
         seen, wanted = 0, self._prompts
         while wanted > 0 and seen <= len(drawn):
+            found.append(drawn[seen : seen + wanted])
             seen += wanted
             filled = sum(id(group) in kept for group in drawn[:seen])
-            wanted = min(self._prompts - filled, most - seen)
-        if seen == len(drawn):
+            wanted = min(self._prompts - filled, self._most - seen)
+        return found if seen == len(drawn) else []
+
+    def wrong_number(self, drawn: Sequence[Group], trained: Sequence[Group]) -> str:
+        """Say whether a step drew another number of groups than its dropped ones ask for."""
+        if not self._counts_draws or self.rounds(drawn, trained):
             return ""
+        kept = {id(group) for group in trained}
         return (
             f"the step drew {len(drawn)} groups, {len(kept)} of which are kept, and "
-            f"train.prompts_per_step is {self._prompts} with {most - self._prompts} replacements "
-            "of dropped ones at most (sampler.with.refill)"
+            f"train.prompts_per_step is {self._prompts} with {self._most - self._prompts} "
+            "replacements of dropped ones at most (sampler.with.refill)"
         )
 
 

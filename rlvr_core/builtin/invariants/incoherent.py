@@ -49,7 +49,8 @@ def diagnosis(tokens: Sequence[Token], part: str = "") -> tuple[str, str]:
     return _of_positions(tokens, astray) or (
         "the engine samples from another distribution than the one whose log-probs it reports",
         "a temperature, top_k, top_p or min_p, a bias or a penalty that its log-probs leave out, "
-        "or random numbers of its seeds that are too coarse or shared",
+        "random numbers of its seeds that are too coarse or shared, or, if it began after a sync, "
+        "older weights for a part of a completion",
     )
 
 

@@ -198,6 +198,8 @@ class Invariants(RunObserver, StepObserver):
     def loss_computed(self, event: LossComputed) -> None:
         """Keep a micro-batch's numbers, and the gradient that its backward pass brings."""
         if event.given:
+            for one in self._checks.values():
+                one.given(self._view, event)
             return
         for one in self._checks.values():
             one.computed(self._view, event)

@@ -22,6 +22,7 @@ from rlvr_core.builtin.invariants.backward import gradient_error
 from rlvr_core.builtin.invariants.check import Invariant, Seen, StepView
 from rlvr_core.builtin.invariants.differences import compare, described, larger
 from rlvr_core.builtin.invariants.entropy_choice import Choice, choices, wrong_choice
+from rlvr_core.builtin.invariants.entropy_control import EntropyControl, Sums
 from rlvr_core.builtin.invariants.loss_oracles import Expected, expected, known
 from rlvr_core.builtin.invariants.other_gradients import (
     Distilled,
@@ -61,6 +62,7 @@ class Found:
     worst: float = math.nan
     what: str = ""
     choices: dict[str, Choice] = field(default_factory=dict)
+    entropies: Sums = field(default_factory=dict)
 
 
 class LossValues(Invariant):
@@ -90,6 +92,7 @@ class LossValues(Invariant):
         self._updates = 0
         self._error = self._backward = math.nan
         self._behind: tuple[int, str] | None = None
+        self._control = EntropyControl()
 
     def begin(self, view: StepView) -> None:
         """Forget the step before."""
@@ -116,7 +119,9 @@ class LossValues(Invariant):
 
     def share(self, view: StepView) -> Found:
         """Compute the losses of this process's micro-batches again."""
-        return replace(self._recomputed(view), choices=choices(view.seen))
+        return replace(
+            self._recomputed(view), choices=choices(view.seen), entropies=self._control.sums(view)
+        )
 
     def _recomputed(self, view: StepView) -> Found:
         seen = view.seen
@@ -139,6 +144,7 @@ class LossValues(Invariant):
             self._error = larger(self._error, one.worst)
         what = next((one.what for one in shares if one.what), "")
         what = what or wrong_choice(one.choices for one in shares)
+        what = what or self._control.wrong(view, [one.entropies for one in shares])
         if what:
             raise self.fault(
                 view.step,
@@ -188,8 +194,16 @@ class LossValues(Invariant):
             return Found(worst, what)
         return _gradient(seen.gradient_BT, scale, (total_BT, size_BT, sure_BT), worst)
 
+    def updated(self, view: StepView, grad_norm: float, *, applied: bool) -> None:
+        """Work out how the update steers a bonus of entropy."""
+        self._control.updated(view, applied=applied)
+
     def end(self, view: StepView) -> Mapping[str, float]:
-        """Return the largest error of the step's updates."""
+        """Return the largest error of the step's updates; raises ``RunError``."""
+        if what := self._control.wrong_weight(view.trainer.entropy):
+            raise self.fault(
+                view.step, what, "look at what adjusts the bonus after an update (entropy_control)"
+            )
         return {"loss/error": ROUNDING * self._error, "loss/backward": self._backward}
 
     def state_dict(self) -> dict[str, Json]:

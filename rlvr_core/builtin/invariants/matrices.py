@@ -1,4 +1,4 @@
-"""Whole matrices around an update of Muon, whose elements depend on all others.
+"""Muon: which tensors it may take, and whole matrices, whose elements depend on all others.
 
 A matrix W of shape (A, B) moves by -lr * 0.2 * sqrt(max(A, B)) * NewtonSchulz(G + momentum * M)
 beside its decay. That is computed again in float64, on the other side of the matrix where it is
@@ -97,6 +97,36 @@ class Matrices:
                 "transposed and reshaped, at the scale by shape, and at the decay"
             )
         return ""
+
+
+def wrong_kind(model: Any, optimizer: Any) -> str:
+    """Say which tensor Muon treats against its rule, after an update; empty if none is.
+
+    Matrices between hidden layers are orthogonalised. Embeddings, the LM head and whatever is no
+    matrix are AdamW's. How a tensor was treated is seen by the state that it has.
+
+    Args:
+        model: The policy.
+        optimizer: Its optimizer, one of Muon.
+    """
+    ends = [one for one in model.modules() if isinstance(one, torch.nn.Embedding)]
+    ends += [model.get_input_embeddings(), model.get_output_embeddings()]
+    outer = {id(one) for end in ends if end is not None for one in end.parameters()}
+    for name, one in zip(optimizer.names, optimizer.parameters, strict=True):
+        state = optimizer.inner.state.get(one, {})
+        hidden = one.ndim == 2 and id(one) not in outer
+        if not state or ("momentum" in state) == hidden:
+            continue
+        what = "a matrix between hidden layers"
+        if not hidden:
+            what = "an embedding or the LM head" if id(one) in outer else "no matrix"
+        does = "leaves to AdamW" if hidden else "orthogonalises"
+        return (
+            f"the optimizer {does} {name}, which is {what}\nMuon is for matrices between hidden "
+            "layers and AdamW for all else: look at what sorts tensors into groups "
+            "(TrainedParameter.hidden_matrix)"
+        )
+    return ""
 
 
 def _move(before: _Matrix, momentum_AB: Tensor, rate: float, options: Any) -> Tensor:

@@ -23,7 +23,7 @@ from rlvr_core.builtin.invariants.check import Invariant, StepView
 from rlvr_core.builtin.invariants.differences import compare, described, larger
 from rlvr_core.builtin.invariants.fingerprints import local
 from rlvr_core.builtin.invariants.formulas import MUON, kind_of
-from rlvr_core.builtin.invariants.matrices import Matrices
+from rlvr_core.builtin.invariants.matrices import Matrices, wrong_kind
 from rlvr_core.builtin.invariants.rates import rate_of
 from rlvr_core.builtin.invariants.samples import Arriving, Sample
 from rlvr_core.builtin.invariants.update_check import (
@@ -237,7 +237,9 @@ class OptimizerUpdates(Invariant):
             if found:
                 break
         if not found and self._matrices is not None:
-            found = self._matrices.wrong(optimizer, rate)
+            found = wrong_kind(view.trainer.model, optimizer) or self._matrices.wrong(
+                optimizer, rate
+            )
         self._error = larger(self._error, check.worst)
         return found
 

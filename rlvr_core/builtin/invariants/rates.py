@@ -60,8 +60,10 @@ def wrong_rate(optimizer: Any, wanted: float, peak: float) -> float | None:
         wanted: The learning rate of the step.
         peak: The largest of the run, for what rounding is where the schedule ends at 0.
     """
+    # ours have one rate for all tensors; a plugin's may scale it by group
+    ours = type(optimizer.builder).__module__.startswith("rlvr_core.")
     for group in optimizer.inner.param_groups:
-        right = wanted * float(group.get("lr_scale", 1.0))
+        right = wanted * (1.0 if ours else float(group.get("lr_scale", 1.0)))
         found = float(group["lr"])
         if not abs(found - right) <= TOLERANCE * max(abs(right), TOLERANCE * peak):
             return found

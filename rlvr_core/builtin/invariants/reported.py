@@ -8,6 +8,7 @@ updates. What was written to the run's files is read back.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,11 @@ from rlvr_core.api.services import FATES
 from rlvr_core.builtin.invariants.check import Invariant, StepView
 from rlvr_core.builtin.invariants.figures import (
     FAMILIES,
+    ages_of,
     contradictions,
     fates_of,
     figures_of,
+    too_many,
     trained_figures,
 )
 from rlvr_core.builtin.invariants.rates import TOLERANCE, rate_of
@@ -53,6 +56,7 @@ class Reported(Invariant):
         self._view: StepView | None = None
         self._current: Tallied | None = None
         self._updates: list[tuple[Tallied | None, float, bool]] = []
+        self._rows: list[int] = []
         self._records: Records | None = None
         self._advantages: dict[Any, set[float]] = {}
 
@@ -66,7 +70,7 @@ class Reported(Invariant):
 
     def begin(self, view: StepView) -> None:
         """Keep those that are trained on."""
-        self._view, self._current, self._updates = view, None, []
+        self._view, self._current, self._updates, self._rows = view, None, [], []
         self._advantages = {}
 
     @property
@@ -92,6 +96,7 @@ class Reported(Invariant):
 
     def updated(self, view: StepView, grad_norm: float, *, applied: bool) -> None:
         """Note what became of the update."""
+        self._rows += [view.seen[0].normalizer.rows] if view.seen else []
         self._updates.append((self._current, grad_norm, applied))
 
     def finished(self, event: StepFinished) -> None:
@@ -143,8 +148,12 @@ class Reported(Invariant):
         dropped += sum(value for name, value in line.items() if name.startswith("groups/dropped/"))
         if dropped != len(drawn) - len(kept):
             wrong.append(f"{dropped:g} groups were dropped, and must be {len(drawn) - len(kept)}")
+        wrong += too_many(line, [group for group in drawn if id(group) not in kept])
         if not self._config.train.max_staleness:
             wrong += self._of_ledger(drawn, kept, line)
+        elif all(applied for _, _, applied in self._updates):
+            ages = ages_of(view.groups, view.version, mask_truncated=masked)
+            wrong += contradictions(line, ages)
         return wrong
 
     def _of_ledger(
@@ -172,13 +181,46 @@ class Reported(Invariant):
         if counted:
             due["grad_norm"] = sum(norm for _, norm, _ in counted) / len(counted)
         if "updates/applied" in line:
-            due["updates/applied"] = len(applied)
-            due["updates/skipped"] = len(self._updates) - len(applied)
+            due |= self._of_several(view, line, len(applied))
+        every = view.trainer.train.reference.sync_every
+        if "reference/version" in line and every:
+            due["reference/version"] = view.version - view.version % every
         tallies = [one for one, _, _ in counted if one is not None]
         if tallies and len(tallies) == len(counted):
             more, rounding = self._tallied(view, tallies)
             due, bands = due | more, bands | rounding
         return contradictions(line, due, bands) + self._of_weights(view.step, line)
+
+    def _of_several(
+        self, view: StepView, line: Mapping[str, float], applied: int
+    ) -> dict[str, float]:
+        """Return what the line must say of several updates of a step."""
+        n = len(self._updates)
+        due: dict[str, float] = {
+            "updates/applied": applied,
+            "updates/skipped": n - applied,
+            "updates/missing": view.trainer.train.updates_per_step - n,
+        }
+        norms = [norm for _, norm, _ in self._updates]
+        if norms and all(map(math.isfinite, norms)):
+            due["grad_norm/max"] = max(norms)
+        if "rows/read" in line and len(self._rows) == n:  # a process may have no row of an update
+            due["rows/read"] = sum(self._rows)
+        return due
+
+    def _by_iteration(self, view: StepView) -> tuple[dict[str, float], dict[str, float]]:
+        """Return what the line must say of each iteration, where all updates count."""
+        due: dict[str, float] = {}
+        bands: dict[str, float] = {}
+        iterations = view.trainer.train.num_iterations
+        share = len(self._updates) // iterations
+        for number in range(iterations if iterations > 1 else 0):
+            total = Tallied()
+            for one, _, _ in self._updates[number * share : (number + 1) * share]:
+                total.add(one or Tallied())
+            more, rounding = total.figures_of_iteration(number + 1)
+            due, bands = due | more, bands | rounding
+        return due, bands
 
     def _tallied(
         self, view: StepView, tallies: Sequence[Tallied]
@@ -187,6 +229,9 @@ class Reported(Invariant):
         for one in tallies:
             total.add(one)
         due, bands = total.figures()
+        if len(tallies) == len(self._updates):
+            more, rounding = self._by_iteration(view)
+            due, bands = due | more, bands | rounding
         terms = view.trainer.objective.terms
         if all(term.demonstrations is None for term in terms):
             losses = losses_of(tallies, {term.name: term.weight for term in terms})

@@ -27,8 +27,11 @@ LEAST = 2e-6
 EDGE = 1e-4
 """Distance from a clip's bound within which rounding decides on which side a ratio is."""
 
-DERIVED = ("mismatch/weight", "mismatch/weight_square")
-"""What losses count and the line does not give as it is."""
+SQUARE = "mismatch/weight_square"
+"""What losses count and the line gives as ``mismatch/ess``."""
+
+ITERATION = ("ratio/", "clip_fraction/")
+"""Beginnings of what the line gives by iteration, too."""
 
 
 @dataclass(slots=True)
@@ -66,7 +69,21 @@ class Tallied:
         for name, value in self.most.items():
             if value > -math.inf:
                 due[name], bands[name] = value, ROUNDING * abs(value) + 10 * LEAST
+        square = due.pop(SQUARE, 0.0)
+        if square > 0:
+            # effective sample size, as a share of the tokens: (sum w)^2 / (n sum w^2)
+            due["mismatch/ess"] = due["mismatch/weight"] ** 2 / square
+            bands["mismatch/ess"] = 4 * ROUNDING * due["mismatch/ess"] + bands.pop(SQUARE) / square
         return due, bands
+
+    def figures_of_iteration(self, number: int) -> tuple[dict[str, float], dict[str, float]]:
+        """Return what the line gives of one iteration, counted from 1, and its rounding."""
+        due, bands = self.figures()
+        longer = {name: f"iteration/{number}/{name}" for name in due if name.startswith(ITERATION)}
+        return (
+            {full: due[name] for name, full in longer.items()},
+            {full: bands[name] for name, full in longer.items()},
+        )
 
 
 def tally(view: StepView) -> Tallied:
@@ -92,8 +109,7 @@ def tally(view: StepView) -> Tallied:
 
 def _of_output(output: Any, found: Tallied) -> None:
     for name, (total, count) in output.sums.items():
-        if name not in DERIVED:
-            found.sums[name] = (float(total), float(count), 0.0)
+        found.sums[name] = (float(total), float(count), 0.0)
     found.most.update({name: float(value) for name, value in output.maxima.items()})
 
 
@@ -112,6 +128,7 @@ def _of_batch(loss: Any, batch: LossBatch, found: Tallied) -> None:
     unsure: dict[str, Tensor] = {}
     if bool((gap_BT.abs() < 20).all()):
         means["mismatch/k3"] = gap_BT.exp() - 1 - gap_BT
+        _weights(options, batch, gap_BT, means, unsure)
     if bool((x_BT.abs() < 20).all()):
         means["ratio/mean"] = most["ratio/max"] = r_BT = x_BT.exp()
         if "clip_fraction/low" in found.sums and "clip_low" in type(options).model_fields:
@@ -129,6 +146,33 @@ def _of_batch(loss: Any, batch: LossBatch, found: Tallied) -> None:
     for name, value_BT in most.items():
         if name in found.most:
             found.most[name] = float(value_BT[mask_BT].max()) if count else -math.inf
+
+
+def _weights(
+    options: Any,
+    batch: LossBatch,
+    gap_BT: Tensor,
+    means: dict[str, Tensor],
+    unsure: dict[str, Tensor],
+) -> None:
+    """Weigh each token by trainer over engine, as ``importance_correction`` says."""
+    rule = options.importance_correction if isinstance(options, RatioConfig) else None
+    if rule is None or rule.mode == "off":
+        return
+    log_BT, mask_BT = gap_BT, batch.mask_BT
+    if not rule.mode.startswith("token_"):
+        n_B1 = mask_BT.sum(1, keepdim=True).clamp(min=1) if rule.mode == "sequence_geo" else 1
+        log_BT = (gap_BT.sum(1, keepdim=True) / n_B1).expand_as(gap_BT)
+    raw_BT = log_BT.exp()
+    outside_BT = (raw_BT > rule.cap) | (raw_BT < rule.floor)
+    kept_BT = raw_BT.clamp(rule.floor, rule.cap)
+    if rule.mode.endswith("_mask"):
+        kept_BT = raw_BT.masked_fill(outside_BT, 0.0)
+    edge_BT = ((raw_BT - rule.cap).abs() < EDGE) | ((raw_BT - rule.floor).abs() < EDGE)
+    means["mismatch/truncated"] = outside_BT.double()
+    means["mismatch/weight"], means[SQUARE] = kept_BT, kept_BT.square()
+    for name, most in (("mismatch/truncated", 1.0), ("mismatch/weight", rule.cap), (SQUARE, 4.0)):
+        unsure[name] = most * (edge_BT & mask_BT).double()
 
 
 def _clips(

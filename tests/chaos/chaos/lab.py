@@ -20,13 +20,23 @@ VERIFIER = '''
 
 import re
 import time
-from rlvr_core.api import ComponentConfig, NoConfig, Verdict, hookimpl
+from rlvr_core.api import (
+    ComponentConfig, Done, Message, NoConfig, Observation, Verdict, hookimpl
+)
 
 
 @hookimpl
 def register_verifiers(registrar):
     registrar.add("brackets", "rlvr_chaos:Brackets", summary="The one number in brackets.")
     registrar.add("brief", "rlvr_chaos:Brief", summary="Short answers.")
+    registrar.add("form", "rlvr_chaos:Form", summary="A number in brackets, whichever.")
+    registrar.add("debt", "rlvr_chaos:Debt", summary="0 for the answer, less the further off.")
+    registrar.add("patchy", "rlvr_chaos:Patchy", summary="Like brackets; some it cannot judge.")
+
+
+@hookimpl
+def register_environments(registrar):
+    registrar.add("again", "rlvr_chaos:Again", summary="Asks a second time.")
 
 
 def found(text):
@@ -59,6 +69,51 @@ class Brief:
 
     def verify(self, problem, completion):
         return Verdict(max(0.0, 1 - len(completion.text) / 16))
+
+
+class Form:
+    """Passes a completion with exactly one number in brackets, whichever: it knows no gold."""
+
+    def __init__(self, config: NoConfig) -> None:
+        pass
+
+    def verify(self, problem, completion):
+        passed = found(completion.text) is not None
+        return Verdict(float(passed), passed=passed)
+
+
+class Debt(Brackets):
+    """0 for the answer, down to -3 for what is far from it or cannot be read."""
+
+    def verify(self, problem, completion):
+        answer = found(completion.text)
+        off = 30 if answer is None else abs(int(answer) - int(problem.spec["answer"]))
+        return Verdict(-min(off, 30) / 10, passed=off == 0, extracted=answer)
+
+
+class Patchy(Brackets):
+    """Judges as Brackets does, but not a completion that begins with a phrase of its list."""
+
+    def verify(self, problem, completion):
+        if completion.text.startswith((" so", " well", " I say")):
+            return Verdict(None, status="unscorable", detail="not judged")
+        return super().verify(problem, completion)
+
+
+class Again:
+    """Asks a second time, whatever was answered; either answer counts half."""
+
+    def __init__(self, config: NoConfig) -> None:
+        pass
+
+    def start(self, problem, seed):
+        return {"question": problem.prompt, "answer": str(problem.spec["answer"]), "right": []}
+
+    def step(self, state, reply):
+        state["right"].append(found(reply.text) == state["answer"])
+        if len(state["right"]) > 1:
+            return Done(Verdict(sum(state["right"]) / 2, passed=any(state["right"])))
+        return Observation((Message("user", state["question"]),))
 '''
 
 
@@ -112,6 +167,20 @@ def make_model(folder: Path, *, steps: int = 500, seed: int = 0, **changes: Any)
         schedule.step()
     model.save_pretrained(folder)
     return folder
+
+
+def widen(model: Path, folder: Path, vocabulary: int) -> None:
+    """Write a model whose embedding has rows that its tokenizer has no tokens for."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    wide = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    known = wide.config.vocab_size
+    wide.resize_token_embeddings(vocabulary, mean_resizing=False)
+    with torch.no_grad():
+        wide.get_input_embeddings().weight[known:] = 0.0
+    wide.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
 
 
 def install(site: Path) -> None:

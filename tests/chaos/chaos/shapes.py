@@ -7,6 +7,31 @@ from typing import Any
 
 from chaos import lab
 
+PREFACE = (
+    "This is a list of numbers and of what comes after each of them. It was written by hand, one "
+    "line after the other, and has been read by nobody since. Some lines are long, most are short. "
+)
+"""Of a prompt that is far longer than its answer."""
+
+
+def _of_many_lengths() -> list[dict[str, Any]]:
+    begins = ("", "Now. ", "And then this one. ", "Say what is next, please. ")
+    return [
+        row | {"question": begins[place % 4] + row["question"]}
+        for place, row in enumerate(lab.rows())
+    ]
+
+
+def _with_answers_shown() -> list[dict[str, Any]]:
+    return [row | {"shown": f" [{row['answer']}]"} for row in lab.rows()]
+
+
+def _source(**options: Any) -> dict[str, Any]:
+    """The base shape's data with other options."""
+    given = {"path": "data.jsonl", "prompt": "question", "id": "id", "verifier": "chaos/brackets"}
+    return {"sources": [{"use": "core/jsonl", "with": given | options}]}
+
+
 SHAPES: dict[str, Mapping[str, Any]] = {
     "base": {},
     "cool": {"sampling": {"temperature": 0.6}},
@@ -181,4 +206,84 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     },
     "lora, ahead": {"model": {"lora": {"rank": 4, "alpha": 8}}, "train": {"max_staleness": 1}},
     "resumed": {"checkpoint": {"every": 2}},
+    # the tenth set's: shapes of its faults, then others
+    "prompts of many lengths": {"rows": _of_many_lengths},
+    "small waves": {"engine": {"with": {"max_rows": 16}}},
+    "two turns": {
+        "data": _source(verifier="core/environment"),
+        "environment": {"use": "chaos/again", "max_turns": 3, "workers": 2},
+        "sampling": {"max_tokens": 64},
+    },
+    "grpo and given answers": {
+        "rows": _with_answers_shown,
+        "loss": [
+            {"use": "grpo", "with": {"beta": 0.02}},
+            {"use": "sft", "weight": 0.3, "with": {"target": "shown", "rows_per_step": 8}},
+        ],
+    },
+    "some verdicts are missing": {"data": _source(verifier="chaos/patchy")},
+    "reinforce++ with a strong kl": {
+        "advantage": {"use": "reinforce_plus_plus", "with": {"beta": 1.0}},
+        "loss": {"with": {"beta": 0.0}},
+        "train": {"lr": 3e-3},
+    },
+    "entropy steered": {
+        "loss": {
+            "with": {
+                "entropy_bonus": 0.02,
+                "entropy_control": {"target": 2.0, "step": 0.005, "max": 0.2},
+            }
+        }
+    },
+    "gspo, two iterations": {
+        "loss": {"use": "gspo"},
+        "train": {"num_iterations": 2, "mini_batches": 2, "lr": 2e-3},
+    },
+    "difficulty, few problems": {
+        "rows": lambda: lab.rows()[:12],
+        "sampler": {
+            "use": "difficulty",
+            "with": {"window": 1, "hard_threshold": 0.45, "easy_threshold": 0.7},
+        },
+        "train": {"prompts_per_step": 4},
+    },
+    "stop strings of the data": {"data": _source(stop=["]"])},
+    "one pair of answers a step": {
+        "sampling": {"n": 2},
+        "train": {"prompts_per_step": 1, "steps": 16},
+        "sampler": {"use": "shuffle", "with": {"drop_zero_variance": False}},
+    },
+    "huge lr, norm clipped to little": {"train": {"lr": 0.01, "max_grad_norm": 0.01}},
+    "lora of rank one, large alpha": {
+        "model": {"lora": {"rank": 1, "alpha": 64}},
+        "train": {"lr": 5e-3, "num_iterations": 2},
+    },
+    "rewards that are nearly always equal, kept": {
+        "rewards": [{"use": "chaos/form"}],
+        "sampling": {"n": 4},
+        "sampler": {"use": "sequential", "with": {"drop_zero_variance": False}},
+    },
+    "long prompts, short answers": {
+        "data": _source(prompt=None, template=PREFACE + "{question}"),
+        "rewards": [{"use": "chaos/brief"}],
+        "sampling": {"max_tokens": 12},
+        "train": {"tokens_per_micro_batch": 400, "lr": 3e-4},
+    },
+    "vocabulary of 317": {"model": {"path": "../../odd"}},
+    "rewards below zero": {
+        "rewards": [{"use": "chaos/debt"}, {"use": "chaos/brief", "weight": -0.2}],
+        "advantage": {"use": "center"},
+    },
+    "far ahead, four updates a step": {
+        "sampling": {"n": 4},
+        "train": {"max_staleness": 6, "num_iterations": 2, "mini_batches": 2},
+        "loss": {"with": {"importance_correction": {"mode": "sequence_geo", "cap": 3.0}}},
+    },
+    "two turns, lora, micro batches": {
+        "data": _source(verifier="core/environment"),
+        "environment": {"use": "chaos/again", "max_turn_tokens": 20, "workers": 2},
+        "sampling": {"max_tokens": 56, "n": 4},
+        "model": {"lora": {"rank": 8, "alpha": 8}},
+        "train": {"tokens_per_micro_batch": 512, "mini_batches": 2},
+    },
 }

@@ -168,7 +168,28 @@ like this one have had. In figures, counted as above:
 
 """
 NINTH_BEFORE = """
-These are the first figures.
+As they were first measured, 26 of 30 runs were stopped with the right name, in float32 and in
+bfloat16 alike: advantages that each rank normalises, an embedding that Muon orthogonalises and
+weights of difficulty the wrong way round were missed.
+
+"""
+TENTH = """
+## A tenth set
+
+And {faults} more by another author who had not read the guards, with healthy runs of unusual shape
+beside them. In figures, of the engine in process:
+
+"""
+TENTH_BEFORE = """
+As they were first measured, with the engine in process, 29 of 37 runs in float32 and 28 of 36 in
+bfloat16 were stopped with the right name. `first-wave-sampled-by-the-weights-before` changes
+nothing in a run, and is no miss: 81 % and 80 % of those that count. Since then `draws` knows what
+`core/difficulty` draws and `advantages` computes REINFORCE++ again, which was done before anybody
+looked at this set; a steered entropy bonus, masks of conversations and ends of given answers and
+notes on failures with unequal scores came after it. What is missed still:
+
+- `engines-rotary-frequencies-in-half-precision`: buffers of an engine are not read back, and by
+  log-probs the difference is within rounding.
 
 """
 LATER = {
@@ -180,6 +201,7 @@ LATER = {
     7: (SEVENTH, SEVENTH_BEFORE),
     8: (EIGHTH, EIGHTH_BEFORE),
     9: (NINTH, NINTH_BEFORE),
+    10: (TENTH, TENTH_BEFORE),
 }
 """What is said before and after the figures of each later set."""
 KINDS = ("stopped", "note", "wrong name", "missed")
@@ -272,7 +294,7 @@ def _summary(results: Sequence[Mapping[str, Any]]) -> str:
 
 def _cell(line: Mapping[str, Any] | None) -> str:
     if line is None:
-        return "not run"
+        return "(not run)"  # in brackets: nothing is known that a run could contradict
     what = kind(line)
     if what == "missed":
         return "**missed**"
