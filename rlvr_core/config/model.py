@@ -275,6 +275,12 @@ class VerifySection(ComponentConfig):
     max_error_rate: Fraction = 0.05
     """Share of verdicts with status error or timeout above which the run stops."""
 
+    @model_validator(mode="after")
+    def _options_have_a_pool(self) -> VerifySection:
+        if self.pool_options and self.pool is None:
+            raise ValueError("pool_options are options of verify.pool, which names no pool")
+        return self
+
 
 class ReferenceSection(ComponentConfig):
     """The reference model, which the KL term of a loss keeps the policy close to."""
