@@ -20,6 +20,7 @@ from rlvr_core.api import Group
 from rlvr_core.builtin.compiling.layers import compiled_body
 from rlvr_core.step import step as stepping
 from rlvr_core.step.step import PolicyTrainer
+from rlvr_core.step.timing import PhaseTimer
 
 GIB = 2**30
 TIMED = 3
@@ -137,23 +138,22 @@ def sizes(trainer: PolicyTrainer, given: Sequence[Group]) -> tuple[int, int, int
 
 @contextlib.contextmanager
 def phases() -> Iterator[Mapping[str, float]]:
-    """Seconds by phase of the steps within; the device is waited for at each one's end."""
+    """Seconds of the device by phase of the steps within."""
     found: defaultdict[str, float] = defaultdict(float)
-    plain = stepping._timed
+    plain = stepping.PhaseTimer
 
-    @contextlib.contextmanager
-    def timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
-        torch.cuda.synchronize()
-        begun = time.perf_counter()
-        yield
-        torch.cuda.synchronize()
-        found[phase] += time.perf_counter() - begun
+    class Summed(PhaseTimer):
+        def seconds(self) -> dict[str, float]:
+            spent = super().seconds()
+            for phase, one in spent.items():
+                found[phase] += one
+            return spent
 
-    stepping._timed = timed
+    stepping.PhaseTimer = Summed
     try:
         yield found
     finally:
-        stepping._timed = plain
+        stepping.PhaseTimer = plain
 
 
 def profiled(record: Record, *, compiled: bool = False) -> None:

@@ -251,7 +251,7 @@ def test_advantages_may_be_a_tensor_of_any_precision(tensor):
     [np.array([1j, 2.0]), torch.tensor([1j, 2.0]), torch.ones(2, device="meta"), [object()] * 2],
 )
 def test_advantages_are_real_numbers(given):
-    with pytest.raises(PluginError, match="advantage estimator 'mine' must give advantages"):
+    with pytest.raises(PluginError, match="Gives must give advantages"):
         Estimator("mine", Gives(given)).of(judged())
 
 

@@ -365,7 +365,7 @@ def test_t15_dry_run_says_how_large_a_step_is_and_writes_nothing(lab):
         (
             {"data": {"sources": [{"use": "core/jsonl", "with": {"path": "data.jsonl"}}]}},
             2,
-            ["verifier"],
+            ["prompt", "template"],
         ),
     ],
     ids=["model", "misspelt", "gold", "missing-field", "missing-option"],

@@ -443,7 +443,7 @@ def watched_by_updates_alone():
 
 def test_an_optimizer_that_moves_nothing():
     trainer = watched_by_updates_alone()
-    inner = trainer.optimizer._inner
+    inner = trainer.optimizer.inner
     before = [one.detach().clone() for one in trainer.optimizer.parameters]
 
     def put_back(*_):
@@ -464,7 +464,7 @@ def test_one_tensor_that_the_optimizer_leaves_out():
         with torch.no_grad():
             weight.copy_(before)
 
-    trainer.optimizer._inner.register_step_post_hook(put_back)
+    trainer.optimizer.inner.register_step_post_hook(put_back)
     fault(trainer, "updates", "has not moved", "post_attention_layernorm", n=6)
 
 

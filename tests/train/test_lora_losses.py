@@ -104,7 +104,7 @@ def gradients(model, terms, reference):
     def take(step):
         named = zip(trainer.optimizer.names, trainer.optimizer.parameters, strict=True)
         found.update({name: parameter.grad.clone() for name, parameter in named})
-        trainer.optimizer._inner.zero_grad(set_to_none=True)
+        trainer.optimizer.inner.zero_grad(set_to_none=True)
         return Update(1.0, True)
 
     trainer.optimizer.step = take

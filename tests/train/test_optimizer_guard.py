@@ -168,7 +168,7 @@ def test_tensors_under_muon_that_are_in_the_wrong_group(monkeypatch, hidden, wor
 
 def test_a_group_of_ours_has_no_learning_rate_of_its_own():
     trainer = trainer_with()
-    trainer.optimizer._inner.param_groups[0]["lr_scale"] = 0.1
+    trainer.optimizer.inner.param_groups[0]["lr_scale"] = 0.1
     fault(trainer, "updates", "learning rate is 0.001", "give 0.01")
 
 
@@ -198,7 +198,7 @@ def test_an_optimizer_of_somebody_else_is_judged_by_its_gradient_alone():
     reversed_ = before_each(with_optimizer(Sgd()), lambda o: [p.grad.neg_() for p in o.parameters])
     assert all(line["optimizer/error"] < 3e-5 for line in steps(reversed_, 2))
     kept = with_optimizer(Sgd())
-    kept.optimizer._inner.zero_grad = lambda **_: None
+    kept.optimizer.inner.zero_grad = lambda **_: None
     fault(kept, "optimizer", "of earlier updates were not cleared")
 
 
@@ -229,9 +229,9 @@ def swap(optimizer):
         (lambda o: [one.grad.mul_(3e-4) for one in o.parameters], "times the clipped gradient"),
         (lambda o: [one.grad.normal_() for one in o.parameters], "with a cosine of"),
         (swap, "layers.0.mlp.up_proj"),
-        (lambda o: o._inner.state.clear(), "the moments, was lost"),
-        (lambda o: [s["exp_avg"].zero_() for s in o._inner.state.values()], "its moments"),
-        (lambda o: [s["exp_avg_sq"].zero_() for s in o._inner.state.values()], "mean squared"),
+        (lambda o: o.inner.state.clear(), "the moments, was lost"),
+        (lambda o: [s["exp_avg"].zero_() for s in o.inner.state.values()], "its moments"),
+        (lambda o: [s["exp_avg_sq"].zero_() for s in o.inner.state.values()], "mean squared"),
         (lambda o: [one.mul_(0.99) for one in o.parameters], "change by -1.000%"),
     ],
 )
@@ -280,7 +280,7 @@ def test_micro_batches_that_overwrite_each_other():
     real = trainer.optimizer.backward
 
     def alone(loss):
-        trainer.optimizer._inner.zero_grad(set_to_none=True)
+        trainer.optimizer.inner.zero_grad(set_to_none=True)
         real(loss)
 
     trainer.optimizer.backward = alone
@@ -289,7 +289,7 @@ def test_micro_batches_that_overwrite_each_other():
 
 def test_gradients_that_are_not_cleared():
     trainer = trainer_with()
-    trainer.optimizer._inner.zero_grad = lambda **_: None
+    trainer.optimizer.inner.zero_grad = lambda **_: None
     fault(trainer, "optimizer", "of earlier updates were not cleared")
 
 

@@ -84,12 +84,12 @@ def optimizer_never_steps(patch: Patch) -> None:
 
     def make(original: Any) -> Any:
         def step(self: Any, number: int) -> Any:
-            inner = self._inner.step
-            self._inner.step = lambda *a, **k: None
+            inner = self.inner.step
+            self.inner.step = lambda *a, **k: None
             try:
                 return original(self, number)
             finally:
-                self._inner.step = inner
+                self.inner.step = inner
 
         return step
 

@@ -42,7 +42,7 @@ def moments_reset_each_step(patch: Patch) -> None:
 
     def make(original: Any) -> Any:
         def step(self: Any, number: int) -> Any:
-            self._inner.state.clear()
+            self.inner.state.clear()
             return original(self, number)
 
         return step
@@ -122,7 +122,7 @@ def last_micro_batch_only(patch: Patch) -> None:
 
     def make(original: Any) -> Any:
         def backward(self: Any, loss: Any) -> None:
-            self._inner.zero_grad(set_to_none=True)
+            self.inner.zero_grad(set_to_none=True)
             original(self, loss)
 
         return backward

@@ -191,11 +191,11 @@ def a_hook_hangs_in_the_third_step(patch: Patch) -> None:
     """The hook of a plugin that watches steps does not come back from the third."""
 
     def make(original: Any) -> Any:
-        def finished(hooks: Any, event: Any) -> None:
-            if event.step == 2:
+        def observe(host: Any, hook: str, event: Any) -> None:
+            if hook == "step_finished" and event.step == 2:
                 time.sleep(FOREVER)
-            original(hooks, event)
+            original(host, hook, event)
 
-        return finished
+        return observe
 
-    patch.wrap("rlvr_core.run.events:PluginHooks.step_finished", make)
+    patch.wrap("rlvr_core.host.host:Host.observe", make)
