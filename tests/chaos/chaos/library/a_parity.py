@@ -232,8 +232,9 @@ def training_sees_padding(patch: Patch) -> None:
     def make(original: Any) -> Any:
         def rows(module: Any, batch: Any) -> Any:
             def blind(**options: Any) -> Any:
-                options["attention_mask"][:, :4] = 0
-                return module(**options)
+                seen_BL = torch.ones_like(options["input_ids"])
+                seen_BL[:, :4] = 0
+                return module(**options, attention_mask=seen_BL)
 
             return original(blind, batch)
 
@@ -251,9 +252,9 @@ def training_positions_jump(patch: Patch) -> None:
             length_B1 = batch.prompt_len_S[batch.prompt_of_row_B][:, None]
 
             def late(**options: Any) -> Any:
-                at_BL = options["position_ids"]
-                options["position_ids"] = torch.where(at_BL >= length_B1, at_BL + 64, at_BL)
-                return module(**options)
+                at_L = torch.arange(options["input_ids"].shape[1])
+                at_BL = torch.where(at_L >= length_B1, at_L + 64, at_L)
+                return module(**options, position_ids=at_BL)
 
             return original(late, batch)
 
