@@ -15,6 +15,7 @@ import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from logging import ERROR, getLogger
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -145,12 +146,14 @@ def no_secrets_printed() -> Iterator[None]:
 
 
 def quiet_libraries() -> None:
-    """Disable the progress bars of other libraries."""
+    """Disable progress bars of other libraries, and one's warning of what nothing here uses."""
     from huggingface_hub.utils.tqdm import disable_progress_bars
     from transformers.utils import logging
 
     disable_progress_bars()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    # peft imports it, and on some processors it misses a kernel for 4 bits
+    getLogger("bitsandbytes").setLevel(ERROR)
 
 
 def _red(text: str) -> str:
