@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.testing.fork_server import run_rlvr
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -61,11 +62,11 @@ def trained_groups():
     """Reads the groups that a run was trained on; none of their problems is a held-out one."""
 
     def read(run):
-        def lines(path):
-            return [json.loads(line) for line in path.read_text().splitlines()]
-
-        groups = lines(run / "traces" / "rollouts.jsonl")
-        answers = [row for path in (run / "evals").glob("*-step*.jsonl") for row in lines(path)]
+        # with the segments that were closed
+        groups = list(read_jsonl(run / "traces" / "rollouts.jsonl"))
+        answers = [
+            row for path in (run / "evals").glob("*-step*.jsonl") for row in read_jsonl(path)
+        ]
         assert answers
         held_out = {row["problem_id"] for row in answers}
         assert not held_out & {group["problem_id"] for group in groups}
