@@ -68,8 +68,7 @@ def why_none() -> tuple[str, str]:
     if torch.version.cuda is None and torch.version.hip is None:
         return (
             "this torch is built for CPUs",
-            "if there is a GPU, install a CUDA build: pip install torch --index-url "
-            "https://download.pytorch.org/whl/cu130",
+            "if there is a GPU, install a CUDA build of torch: pytorch.org has the command",
         )
     if shown is not None and shown.split(",")[0].strip() in ("", "-1"):
         return f"CUDA_VISIBLE_DEVICES={shown!r} hides all of them", "unset it"
@@ -240,7 +239,7 @@ def _tried(check: Callable[[], Iterator[GpuCheck]]) -> Sequence[GpuCheck]:
         lines = str(error).strip().splitlines()
         words = f"{type(error).__name__}: {lines[0] if lines else ''}"
         asked: Any = check.func if isinstance(check, partial) else check
-        found.append(GpuCheck(asked.__name__, f"broke: {words}", False, "see docs/gpu.md"))
+        found.append(GpuCheck(asked.__name__, f"broke: {words}", False, "see rlvr docs gpu"))
     return found
 
 

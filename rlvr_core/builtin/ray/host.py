@@ -39,13 +39,7 @@ class EngineHost:
     """
 
     def __init__(self, args: ActorArgs, index: int) -> None:
-        if args.version != __version__:
-            raise MachineError(
-                f"{platform.node()} has rlvr-core {__version__}, and the trainer {args.version}",
-                where="engine.with",
-                remedy="install the same on every node of the cluster",
-            )
-        set_environment(args.environment)
+        join_run(args.version, args.environment, whose="the trainer", where="engine.with")
         from rlvr_core.api.services import Mark, find, load_host, made
 
         self._args, self._index = args, index
@@ -193,10 +187,26 @@ class EngineHost:
         return self._entry.named(f"{failed} in a rollout actor", "engine.with.engine")
 
 
-def set_environment(variables: Mapping[str, str]) -> None:
-    """This process is no rank of a run, even if its node was started by one."""
+def join_run(version: str, variables: Mapping[str, str], *, whose: str, where: str) -> None:
+    """Take a run's environment; this process is no rank of it, even if one started its node.
+
+    Args:
+        version: The run's version of rlvr-core.
+        variables: Of the run's environment.
+        whose: Who has that version, for the message.
+        where: What the user wrote that started this process.
+
+    Raises:
+        MachineError: If this node has another version.
+    """
     from rlvr_core.api.services import apart, quiet_libraries
 
+    if version != __version__:
+        raise MachineError(
+            f"{platform.node()} has rlvr-core {__version__}, and {whose} {version}",
+            where=where,
+            remedy="install the same on every node of the cluster",
+        )
     kept = apart()
     for name in set(os.environ) - set(kept):
         del os.environ[name]

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_core import __version__
 from rlvr_core.api import Completion, MachineError, Problem, RlvrError, RunError
 from rlvr_core.api.services import VerifierSpec
-from rlvr_core.builtin.ray.host import set_environment
+from rlvr_core.builtin.ray.host import join_run
 from rlvr_core.builtin.ray.messages import Reply
 
 
@@ -87,13 +86,7 @@ class VerifierActor:
 
 
 def _started(args: PoolArgs) -> Any:
-    if args.version != __version__:
-        raise MachineError(
-            f"{platform.node()} has rlvr-core {__version__}, and the run {args.version}",
-            where="verify.pool",
-            remedy="install the same on every node of the cluster",
-        )
-    set_environment(args.environment)
+    join_run(args.version, args.environment, whose="the run", where="verify.pool")
     sys.path += [one for one in args.path if one not in sys.path and Path(one).is_dir()]
     from rlvr_core.api.services import VerifierPool
 
