@@ -791,7 +791,7 @@ def register_services(registrar: Registrar) -> None:
     )
     registrar.add(
         "compile",
-        "rlvr_core.builtin.compiling.layers:compiled_body",
+        "rlvr_core.builtin.compiling.layers:compiled_model",
         summary="The policy's layers under torch.compile, for train.compile.",
     )
     registrar.add(

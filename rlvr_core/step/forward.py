@@ -40,7 +40,8 @@ def completion_logprobs(
         temperature: Of sampling; log-probs are of softmax(logits / temperature).
         autocast_dtype: Compute precision of the model, None for that of its parameters. The
             log-softmax is float32 at least in any case (T7).
-        compiled: What the service ``core/compile`` gave, to be run in place of the model's body.
+        compiled: What the service ``core/compile`` gave: a body and a head to be run in place of
+            the model's.
 
     Returns:
         (B, T) log-probs, 0 where ``batch.mask_BT`` is False; differentiable.
@@ -96,7 +97,7 @@ def predict(
         autocast = torch.autocast(device.type, dtype=autocast_dtype, cache_enabled=False)
     with autocast:
         head = plain_head(model)
-        body = _body(model) if compiled is None else compiled
+        body = _body(model) if compiled is None else compiled.body
         module = model if head is None else body
         dtype = autocast_dtype or model.dtype
         computed = (
@@ -106,7 +107,7 @@ def predict(
         states = next((hidden for hidden in computed if hidden is not None), None)
         if states is None:
             states = whole_rows(module, batch)
-    return Predicted(states, head, batch, temperature, autocast)
+    return Predicted(states, head, batch, temperature, autocast, compiled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,7 @@ class Predicted:
         batch: What it was made of.
         temperature: Of the distributions.
         autocast: The context to compute in.
+        compiled: As of ``predict``.
     """
 
     states: Tensor
@@ -126,6 +128,7 @@ class Predicted:
     batch: MicroBatch
     temperature: float
     autocast: Any
+    compiled: Any = None
 
     @property
     def targets(self) -> Tensor:
@@ -153,8 +156,9 @@ class Predicted:
             logp_NV = self.whole()
             logp_N = logp_NV.gather(-1, self.targets[:, None])[:, 0]
             return logp_N, entropy(logp_NV) if with_entropy else None
+        compute = fused_logprobs if self.compiled is None else self.compiled.logprobs
         with self.autocast:
-            return fused_logprobs(
+            return compute(
                 self.states,
                 self.head.weight,
                 self.targets,

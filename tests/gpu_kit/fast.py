@@ -17,7 +17,7 @@ from record import Record
 from steps import CASE, groups, models, trainer_of
 
 from rlvr_core.api import Group
-from rlvr_core.builtin.compiling.layers import compiled_body
+from rlvr_core.builtin.compiling.layers import compiled_model
 from rlvr_core.step import step as stepping
 from rlvr_core.step.step import PolicyTrainer
 from rlvr_core.step.timing import PhaseTimer
@@ -101,7 +101,7 @@ def made_of(name: str, *, compiled: bool = False) -> tuple[PolicyTrainer, list[G
     made = models(case, "cuda")
     trainer = trainer_of(case, made)
     if compiled:
-        trainer.compiled = compiled_body(trainer.model)
+        trainer.compiled = compiled_model(trainer.model)
     return trainer, groups(case, made["policy"].config.vocab_size)
 
 
@@ -177,7 +177,7 @@ def profiled(record: Record, *, compiled: bool = False) -> None:
     record.add("C", f"{name}: kernels", count, "", note=f"{wall:.2f} s under the profiler")
     record.add("C", f"{name}: seconds of kernels", busy, "s")
     text = table.table(sort_by="self_device_time_total", row_limit=60, max_name_column_width=110)
-    (record.folder / f"{name}.txt").write_text(text)
+    (record.folder / f"{name.replace(', ', '-')}.txt").write_text(text)
 
 
 def peer(record: Record, name: str) -> None:

@@ -16,7 +16,7 @@ from steps import CASE, groups, models, trainer_of
 from torch import Tensor
 
 from rlvr_core.api import Group, StepObserver
-from rlvr_core.builtin.compiling.layers import compiled_body
+from rlvr_core.builtin.compiling.layers import compiled_model
 from rlvr_core.builtin.offload.layers import offload
 from rlvr_core.step.step import PolicyTrainer
 
@@ -91,7 +91,7 @@ def stepped(case: Mapping[str, Any], device: str, *, compiled: bool = False) -> 
     """Make the steps of a case."""
     trainer, given, seen = made_of(case, device)
     if compiled:
-        trainer.compiled = compiled_body(trainer.model)
+        trainer.compiled = compiled_model(trainer.model)
     metrics = [trainer.update(given, step, step).metrics for step in range(case["steps"])]
     return Stepped(seen.of_updates, metrics)
 

@@ -29,6 +29,7 @@ RUNS: dict[str, list[str]] = {
     "bfloat16, mini-batches": ["model.dtype=bfloat16", "train.mini_batches=2"],
     "bfloat16, recomputed": ["model.dtype=bfloat16", "train.gradient_checkpointing=all"],
     "bfloat16, padded rows": ["model.dtype=bfloat16", "model.forward_paths=[]"],
+    "bfloat16, compiled": ["model.dtype=bfloat16", "train.compile=true"],
 }
 
 

@@ -15,14 +15,19 @@ from steps import groups  # noqa: E402
 from rlvr_core.builtin.planner.memory import memory_of  # noqa: E402
 from rlvr_core.builtin.planner.setup import Micro  # noqa: E402
 from rlvr_core.builtin.planner.speed import speed_of  # noqa: E402
+from rlvr_core.step.batch import micro_batches  # noqa: E402
+from rlvr_core.step.rows import Row  # noqa: E402
 
-FIGURES = {
-    one["check"]: one["figure"]
-    for name in ("first", "second")
-    for line in (HERE / "h200" / f"{name}.jsonl").read_text().splitlines()
-    if (one := json.loads(line)).get("figure") is not None
-}
-"""By check; those of the second time, with the step as it now is, replace those of the first."""
+SITTINGS = [
+    {
+        one["check"]: one["figure"]
+        for line in (HERE / "h200" / f"{name}.jsonl").read_text().splitlines()
+        if (one := json.loads(line)).get("figure") is not None
+    }
+    for name in ("first", "second", "third", "fourth")
+]
+FIGURES = SITTINGS[0] | SITTINGS[1] | SITTINGS[2] | SITTINGS[3]
+"""By check; those of a later time, with the step as it then was, replace earlier ones."""
 
 
 def planned(name, *, compiled=False):
@@ -43,6 +48,7 @@ def planned(name, *, compiled=False):
         ("1.7B, 512 tokens", True),
         ("1.7B, 512 tokens, every second layer", True),
         ("1.7B, 512 tokens, nothing recomputed", True),
+        ("1.7B, 4096 tokens", True),
     ],
 )
 def test_seconds_of_a_step_are_within_a_tenth(name, compiled):
@@ -54,10 +60,35 @@ def test_seconds_of_a_step_are_within_a_tenth(name, compiled):
 
 
 def test_compiled_layers_with_an_adapter_are_within_a_quarter():
-    """Nothing was fitted to this one."""
+    """Nothing was fitted to this one, which waits for its host: 0.49 s one time, 0.65 another."""
     name = "1.7B, 512 tokens, LoRA of rank 16"
     speed = speed_of(planned(name, compiled=True), 1e11)
-    assert speed.gradient == pytest.approx(FIGURES[f"{name}, compiled: step"], rel=0.25)
+    least = min(sitting[f"{name}, compiled: step"] for sitting in SITTINGS[2:])
+    assert speed.gradient == pytest.approx(least, rel=0.25)
+
+
+def micros_of(name):
+    """The micro-batches of a case."""
+    case = fast.case_of(name)
+    rows = [
+        Row(one.prompt_ids, one.token_ids, one.loss_mask, one.logprobs, 0.0, group=place)
+        for place, group in enumerate(groups(case, 151_936))
+        for one in (member.completion for member in group.members)
+    ]
+    for batch in micro_batches(rows, tokens_per_micro_batch=case["budget"]):
+        host = batch.host
+        fed, whole = host.fed_lengths(), host.prompt_len_S[host.prompt_of_row_B]
+        tokens = int(host.prompt_len_S.sum() + fed.sum())
+        yield Micro(tokens, int(host.mask_BT.sum()), int((whole + fed).sum()))
+
+
+@pytest.mark.parametrize("name", fast.COMPILED)
+def test_peaks_of_compiled_steps_are_within_a_hundredth(name):
+    """The share that compiled layers keep is from one case."""
+    micros = [(one, place > 0) for place, one in enumerate(micros_of(name))]
+    found = memory_of(planned(name, compiled=True), micros, reserved=0)
+    peak = (found.held.total + found.worst.total) / 2**30
+    assert peak == pytest.approx(SITTINGS[3][f"{name}, compiled: peak"], rel=0.01)
 
 
 @pytest.mark.parametrize("name", list(fast.CASES))

@@ -296,10 +296,14 @@ def test_versions_ahead(tmp_path):
 # -- the first completions ----------------------------------------------------------------------
 
 
-def sheet(run, texts, reason="stop", *, groups=8, parts=None, rewards=None, step=0):
-    """What is said of groups that all have these texts."""
+def sheet(run, texts, reason="stop", *, groups=8, parts=None, rewards=None, step=0, **own):
+    """What is said of groups that all have these texts; ``own`` is of their problems."""
     made = [
-        group(problem(f"p{n}"), *(run.completion(text, reason) for text in texts), parts=parts)
+        group(
+            problem(f"p{n}", **own),
+            *(run.completion(text, reason) for text in texts),
+            parts=parts,
+        )
         for n in range(groups)
     ]
     if rewards is not None:
@@ -317,6 +321,8 @@ EIGHT = [f"it is {n}</s>" for n in range(8)]
 @pytest.mark.parametrize(("how", "said"), [
     ({"texts": [LONG[:-1] + str(n) for n in range(8)], "reason": "length"},
      r"64 of 64 are cut off at sampling.max_tokens \(12\).*raise sampling.max_tokens"),
+    ({"texts": [LONG[1:-1] + str(n) for n in range(8)], "reason": "length", "max_tokens": 11},
+     r"cut off at max_tokens of the problems, .* \(11\).*raise max_tokens of the problems"),
     ({"texts": [f"42<|im_end|> is no 1{n}" for n in range(8)], "reason": "length"},
      r"64 write 4 \('<\|im_end\|>'\) and go on: make it an eos_token_id"),
     ({"texts": EIGHT, "parts": {"extracted": 0.0}}, "finds an answer in 0 of 64: prompt"),

@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from rlvr_core.api import ConfigError, MachineError, NoConfig
-from rlvr_core.builtin.compiling.layers import compiled_body
+from rlvr_core.builtin.compiling.layers import compiled_model
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import matrices, merged_tensors
 from rlvr_core.builtin.lora.export import is_adapter, write_merged
@@ -218,13 +218,13 @@ def test_gradient_checkpointing_stays_on_and_gives_the_same_gradient():
 @pytest.mark.skipif(
     os.environ.get("RLVR_TEST_ALL") != "1", reason="compiles for minutes: make test-all"
 )
-def test_a_compiled_body_sees_which_adapter_is_at_work():
+def test_a_compiled_model_sees_which_adapter_is_at_work():
     model = attach(qwen3())
     reference = UnderAdapter(model, ReferenceSection(sync_every=1))
     with torch.no_grad():
         for matrix in matrices(model).values():
             matrix.mul_(1.5)
-    compiled = compiled_body(model)
+    compiled = compiled_model(model)
     (batch,) = micro_batches(rows(), tokens_per_micro_batch=1000)
 
     def seen(**options):

@@ -5,7 +5,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_core.api import MachineError
-from rlvr_core.builtin.compiling.layers import compiled_body
+from rlvr_core.builtin.compiling.layers import compiled_model
 from rlvr_core.config.model import ModelSection
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_logprobs
@@ -81,10 +81,10 @@ def test_a_model_with_checkpointing_can_be_sent_to_a_process():
 
 
 @pytest.mark.slow
-def test_compiled_body_gives_the_same_gradient_and_is_used():
+def test_a_compiled_model_gives_the_same_gradient_and_is_used():
     plain_logp, plain_grads = _gradient(_model(num_hidden_layers=1))
     model = _model(num_hidden_layers=1)
-    compiled = compiled_body(model)
+    compiled = compiled_model(model)
     logp, grads = _gradient(model, compiled=compiled)
     assert torch._dynamo.utils.counters["frames"]["ok"] > 0
     assert torch.allclose(logp, plain_logp, atol=1e-5)

@@ -21,7 +21,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rlvr_core.builtin.compiling.layers import compiled_body
+from rlvr_core.builtin.compiling.layers import compiled_model
 from rlvr_core.builtin.packing.attention_mask import (
     GridMask,
     HeadSizes,
@@ -298,12 +298,12 @@ def test_a_compiled_model_has_one_graph_for_all_layers_and_lengths(monkeypatch):
         return graph
 
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=count))
-    compiled = compiled_body(model)
+    compiled = compiled_model(model)
     assert len(model.model.layers) > 1
     for seed, lengths in enumerate([RAGGED, [(5, 2, 4), (4, 3, 3)], [(4, 3, 3)] * 2, RAGGED[::-1]]):
         batch = batch_of(lengths, seed)
         packed_mask = attention_mask_of(batch, model.dtype, heads, compiled=True)
-        states = packed_rows(compiled, batch, packed_mask)
+        states = packed_rows(compiled.body, batch, packed_mask)
         torch.testing.assert_close(states, whole_rows(model.model, batch), rtol=1e-4, atol=1e-4)
     assert len(graphs) == 1
 

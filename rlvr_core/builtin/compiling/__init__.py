@@ -1,1 +1,1 @@
-"""``train.compile``: the layers of the policy under ``torch.compile``."""
+"""``train.compile``: the layers and the LM head of the policy under ``torch.compile``."""

@@ -1,12 +1,16 @@
-"""The service ``core/compile``: a model's body whose layers are compiled, one graph for all."""
+"""The service ``core/compile``: a model's layers compiled, one graph for all, and its head."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers.modeling_layers import GradientCheckpointingLayer
+
+from rlvr_core.builtin.compiling.head import compiled_logprobs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -17,8 +21,21 @@ word but a warning. Training and scoring take one each, so does a single prompt,
 where a micro-batch crosses the size that its kernels were chosen for; torch's own limit is 8."""
 
 
-def compiled_body(model: PreTrainedModel) -> Any:
-    """The model without its LM head, its layers compiled for training; the model stays as it is.
+@dataclass(frozen=True, slots=True)
+class CompiledModel:
+    """What takes a model's place in training.
+
+    Attributes:
+        body: The model without its LM head, its layers compiled.
+        logprobs: Takes what ``fused_logprobs`` takes, and gives what it gives.
+    """
+
+    body: Any
+    logprobs: Callable[..., Any]
+
+
+def compiled_model(model: PreTrainedModel) -> CompiledModel:
+    """The model with its layers and its head compiled for training; it stays as it is itself.
 
     All layers share their code and therefore their graphs. Activations are recomputed outside of
     them, layer by layer, as without compilation. Generation goes on uncompiled: its shapes change
@@ -26,7 +43,8 @@ def compiled_body(model: PreTrainedModel) -> Any:
     """
     settings: Any = torch._dynamo.config
     settings.recompile_limit = max(settings.recompile_limit, _GRAPHS)
-    return _with_compiled_layers(getattr(model, model.base_model_prefix))
+    body = _with_compiled_layers(getattr(model, model.base_model_prefix))
+    return CompiledModel(body, compiled_logprobs)
 
 
 def _with_compiled_layers(module: Any) -> Any:

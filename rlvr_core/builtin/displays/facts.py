@@ -28,7 +28,7 @@ def step_facts(metrics: Mapping[str, float], timing: Mapping[str, float]) -> lis
     if "tokens_per_second" in timing:
         facts.append(f"{_thousands(timing['tokens_per_second'])} tok/s")
     if "gpu/mfu" in metrics:
-        facts.append(f"MFU {metrics['gpu/mfu']:.0%}")
+        facts.append(f"MFU {100 * metrics['gpu/mfu']:.2g}%")
     if "gpu/peak_memory" in metrics:
         facts.append(f"peak {metrics['gpu/peak_memory']:.1f} GiB")
         if "sync" in timing:

@@ -93,10 +93,8 @@ class FirstSheet:
             for token in {*one.token_ids} & special
             if token not in ends
         )
-        value = (
-            f"{cut} of {n} are cut off at sampling.max_tokens "
-            f"({self._config.sampling.max_tokens}) without an end-of-sequence token"
-        )
+        setting, limit = self._limit()
+        value = f"{cut} of {n} are cut off at {setting} ({limit}) without an end-of-sequence token"
         if passed and passed.most_common(1)[0][1] > HALF * n:
             token, times = passed.most_common(1)[0]
             yield (
@@ -105,9 +103,17 @@ class FirstSheet:
             )
         else:
             yield (
-                f"{value}: raise sampling.max_tokens, or set sampling.stop if the model never "
+                f"{value}: raise {setting}, or set sampling.stop if the model never "
                 "writes the token that ends an answer (a base model, a wrong eos_token_id)"
             )
+
+    def _limit(self) -> tuple[str, int]:
+        """What cuts completions off, and at how many tokens."""
+        limit = self._config.sampling.max_tokens
+        own = [group.problem.max_tokens or limit for group in self._groups]
+        if max(own) < limit:
+            return "max_tokens of the problems, which is below sampling.max_tokens", max(own)
+        return "sampling.max_tokens", limit
 
     def _extracted(self, members: Sequence[Judged]) -> Iterator[str]:
         parts = [

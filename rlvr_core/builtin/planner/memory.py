@@ -15,6 +15,11 @@ from rlvr_core.builtin.planner.setup import MASTER, Micro, Setup
 
 LOGITS = 512 << 20
 """Bytes of one chunk of float32 logits, as ``rlvr_core/step/logprobs.py`` has it on a GPU."""
+_CARD_SHARE = 32
+"""One part in so many of a GPU: a chunk of a compiled head's, as ``compiling/head.py`` has it."""
+_COMPILED = 0.525
+"""Share of what eager layers keep for a token, attention aside, that compiled ones keep, as seen on
+an H200: the rest is computed again inside of their kernels."""
 _LEAST_CHUNK = 256
 _LOGIT = 4
 
@@ -132,6 +137,8 @@ def saved_by_layer(setup: Setup, micro: Micro) -> float:
     cast = 0.0
     if setup.autocast:
         cast = float(width * (adapter.layer_params if adapter else shape.layer_params))
+    if setup.compiled:
+        token *= _COMPILED
     return token * micro.tokens + _attention(setup, micro) + cast
 
 
@@ -144,9 +151,14 @@ def _attention(setup: Setup, micro: Micro) -> float:
     return float(width * (grids + shape.queries * micro.tokens))
 
 
-def _chunk(setup: Setup, micro: Micro) -> int:
-    """Entries of the vocabulary in a chunk."""
-    most = max(_LEAST_CHUNK, LOGITS // (_LOGIT * max(1, micro.loss_tokens)))
+def head_chunk(setup: Setup, loss_tokens: int) -> int:
+    """Entries of the vocabulary in a chunk of the LM head."""
+    if setup.compiled:
+        entry, parts = setup.width * loss_tokens, 1
+        while setup.shape.vocab * entry * _CARD_SHARE > setup.card.memory * parts:
+            parts *= 2
+        return math.ceil(setup.shape.vocab / parts)
+    most = max(_LEAST_CHUNK, LOGITS // (_LOGIT * max(1, loss_tokens)))
     size = math.ceil(setup.shape.vocab / math.ceil(setup.shape.vocab / most))
     return min(setup.shape.vocab, size + -size % 64)
 
@@ -235,8 +247,10 @@ def _layer_work(setup: Setup, micro: Micro) -> float:
 def _head(setup: Setup, micro: Micro) -> float:
     """Logits of a chunk, hidden states, and what the products of a chunk leave for a moment."""
     hidden, width, n = setup.shape.hidden, setup.width, micro.loss_tokens
-    size = _chunk(setup, micro)
+    size = head_chunk(setup, n)
     logits, states = _LOGIT * n * size, width * hidden * n
+    if setup.compiled:
+        logits = 0 if setup.half else logits  # the gradient takes the product's place
     if not setup.half:
         return float(logits + states)
     cast = width * size * hidden if setup.autocast and not setup.adapter else 0

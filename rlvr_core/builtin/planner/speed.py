@@ -7,9 +7,10 @@ and launches are of transformers' eager layers; docs/plan.md says where each com
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlvr_core.builtin.planner.cards import LAUNCH
+from rlvr_core.builtin.planner.memory import head_chunk
 from rlvr_core.builtin.planner.setup import MASTER, Setup
 from rlvr_core.builtin.planner.shape import Shape
 
@@ -19,7 +20,9 @@ _DECODE_LAUNCHES = 8
 """Kernels of a layer in vLLM, compiled."""
 _LOGIT_FORWARD, _LOGIT_BACKWARD = 40, 67
 """Bytes read and written for a logit beside products."""
-_COMPILED = 0.24
+_COMPILED_LOGIT_FORWARD, _COMPILED_LOGIT_BACKWARD = 10, 24
+"""The same of a compiled head: the bytes that an H200 moves in the time of its two kernels."""
+_COMPILED = 0.36
 """Share of the element-wise bytes of eager layers that compiled ones move, as seen on an H200."""
 _UPDATE_BYTES = 40
 """Bytes read and written for a parameter: norm, clipping, AdamW."""
@@ -130,13 +133,24 @@ def speed_of(setup: Setup, kv_room: float) -> Speed:
 
 def scoring_of(setup: Setup) -> Work:
     """Forward passes for log-probs: of a reference, and old ones where there are more updates."""
-    passes = int(setup.scored) + int(setup.updates > 1)
-    return (_forward(setup) + _logits(setup, 1, _LOGIT_FORWARD)).times(passes)
+    # a reference that is a model of its own is not compiled
+    reference = setup if setup.adapter else replace(setup, compiled=False)
+    return _scored(reference).times(int(setup.scored)) + _scored(setup).times(setup.updates > 1)
+
+
+def _scored(setup: Setup) -> Work:
+    moved = _COMPILED_LOGIT_FORWARD if setup.compiled else _LOGIT_FORWARD
+    return _forward(setup) + _logits(setup, 1, moved)
 
 
 def gradient_of(setup: Setup) -> Work:
-    """Forward and backward passes of a step; logits are made twice."""
-    head = _logits(setup, 3 if setup.adapter else 4, _LOGIT_FORWARD + _LOGIT_BACKWARD)
+    """Forward and backward passes of a step; logits are made twice, but a chunk that is kept."""
+    products, moved, kept = 3 if setup.adapter else 4, _LOGIT_FORWARD + _LOGIT_BACKWARD, 0.0
+    if setup.compiled:
+        moved = _COMPILED_LOGIT_FORWARD + _COMPILED_LOGIT_BACKWARD
+        loss_tokens = math.ceil(setup.rows * setup.mean_completion / setup.micros)
+        kept = head_chunk(setup, loss_tokens) / setup.shape.vocab
+    head = _logits(setup, products - kept, moved)
     work = _forward(setup) + _backward(setup) + head
     if setup.recomputed:
         shape = setup.shape
@@ -194,7 +208,7 @@ def _backward(setup: Setup) -> Work:
     )
 
 
-def _logits(setup: Setup, products: int, moved: int) -> Work:
+def _logits(setup: Setup, products: float, moved: int) -> Work:
     logits = setup.rows * setup.mean_completion * setup.shape.vocab
     return Work(logits * 2 * products * setup.shape.hidden, logits * moved)
 
