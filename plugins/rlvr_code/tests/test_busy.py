@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import time
+import types
+from pathlib import Path
 
 import pytest
 
@@ -93,14 +95,30 @@ class Clocks:
     """Clocks of a program, set by hand."""
 
     def __init__(self, monkeypatch):
-        self.now, self.cpu, self.waited = 0.0, 0.0, 0.0
+        self.now, self.cpu, self.waited, self.runs = 0.0, 0.0, 0.0, False
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(meter, "_usage", lambda servers: Usage(self.cpu, self.waited))
+        monkeypatch.setattr(meter, "Family", lambda servers: Counted(self))
 
     def pass_by(self, *, running=0.0, waiting=0.0, sleeping=0.0):
         self.now += running + waiting + sleeping
         self.cpu += running
-        self.waited += waiting
+        if self.waited is not None:
+            self.waited += waiting
+
+
+class Counted:
+    """What these clocks show from now on, in the place of a ``Family``."""
+
+    def __init__(self, clocks):
+        self.clocks, self.cpu, self.waited = clocks, clocks.cpu, clocks.waited or 0.0
+
+    def look(self):
+        told = self.clocks.waited
+        waited = None if told is None else told - self.waited
+        return Usage(self.clocks.cpu - self.cpu, waited)
+
+    def ready(self):
+        return self.clocks.runs
 
 
 def test_what_counts_against_the_limits(monkeypatch):
@@ -134,6 +152,58 @@ def test_a_program_that_only_waits_for_the_machine_is_not_judged(monkeypatch):
     clocks.pass_by(waiting=1.0)
     with pytest.raises(BusyError):
         timer.left()
+
+
+def test_what_is_ready_to_run_does_not_sleep_whatever_the_kernel_has_counted(monkeypatch):
+    """A wait is counted when it is over: 19 s of one are not known yet."""
+    clocks = Clocks(monkeypatch)
+    timer = Timer(2.0, 5.0)
+    timer.begin("a server")
+    clocks.pass_by(running=0.5, sleeping=19.0)  # as the counts have it
+    clocks.runs = True
+    assert timer.left() == 0.05
+    clocks.pass_by(sleeping=0.5)
+    with pytest.raises(BusyError):
+        timer.left()
+    clocks.runs = False
+    assert timer.left() == 0.0
+
+
+def test_the_time_in_which_everything_stands_still_is_nobodys(monkeypatch):
+    clocks = Clocks(monkeypatch)
+    timer = Timer(2.0, 5.0)
+
+    def late(servers, *_):
+        clocks.pass_by(sleeping=60.0)
+        return list(servers), [], []
+
+    monkeypatch.setattr(meter.select, "select", late)
+    server = types.SimpleNamespace(pending=False)
+    timer.begin(server)
+    assert timer.ready() == [server]  # it was to be looked at after a second
+    assert timer.left() == 1.0  # of a limit of four seconds by the clock, one has gone by
+    clocks.pass_by(sleeping=2.75)
+    assert timer.left() == pytest.approx(0.25)
+    clocks.pass_by(sleeping=0.25)
+    assert timer.left() == 0.0
+
+
+def test_processes_that_end_take_nothing_of_what_was_counted_along(monkeypatch):
+    """Nor does the time count that they had before."""
+    used, waited = {7: 1.0, 8: 50.0}, {"7": 3.0, "8": 40.0}
+    monkeypatch.setattr(meter, "_family", lambda pid: list(used))
+    monkeypatch.setattr(meter, "_threads", lambda pid: [Path(f"/proc/{pid}/task/{pid}")])
+    monkeypatch.setattr(meter, "_waited", lambda one: waited.get(one.name, 0.0))
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: used[~(clock >> 3)])
+    plan = types.SimpleNamespace(variant="bwrap")
+    family = meter.Family([types.SimpleNamespace(pid=7, plan=plan)])
+    assert family.look() == Usage(0.0, 0.0)
+    used |= {7: 1.5, 8: 51.0, 9: 0.25}  # 9 is new
+    waited |= {"7": 3.5, "8": 42.0, "9": 0.125}
+    assert family.look() == Usage(0.5 + 1.0 + 0.25, 0.5 + 2.0 + 0.125)
+    del used[8], waited["8"]
+    used[9] = 0.125  # another process has its number
+    assert family.look() == Usage(1.75 + 0.125, 2.625)
 
 
 @pytest.mark.parametrize("busy", [False, True])

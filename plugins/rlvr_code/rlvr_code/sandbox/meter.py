@@ -3,12 +3,15 @@
 On a busy machine a program that computes for one second may take ten by the clock. What counts
 against its limits is the processor time that it used, and, so that one that sleeps ends too, the
 time by the clock without that in which it was ready to run and another process had the processor.
-The kernel counts both for each process (``/proc/PID/schedstat``).
+The kernel counts both for each thread (``/proc/PID/task/TID/schedstat``), a wait when it is over;
+so a program that is ready to run just now is not one that sleeps, whatever the counts say. Time in
+which the whole machine stood still, this process included, is nobody's.
 """
 
 from __future__ import annotations
 
 import select
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +27,8 @@ _SHARE = 0.8
 """Share of a processor that this process gets on a machine that is not busy."""
 _SPIN = 0.05
 _LOOK = 1.0
+_AGAIN = 0.05
+"""Seconds until one that was about to be ready to run is looked at again."""
 
 
 class BusyError(Exception):
@@ -43,6 +48,52 @@ class Usage:
     waited: float | None = 0.0
 
 
+class Family:
+    """What all processes of some servers use from now on.
+
+    It adds up what each process and thread has used since it was seen last: one that ends takes
+    nothing of that along, and what it had used before is not counted.
+
+    Args:
+        servers: The servers.
+    """
+
+    def __init__(self, servers: Sequence[Server]) -> None:
+        self._servers = servers
+        self._tells = all(one.plan.variant not in ("docker", "podman") for one in servers)
+        self._cpu: dict[int, float] = {}
+        self._waited: dict[int, float] = {}
+        self._used = Usage()
+        self.look()
+        self._used = Usage(0.0, 0.0 if self._tells else None)
+
+    def look(self) -> Usage:
+        """What they have used; this thread serves them: its waiting is theirs, too."""
+        cpu, waited = self._used.cpu, self._used.waited
+        threads = [_this_thread()]
+        for server in self._servers if self._tells else ():
+            for pid in _family(server.pid):
+                try:
+                    now = time.clock_gettime((~pid << 3) | 2)  # the clock of its processor time
+                except OSError:
+                    continue  # it has ended
+                cpu += _since(self._cpu, pid, now)
+                threads += _threads(pid)
+        for thread in threads:
+            told = _waited(thread)
+            if told is not None and waited is not None:
+                waited += _since(self._waited, int(thread.name), told)
+            elif thread.exists():
+                waited = None  # it has not ended: this kernel does not count
+        self._used = Usage(cpu, waited)
+        return self._used
+
+    def ready(self) -> bool:
+        """Whether a thread of theirs runs just now, or waits for a processor."""
+        pids = [pid for server in self._servers if self._tells for pid in _family(server.pid)]
+        return any(_runnable(thread) for pid in pids for thread in _threads(pid))
+
+
 class Timer:
     """The time of one program: its current test's, and that of all its tests together.
 
@@ -55,8 +106,9 @@ class Timer:
         self._case, self._total = case_seconds, total_seconds
         self._cpu = self._own = self._clock = 0.0  # of tests that are over
         self._servers: Sequence[Server] = ()
+        self._family = Family(())
         self._began = time.monotonic()
-        self._base = Usage()
+        self._stood_still = 0.0
 
     def begin(self, *servers: Server) -> None:
         """Begin a test; the time since the last ``begin`` or ``end`` is that of the one before.
@@ -66,8 +118,8 @@ class Timer:
         """
         if self._servers:
             self.end()
-        self._servers = servers
-        self._began, self._base = time.monotonic(), _usage(servers)
+        self._servers, self._family = servers, Family(servers)
+        self._began, self._stood_still = time.monotonic(), 0.0
 
     def end(self) -> None:
         """End a test; starting a server, for one, is on nobody's time."""
@@ -90,17 +142,21 @@ class Timer:
             BusyError: If the limit on the clock is reached, and not the program's doing.
         """
         limit = min(self._case, self._total - self._cpu)
-        clock = time.monotonic() - self._began
+        clock = self._gone_by()
         if clock < limit:  # cheap: no program of one thread can be beyond a limit
             return min(limit - clock, _LOOK)
         clock, cpu, own = self._spent()
         slept = min(CLOCK * self._case, CLOCK * self._total - self._own)
         left = min(limit - cpu, slept - own)
-        if left <= 0:
-            if self._base.waited is None and cpu < limit and _busy():
-                raise BusyError("the machine is busy, and does not tell how long programs wait")
-            return 0.0
         most = min(PATIENCE * self._case, PATIENCE * self._total - self._clock)
+        if left <= 0:
+            if cpu >= limit:
+                return 0.0
+            if not self._family.ready():
+                if self._family.look().waited is None and _busy():
+                    raise BusyError("the machine is busy, and does not tell how long programs wait")
+                return 0.0
+            left = _AGAIN
         if clock >= most:
             raise BusyError(
                 f"in {clock:.1f} s by the clock the program had the processor for {cpu:.1f} s, and "
@@ -116,38 +172,34 @@ class Timer:
         """
         while (left := self.left()) > 0:
             here = [one for one in self._servers if one.pending]
-            if here := here or select.select(self._servers, [], [], left)[0]:
+            if here := here or self._select(left):
                 return here
         return []
 
+    def _select(self, seconds: float) -> list[Server]:
+        """Wait for news, and see whether that took longer than it can."""
+        thread = _this_thread()
+        began, before = time.monotonic(), _waited(thread) or 0.0
+        found = select.select(self._servers, [], [], seconds)[0]
+        waited = (_waited(thread) or 0.0) - before
+        self._stood_still += max(0.0, time.monotonic() - began - seconds - waited)
+        return found
+
     def _spent(self) -> tuple[float, float, float]:
         """Of the current test: by the clock, of the processor, by the clock without waiting."""
-        clock, now = time.monotonic() - self._began, _usage(self._servers)
-        cpu = max(now.cpu - self._base.cpu, 0.0)
-        waited = max((now.waited or 0.0) - (self._base.waited or 0.0), 0.0)
-        return clock, cpu, max(clock - waited, 0.0)
+        clock, now = self._gone_by(), self._family.look()
+        return clock, now.cpu, max(clock - (now.waited or 0.0), 0.0)
+
+    def _gone_by(self) -> float:
+        """Seconds by the clock of the current test."""
+        return time.monotonic() - self._began - self._stood_still
 
 
-def waited(server: Server) -> float:
-    """Seconds that a server's processes have waited for a processor; 0 where nobody tells."""
-    return _usage([server]).waited or 0.0
-
-
-def _usage(servers: Sequence[Server]) -> Usage:
-    """Of all processes of some servers, and of the waiting of this thread, which serves them."""
-    cpu, waited = 0.0, _waited(Path("/proc/thread-self"))
-    for server in servers:
-        if server.plan.variant in ("docker", "podman"):
-            waited = None  # its processes descend from none that is known here
-            continue
-        for pid in _family(server.pid):
-            try:
-                cpu += time.clock_gettime((~pid << 3) | 2)  # the clock of its processor time
-            except OSError:
-                continue  # it has ended
-            threads = _waiting_of_threads(pid)
-            waited = None if waited is None or threads is None else waited + threads
-    return Usage(cpu, waited)
+def _since(seen: dict[int, float], key: int, now: float) -> float:
+    """What was added since it was seen last; a smaller figure is of another with its number."""
+    before = seen.get(key, 0.0)
+    seen[key] = now
+    return now - before if now >= before else now
 
 
 def _family(pid: int) -> list[int]:
@@ -162,14 +214,15 @@ def _family(pid: int) -> list[int]:
     return found
 
 
-def _waiting_of_threads(pid: int) -> float | None:
+def _threads(pid: int) -> list[Path]:
     try:
-        threads = list(Path(f"/proc/{pid}/task").iterdir())
+        return list(Path(f"/proc/{pid}/task").iterdir())
     except OSError:
-        return 0.0  # it has ended
-    each = [_waited(thread) for thread in threads]
-    known = [one for one in each if one is not None]
-    return sum(known) if known or not each else None
+        return []  # it has ended
+
+
+def _this_thread() -> Path:
+    return Path(f"/proc/self/task/{threading.get_native_id()}")
 
 
 def _waited(thread: Path) -> float | None:
@@ -177,6 +230,14 @@ def _waited(thread: Path) -> float | None:
         return int((thread / "schedstat").read_text().split()[1]) / 1e9
     except (OSError, ValueError, LookupError):
         return None
+
+
+def _runnable(thread: Path) -> bool:
+    try:
+        state = (thread / "stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, LookupError):
+        return False  # it has ended
+    return state == "R"
 
 
 def _busy() -> bool:

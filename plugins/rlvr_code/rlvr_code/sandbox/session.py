@@ -92,7 +92,7 @@ class Session:
             self._run = Run(self._server, self._limits)
             self._splitter = frames.Splitter(codec.LONGEST + 1024)
         run = self._run
-        limit, before = until, meter.waited(self._server)
+        limit, family = until, meter.Family([self._server])
         self._cells += 1
         asked = {
             "op": "cell",
@@ -121,7 +121,7 @@ class Session:
                     run.result.dropped,
                 )
             if not killed and time.monotonic() >= until:
-                until = limit + meter.waited(self._server) - before
+                until = limit + (family.look().waited or 0.0)
             if not killed and time.monotonic() >= until:
                 killed = True
                 run.kill()
