@@ -44,8 +44,10 @@ _HOMES = {
     "builtin.provenance.lineage": "lineage_lines lineage_of write_lineage",
     "builtin.provenance.model": "model_identity tokenizer_identity",
     "builtin.python.train": "check_arguments option plain signals_restored",
+    "builtin.replay.buffer": "Reading ReplayBuffer member_of",
     "builtin.reports.find": "find_run list_runs",
     "builtin.vllm.choice": "choose_engine",
+    "builtin.vllm.probe": "PROBE_TOKENS check_probe probe_prompt source_logprobs trainer_logprobs",
     "cli": "output",
     "cli.main": "main",
     "cli.output": "console is_terminal print_json print_line print_table quiet_libraries",
@@ -68,11 +70,9 @@ _HOMES = {
     "data.rows": (
         "GZIP_MAGIC JsonRow MAX_INT_DIGITS RowMapping content_id fill parse_rows problems read_rows"
     ),
-    "data.uri": "cache_folder cache_uri is_uri local_path model_path",
+    "data.uri": "cache_folder cache_uri check_model_path is_uri local_path model_path",
     "engines.sampling": "StopStrings completion_seed",
-    "engines.sync": (
-        "PROBE_TOKENS check_probe probe_prompt source_logprobs trainer_logprobs weight_checksums"
-    ),
+    "engines.sync": "evaluating weight_checksums",
     "engines.transformers": "eos_ids",
     "engines.transport": "ChosenTransport",
     "host": "files",
@@ -96,8 +96,7 @@ _HOMES = {
     "record.text": "Redactor brief is_secret printable",
     "record.view": "Metrics finite",
     "rollout.collect": "Answered Generator Judgement joined more_groups outcome_of",
-    "rollout.replay": "Reading ReplayBuffer member_of",
-    "rollout.source": "SourceParts conversations_of sampler_metrics sampling_of",
+    "rollout.source": "SourceParts TurnSource conversations_of sampler_metrics sampling_of",
     "run.checkpointing": "restore",
     "run.ending": "Stop",
     "run.evaluations": "Evaluation",
@@ -109,7 +108,6 @@ _HOMES = {
     "step.model": (
         "DTYPES enable_checkpointing load_policy load_reference load_tokenizer max_positions"
     ),
-    "step.model_path": "check_model_path",
     "step.optim": "AdamWConfig Update trained_parameters",
     "testing.random_model": "save_random_model",
     "verify.error_rate": "ErrorRate",

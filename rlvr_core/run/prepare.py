@@ -36,14 +36,14 @@ from rlvr_core.data.load import (
     load_sources,
 )
 from rlvr_core.data.prompts import STORED_CHOICE, Renderer
-from rlvr_core.data.uri import cached_at
+from rlvr_core.data.uri import cached_at, check_model_path
 from rlvr_core.parallel.model_adapter import chosen_adapter
 from rlvr_core.rollout.source import InTurns, RolloutMode, conversations_of
 from rlvr_core.run.checks import check_config
 from rlvr_core.run.evaluations import Evaluations, evaluations_of
 from rlvr_core.run.events import RunEvents
 from rlvr_core.run.overview import overview
-from rlvr_core.step.model import check_model_path, load_tokenizer
+from rlvr_core.step.model import load_tokenizer
 from rlvr_core.verify.error_rate import ErrorRate
 from rlvr_core.verify.judge import Judge
 from rlvr_core.verify.reward import RewardPlan

@@ -19,8 +19,9 @@ from rlvr_core.builtin.distillation.losses import GKD, OPSD
 from rlvr_core.builtin.distillation.teacher import Teacher
 from rlvr_core.builtin.fsdp.gathered_source import GatheredSource
 from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO
+from rlvr_core.builtin.vllm.probe import source_logprobs
 from rlvr_core.config.model import ReferenceSection, TrainSection
-from rlvr_core.engines.sync import ModuleSource, source_logprobs
+from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.ranks import joined
 from rlvr_core.step import checkpoint
