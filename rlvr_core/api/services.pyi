@@ -79,6 +79,7 @@ from rlvr_core.builtin.provenance.lineage import lineage_of as lineage_of
 from rlvr_core.builtin.provenance.lineage import write_lineage as write_lineage
 from rlvr_core.builtin.provenance.model import model_identity as model_identity
 from rlvr_core.builtin.provenance.model import tokenizer_identity as tokenizer_identity
+from rlvr_core.builtin.provenance.user_files import siblings as siblings
 from rlvr_core.builtin.python.train import check_arguments as check_arguments
 from rlvr_core.builtin.python.train import option as option
 from rlvr_core.builtin.python.train import plain as plain
@@ -187,8 +188,6 @@ from rlvr_core.host.discovery import FIRST_PARTY as FIRST_PARTY
 from rlvr_core.host.discovery import canonical as canonical
 from rlvr_core.host.discovery import find_plugins as find_plugins
 from rlvr_core.host.discovery import of_error as of_error
-from rlvr_core.host.files import siblings as siblings
-from rlvr_core.host.files import source_of as source_of
 from rlvr_core.host.host import Host as Host
 from rlvr_core.host.host import load_host as load_host
 from rlvr_core.host.loader import PluginRecord as PluginRecord
@@ -281,7 +280,7 @@ from rlvr_core.step.optim import AdamWConfig as AdamWConfig
 from rlvr_core.step.optim import Update as Update
 from rlvr_core.step.optim import trained_parameters as trained_parameters
 from rlvr_core.testing.random_model import save_random_model as save_random_model
-from rlvr_core.verify.error_rate import ErrorRate as ErrorRate
+from rlvr_core.verify.judge import ErrorRate as ErrorRate
 from rlvr_core.verify.judge import Judge as Judge
 from rlvr_core.verify.judge import failure as failure
 from rlvr_core.verify.pool import VerifierPool as VerifierPool
