@@ -109,11 +109,13 @@ _HOMES = {
         "DTYPES enable_checkpointing load_policy load_reference load_tokenizer max_positions"
     ),
     "step.optim": "AdamWConfig Update trained_parameters",
+    "step.timing": "elapsed moment",
     "testing.random_model": "save_random_model",
     "verify.judge": "ErrorRate Judge failure",
     "verify.pool": "VerifierPool VerifierStats percentile",
     "verify.reward": "RewardPlan Term outcome",
     "verify.verdicts": "VerifierSpec from_plain plain_verdict",
+    "workers.child": "end_with_parent",
     "workers.pool": "Fault PoolCall ProcessPool",
     "workers.process": "Child ComponentSpec",
 }

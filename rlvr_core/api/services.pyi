@@ -279,6 +279,8 @@ from rlvr_core.step.model import max_positions as max_positions
 from rlvr_core.step.optim import AdamWConfig as AdamWConfig
 from rlvr_core.step.optim import Update as Update
 from rlvr_core.step.optim import trained_parameters as trained_parameters
+from rlvr_core.step.timing import elapsed as elapsed
+from rlvr_core.step.timing import moment as moment
 from rlvr_core.testing.random_model import save_random_model as save_random_model
 from rlvr_core.verify.judge import ErrorRate as ErrorRate
 from rlvr_core.verify.judge import Judge as Judge
@@ -292,6 +294,7 @@ from rlvr_core.verify.reward import outcome as outcome
 from rlvr_core.verify.verdicts import VerifierSpec as VerifierSpec
 from rlvr_core.verify.verdicts import from_plain as from_plain
 from rlvr_core.verify.verdicts import plain_verdict as plain_verdict
+from rlvr_core.workers.child import end_with_parent as end_with_parent
 from rlvr_core.workers.pool import Fault as Fault
 from rlvr_core.workers.pool import PoolCall as PoolCall
 from rlvr_core.workers.pool import ProcessPool as ProcessPool
