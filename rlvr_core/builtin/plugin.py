@@ -440,6 +440,11 @@ def register_services(registrar: Registrar) -> None:
         summary="Rollouts ahead of the trainer, for train.max_staleness above 0.",
     )
     registrar.add(
+        "replay",
+        "rlvr_core.builtin.replay.source:ReplaySource",
+        summary="Rollouts that are trained on in several steps, for max_reads of a sampler.",
+    )
+    registrar.add(
         "choose-engine",
         "rlvr_core.builtin.vllm.choice:choose_engine",
         summary="The choice of an engine, where none is named.",

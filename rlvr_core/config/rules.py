@@ -39,6 +39,7 @@ def rule_faults(
     """
     return [
         *_losses(config, components, draft),
+        *_rewards(config, draft),
         *_engine(components, draft),
         *_truncated_ratio(config, components, draft),
         *_truncated_drift(config, components, draft),
@@ -153,6 +154,18 @@ def _traits(config: RunConfig, components: Mapping[Loc, Component]) -> dict[Loc,
             with contextlib.suppress(RlvrError):
                 traits[loc] = components[loc].traits(LossTraits)
     return traits
+
+
+def _rewards(config: RunConfig, draft: Draft) -> list[ConfigError]:
+    if any(ref.weight or (ref.schedule and ref.schedule.to) for ref in config.rewards):
+        return []
+    return [
+        ConfigError(
+            "every reward has weight 0: there is nothing to learn from",
+            where=draft.root.where(("rewards",)),
+            remedy="give one of them a weight",
+        )
+    ]
 
 
 def _engine(components: Mapping[Loc, Component], draft: Draft) -> list[ConfigError]:

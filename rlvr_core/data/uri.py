@@ -1,4 +1,4 @@
-"""Locations of data: a path, a ``file://`` URI, or a URI that a plugin opens."""
+"""Locations of data and models: a path, a ``file://`` URI, or a URI that a plugin opens."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from rlvr_core.api import DataError
+from rlvr_core.api import DataError, MachineError
 from rlvr_core.host.files import cache_folder
 
-__all__ = ["cache_folder", "cache_uri", "cached_at", "is_uri", "local_path", "model_path"]
+__all__ = [
+    "cache_folder",
+    "cache_uri",
+    "cached_at",
+    "check_model_path",
+    "is_uri",
+    "local_path",
+    "model_path",
+]
 
 if TYPE_CHECKING:
     from rlvr_core.host.host import Host
@@ -82,3 +90,41 @@ def model_path(reference: str, host: Host) -> str:
     if folder is None and is_uri(reference):
         folder = local_path(reference)
     return reference if folder is None else str(folder)
+
+
+_OTHER = "give an existing folder or a hub id (org/name)"
+_TINY = "; tiny:math/arithmetic is a tiny model made on the spot"
+
+
+def check_model_path(path: str, where: str = "model.path") -> None:
+    """Refuse early a path that looks like a folder and is not one.
+
+    Args:
+        path: Folder or hub id.
+        where: Where the user named it.
+
+    Raises:
+        MachineError: If the folder is missing, or is no Hugging Face model folder.
+    """
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            if (folder / "adapter_config.json").is_file():
+                raise MachineError(
+                    f"'{path}' is a LoRA adapter, not a model",
+                    where=where,
+                    remedy=f"rlvr export {path} OUT --merge makes the model that it stands for",
+                )
+            raise MachineError(
+                f"'{path}' has no config.json: it is not a model folder",
+                where=where,
+                remedy="name a folder that transformers can load, or fetch its files again",
+            )
+        return
+    parts = path.split("/")
+    if path.startswith(("/", ".", "~")) or len(parts) != 2 or not all(parts):
+        raise MachineError(
+            f"model folder '{path}' does not exist",
+            where=where,
+            remedy=(f"looked in {folder.absolute()}", _OTHER + _TINY * (where == "model.path")),
+        )

@@ -109,11 +109,11 @@ def find_spec(name: str) -> importlib.machinery.ModuleSpec | None:
         origin_file = (folder / "origin").read_text(encoding="utf-8")
     except OSError:
         return None
-    loader = _Loader(folder / "source.py", Path(origin_file))
+    loader = SnapshotLoader(folder / "source.py", Path(origin_file))
     return importlib.util.spec_from_file_location(name, origin_file, loader=loader)
 
 
-class _Loader(importlib.abc.Loader):
+class SnapshotLoader(importlib.abc.Loader):
     """Executes the snapshot of a file under the file's own path."""
 
     def __init__(self, snapshot: Path, file: Path) -> None:
@@ -134,7 +134,7 @@ class _Loader(importlib.abc.Loader):
             sys.path.append(folder)
         source = self.snapshot.read_bytes()
         exec(compile(source, str(self._file), "exec", dont_inherit=True), vars(module))
-        for name, path in _imported_beside(source, self._file):
+        for name, path in imported_beside(source, self._file):
             other = getattr(sys.modules.get(name), "__file__", None)
             if other is not None and not Path(other).samefile(path):
                 raise ImportError(
@@ -150,47 +150,6 @@ def of_module(use: str) -> Path | None:
         return written.file if written else None
     source = getattr(sys.modules.get(written.path), "__file__", None)
     return Path(source) if source else None
-
-
-def siblings(file: Path) -> list[Path]:
-    """List the other files beside ``file`` that it imports, directly or indirectly."""
-    files: dict[Path, None] = {}
-    open_ = [file]
-    while open_:
-        current = open_.pop()
-        try:
-            source = current.read_bytes()
-            beside = [path for _, path in _imported_beside(source, file)]
-        except (OSError, SyntaxError, ValueError):
-            continue
-        for path in beside:
-            inside = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
-            fresh = [p for p in inside if p not in files and p != file]
-            files.update(dict.fromkeys(fresh))
-            open_ += fresh
-    return sorted(files)
-
-
-def source_of(use: str, target: str) -> tuple[Path, bytes] | None:
-    """Return the file of a component named by file or module, with its content when imported.
-
-    Args:
-        use: How the user named it.
-        target: Where it is imported from.
-
-    Returns:
-        Path and content, or None if it has no source.
-    """
-    path, module = of_module(use), target.partition(":")[0]
-    if path is None:
-        return None
-    found = importlib.util.find_spec(module) if module.startswith(PREFIX) else None
-    if found is not None and isinstance(found.loader, _Loader):
-        return path, found.loader.snapshot.read_bytes()
-    try:
-        return path, path.read_bytes()
-    except OSError:
-        return None
 
 
 def _check_module(written: Written, where: str) -> None:
@@ -242,7 +201,7 @@ def _cache() -> Path:
     return cache_folder() / "files"
 
 
-def _imported_beside(source: bytes, file: Path) -> Iterator[tuple[str, Path]]:
+def imported_beside(source: bytes, file: Path) -> Iterator[tuple[str, Path]]:
     """Yield each top-level module, once, that a source imports and that lies beside ``file``."""
     names: dict[str, None] = {}
     for node in ast.walk(ast.parse(source)):

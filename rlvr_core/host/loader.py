@@ -27,10 +27,7 @@ HEAVY = ("torch", "transformers", "vllm", "boto3", "datasets", "accelerate", "sa
 
 RESERVED = frozenset({CORE, "run"})
 """Names no plugin may have: the core's own and those of the kernel's commands. The names of
-commands that the core's own plugin registers are reserved too.
-
-Those of the commands that the core's own plugin registers are taken too.
-"""
+commands that the core's own plugin registers are reserved too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import ConfigError
+from rlvr_core.api import ConfigError, MachineError
 from rlvr_core.config.dialect import write
 from rlvr_core.record.files import write_atomic, write_failed
 from rlvr_core.record.text import Redactor
@@ -165,3 +165,14 @@ def _make_folder(root: Path, name: str, now: float) -> Path:
                 return path
     except OSError as error:
         raise write_failed(error, root) from error
+
+
+def check_writable(root: Path) -> None:
+    """Refuse early a location where no run folder can be created."""
+    existing = next(path for path in (root, *root.absolute().parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise MachineError(
+            f"run folders cannot be made in '{root}': '{existing}' is no folder one may write in",
+            where="run.dir",
+            remedy="set run.dir to one",
+        )

@@ -9,7 +9,7 @@ from rlvr_core.api import Draw, SamplingParams
 from rlvr_core.api.rollouts import Sampled
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.rollout.collect import Answered, Generator
-from rlvr_core.verify.error_rate import ErrorRate
+from rlvr_core.verify.judge import ErrorRate
 
 
 @dataclass(frozen=True)

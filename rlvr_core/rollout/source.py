@@ -8,14 +8,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from rlvr_core.api import Engine, Json, Problem, Sampler, SamplingParams
-from rlvr_core.api.rollouts import Ages, Conversations, Rollouts, RolloutSource, Suffix
+from rlvr_core.api import (
+    Engine,
+    Json,
+    Problem,
+    Sampler,
+    SamplerTraits,
+    SamplingParams,
+    traits_of,
+)
+from rlvr_core.api.rollouts import Ages, Conversations, Rollouts, RolloutSource, Sampled, Suffix
+from rlvr_core.host.discovery import core_service
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.metrics import reported
 from rlvr_core.rollout.collect import Generator, collect
-from rlvr_core.rollout.replay import ReplayBuffer
 
 if TYPE_CHECKING:
     import torch
@@ -101,7 +109,10 @@ class InTurns:
 
     def source(self, parts: SourceParts) -> RolloutSource:
         """See ``RolloutMode.source``."""
-        return TurnSource(parts)
+        reads = traits_of(parts.sampler, SamplerTraits).max_reads
+        make: Any = TurnSource if reads == 1 else core_service("replay")
+        source: RolloutSource = make(parts)
+        return source
 
 
 class TurnSource:
@@ -110,10 +121,8 @@ class TurnSource:
     def __init__(self, parts: SourceParts) -> None:
         self._generator = parts.shared
         self._sampler = parts.sampler
-        self._problems = parts.problems
         self._params = parts.params
         self._check = parts.check
-        self._replay = ReplayBuffer()
         self._drawn = 0
 
     @contextlib.contextmanager
@@ -121,9 +130,14 @@ class TurnSource:
         """Nothing goes on beside training."""
         yield
 
-    def take(self, step: int, version: int) -> Rollouts:
-        """Sample, judge and decide on the step's groups; see ``RolloutSource.take``."""
-        replayed = self._replay.waiting(self._sampler.prompts_per_step)
+    def take(self, step: int, version: int, replayed: Sequence[Sampled] = ()) -> Rollouts:
+        """Sample, judge and decide on the step's groups; see ``RolloutSource.take``.
+
+        Args:
+            step: The step.
+            version: The policy version that samples.
+            replayed: Groups of earlier steps that this one is trained on too.
+        """
         rollouts = collect(
             self._generator,
             self._sampler,
@@ -132,7 +146,7 @@ class TurnSource:
             step=step,
             replayed=len(replayed),
         )
-        rollouts.replayed = replayed
+        rollouts.replayed = list(replayed)
         self._drawn += sum(len(sampled.group.members) for sampled in rollouts.all)
         self._check()
         return rollouts
@@ -150,8 +164,7 @@ class TurnSource:
         skipped: bool,
         version: int,
     ) -> dict[str, float]:
-        """See ``RolloutSource.after_training``."""
-        self._replay.after_training(rollouts, thrown_away, updated=updated, skipped=skipped)
+        """Return no metrics: every group is trained on once."""
         return {}
 
     def sync(self, step: int, version: int, load: Callable[[], None] | None) -> None:
@@ -176,12 +189,11 @@ class TurnSource:
         return sampler_metrics(self._sampler)
 
     def state_dict(self) -> dict[str, Json]:
-        """The groups that are to be trained on again."""
-        return {"replay": self._replay.state_dict()}
+        """Return the state of a source that trains on no group again."""
+        return {"replay": []}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """See ``RolloutSource.load_state_dict``."""
-        self._replay.load_state_dict(state["replay"], self._problems)
+        """Do nothing: no group is trained on again."""
 
 
 def sampling_of(config: RunConfig) -> SamplingParams:

@@ -21,7 +21,6 @@ from rlvr_core.step.model import (
 )
 from rlvr_core.step.objective import LossTerm, Objective
 from rlvr_core.step.optim import Optimizer
-from rlvr_core.step.reference import Reference, SeparateModel, UnderAdapter
 from rlvr_core.step.step import PolicyTrainer
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from rlvr_core.api import Engine, OptimizerBuilder, Schedule, Source, WeightSource
     from rlvr_core.config.model import SourceRef
     from rlvr_core.run.prepare import Prepared
+    from rlvr_core.step.reference import Reference
 
 
 ONE_THREAD = 500_000
@@ -83,8 +83,8 @@ def trainer_of(
         }
         parallel.add(model, trained=True, compiled=compiled, **options)
         # a reference that is the policy without its adapter was added with the policy
-        own = [reference.model] if isinstance(reference, SeparateModel) else []
-        for frozen in [*own, *objective.teachers]:
+        own = reference and reference.own_model
+        for frozen in [*([own] if own else []), *objective.teachers]:
             parallel.add(frozen, trained=False, **options)
     trainer = PolicyTrainer(
         model=model,
@@ -166,6 +166,8 @@ def _advantage_scale(refs: Sequence[SourceRef], sources: Sequence[Source]) -> di
 def _reference(
     prepared: Prepared, policy: PreTrainedModel, place: torch.device, precision: Precision
 ) -> Reference:
+    from rlvr_core.step.reference import SeparateModel, UnderAdapter
+
     section = prepared.config.train.reference
     if adapter_of(policy).keeps_base:
         return UnderAdapter(policy, section)

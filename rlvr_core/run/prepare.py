@@ -9,6 +9,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,16 +37,16 @@ from rlvr_core.data.load import (
     load_sources,
 )
 from rlvr_core.data.prompts import STORED_CHOICE, Renderer
-from rlvr_core.data.uri import cached_at
+from rlvr_core.data.uri import cached_at, check_model_path
+from rlvr_core.parallel import ranks
 from rlvr_core.parallel.model_adapter import chosen_adapter
+from rlvr_core.record.rundir import check_writable
 from rlvr_core.rollout.source import InTurns, RolloutMode, conversations_of
-from rlvr_core.run.checks import check_config
 from rlvr_core.run.evaluations import Evaluations, evaluations_of
 from rlvr_core.run.events import RunEvents
 from rlvr_core.run.overview import overview
-from rlvr_core.step.model import check_model_path, load_tokenizer
-from rlvr_core.verify.error_rate import ErrorRate
-from rlvr_core.verify.judge import Judge
+from rlvr_core.step.model import load_tokenizer
+from rlvr_core.verify.judge import ErrorRate, Judge
 from rlvr_core.verify.reward import RewardPlan
 
 if TYPE_CHECKING:
@@ -290,9 +291,61 @@ def _make_parts(resolved: Resolved) -> _Parts:
         mode=mode,
         adapter=chosen_adapter(config.model.lora),
     )
-    check_config(resolved, uses_reference=uses_reference)
+    _check_config(resolved, uses_reference=uses_reference)
     parts.adapter.check_installed()
     return parts
+
+
+def _check_config(resolved: Resolved, *, uses_reference: bool) -> None:
+    """Refuse what cannot work, before anything is loaded.
+
+    Args:
+        resolved: The configuration.
+        uses_reference: Whether a loss or the advantage estimator needs the reference model.
+
+    Raises:
+        ConfigError: If settings do not work together.
+        MachineError: If no run folder can be created.
+        PluginError: If a plugin is missing.
+    """
+    check_processes(resolved.config)
+    check_writable(Path(resolved.config.run.dir))
+    if pool := resolved.config.verify.pool:
+        resolved.host.entry("service", pool, resolved.where(("verify", "pool")))
+    for name in resolved.config.model.forward_paths:
+        resolved.host.entry("forward_path", name, resolved.where(("model", "forward_paths")))
+    _check_reference(resolved, used=uses_reference)
+
+
+def _check_reference(resolved: Resolved, *, used: bool) -> None:
+    """Refuse options of a reference model that is unused, or that is not a model of its own."""
+    section = resolved.config.train.reference
+    if (section.sync_every or section.offload) and not used:
+        does = "move" if section.sync_every else "be offloaded"
+        raise ConfigError(
+            f"no loss has a KL term, so there is no reference that could {does}",
+            where=resolved.where(("train", "reference")),
+            remedy="set a loss's beta above 0, or leave train.reference out",
+        )
+    if section.offload:
+        resolved.host.service("core/check-offload")(resolved)
+
+
+def check_processes(config: RunConfig) -> None:
+    """Refuse what is not supported with several training processes.
+
+    Raises:
+        ConfigError: If settings do not work together.
+    """
+    strategy = config.train.parallel
+    if ranks.count() == 1 or strategy == "ddp":
+        return
+    if config.train.compile:
+        raise ConfigError(
+            f"a model is not compiled under train.parallel: {strategy}",
+            where="train.compile",
+            remedy="set train.compile: false, or train.parallel: ddp",
+        )
 
 
 def _load_data(resolved: Resolved, losses: Mapping[Loc, Loss]) -> _Data:

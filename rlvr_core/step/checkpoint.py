@@ -24,14 +24,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rlvr_core.parallel.model_adapter import adapter_of, is_sharded, like, whole
-from rlvr_core.step import reference as references
-from rlvr_core.step.reference import Reference
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from rlvr_core.api import Json
     from rlvr_core.step.optim import Optimizer
+    from rlvr_core.step.reference import Reference
 
 FORMAT = 1
 
@@ -72,7 +71,12 @@ def collect(
         if keep:
             gathered[name] = full.cpu() if is_sharded(tensor) else full
     moments = optimizer.state_tensors(keep=keep)
-    return Tensors(gathered, moments, references.collect(reference, keep=keep))
+    moved = {}
+    for name, tensor in (reference.named() if reference else {}).items():
+        full = whole(tensor.detach())
+        if keep:
+            moved[name] = full.cpu().contiguous()
+    return Tensors(gathered, moments, moved)
 
 
 def save(
@@ -134,17 +138,23 @@ def load(
     if state.pop("format") != FORMAT:
         raise ValueError(f"{folder} was written in another checkpoint format")
     adapter = adapter_of(model)
-    saved, ours = adapter.load(folder, model), adapter.trained_tensors(model)
-    if set(saved) != set(ours):
-        odd = sorted(set(saved) ^ set(ours))[:3]
-        raise ValueError(f"{folder} holds another model: {odd} do not match")
-    with torch.no_grad():
-        for name, tensor in ours.items():
-            tensor.copy_(like(saved[name], tensor))
+    _put_back(adapter.load(folder, model), adapter.trained_tensors(model), "model", folder)
     moved = trainer / "reference.safetensors"
-    references.restore(reference, load_file(moved) if moved.is_file() else {})
+    saved = load_file(moved) if moved.is_file() else {}
+    _put_back(saved, reference.named() if reference else {}, "reference", folder)
     optimizer.load_state_tensors(load_file(trainer / "optimizer.safetensors"))
     optimizer.scaler.load_state_dict(state.pop("scaler"))
     rng = base64.b64decode(state.pop("torch_rng"))
     torch.set_rng_state(torch.tensor(list(rng), dtype=torch.uint8))
     return state
+
+
+@torch.no_grad()
+def _put_back(
+    saved: dict[str, torch.Tensor], ours: dict[str, torch.Tensor], what: str, folder: Path
+) -> None:
+    if saved.keys() != ours.keys():
+        odd = sorted(saved.keys() ^ ours.keys())[:3]
+        raise ValueError(f"{folder} holds another {what}: {odd} do not match")
+    for name, tensor in ours.items():
+        tensor.copy_(like(saved[name], tensor))

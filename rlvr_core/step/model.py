@@ -9,7 +9,6 @@ import torch
 
 from rlvr_core.api import MachineError
 from rlvr_core.engines.forward_paths import choose_forward_paths
-from rlvr_core.step.model_path import check_model_path as check_model_path
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

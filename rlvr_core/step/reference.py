@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from rlvr_core.parallel.model_adapter import adapter_of, like, whole
+from rlvr_core.parallel.model_adapter import adapter_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
 
 class Reference(Protocol):
-    """The reference model of the KL term."""
+    """The reference model of the KL term.
+
+    Attributes:
+        own_model: The model, if it is not the policy's own.
+    """
+
+    own_model: PreTrainedModel | None
 
     @contextlib.contextmanager
     def active(self) -> Iterator[PreTrainedModel]:
@@ -46,6 +52,8 @@ class _Moving(ABC):
     Args:
         section: When the reference moves.
     """
+
+    own_model: PreTrainedModel | None = None
 
     def __init__(self, section: ReferenceSection) -> None:
         self.section = section
@@ -81,7 +89,7 @@ class SeparateModel(_Moving):
         self, model: PreTrainedModel, policy: PreTrainedModel, section: ReferenceSection
     ) -> None:
         super().__init__(section)
-        self.model, self.policy = model, policy
+        self.model, self.own_model, self.policy = model, model, policy
 
     @contextlib.contextmanager
     def active(self) -> Iterator[PreTrainedModel]:
@@ -125,36 +133,6 @@ class UnderAdapter(_Moving):
 
     def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
         return ((own, new) for _, own, new in self._adapter.reference_pairs(self.policy))
-
-
-def collect(reference: Reference | None, *, keep: bool = True) -> dict[str, Tensor]:
-    """Gather the whole tensors of a checkpoint. A collective if they are sharded.
-
-    Args:
-        reference: The run's; None if it has none.
-        keep: Whether this process is the one that writes.
-    """
-    held = {}
-    for name, tensor in (reference.named() if reference else {}).items():
-        full = whole(tensor.detach())
-        if keep:
-            held[name] = full.cpu().contiguous()
-    return held
-
-
-@torch.no_grad()
-def restore(reference: Reference | None, saved: dict[str, Tensor]) -> None:
-    """Restore what ``collect`` returned.
-
-    Raises:
-        ValueError: If it belongs to another reference.
-    """
-    ours = reference.named() if reference else {}
-    if ours.keys() != saved.keys():
-        odd = sorted(ours.keys() ^ saved.keys())[:3]
-        raise ValueError(f"the checkpoint holds another reference: {odd} do not match")
-    for name, tensor in ours.items():
-        tensor.copy_(like(saved[name], tensor))
 
 
 @torch.no_grad()

@@ -58,7 +58,6 @@ from rlvr_core.step.mini_batches import (
 from rlvr_core.step.model import Precision
 from rlvr_core.step.objective import LossTerm, Objective, TrainingRows
 from rlvr_core.step.optim import Optimizer, Update
-from rlvr_core.step.reference import Reference
 from rlvr_core.step.rows import rows_of
 from rlvr_core.step.timing import PhaseTimer
 
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
     from rlvr_core.api import Group
     from rlvr_core.config.model import TrainSection
     from rlvr_core.parallel.model import ParallelModel
+    from rlvr_core.step.reference import Reference
 
 T = TypeVar("T")
 

@@ -14,6 +14,24 @@ from typing import Any
 import torch
 
 
+def moment(device: torch.device) -> Any:
+    """Return a moment of the device's work: an event in its stream, or the host's clock."""
+    if device.type != "cuda":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
+
+
+def elapsed(begun: Any, ended: Any, *, wait: bool = True) -> float:
+    """Return the seconds between two moments of one device; waits until the second has come."""
+    if isinstance(begun, float):
+        return float(ended - begun)
+    if wait:
+        ended.synchronize()
+    return float(begun.elapsed_time(ended) / 1e3)
+
+
 class PhaseTimer:
     """Adds up the seconds of each phase.
 
@@ -22,29 +40,21 @@ class PhaseTimer:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._on_gpu = device.type == "cuda"
+        self._device = device
         self._spans: list[tuple[str, Any, Any]] = []
 
     @contextlib.contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
         """Around a phase, or a part of it."""
-        begun = self._now()
+        begun = moment(self._device)
         yield
-        self._spans.append((phase, begun, self._now()))
+        self._spans.append((phase, begun, moment(self._device)))
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds by phase; waits for the GPU."""
         found: dict[str, float] = {}
-        for _, _, ended in self._spans[-1:] if self._on_gpu else ():
-            ended.synchronize()
+        for _, begun, ended in self._spans[-1:]:
+            elapsed(begun, ended)  # when the last has come, all have
         for phase, begun, ended in self._spans:
-            spent = begun.elapsed_time(ended) / 1e3 if self._on_gpu else ended - begun
-            found[phase] = found.get(phase, 0.0) + spent
+            found[phase] = found.get(phase, 0.0) + elapsed(begun, ended, wait=False)
         return found
-
-    def _now(self) -> Any:
-        if not self._on_gpu:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        return event

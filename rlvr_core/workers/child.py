@@ -30,7 +30,7 @@ _Components = dict[str, Callable[..., Json]]
 
 def main(descriptor: int, tickets: int, parent: int) -> None:
     """Serve calls until the pool closes the connection. Runs in the worker process."""
-    _die_with(parent)
+    end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # who signals all processes of a job wants the run to end in order, and it needs its verdicts;
     # a function, as programs that are started from here would inherit that a signal is ignored
@@ -58,8 +58,8 @@ def main(descriptor: int, tickets: int, parent: int) -> None:
             return  # the pool has exited
 
 
-def _die_with(parent: int) -> None:
-    """Make this process end when its parent does."""
+def end_with_parent(parent: int) -> None:
+    """Make this process end when its parent does, even by SIGKILL; end it if that is gone."""
     if sys.platform == "linux":
         import ctypes
 

@@ -49,8 +49,9 @@ from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import matrices
 from rlvr_core.builtin.scripted.engine import ScriptedEngine
 from rlvr_core.builtin.vllm.engine import VllmEngine
+from rlvr_core.builtin.vllm.probe import trainer_logprobs
 from rlvr_core.config.model import EnvironmentSection, LoraSection
-from rlvr_core.engines.sync import ModuleSource, trainer_logprobs
+from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.transformers import TransformersEngine
 from rlvr_core.run.learner import shares_model
 

@@ -7,6 +7,8 @@ from statistics import fmean
 
 import pytest
 
+from rlvr_core.record.jsonl import read_jsonl
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "agent"
 
 
@@ -23,7 +25,7 @@ def test_an_agent_program_is_trained_by_what_it_asks_and_its_tokens_are_exact(
     assert fmean(rewards[-3:]) > fmean(rewards[:3]) + 0.2
     # the trainer's log-probs of what the program was answered are those it was sampled with
     assert max(step["parity/max"] for step in steps if "parity/max" in step) < 1e-3
-    groups = [json.loads(s) for s in (run / "traces" / "rollouts.jsonl").read_text().splitlines()]
+    groups = list(read_jsonl(run / "traces" / "rollouts.jsonl"))
     turns = [
         (row["loss_mask"], row["transcript"]["turns"])
         for group in groups

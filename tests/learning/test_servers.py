@@ -11,6 +11,8 @@ from statistics import fmean
 
 import pytest
 
+from rlvr_core.record.jsonl import read_jsonl
+
 HERE = Path(__file__).parent
 CONFIG = """
 run: {{name: served, seed: 3}}
@@ -95,7 +97,7 @@ def test_a_tiny_model_is_trained_with_a_server(kind, server, rlvr, tmp_path, cac
     rewards = [step["reward/mean"] for step in steps]
     assert fmean(rewards[-3:]) > fmean(rewards[:3]) + 0.1, rewards
     assert max(step["parity/max"] for step in steps if "parity/max" in step) < 1e-3
-    groups = [json.loads(s) for s in (run / "traces" / "rollouts.jsonl").read_text().splitlines()]
+    groups = list(read_jsonl(run / "traces" / "rollouts.jsonl"))
     rows = [row for group in groups for row in group["completions"]]
     assert not {row["transcript"]["ended"] for row in rows} & {"error", "timeout"}
     asked = [row for row in rows if len(row["transcript"]["turns"]) == 3]

@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from rlvr_core.api import Completion, ConfigError, PluginError, Problem
+from rlvr_core.builtin.provenance.user_files import siblings
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.config.resolve import build
-from rlvr_core.host import files
 from rlvr_core.host.host import load_host
 from rlvr_core.verify.pool import VerifierPool, VerifierSpec
 
@@ -97,7 +97,7 @@ def test_what_lies_beside_the_file_can_be_imported(here, host):
     (here / "far.py").write_text("import ways_beside\ndef short(text):\n    "
                                  "return len(text) < ways_beside.LIMIT\n")  # fmt: skip
     assert verdict(made(host, "far.py:short"), "abc").score == 1.0
-    assert files.siblings(here / "far.py") == [here / "ways_beside.py"]
+    assert siblings(here / "far.py") == [here / "ways_beside.py"]
 
 
 def test_a_sibling_with_the_name_of_something_installed_is_told(here, host):

@@ -362,7 +362,7 @@ def test_errors_count_as_turns():
 
 
 def test_what_fails_in_one_world_of_five_is_no_error_of_a_verifier_and_ends_no_run():
-    from rlvr_core.verify.error_rate import ErrorRate
+    from rlvr_core.verify.judge import ErrorRate
 
     faulty = {"in": "step", "how": "raise"}
     draws = [Draw(problem(i, **(faulty if i % 5 == 0 else {})), 2, i) for i in range(60)]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_core.record.jsonl import read_jsonl
+
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted([*ROOT.glob("examples/*.yaml"), *ROOT.glob("examples/recipes/*.yaml")])
 CONFIGS.remove(ROOT / "examples/sweep.yaml")  # no config of a run: tests/sweeps reads it
@@ -52,7 +54,7 @@ def test_gsm8k_in_small_runs_on_real_rows_and_real_vllm(tmp_path, cache):
     assert shown["parity"]["mean"] < 1e-3
     assert shown["ledger"]["balanced"] is True
     (run,) = (tmp_path / "runs").iterdir()
-    groups = [json.loads(s) for s in (run / "traces" / "rollouts.jsonl").read_text().splitlines()]
+    groups = list(read_jsonl(run / "traces" / "rollouts.jsonl"))
     assert all(group["problem_id"].startswith("gsm8k_train_") for group in groups)
     assert any("clips" in g["prompt"] or "$" in g["prompt"] for g in groups)
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

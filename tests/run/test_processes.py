@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from rlvr_core.api import ConfigError
 from rlvr_core.config.model import RunConfig
-from rlvr_core.run.checks import check_processes
+from rlvr_core.run.prepare import check_processes
 
 pytestmark = pytest.mark.slow
 

@@ -33,6 +33,7 @@ from rlvr_core.builtin.ray.messages import ActorArgs, SentWeights
 from rlvr_core.builtin.ray.sync import chosen_transport
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.host.host import load_host
+from rlvr_core.record.jsonl import read_jsonl
 
 NEEDS_RAY = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="needs Ray: pip install 'rlvr-core[ray]'"
@@ -245,7 +246,7 @@ def with_actors(nodes, n, engine="transformers"):
 
 
 def rows(run):
-    return [json.loads(line) for line in (run / "traces/rollouts.jsonl").read_text().splitlines()]
+    return list(read_jsonl(run / "traces/rollouts.jsonl"))
 
 
 @NEEDS_RAY

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from rlvr_core.api import Completion, ConfigError, MachineError, Problem, RunError
+from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.verify.pool import VerifierPool
 from rlvr_core.verify.verdicts import VerifierSpec
 
@@ -183,7 +184,7 @@ def test_an_actor_lost_again_and_again_ends_the_run_and_gives_no_verdict(nodes, 
 
 
 def rows(run):
-    return [json.loads(line) for line in (run / "traces/rollouts.jsonl").read_text().splitlines()]
+    return list(read_jsonl(run / "traces/rollouts.jsonl"))
 
 
 @pytest.mark.slow

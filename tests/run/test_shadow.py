@@ -1,18 +1,16 @@
 """A verifier of weight 0 judges, and changes nothing."""
 
-import json
-
 import pytest
+
+from rlvr_core.record.jsonl import read_jsonl
 
 
 def test_a_shadow_verifier_is_compared_and_pays_nothing(lab):
     shadow = {"use": "core/degenerate", "weight": 0.0}
     guards = {"use": ["core/shadow"]}
     run = lab.run(rewards=["auto", shadow], guards=guards, train={"steps": 2, "lr": 1e-3})
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    groups = [
-        json.loads(line) for line in (run / "traces" / "rollouts.jsonl").read_text().splitlines()
-    ]
+    lines = list(read_jsonl(run / "metrics.jsonl"))
+    groups = list(read_jsonl(run / "traces" / "rollouts.jsonl"))
     assert len(lines) == 2
     for line in lines:
         seen = [

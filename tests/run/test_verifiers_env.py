@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_core.record.jsonl import read_jsonl
+
 TEMPLATE = "{% for m in messages %}{{ m.content }}<eos>{% endfor %}"
 ENVS = Path(__file__).parents[1] / "bridges" / "envs"
 
@@ -28,8 +30,7 @@ def test_a_run_takes_rows_turns_and_rewards_from_the_environment(lab, monkeypatc
         verify={"max_error_rate": 1.0},
         guards={"preflight": False, "max_idle_steps": 0},
     )
-    lines = (run / "traces" / "rollouts.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
+    rows = list(read_jsonl(run / "traces" / "rollouts.jsonl"))
     name, part = ("core/verifiers", "exact") if kind == "single" else ("core/environment", "few")
     verdicts = [one["verdicts"][name] for row in rows for one in row["completions"]]
     assert len(verdicts) >= 16  # two steps of two problems, four completions of each

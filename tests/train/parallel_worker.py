@@ -19,8 +19,9 @@ from rlvr_core.builtin.distillation.losses import GKD, OPSD
 from rlvr_core.builtin.distillation.teacher import Teacher
 from rlvr_core.builtin.fsdp.gathered_source import GatheredSource
 from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO
+from rlvr_core.builtin.vllm.probe import source_logprobs
 from rlvr_core.config.model import ReferenceSection, TrainSection
-from rlvr_core.engines.sync import ModuleSource, source_logprobs
+from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.ranks import joined
 from rlvr_core.step import checkpoint
@@ -29,7 +30,7 @@ from rlvr_core.step.forward import probe_forward_path
 from rlvr_core.step.model import Precision
 from rlvr_core.step.objective import LossTerm, Objective
 from rlvr_core.step.optim import AdamW, Constant, Optimizer
-from rlvr_core.step.reference import SeparateModel, collect
+from rlvr_core.step.reference import SeparateModel
 from rlvr_core.step.step import PolicyTrainer
 
 ADAMW, CONSTANT = AdamW(AdamW.Config()), Constant(NoConfig())
@@ -171,7 +172,7 @@ def steps(folder, ranks, strategy, dtype, *, summed=False, reference=None, **mor
     source = ModuleSource(trainer.model)
     if trainer.parallel is not None and trainer.parallel.sharded:
         source = GatheredSource(trainer.model, None, trainer.parallel)
-    state = checkpoint.collect(trainer.model, trainer.optimizer)
+    state = checkpoint.collect(trainer.model, trainer.optimizer, trainer.reference)
     return {
         "metrics": [report.metrics for report in reports],
         "applied": [update.applied for report in reports for update in report.updates],
@@ -180,7 +181,7 @@ def steps(folder, ranks, strategy, dtype, *, summed=False, reference=None, **mor
         "probe": source_logprobs(source, (5, 6, 7), (8, 9, 10), dtype),
         "weights": {name: tensor.clone() for name, tensor in state.weights.items()},
         "moments": state.moments,
-        "reference": {k: v.clone() for k, v in collect(trainer.reference).items()},
+        "reference": {k: v.clone() for k, v in state.reference.items()},
     }
 
 

@@ -26,11 +26,12 @@ from rlvr_core.builtin.lora.export import is_adapter, write_merged
 from rlvr_core.builtin.tiny.lean import recognise
 from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
 from rlvr_core.config.model import LoraSection, ModelSection, ReferenceSection, TrainSection
+from rlvr_core.data.uri import check_model_path
 from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.step import checkpoint
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_logprobs
-from rlvr_core.step.model import check_model_path, enable_checkpointing, load_policy
+from rlvr_core.step.model import enable_checkpointing, load_policy
 from rlvr_core.step.optim import AdamW, Constant, Optimizer
 from rlvr_core.step.reference import SeparateModel, UnderAdapter
 

@@ -7,9 +7,10 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from rlvr_core.api import MachineError
 from rlvr_core.builtin.compiling.layers import compiled_model
 from rlvr_core.config.model import ModelSection
+from rlvr_core.data.uri import check_model_path
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_logprobs
-from rlvr_core.step.model import check_model_path, enable_checkpointing, load_policy
+from rlvr_core.step.model import enable_checkpointing, load_policy
 
 
 def _model(**changes):

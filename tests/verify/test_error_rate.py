@@ -1,7 +1,7 @@
 import pytest
 
 from rlvr_core.api import RunError, Verdict
-from rlvr_core.verify.error_rate import WINDOW, ErrorRate
+from rlvr_core.verify.judge import WINDOW, ErrorRate
 
 GOOD = Verdict(1.0)
 BAD = Verdict(None, "error", detail="ValueError: no")

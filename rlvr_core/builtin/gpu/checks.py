@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from rlvr_core.api.services import load_host
+from rlvr_core.api.services import elapsed, load_host, moment
 
 GIB = 2**30
 _SIDE = 8192
@@ -194,12 +194,9 @@ def seconds(act: Callable[[], object], device: torch.device, often: int = 5) -> 
             act()
         found = []
         for _ in range(often):
-            begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            begun.record()
+            begun = moment(device)
             act()
-            ended.record()
-            ended.synchronize()
-            found.append(begun.elapsed_time(ended) / 1e3)
+            found.append(elapsed(begun, moment(device)))
     return float(statistics.median(found))
 
 

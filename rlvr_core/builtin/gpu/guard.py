@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.api import Metric, RlvrError, StepObserver
-from rlvr_core.api.services import RunObserver, load_host
+from rlvr_core.api.services import RunObserver, elapsed, load_host, moment
 from rlvr_core.builtin.gpu.rehearsal import GIB, check, tokens_of
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         WeightSource,
     )
     from rlvr_core.api.services import Prepared
+
+_GPU = torch.device("cuda")
 
 
 class GpuGuard(RunObserver, StepObserver):
@@ -95,7 +97,7 @@ class GpuGuard(RunObserver, StepObserver):
     def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
         """See ``StepObserver``."""
         torch.cuda.reset_peak_memory_stats()
-        self._tokens, self._begun = 0, _now()
+        self._tokens, self._begun = 0, moment(_GPU)
         self._inner.step_begins(groups, step, version)
 
     def loss_computed(self, event: LossComputed) -> None:
@@ -121,9 +123,7 @@ class GpuGuard(RunObserver, StepObserver):
 
     def step_ends(self) -> Mapping[str, float]:
         """Return the numbers of the step; what has no meaning is left out."""
-        ended = _now()
-        ended.synchronize()
-        seconds = self._begun.elapsed_time(ended) / 1e3
+        seconds = elapsed(self._begun, moment(_GPU))
         found = {
             "gpu/train_seconds": seconds,
             "gpu/peak_memory": torch.cuda.max_memory_allocated() / GIB,
@@ -149,9 +149,3 @@ def of_run(prepared: Prepared, trainer: Any, engine: Engine, events: RunObserver
     if prepared.config.guards.memory:
         guard.rehearse_with(prepared, engine, events)
     return guard
-
-
-def _now() -> torch.cuda.Event:
-    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    event.record()
-    return event

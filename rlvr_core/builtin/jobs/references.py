@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import Complaint, ConfigError, Reference
-from rlvr_core.api.services import expand, files, read
+from rlvr_core.api.services import expand, files, read, siblings
 
 _PATH_KEYS = {"path", "order", "repo", "file", "teacher"}
 _LEFT_ALONE = {"use", "name", "dir", "mirror", "cache_uri", "notes", "based_on", "system", "prefix"}
@@ -60,7 +60,7 @@ def references(data: Any, file: str = "") -> tuple[Reference, ...]:
 
 def _of_component(key: str, use: str, named: files.Written) -> list[Reference]:
     """Return the file that a component is named by, and the files beside it that it imports."""
-    beside = [Reference(key, os.path.relpath(one), one) for one in files.siblings(named.file)]
+    beside = [Reference(key, os.path.relpath(one), one) for one in siblings(named.file)]
     return [Reference(key, use, named.file), *beside]
 
 

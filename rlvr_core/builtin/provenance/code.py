@@ -8,8 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rlvr_core.api import Json
-from rlvr_core.api.services import Host, siblings, source_of
+from rlvr_core.api.services import Host
 from rlvr_core.builtin.provenance.checkout import changes, git
+from rlvr_core.builtin.provenance.user_files import siblings, source_of
 
 CORE = "rlvr_core"
 _SHORT = 16

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlvr_core.api import Complaint, ConfigError, Json
-from rlvr_core.api.services import Redactor, RunFolder, siblings, source_of, write_atomic
+from rlvr_core.api.services import Redactor, RunFolder, write_atomic
 from rlvr_core.builtin.provenance.checkout import changes, git
+from rlvr_core.builtin.provenance.user_files import siblings, source_of
 
 
 def save_sources(folder: RunFolder, targets: Mapping[str, str]) -> dict[str, Json]:

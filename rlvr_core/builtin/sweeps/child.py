@@ -5,22 +5,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
+
+from rlvr_core.api.services import end_with_parent
+from rlvr_core.api.services import main as rlvr
 
 
 def main(parent: int, words: list[str]) -> int:
     """Become the command; returns its exit code."""
-    if sys.platform == "linux":  # elsewhere the lock of the run's folder refuses a second process
-        import ctypes
-
-        set_parent_death_signal = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-    if os.getppid() != parent:
-        return 128 + signal.SIGKILL  # it has ended already
-    from rlvr_core.api.services import main as rlvr
-
+    # where the kernel cannot do that, the lock of the run's folder refuses a second process
+    end_with_parent(parent)
     sys.argv = ["rlvr", *words]  # what run.json records
     return rlvr(words)
 

@@ -25,14 +25,11 @@ from rlvr_core.api import (
     WeightSource,
 )
 from rlvr_core.api.services import (
-    PROBE_TOKENS,
     StopStrings,
-    check_probe,
     eos_ids,
-    probe_prompt,
-    source_logprobs,
 )
 from rlvr_core.builtin.vllm.adapter import Adapters
+from rlvr_core.builtin.vllm.probe import PROBE_TOKENS, check_probe, probe_prompt, source_logprobs
 from rlvr_core.builtin.vllm.process import (
     VERBOSE,
     VllmConfig,

@@ -25,10 +25,11 @@ from rlvr_core.api import (
     WeightTransport,
     traits_of,
 )
-from rlvr_core.api.services import ChosenTransport, trainer_logprobs
+from rlvr_core.api.services import ChosenTransport
 from rlvr_core.builtin.vllm.adapter import AdapterFolder, unsupported_layers
 from rlvr_core.builtin.vllm.client import FaultError, GoneError, Probe
 from rlvr_core.builtin.vllm.pool import LoopThread, Server, ServerPool
+from rlvr_core.builtin.vllm.probe import trainer_logprobs
 from rlvr_core.builtin.vllm.process import VERBOSE, first_line
 from rlvr_core.builtin.vllm.transports import Files, Fingerprint, folder_on_disk
 

@@ -116,7 +116,15 @@ def resume_with_reference_moved(patch: Patch) -> None:
 @fault("resume", "reference", r"\bkl\b", shape="moving reference", resume=True)
 def resume_with_moving_reference_at_start(patch: Patch) -> None:
     """A reference that had moved is the model the run began with."""
-    patch.wrap("rlvr_core.step.reference:restore", lambda original: lambda reference, saved: None)
+
+    def make(original: Any) -> Any:
+        def put_back(saved: Any, ours: Any, what: str, folder: Any) -> None:
+            if what != "reference":
+                original(saved, ours, what, folder)
+
+        return put_back
+
+    patch.wrap("rlvr_core.step.checkpoint:_put_back", make)
 
 
 @fault("resume", "weights", resume=True)

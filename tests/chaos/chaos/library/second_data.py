@@ -91,7 +91,7 @@ def old_groups_read_for_ever(patch: Patch) -> None:
 
         return take
 
-    patch.wrap("rlvr_core.rollout.replay:ReplayBuffer.take", make)
+    patch.wrap("rlvr_core.builtin.replay.buffer:ReplayBuffer.take", make)
 
 
 # -- tokens --------------------------------------------------------------------------------------

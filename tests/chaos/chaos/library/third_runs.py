@@ -58,7 +58,7 @@ def resume_with_one_adapter_at_the_start(patch: Patch) -> None:
 def resume_with_the_replay_lost(patch: Patch) -> None:
     """Groups that were to be trained on again are forgotten."""
     patch.wrap(
-        "rlvr_core.rollout.replay:ReplayBuffer.load_state_dict",
+        "rlvr_core.builtin.replay.buffer:ReplayBuffer.load_state_dict",
         lambda original: lambda buffer, state, problems: original(buffer, [], problems),
     )
 

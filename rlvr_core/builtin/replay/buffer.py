@@ -1,4 +1,4 @@
-"""Groups that are trained on in more than one step (``max_reads`` of a sampler)."""
+"""The queue of groups that are to be trained on again, and its state for a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from rlvr_core.api import Completion, Draw, Group, Json, Judged, Problem, Span, Transcript, Verdict
-from rlvr_core.api.rollouts import Rollouts, Sampled
+from rlvr_core.api.services import Rollouts, Sampled
 
 
 class Reading(NamedTuple):
