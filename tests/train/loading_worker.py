@@ -1,6 +1,7 @@
 """One process of test_fsdp_loading: memory while a policy and its reference are loaded to shards.
 
-By hand, for a larger model: ``torchrun --nproc-per-node=4 loading_worker.py MODEL OUT [whole]``.
+By hand, for a larger model: ``python benchmarks/fsdp_load.py``. It asks for the way ``load``: the
+peaks alone, since the sums here over whole weights in float64 take more memory than loading them.
 """
 
 import gc
@@ -63,7 +64,7 @@ class Peak:
         return {name: self.most[name] - self.base[name] for name in self.base}
 
 
-def loaded(folder, ranks, *, at_once):
+def loaded(folder, ranks, *, at_once, peaks_alone=False):
     """The peaks of policy and reference, and what the policy computes and holds."""
     section = ModelSection(path=folder)
     options = {"temperature": 1.0, "autocast_dtype": torch.bfloat16}
@@ -81,7 +82,9 @@ def loaded(folder, ranks, *, at_once):
                 model = load_reference(folder, section, CPU, torch.bfloat16)
             (probe_forward_path if at_once else probe)(model)
             parallel.add(model, trained=kind == "policy", **options)
-        peaks[kind] = peak.grown
+        peaks[kind] = {**peak.grown, "kept": memory("RssAnon")["RssAnon"] - peak.base["RssAnon"]}
+    if peaks_alone:
+        return {"peaks": peaks}
     (batch,) = micro_batches(
         [Row((4, 5, 9), (6, 7, 8), (True,) * 3, (0.0,) * 3, 0.0)],
         tokens_per_micro_batch=100,
@@ -106,5 +109,6 @@ if __name__ == "__main__":
         if (small := Path(folder) / "small").is_dir():
             loaded(str(small), ranks, at_once=False)  # imports are not counted
         for way in ways or ["shards", "whole"]:
-            found = loaded(folder, ranks, at_once=way == "whole")
+            at_once, alone = way == "whole", way == "load"
+            found = loaded(folder, ranks, at_once=at_once, peaks_alone=alone)
             torch.save(found, Path(out) / f"{way}{ranks.index}.pt")

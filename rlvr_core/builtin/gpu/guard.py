@@ -79,6 +79,8 @@ class GpuGuard(RunObserver, StepObserver):
         except RlvrError:
             raise
         except Exception as error:  # a component that knows the run's own problems alone
+            if self._trainer.ranks.world > 1 and isinstance(error, RuntimeError):
+                raise  # another process has gone, and says why
             said = f"the largest micro-batch could not be tried: {type(error).__name__}: {error}"
         events.message(said)
         if takes_turns:

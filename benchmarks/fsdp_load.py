@@ -1,0 +1,87 @@
+"""Host memory of each process while a policy and its reference are loaded to be sharded (FSDP2).
+
+    python benchmarks/fsdp_load.py --layers 16 --processes 4     # Llama-3.2-1B's sizes, over gloo
+
+A model of constant weights in bfloat16 is written, and each process loads it as a run under
+train.parallel: fsdp does. Anonymous memory alone is counted, as it grows over what the process had
+when everything was imported: pages of the mapped files can be dropped at any time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+WORKER = Path(__file__).parents[1] / "tests" / "train" / "loading_worker.py"
+LAUNCH = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+GIB = 2**30
+TINY = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+TINY_HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1}
+
+
+def write(folder: Path, sizes: dict[str, int]) -> tuple[int, int, int]:
+    """Write a model, and return its parameters: all, of a layer, and of the embedding."""
+    with torch.device("meta"):
+        model = LlamaForCausalLM(LlamaConfig(tie_word_embeddings=True, **sizes))
+    model = model.to(torch.bfloat16).to_empty(device="cpu")
+    model.tie_weights()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(0.01)
+    model.save_pretrained(folder)
+    layer = sum(p.numel() for p in model.model.layers[0].parameters())
+    whole = sum(p.numel() for p in model.parameters())  # tied weights once
+    return whole, layer, model.get_input_embeddings().weight.numel()
+
+
+def main() -> None:
+    """Print a line for each process, and the bound."""
+    words = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    words.add_argument("--processes", type=int, default=4)
+    words.add_argument("--layers", type=int, default=16)
+    words.add_argument("--hidden", type=int, default=2048)
+    words.add_argument("--vocabulary", type=int, default=128_256)
+    given = words.parse_args()
+    sizes = {
+        "vocab_size": given.vocabulary,
+        "hidden_size": given.hidden,
+        "intermediate_size": 4 * given.hidden,
+        "num_hidden_layers": given.layers,
+        "num_attention_heads": given.hidden // 64,
+        "num_key_value_heads": given.hidden // 256,
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        whole, layer, embedding = write(folder, sizes)
+        write(folder / "small", TINY | TINY_HEADS)
+        subprocess.run(
+            [*LAUNCH, f"--nproc-per-node={given.processes}", WORKER, name, name, "load"],
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
+        for kind, width in (("policy", 4), ("reference", 2)):
+            shard = width * whole / given.processes
+            part = width * max(layer, embedding)
+            print(
+                f"{kind}: {whole / 1e9:.2f}B parameters; GiB: whole {width * whole / GIB:.2f}, "
+                f"shard {shard / GIB:.2f}, largest part {part / GIB:.2f}, "
+                f"together {(shard + part) / GIB:.2f}"
+            )
+            for rank in range(given.processes):
+                peaks = torch.load(folder / f"load{rank}.pt", weights_only=False)["peaks"][kind]
+                print(
+                    f"  process {rank}: peak {peaks['RssAnon'] / GIB:.2f}, "
+                    f"kept {peaks['kept'] / GIB:.2f}"
+                )
+
+
+if __name__ == "__main__":
+    main()
