@@ -29,8 +29,6 @@ def check_config(resolved: Resolved, *, uses_reference: bool) -> None:
     check_processes(resolved.config)
     check_rewards(resolved.config)
     check_writable(Path(resolved.config.run.dir))
-    if pool := resolved.config.verify.pool:
-        resolved.host.entry("service", pool, resolved.where(("verify", "pool")))
     for name in resolved.config.model.forward_paths:
         resolved.host.entry("forward_path", name, resolved.where(("model", "forward_paths")))
     check_reference(resolved, used=uses_reference)
