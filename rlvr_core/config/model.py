@@ -261,11 +261,9 @@ class EnvironmentSection(ComponentRef):
 class VerifySection(ComponentConfig):
     """The pool of verifier processes."""
 
-    pool: str | None = None
+    pool: ComponentRef | None = None
     """Where the processes are; null: on this machine. ``ray-pool``: in actors on the nodes of a Ray
     cluster."""
-    pool_options: dict[str, Any] = {}
-    """Options of that ``pool``; of ``ray-pool`` see docs/ray.md."""
     workers: Positive = 2
     """Worker processes; with a ``pool`` those of each of its places."""
     timeout: Annotated[float, Field(gt=0)] = 10.0
@@ -274,12 +272,6 @@ class VerifySection(ComponentConfig):
     """Memory a worker may take beyond what it holds when idle, in MiB."""
     max_error_rate: Fraction = 0.05
     """Share of verdicts with status error or timeout above which the run stops."""
-
-    @model_validator(mode="after")
-    def _options_have_a_pool(self) -> VerifySection:
-        if self.pool_options and self.pool is None:
-            raise ValueError("pool_options are options of verify.pool, which names no pool")
-        return self
 
 
 class ReferenceSection(ComponentConfig):

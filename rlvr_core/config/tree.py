@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:  # reading a finished run parses YAML, and must not wait for pydantic
     from rlvr_core.api import Kind
@@ -15,10 +15,11 @@ if TYPE_CHECKING:  # reading a finished run parses YAML, and must not wait for p
 Loc = tuple[str | int, ...]
 """Location of a value: keys and list positions from the root."""
 
-COMPONENTS: dict[Loc, Kind] = {
+COMPONENTS: dict[Loc, Kind | Literal["service"]] = {
     ("data", "sources", "*"): "dataset",
     ("sampler",): "sampler",
     ("rewards", "*"): "verifier",
+    ("verify", "pool"): "service",
     ("environment",): "environment",
     ("engine",): "engine",
     ("engine", "transport"): "transport",
@@ -165,12 +166,12 @@ def pattern(loc: Loc) -> Loc:
     return tuple("*" if isinstance(step, int) else step for step in loc)
 
 
-def kind_at(loc: Loc) -> Kind | None:
+def kind_at(loc: Loc) -> str | None:
     """Return the kind of the component named at ``loc``; None if none is named there."""
     return COMPONENTS.get(pattern(loc))
 
 
-def places(data: Any) -> Iterator[tuple[Loc, Kind, Any]]:
+def places(data: Any) -> Iterator[tuple[Loc, str, Any]]:
     """Yield every component reference in plain data, valid or not, in the order of the model."""
     for places_of, kind in COMPONENTS.items():
         yield from ((loc, kind, value) for loc, value in _below(data, places_of, ()))

@@ -310,8 +310,6 @@ def _check_config(resolved: Resolved, *, uses_reference: bool) -> None:
     """
     check_processes(resolved.config)
     check_writable(Path(resolved.config.run.dir))
-    if pool := resolved.config.verify.pool:
-        resolved.host.entry("service", pool, resolved.where(("verify", "pool")))
     for name in resolved.config.model.forward_paths:
         resolved.host.entry("forward_path", name, resolved.where(("model", "forward_paths")))
     _check_reference(resolved, used=uses_reference)

@@ -189,6 +189,7 @@ class VerifierPool:
         # a verifier without ``verify`` compares completions: a verdict on one alone is meaningless
         self._comparing = {n for n in self._grouped if not issubclass(classes[n], Verifier)}
         self._limits = {name: spec.time_limit(timeout) for name, spec in verifiers.items()}
+        self._redactor = Redactor()  # one: to read the environment takes longer than to search
         self._tallies = {name: Tally() for name in verifiers}
         self._lock = threading.Lock()
         handler = f"{judge.__module__}:{judge.__name__}"
@@ -306,7 +307,7 @@ class VerifierPool:
         if item.note:
             verdict = replace(verdict, detail=f"{verdict.detail}; {item.note}".removeprefix("; "))
         if verdict.detail:  # it may quote a request, and is kept in records and checkpoints
-            verdict = replace(verdict, detail=Redactor().known(verdict.detail))
+            verdict = replace(verdict, detail=self._redactor.known(verdict.detail))
         with self._lock:
             self._tallies[item.name].add(verdict, seconds)
         item.result.fill(row, item.name, verdict)

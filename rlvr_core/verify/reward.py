@@ -125,8 +125,8 @@ class RewardPlan:
         """
         make: Callable[..., VerifierPool] = VerifierPool
         if section.pool is not None:
-            entry = load_host().entry("service", section.pool, "verify.pool")
-            make = partial(entry.load(), section.pool_options)
+            entry = load_host().entry("service", section.pool.use, "verify.pool")
+            make = partial(entry.load(), section.pool.with_)
         return make(
             self.specs,
             workers=section.workers,

@@ -66,14 +66,6 @@ def test_an_unusable_file_is_named_with_its_line(write, content, what, where):
     assert complaint.where == where
 
 
-def test_options_of_a_pool_that_is_not_named_are_refused(write):
-    write(BASE, "run.yaml")
-    complaint = only("run.yaml", "verify.pool_options={actors: 4}")
-    assert "pool_options are options of verify.pool, which names no pool" in complaint.what
-    loaded = load_config("run.yaml", ["verify={pool: ray-pool, pool_options: {actors: 4}}"])
-    assert loaded.config.verify.pool_options == {"actors": 4}
-
-
 def test_a_missing_file_suggests_the_one_beside_it(write):
     write(BASE, "conf/run.yaml")
     complaint = only("conf/rum.yaml")

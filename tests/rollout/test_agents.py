@@ -143,6 +143,18 @@ def test_histories_that_are_not_one_are_branches_kept_apart(played, tokenizer):
     assert len(one.token_ids) == sum(turn.n_tokens for turn in one.transcript.turns)
 
 
+def test_where_one_branch_is_asked_for_another_ends_the_conversation(played):
+    one_only = {"function": "agent_toys:editing", "branches": "one"}
+    one, engine = played("ab", "x", "cd", "e", **{"with": one_only})
+    assert one.transcript.ended == "error"
+    assert one.finish_reason == "error"
+    assert "is not what was said so far, of 1 messages with 'aside'" in one.transcript.detail
+    assert len(engine.prompts) == 1  # the aside was not played
+    growing = {"function": "agent_toys:plain", "branches": "one"}
+    one, _ = played("ab", "ba", **{"with": growing})
+    assert (one.transcript.ended, one.text) == ("done", "ba")
+
+
 def test_a_tool_of_the_program_is_called_in_the_models_own_format(played, tokenizer):
     call = '<tool_call>{"name": "get", "arguments": {"key": "a"}}</tool_call>'
     one, _ = played(call, "ba", agent="calling")

@@ -11,6 +11,8 @@ import psutil
 import pytest
 
 from rlvr_core.api import Completion, ConfigError, MachineError, Problem, RunError
+from rlvr_core.config.resolve import resolve_file
+from rlvr_core.host.host import load_host
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.verify.pool import VerifierPool
 from rlvr_core.verify.verdicts import VerifierSpec
@@ -170,7 +172,7 @@ def test_an_actor_lost_again_and_again_ends_the_run_and_gives_no_verdict(nodes, 
         waiting = pool.submit_group(problem(), answers("hang"), ["odd"])
         os.kill(one, signal.SIGKILL)
         with pytest.raises(
-            RunError, match=r"(?s)verifier actor 0 .* was lost.*pool_options\.restarts"
+            RunError, match=r"(?s)verifier actor 0 .* was lost.*verify\.pool\.with\.restarts"
         ):
             waiting.result(PATIENCE)
         with pytest.raises(RunError, match="was lost"):
@@ -178,7 +180,7 @@ def test_an_actor_lost_again_and_again_ends_the_run_and_gives_no_verdict(nodes, 
     specs = {"none": VerifierSpec("no_such_module:Verifier", {})}
     with pytest.raises(MachineError, match=r"cannot be started on .*no_such_module"):
         ray_pool(options(nodes), specs, **LIMITS)
-    with pytest.raises(MachineError, match=r"(?s)no room for 9 actors.*at verify\.pool_options"):
+    with pytest.raises(MachineError, match=r"(?s)no room for 9 actors.*at verify\.pool\.with"):
         ray_pool(options(nodes, actors=9, deadline=1), {}, **LIMITS)
     assert wait_for(lambda: not actors())
 
@@ -191,7 +193,7 @@ def rows(run):
 def test_a_run_is_the_one_without_ray_bit_for_bit(nodes, lab):
     train = {"steps": 2, "lr": 1e-3, "warmup_steps": 1}
     found = []
-    there = {"pool": "ray-pool", "pool_options": options(nodes, actors=2)}
+    there = {"pool": {"use": "ray-pool", "with": options(nodes, actors=2)}}
     for pool in ({}, there):
         run = lab.run(train=train, verify={"workers": 1, **pool})
         last = max((run / "checkpoints").glob("step*"))
@@ -205,10 +207,38 @@ def test_a_run_is_the_one_without_ray_bit_for_bit(nodes, lab):
 
 
 def test_wrong_options_are_named(ray_pool):
-    with pytest.raises(ConfigError, match=r"(?s)-1.*verify\.pool_options\.actors"):
+    with pytest.raises(ConfigError, match=r"(?s)-1.*verify\.pool\.with\.actors"):
         ray_pool({"actors": -1}, {}, **LIMITS)
-    with pytest.raises(ConfigError, match=r"verify\.pool_options\.nodes"):
+    with pytest.raises(ConfigError, match=r"verify\.pool\.with\.nodes"):
         ray_pool({"nodes": 2}, {}, **LIMITS)
+
+
+def test_wrong_options_are_told_before_anything_starts_by_line(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "model: {path: m}\n"
+        "data: {sources: [{use: core/commands}]}\n"
+        "train: {steps: 1}\n"
+        "verify:\n"
+        "  pool:\n"
+        "    use: ray-pool\n"
+        "    with:\n"
+        "      actors: -1\n"
+        "      nodes: 2\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        resolve_file(path, [], load_host())
+    found = {one.where: one.what for one in caught.value.complaints}
+    assert found == {
+        f"{path}:8 (verify.pool.with.actors)": "option 'actors' of service 'core/ray-pool' must "
+        "be a whole number above 0, not -1",
+        f"{path}:9 (verify.pool.with.nodes)": "unknown option 'nodes' of service 'core/ray-pool'",
+    }
+    right = resolve_file(
+        path, ["verify.pool={use: ray-pool, with: {actors: 4}}"], load_host()
+    ).config.verify.pool
+    assert right is not None
+    assert (right.use, right.with_["actors"], right.with_["restarts"]) == ("core/ray-pool", 4, 3)
 
 
 @pytest.mark.slow

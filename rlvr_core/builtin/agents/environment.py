@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pkgutil import resolve_name
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import model_validator
 
@@ -79,6 +79,10 @@ class Agent:
         """Strings that end a turn, for a model without a chat template to end it."""
         format: Annotated[str, Names("tool_format")] = "hermes"
         """How the model writes calls, where the program offers tools."""
+        branches: Literal["one", "many"] = "many"
+        """``many``: a request with another history than what was said so far is played as a branch
+        of its own, and one branch is trained on. ``one``: such a request ends the conversation as
+        an error, so that nothing the model writes is left out of training unseen."""
 
         @model_validator(mode="after")
         def _one_program(self) -> Any:
@@ -136,6 +140,12 @@ class Agent:
         if found is None:
             return Done()
         new, fresh = found
+        if fresh and self._config.branches == "one":
+            raise ProgramError(
+                f"the agent program sent a history that is not what was said so far, of "
+                f"{len(new)} messages with {text_of(new[-1])!r:.200} at its end: a branch, and "
+                f"only one is trained on; environment.with.branches 'one' refuses that"
+            )
         said = tuple(_shown(message) for message in new)
         counts = {"requests": 1.0, "branches": float(fresh)}
         if not fresh and talk.branch.number == before:

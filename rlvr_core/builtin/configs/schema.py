@@ -31,7 +31,10 @@ def config_schema(host: Host) -> tuple[JsonSchema, list[str]]:
     root: JsonSchema = copy.deepcopy(dict(schema_of(RunConfig)))
     troubles: list[str] = []
     for place, kind in COMPONENTS.items():
-        _set_place(root, place, _reference(root, place, list(host.registry.of(kind)), troubles))
+        entries = list(host.registry.of(kind))
+        if kind == "service":  # of these, few are for a config to name: those with options
+            entries = [entry for entry in entries if hasattr(entry.load(), "Config")]
+        _set_place(root, place, _reference(root, place, entries, troubles))
     _ease_required(root)
     root["properties"]["extends"] = {
         "type": "string",

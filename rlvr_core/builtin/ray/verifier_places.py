@@ -14,7 +14,7 @@ from rlvr_core.api import Completion, ComponentConfig, ConfigError, Json, Proble
 from rlvr_core.api.services import VerifierStats
 from rlvr_core.builtin.ray.messages import Reply
 
-WHERE = "verify.pool_options"
+WHERE = "verify.pool.with"
 Verdicts = list[dict[str, Verdict]]
 Count = Annotated[int, Field(gt=0)]
 

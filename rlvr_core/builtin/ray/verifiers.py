@@ -34,6 +34,7 @@ from rlvr_core.builtin.ray.verifier_places import (
     Ended,
     Group,
     Place,
+    RayPoolConfig,
     Verdicts,
     joined_stats,
     read_options,
@@ -64,6 +65,8 @@ class RayVerifierPool:
         MachineError: If Ray is missing, no cluster answers, or it has too little room.
         RlvrError: If an actor cannot start its workers.
     """
+
+    Config = RayPoolConfig
 
     def __init__(
         self,
