@@ -71,7 +71,8 @@ _HOMES = {
     "data.uri": "cache_folder cache_uri is_uri local_path model_path",
     "engines.sampling": "StopStrings completion_seed",
     "engines.sync": (
-        "PROBE_TOKENS check_probe probe_prompt source_logprobs trainer_logprobs weight_checksums"
+        "PROBE_TOKENS check_probe model_state probe_prompt source_logprobs trainer_logprobs "
+        "weight_checksums"
     ),
     "engines.transformers": "eos_ids",
     "engines.transport": "ChosenTransport",

@@ -169,6 +169,7 @@ from rlvr_core.engines.sampling import StopStrings as StopStrings
 from rlvr_core.engines.sampling import completion_seed as completion_seed
 from rlvr_core.engines.sync import PROBE_TOKENS as PROBE_TOKENS
 from rlvr_core.engines.sync import check_probe as check_probe
+from rlvr_core.engines.sync import model_state as model_state
 from rlvr_core.engines.sync import probe_prompt as probe_prompt
 from rlvr_core.engines.sync import source_logprobs as source_logprobs
 from rlvr_core.engines.sync import trainer_logprobs as trainer_logprobs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -78,6 +79,24 @@ def weight_checksums(
     return {name: (a << 64) + b % 2**64 for name, (a, b) in zip(sums, found, strict=True)}
 
 
+def model_state(module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """What a module computes with beside its parameters, by name.
+
+    Buffers, but for those of rotations that follow the length of what was computed last; and the
+    numbers of its layers, such as an epsilon or a scale, of all layers of a class together.
+    """
+    numbers: dict[str, list[float]] = {}
+    for owner, layer in module.named_modules():
+        if ".lora_" in owner or re.search("dynamic|longrope", str(vars(layer).get("rope_type"))):
+            continue
+        buffers = layer.named_buffers(owner, recurse=False)
+        yield from (one for one in buffers if one[1].is_floating_point())
+        for name, value in vars(layer).items():
+            if isinstance(value, float):
+                numbers.setdefault(f"{type(layer).__name__}.{name}", []).append(value)
+    yield from ((name, torch.tensor(some, dtype=torch.float64)) for name, some in numbers.items())
+
+
 PROBE_TOKENS = 4
 """Tokens sampled by a probe."""
 
@@ -100,8 +119,8 @@ def probe_prompt(tokenizer: PreTrainedTokenizerBase, vocab: int, length: int) ->
         length: Tokens wanted.
     """
     special = set(tokenizer.all_special_ids)
-    ordinary = [token for token in range(min(len(tokenizer), vocab)) if token not in special]
-    ordinary = ordinary or list(range(vocab))
+    known = range(min(len(tokenizer), vocab))
+    ordinary = [token for token in known if token not in special] or list(range(vocab))
     return tuple(ordinary[(position * 7919 + 5) % len(ordinary)] for position in range(length))
 
 
@@ -137,11 +156,10 @@ def source_logprobs(
     source: WeightSource, prompt_ids: Sequence[int], token_ids: Sequence[int], dtype: torch.dtype
 ) -> list[float]:
     """Return ``trainer_logprobs`` of a source's model. A collective if it is sharded."""
-    sharded: Any = source if source.sharded else None
-    if sharded is None:
+    if not source.sharded:
         return trainer_logprobs(source.module, prompt_ids, token_ids, dtype)
-    logprobs: list[float] = sharded.logprobs(prompt_ids, token_ids)
-    return logprobs
+    sharded: Any = source
+    return list(sharded.logprobs(prompt_ids, token_ids))
 
 
 def check_probe(
@@ -159,15 +177,14 @@ def check_probe(
         RunError: If they differ by more than rounding: weights did not arrive, or a cache built
             under older ones was used.
     """
-    band = _MEAN_BAND[dtype]
-    if dtype == torch.float32 and device.type == "cuda":
-        band = _TF32_BAND
-    pairs = list(zip(engine, trainer, strict=True))
-    mean = sum(abs(ours - theirs) for ours, theirs in pairs) / max(len(pairs), 1)
+    tf32 = dtype == torch.float32 and device.type == "cuda"
+    band = _TF32_BAND if tf32 else _MEAN_BAND[dtype]
+    apart = [abs(ours - theirs) for ours, theirs in zip(engine, trainer, strict=True)]
+    mean = sum(apart) / max(len(apart), 1)
     if not mean <= band:  # a NaN fails too
         raise RunError(
             f"weight sync to version {version}: {name} and trainer disagree by {mean:.3g} nats on "
-            f"a probe of {len(pairs)} tokens (band {band:g} for {dtype})",
+            f"a probe of {len(apart)} tokens (band {band:g} for {dtype})",
             remedy=(
                 "the engine did not take all weights, or kept a cache of the old ones",
                 "run with engine: transformers to go on, and report model and vLLM version",

@@ -171,7 +171,8 @@ def _weights(
     edge_BT = ((raw_BT - rule.cap).abs() < EDGE) | ((raw_BT - rule.floor).abs() < EDGE)
     means["mismatch/truncated"] = outside_BT.double()
     means["mismatch/weight"], means[SQUARE] = kept_BT, kept_BT.square()
-    for name, most in (("mismatch/truncated", 1.0), ("mismatch/weight", rule.cap), (SQUARE, 4.0)):
+    largest = {"mismatch/truncated": 1.0, "mismatch/weight": rule.cap, SQUARE: rule.cap**2}
+    for name, most in largest.items():
         unsure[name] = most * (edge_BT & mask_BT).double()
 
 
