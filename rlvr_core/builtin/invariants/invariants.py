@@ -246,7 +246,9 @@ class Invariants(RunObserver, StepObserver):
         found: dict[str, float] = {}
         for one in self._checks.values():
             found |= one.end(self._view)
-        return {name: value for name, value in found.items() if math.isfinite(value)}
+        told = {name: value for name, value in found.items() if math.isfinite(value)}
+        self._view.told = told
+        return told
 
 
 def _plain(batch: LossBatch) -> LossBatch:
