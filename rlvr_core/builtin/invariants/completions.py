@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from rlvr_core.api import Metric
-from rlvr_core.builtin.invariants.check import Invariant, StepView, compute_dtype
+from rlvr_core.builtin.invariants.check import Invariant, StepView
 from rlvr_core.builtin.invariants.endings import Endings, Turn, Wrong, remedy, turns_of
 from rlvr_core.builtin.invariants.first_sheet import FirstSheet
 from rlvr_core.builtin.invariants.model_files import ModelFiles
-from rlvr_core.builtin.invariants.rows import newer_tails
 from rlvr_core.builtin.invariants.tokens import sampled_by_model
 
 if TYPE_CHECKING:
@@ -77,7 +76,6 @@ class Completions(Invariant):
         self._found: dict[str, float] = {}
         self._base: int | None = None
         self._loaded: set[int] = set()
-        self._tails = 0
 
     def weights_loaded(self, step: int, version: int, source: WeightSource) -> None:
         """Note which versions the engine has had."""
@@ -205,24 +203,6 @@ class Completions(Invariant):
         assert self._base is not None
         unknown = {one for one in versions if one > self._base} - self._loaded
         return f"says version {min(unknown)}, which no engine was ever given" if unknown else ""
-
-    def share(self, view: StepView) -> int:
-        """Count completions that went on under newer weights than their label says."""
-        exact = compute_dtype(view.trainer) == torch.float32
-        return newer_tails(view) if exact and view.update == 0 and not self._in_turns else 0
-
-    def judge(self, view: StepView, shares: Sequence[int]) -> None:
-        """Two such completions are no chance; raises ``RunError``."""
-        self._tails += sum(shares)
-        if self._tails > 1:
-            raise self.fault(
-                view.step,
-                f"{self._tails} completions are labelled with older weights than their last tokens "
-                f"were sampled from: their log-probs are those of version {view.version} (band: 1)",
-                "weights were synced in the middle of a completion, and its token_versions do not "
-                "say where: an engine that goes on under new weights (in_flight: keep) records the "
-                "version of each token",
-            )
 
     # -- endings -----------------------------------------------------------------------------------
 

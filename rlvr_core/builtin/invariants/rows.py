@@ -11,18 +11,6 @@ from rlvr_core.builtin.invariants.check import Seen, StepView
 if TYPE_CHECKING:
     from rlvr_core.api import Group, Judged
 
-EXACT = 2e-5
-"""Nats that trainer and engine are apart under the same weights at most, in float32."""
-
-MOVED = 1e-3
-"""Nats, in the median, that weights moved the tokens before."""
-
-TAIL = 4
-"""Tokens at the end of a row that tell whose weights they are of."""
-
-UNSURE = 0.02
-"""Surprise in nats of a token that tells it, at least."""
-
 Key = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 
@@ -87,33 +75,4 @@ def members_by_key(groups: Sequence[Group]) -> dict[Key, list[tuple[int, int]]]:
     for place, group in enumerate(groups):
         for number, member in enumerate(group.members):
             found.setdefault(key_of(place, member), []).append((place, number))
-    return found
-
-
-def newer_tails(view: StepView) -> int:
-    """Count rows labelled with older weights whose last tokens are of the current ones.
-
-    Their tokens' log-probs have moved since, and those of the end have not at all. To be asked of
-    the first update of a step, in float32: half precision hides it in rounding.
-    """
-    found = 0
-    older = {
-        place
-        for place, group in enumerate(view.groups)
-        if group.version < view.version
-        and not any(member.completion.token_versions for member in group.members)
-    }
-    for one in view.seen:
-        places, batch = one.micro_batch.group_B.tolist(), one.batch
-        rows = [index for index, place in enumerate(places) if place in older]
-        if not rows:
-            continue
-        apart_BT = (batch.old_logp_BT - batch.behaviour_logp_BT).abs()
-        telling_BT = batch.mask_BT & (batch.behaviour_logp_BT < -UNSURE)
-        for index in rows:
-            apart_N = apart_BT[index][telling_BT[index]]
-            changed = (apart_N >= EXACT).nonzero()
-            head = int(changed[-1]) + 1 if len(changed) else 0
-            if head and len(apart_N) - head >= TAIL:
-                found += float(apart_N[:head].median()) > MOVED
     return found

@@ -112,15 +112,6 @@ def engines_attention_scaled_a_little(patch: Patch) -> None:
     engine_has(patch, change)
 
 
-@twelfth("sync", "version", "mixed", shape="kept in flight", backends=("in process",))
-def weights_change_unrecorded_in_the_middle(patch: Patch) -> None:
-    """Under keep, tokens after a sync are labelled as if the old weights had sampled them."""
-    patch.wrap(
-        "rlvr_core.engines.transformers:_token_versions",
-        lambda original: lambda length, begun, changes: (),
-    )
-
-
 # -- figures -------------------------------------------------------------------------------------
 
 
