@@ -1,4 +1,4 @@
-"""Eleventh set, written without reading the guards: parity, sampling, sync, turns, data, rewards."""
+"""Eleventh set, written without reading the guards: parity, sampling, sync, turns, data."""
 
 from __future__ import annotations
 
