@@ -120,7 +120,8 @@ class ModelFiles:
             with safe_open(file, framework="pt") as stored:
                 for name in own.keys() & set(stored.keys()):
                     rows, mine = stored.get_slice(name), own[name]
-                    if list(mine.shape) != rows.get_shape() or not mine.is_floating_point():
+                    alike = mine.ndim and list(mine.shape) == rows.get_shape()
+                    if not alike or not mine.is_floating_point():
                         continue
                     chosen = slice(None, None, stride or max(1, len(mine) // ROWS))
                     forms = (rows[chosen].to(mine), rows[chosen].to(stated).to(mine))
