@@ -73,7 +73,7 @@ _HOMES = {
     ),
     "data.uri": "cache_folder cache_uri check_model_path is_uri local_path model_path",
     "engines.sampling": "StopStrings completion_seed",
-    "engines.sync": "evaluating weight_checksums",
+    "engines.sync": "evaluating model_state weight_checksums",
     "engines.transformers": "eos_ids",
     "engines.transport": "ChosenTransport",
     "host": "files",

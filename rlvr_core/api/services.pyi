@@ -178,6 +178,7 @@ from rlvr_core.data.uri import model_path as model_path
 from rlvr_core.engines.sampling import StopStrings as StopStrings
 from rlvr_core.engines.sampling import completion_seed as completion_seed
 from rlvr_core.engines.sync import evaluating as evaluating
+from rlvr_core.engines.sync import model_state as model_state
 from rlvr_core.engines.sync import weight_checksums as weight_checksums
 from rlvr_core.engines.transformers import eos_ids as eos_ids
 from rlvr_core.engines.transport import ChosenTransport as ChosenTransport

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,6 +77,24 @@ def weight_checksums(
     # one transfer from the device
     found = torch.stack([one.cpu() for one in sums.values()]).tolist() if sums else []
     return {name: (a << 64) + b % 2**64 for name, (a, b) in zip(sums, found, strict=True)}
+
+
+def model_state(module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """What a module computes with beside its parameters, by name.
+
+    Buffers, but for those of rotations that follow the length of what was computed last; and the
+    numbers of its layers, such as an epsilon or a scale, of all layers of a class together.
+    """
+    numbers: dict[str, list[float]] = {}
+    for owner, layer in module.named_modules():
+        if ".lora_" in owner or re.search("dynamic|longrope", str(vars(layer).get("rope_type"))):
+            continue
+        buffers = layer.named_buffers(owner, recurse=False)
+        yield from (one for one in buffers if one[1].is_floating_point())
+        for name, value in vars(layer).items():
+            if isinstance(value, float):
+                numbers.setdefault(f"{type(layer).__name__}.{name}", []).append(value)
+    yield from ((name, torch.tensor(some, dtype=torch.float64)) for name, some in numbers.items())
 
 
 @contextmanager

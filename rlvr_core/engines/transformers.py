@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,7 +32,7 @@ from rlvr_core.api import (
 from rlvr_core.engines.decode import HuggingFaceDecoder, RowPlan, Sampled, decode
 from rlvr_core.engines.forward_paths import forward_paths
 from rlvr_core.engines.sampling import StopStrings
-from rlvr_core.engines.sync import evaluating, weight_checksums
+from rlvr_core.engines.sync import evaluating, model_state, weight_checksums
 from rlvr_core.parallel.model_adapter import adapter_of
 
 if TYPE_CHECKING:
@@ -143,7 +144,8 @@ class TransformersEngine:
     def fingerprint(self) -> dict[str, int]:
         """See ``FingerprintsWeights``; adapters are merged with the scale that generation has."""
         with self._inference(), torch.autocast(self._model.device.type, enabled=False):
-            return weight_checksums(adapter_of(self._model).merged_tensors(self._model))
+            weights = adapter_of(self._model).merged_tensors(self._model)
+            return weight_checksums(chain(weights, model_state(self._model)))
 
     def sleep(self) -> None:
         """Nothing is held between drains."""
@@ -161,17 +163,15 @@ class TransformersEngine:
         A request larger than a batch has one of its own.
         """
         wave: list[QueuedRequest] = []
-        rows = longest = 0
+        rows = reach = 0
         for request, future in queued:
-            n = len(request.seeds)
-            reach = max(longest, len(request.prompt_ids) + max(self._limit(request), 0))
-            too_many = rows + n > self._config.max_rows
-            if wave and (too_many or (rows + n) * reach > self._config.max_batch_tokens):
+            n, own = len(request.seeds), len(request.prompt_ids) + max(self._limit(request), 0)
+            too_long = (rows + n) * max(reach, own) > self._config.max_batch_tokens
+            if wave and (too_long or rows + n > self._config.max_rows):
                 yield wave
-                wave, rows = [], 0
-                reach = len(request.prompt_ids) + max(self._limit(request), 0)
+                wave, rows, reach = [], 0, 0
             wave.append((request, future))
-            rows, longest = rows + n, reach
+            rows, reach = rows + n, max(reach, own)
         if wave:
             yield wave
 
@@ -200,24 +200,17 @@ class TransformersEngine:
                     decode(
                         decoder,
                         [request.prompt_ids for request, _ in live],
-                        [
-                            [
-                                RowPlan(request.params, seed, self._limit(request))
-                                for seed in request.seeds
-                            ]
-                            for request, _ in live
-                        ],
+                        [self._plans(request) for request, _ in live],
                         eos_ids=self._eos_ids,
                         stop_strings=self._stop_strings,
                         deadline=deadline,
                         between=None if self.between is None else between,
                     )
                 )
+        nothing = repeat(Sampled((), (), "length"))
         for request, future in wave:
-            if self._limit(request) > 0:
-                answers = [next(sampled) for _ in request.seeds]
-            else:
-                answers = [Sampled((), (), "length") for _ in request.seeds]
+            source = sampled if self._limit(request) > 0 else nothing
+            answers = islice(source, len(request.seeds))
             future.set_result(
                 tuple(
                     Generation(
@@ -231,6 +224,10 @@ class TransformersEngine:
                     for answer in answers
                 )
             )
+
+    def _plans(self, request: GenerationRequest) -> list[RowPlan]:
+        limit = self._limit(request)
+        return [RowPlan(request.params, seed, limit) for seed in request.seeds]
 
     def _listen(self) -> None:
         if self.between is not None:
@@ -252,16 +249,13 @@ class TransformersEngine:
     def _inference(self) -> Iterator[None]:
         """Context without graph and dropout, in the run's precision; modes are restored."""
         dtype = self._context.dtype
-        autocast: Any = contextlib.nullcontext()
-        half = dtype in (torch.bfloat16, torch.float16)
-        if half and any(parameter.dtype != dtype for parameter in self._model.parameters()):
-            autocast = torch.autocast(self._model.device.type, dtype=dtype)
+        half = dtype != torch.float32 and any(p.dtype != dtype for p in self._model.parameters())
         with (
             evaluating(self._model),
             # inference mode saves bookkeeping, but whatever a foreign model keeps of it could not
             # be trained through later
             torch.inference_mode() if self._fast() else torch.no_grad(),
-            autocast,
+            torch.autocast(self._model.device.type, dtype=dtype, enabled=half),
         ):
             yield
 
@@ -283,11 +277,7 @@ def _token_versions(length: int, begun: int, changes: Sequence[tuple[int, int]])
 def eos_ids(model: PreTrainedModel, tokenizer: Any) -> tuple[int, ...]:
     """Return every end-of-sequence id: of generation config, model config and tokenizer."""
     ids: list[int] = []
-    generation = getattr(model, "generation_config", None)
-    for value in (
-        getattr(generation, "eos_token_id", None),
-        getattr(model.config, "eos_token_id", None),
-        tokenizer.eos_token_id,
-    ):
+    for source in (getattr(model, "generation_config", None), model.config, tokenizer):
+        value = getattr(source, "eos_token_id", None)
         ids.extend([value] if isinstance(value, int) else value or ())
     return tuple(dict.fromkeys(int(token) for token in ids))

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -22,6 +23,7 @@ from rlvr_core.api import (
     Problem,
     RunError,
     StepFinished,
+    Usage,
     Verdict,
 )
 from rlvr_core.api.rollouts import Rollouts, Sampled
@@ -29,6 +31,7 @@ from rlvr_core.builtin.invariants.check import Invariant
 from rlvr_core.builtin.invariants.figures import (
     ages_of,
     contradictions,
+    details_beyond,
     figures_of,
     too_many,
     trained_figures,
@@ -36,8 +39,8 @@ from rlvr_core.builtin.invariants.figures import (
 from rlvr_core.builtin.invariants.invariants import Invariants
 from rlvr_core.builtin.invariants.moments import TokenScores
 from rlvr_core.builtin.invariants.records import Records
-from rlvr_core.builtin.invariants.tallies import Tallied, tally
-from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO
+from rlvr_core.builtin.invariants.tallies import Tallied, _weights, tally
+from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO, SAPO
 from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.run.metrics import rollout_metrics
@@ -218,6 +221,80 @@ def test_reasons_that_no_dropped_group_has():
         "groups/all_passed is 1, and 0 of the dropped groups are such"
     ]
     assert too_many({"groups/all_passed": 0, "groups/all_failed": 1}, [failed]) == []
+
+
+def test_details_of_fates_by_hand():
+    """Two completions of the dropped group failed; what is told as more cannot be."""
+    failed = two_groups()[1]
+    line = {"ledger/zero_variance": 2, "ledger/zero_variance/all_failed": 2}
+    assert details_beyond(line, [failed]) == []
+    line = {"ledger/zero_variance/all_failed": 3, "ledger/zero_variance/all_passed": 1}
+    line |= {"ledger/stale/too_old": 2, "ledger/stale": 1}
+    assert details_beyond(line, [failed]) == [
+        "ledger/zero_variance/all_passed is 1, and at most 0 completions can be such",
+        "ledger/zero_variance/all_failed is 3, and at most 2 completions can be such",
+        "ledger/stale/too_old is 2, and at most 1 completions can be such",
+    ]
+
+
+def test_what_judges_spent_by_hand():
+    """7 + 5 requests; one of the two counted its tokens."""
+    group = two_groups()[1]
+    verdicts = [
+        {"v": Verdict(0.0, usage=Usage(7, prompt_tokens=30, cost=0.5))},
+        {"v": Verdict(0.0, usage=Usage(5))},
+    ]
+    members = tuple(map(lambda one, v: replace(one, verdicts=v), group.members, verdicts))
+    due = figures_of([replace(group, members=members)])
+    told = {name: due[name] for name in due if name.startswith("verify/")}
+    spent = {"verify/requests": 12, "verify/prompt_tokens": 30, "verify/cost": 0.5}
+    assert told == spent | {"verify/error_rate": 0}
+
+
+MORE = {
+    "gate/mean": (SAPO(SAPO.Config()), {"num_iterations": 2}),
+    "entropy/threshold": (GRPO(GRPO.Config(top_entropy=0.3)), {}),
+    "entropy/chosen": (GRPO(GRPO.Config(top_entropy=0.3)), {}),
+    "off_policy/drift_max": (GRPO(GRPO.Config(off_policy_mask=0.001)), {"num_iterations": 2}),
+    "off_policy/dropped": (GRPO(GRPO.Config(off_policy_mask=0.001)), {"num_iterations": 2}),
+}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_figures_of_options(name):
+    """Each is quiet as it is, and named when its loss counts something else."""
+    loss, more = MORE[name]
+    line = finish(trainer_with(loss, **more))
+    assert math.isfinite(line[name])
+    if name == "off_policy/dropped":
+        assert 0 < line[name] < 1
+
+    def change(key, value):
+        return value * 1.2 + 0.1 if key == name else value
+
+    with pytest.raises(RunError, match=f"guard reported: .*{name} is"):
+        finish(trainer_with(loss, **more), change=change)
+
+
+def test_what_invariants_handed_on_is_on_the_line():
+    trainer = trainer_with()
+    with pytest.raises(RunError, match=r"guard reported: .*parity/k3 is 0\.25"):
+        finish(trainer, change=lambda name, value: 0.25 if name == "parity/k3" else value)
+
+
+def test_the_doubt_of_squared_weights_follows_the_cap():
+    """One of two tokens is at the cap of 3, so its square may be 9 or nothing."""
+    rule = {"mode": "token_mask", "cap": 3.0, "floor": 0.1}
+    batch = SimpleNamespace(mask_BT=torch.tensor([[True, True]]))
+    gap_BT = torch.tensor([[math.log(3.0), 0.0]], dtype=torch.float64)
+    means, unsure = {}, {}
+    options = GRPO.Config(importance_correction=rule)
+    _weights(options, batch, gap_BT, means, unsure)
+    assert {name: value.tolist() for name, value in unsure.items()} == {
+        "mismatch/truncated": [[1.0, 0.0]],
+        "mismatch/weight": [[3.0, 0.0]],
+        "mismatch/weight_square": [[9.0, 0.0]],
+    }
 
 
 def test_the_effective_sample_size_by_hand():

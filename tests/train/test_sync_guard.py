@@ -96,6 +96,58 @@ def test_the_smallest_update_that_does_not_arrive_is_found(folder):
         run.step(1e-7, load=False)
 
 
+def rounded(model):
+    rotation = model.model.rotary_emb
+    rotation.inv_freq.copy_(rotation.inv_freq.bfloat16())
+
+
+def half(model):
+    model.model.rotary_emb.inv_freq = model.model.rotary_emb.inv_freq.bfloat16()
+
+
+def one_scale(model):
+    model.model.layers[1].self_attn.scaling *= 1.01
+
+
+def one_epsilon(model):
+    model.model.norm.variance_epsilon = 1e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (rounded, "inv_freq"),
+        (half, "inv_freq"),
+        (one_scale, "Attention.scaling"),
+        (one_epsilon, "RMSNorm.variance_epsilon"),
+    ],
+)
+def test_what_an_engine_has_beside_weights_is_compared(folder, dtype, change, name):
+    """Before the first sync, and after each: here it comes with the second one."""
+    run = Harness(folder, dtype)
+    run.step()
+    change(run.engine._model)
+    with pytest.raises(RunError, match=rf"guard sync: .*1 of what .*{name}"):
+        run.step()
+
+    class FromTheStart(Copying):
+        def start(self, context):
+            super().start(context)
+            change(self._model)
+
+    with pytest.raises(RunError, match=name):
+        Harness(folder, dtype, kind=FromTheStart)
+
+
+def test_buffers_may_be_computed_on_another_device(folder):
+    """A unit in the last place is rounding."""
+    run = Harness(folder, torch.bfloat16)
+    rotation = run.engine._model.model.rotary_emb
+    rotation.inv_freq.copy_(torch.nextafter(rotation.inv_freq, torch.tensor(9.0)))
+    run.step()
+
+
 def scaled(factor, layers):
     """An engine that generates with another scale of its adapters."""
 

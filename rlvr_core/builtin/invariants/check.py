@@ -97,6 +97,7 @@ class StepView:
         places: Places of the groups that earlier updates of the step have read.
         known_fresh: What ``fresh`` found, by place.
         known_rows: What ``rows_of`` found in the micro-batches of the current update.
+        told: What the invariants measured, for the step's line.
     """
 
     trainer: Trainer
@@ -109,6 +110,7 @@ class StepView:
     places: set[int] = field(default_factory=set)
     known_fresh: dict[int, bool] = field(default_factory=dict)
     known_rows: Any = None
+    told: Mapping[str, float] = field(default_factory=dict)
 
     def fresh(self, place: int) -> bool:
         """Whether all completions of a group were sampled under the weights of the step's start."""

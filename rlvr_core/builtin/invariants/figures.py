@@ -69,6 +69,10 @@ def _scores(groups: Sequence[Group], members: Sequence[Judged]) -> dict[str, flo
     due |= {f"reward/{name}": mean(scores) for name, scores in by_name.items()}
     if verdicts:
         due["verify/error_rate"] = mean([one.status in FAILED for _, one in verdicts])
+    spent = [one.usage for _, one in verdicts if one.usage is not None]
+    for name in ("requests", "prompt_tokens", "completion_tokens", "cost"):
+        counts = [one for usage in spent if (one := getattr(usage, name)) is not None]
+        due |= {f"verify/{name}": math.fsum(counts)} if counts else {}
     rewards = [reward for group in groups for reward in _rewards(group)]
     if rewards:
         middle = mean(rewards)
@@ -187,6 +191,25 @@ def ages_of(groups: Sequence[Group], version: int, *, mask_truncated: bool) -> d
         and not (mask_truncated and member.completion.finish_reason == "length")
     ]
     return {"staleness/mean": mean(ages), "staleness/max": max(ages)} if ages else {}
+
+
+def details_beyond(line: Mapping[str, float], dropped: Sequence[Group]) -> list[str]:
+    """Return which details of fates are told of more completions than have them, name by name."""
+    groups = [group for group in dropped if _rewards(group)]
+    scored = [[one.passed for one in group.members if one.reward is not None] for group in groups]
+    most = {
+        f"ledger/zero_variance/{name}": sum(len(one) for one in scored if set(one) == {passed})
+        for name, passed in (("all_passed", True), ("all_failed", False))
+    }
+    for name in line:
+        fate, _, detail = name.removeprefix("ledger/").partition("/")
+        if name.startswith("ledger/") and detail and name not in most:
+            most[name] = int(line.get(f"ledger/{fate}", 0))
+    return [
+        f"{name} is {line[name]:g}, and at most {n} completions can be such"
+        for name, n in most.items()
+        if line.get(name, 0.0) > n
+    ]
 
 
 def too_many(line: Mapping[str, float], dropped: Sequence[Group]) -> list[str]:

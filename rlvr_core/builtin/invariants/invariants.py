@@ -18,7 +18,7 @@ from rlvr_core.builtin.invariants.deliveries import is_ours
 from rlvr_core.builtin.invariants.draws import Draws
 from rlvr_core.builtin.invariants.kl import Kl
 from rlvr_core.builtin.invariants.loss import LossValues
-from rlvr_core.builtin.invariants.model_files import ModelFiles
+from rlvr_core.builtin.invariants.model_files import Begun, ModelFiles
 from rlvr_core.builtin.invariants.moments import TokenScores
 from rlvr_core.builtin.invariants.optimizer import OptimizerUpdates
 from rlvr_core.builtin.invariants.parity import Parity
@@ -66,6 +66,8 @@ def invariants_of_run(
         say: Tells the user.
     """
     custody = custody_of(prepared, say)
+    if prepared.config.guards.resume:
+        custody.append(Begun(ModelFiles(prepared.model_path, prepared.config.model), trainer))
     return invariants_of(
         prepared.config, trainer, engine, prepared.sampler, prepared.sources, custody
     )
@@ -246,7 +248,9 @@ class Invariants(RunObserver, StepObserver):
         found: dict[str, float] = {}
         for one in self._checks.values():
             found |= one.end(self._view)
-        return {name: value for name, value in found.items() if math.isfinite(value)}
+        told = {name: value for name, value in found.items() if math.isfinite(value)}
+        self._view.told = told
+        return told
 
 
 def _plain(batch: LossBatch) -> LossBatch:

@@ -1,12 +1,31 @@
-"""What the files of the model say of tokens, read apart from what the run reads for itself."""
+"""What the files of the model say, read apart from what the run reads for itself.
+
+That is its tokens, and the weights and the function that a run begins with.
+"""
 
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from rlvr_core.api.services import model_state
+from rlvr_core.builtin.invariants.check import Invariant, Trainer
+from rlvr_core.builtin.invariants.fingerprints import is_sharded
+
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from rlvr_core.api import RunStarted
     from rlvr_core.api.services import ModelSection
+
+ROWS = 64
+"""Rows of a tensor that are compared with the file, evenly spread, where there is much to read."""
+
+WHOLE = 1 << 28
+"""Bytes of weights up to which all rows are."""
 
 
 class ModelFiles:
@@ -32,13 +51,17 @@ class ModelFiles:
         )
 
     @cached_property
-    def end_ids(self) -> frozenset[int]:
-        """Every end-of-sequence token: of generation config, model config and tokenizer."""
+    def _config(self) -> Any:
         from transformers import AutoConfig
 
-        config = AutoConfig.from_pretrained(
+        return AutoConfig.from_pretrained(
             self._path, revision=self._revision, trust_remote_code=self._trust
         )
+
+    @cached_property
+    def end_ids(self) -> frozenset[int]:
+        """Every end-of-sequence token: of generation config, model config and tokenizer."""
+        config = self._config
         inner = config.get_text_config()
         said = [getattr(one, "eos_token_id", None) for one in (config, inner)]
         return self.turn_end_ids.union(*map(_ids, said))
@@ -78,6 +101,102 @@ class ModelFiles:
         if not 0 <= id_ < len(self.tokenizer):
             return f"{id_}, which the tokenizer does not have"
         return f"{id_} ({self.tokenizer.decode([id_])!r})"
+
+    @torch.no_grad()
+    def other_weights(self, model: nn.Module) -> list[str]:
+        """Return the names of a model's tensors that are not what its files have by that name.
+
+        Files of a hub id are not looked for, and a tensor of another shape is not compared.
+        """
+        from safetensors import safe_open
+
+        files = sorted(Path(self._path).glob("*.safetensors"))
+        stride = 1 if sum(one.stat().st_size for one in files) <= WHOLE else 0
+        own = {name.replace(".base_layer.", "."): one for name, one in model.named_parameters()}
+        # some files have more digits than their config says, and are loaded as it says
+        stated = self._config.dtype or torch.float32
+        wrong = []
+        for file in files:
+            with safe_open(file, framework="pt") as stored:
+                for name in own.keys() & set(stored.keys()):
+                    rows, mine = stored.get_slice(name), own[name]
+                    alike = mine.ndim and list(mine.shape) == rows.get_shape()
+                    if not alike or not mine.is_floating_point():
+                        continue
+                    chosen = slice(None, None, stride or max(1, len(mine) // ROWS))
+                    forms = (rows[chosen].to(mine), rows[chosen].to(stated).to(mine))
+                    if not any(torch.equal(form, mine[chosen]) for form in forms):
+                        wrong.append(name)
+        return sorted(wrong)
+
+    def other_state(self, model: nn.Module) -> list[str]:
+        """Return what a model computes with beside weights and its config does not say.
+
+        The config's model is made without memory for its numbers, and rotations for themselves.
+        """
+        from transformers import AutoModelForCausalLM
+
+        with torch.device("meta"):
+            make: Any = AutoModelForCausalLM.from_config
+            due = make(self._config, trust_remote_code=self._trust)
+        mine, named = dict(model_state(model)), dict(model_state(due))
+        modules = dict(model.named_modules())
+        for name in [name for name, one in named.items() if one.is_meta]:
+            owner, _, leaf = name.rpartition(".")
+            made = _made_again(modules.get(owner))
+            named.pop(name)
+            if made is not None:
+                named[name] = made.get_buffer(leaf)
+        return sorted(
+            name
+            for name in mine.keys() & named.keys()
+            if mine[name].shape == named[name].shape and not _close(mine[name], named[name])
+        )
+
+
+class Begun(Invariant):
+    """A run begins with the model that it was given.
+
+    Args:
+        files: The model's files.
+        trainer: The policy's trainer.
+    """
+
+    id, phase = "weights", "at the start"
+
+    def __init__(self, files: ModelFiles, trainer: Trainer) -> None:
+        self._files, self._trainer = files, trainer
+
+    def run_started(self, event: RunStarted) -> None:
+        """Compare the model with its files; raises ``RunError``."""
+        model = self._trainer.model
+        if event.resumed or any(map(is_sharded, model.parameters())):
+            return
+        weights, state = self._files.other_weights(model), self._files.other_state(model)
+        if weights or state:
+            raise self.fault(
+                event.step,
+                f"the policy that was loaded is not the model in its files: "
+                f"{len(weights) + len(state)} tensors or numbers differ, such as "
+                f"{(weights + state)[0]} (band: none)",
+                "something changed the model when it was loaded: look at what casts, folds, "
+                "resizes or patches it",
+                switch="guards.resume: false turns it off",
+            )
+
+
+def _made_again(layer: Any) -> Any:
+    """Return a layer made anew from its config; None where it is not made from that alone."""
+    if layer is None or not hasattr(layer, "config") or any(True for _ in layer.parameters()):
+        return None
+    try:
+        return type(layer)(layer.config)
+    except TypeError:
+        return None
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and torch.allclose(one.cpu(), other.cpu(), rtol=1e-6, atol=0)
 
 
 def _ids(value: Any) -> set[int]:

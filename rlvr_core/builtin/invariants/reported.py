@@ -18,6 +18,7 @@ from rlvr_core.builtin.invariants.figures import (
     FAMILIES,
     ages_of,
     contradictions,
+    details_beyond,
     fates_of,
     figures_of,
     too_many,
@@ -105,7 +106,9 @@ class Reported(Invariant):
         self._drawn, self._view = None, None
         if view is None or view.step != event.step:
             return
-        wrong = self._of_updates(view, event.metrics)
+        # what the invariants handed on, the parity of the step among it
+        wrong = contradictions(event.metrics, view.told)
+        wrong += self._of_updates(view, event.metrics)
         if drawn is not None:
             wrong = self._of_groups(drawn, view, event.metrics) + wrong
         if self._records is not None and view.trainer.ranks.main:
@@ -165,6 +168,7 @@ class Reported(Invariant):
         if all(applied for _, _, applied in self._updates):
             due |= {f"ledger/{name}": fates[name] for name in ("trained", "error")}
         wrong = contradictions(line, due)
+        wrong += details_beyond(line, [group for group in drawn if id(group) not in kept])
         settled = sum(line.get(f"ledger/{name}", 0.0) for name in FATES)
         if settled != fates.total():
             wrong.append(f"the ledger settles {settled:g} completions, and must {fates.total()}")

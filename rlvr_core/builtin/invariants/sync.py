@@ -4,7 +4,9 @@ After each sync the engine's own parameters are read back, in its process, and c
 with the trainer's, rounded as the engine holds them. A probe of log-probs cannot tell the weights
 of one small update from those of the next, above all in bfloat16; checksums of bits can. What
 cannot be read from weights, such as the scale of an adapter or a cache of prompts, is asked by a
-probe where engine and trainer compute alike (``Twin``).
+probe where engine and trainer compute alike (``Twin``). What the model computes with beside its
+weights, such as the frequencies of a rotation or an epsilon, no sync sends: it is compared from the
+start.
 """
 
 from __future__ import annotations
@@ -13,12 +15,15 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import Engine, EngineTraits, FingerprintsWeights, Metric, traits_of
+from rlvr_core.api.services import model_state, weight_checksums
 from rlvr_core.builtin.invariants.check import Invariant, Trainer, compute_dtype
 from rlvr_core.builtin.invariants.expected import Form, expected
 from rlvr_core.builtin.invariants.fingerprints import is_sharded
 from rlvr_core.builtin.invariants.twin import Twin
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from rlvr_core.api import GroupsScored, RunStarted, WeightSource
     from rlvr_core.api.services import RunConfig
 
@@ -27,6 +32,10 @@ FUSED = {
     "gate_up_proj": ("gate_proj", "up_proj"),
 }
 """Parts of tensors that engines put together, in their names."""
+
+ULPS = 4
+"""Units in the last place by which a buffer may differ from the trainer's in each element: another
+device may have computed it."""
 
 
 class Sync(Invariant):
@@ -62,7 +71,7 @@ class Sync(Invariant):
 
     def run_started(self, event: RunStarted) -> None:
         """Learn in what form an engine of own weights holds those that both begin with."""
-        compared = self._compared()
+        compared = self._compared(event.step)
         # a server may hold any weights before its first sync
         if compared is None or self._separate:
             return
@@ -80,7 +89,7 @@ class Sync(Invariant):
 
     def weights_loaded(self, step: int, version: int, source: WeightSource) -> None:
         """Compare the engine's weights with the trainer's; raises ``RunError``."""
-        compared = self._compared()
+        compared = self._compared(step)
         if compared is not None:
             self._report(compared)
             self._judge(step, version, compared)
@@ -91,7 +100,7 @@ class Sync(Invariant):
         """Return how much was read back."""
         return self._found
 
-    def _compared(self) -> Comparison | None:
+    def _compared(self, step: int) -> Comparison | None:
         """The engine's weights beside the trainer's; None where they cannot be read."""
         model = self._trainer.model
         # a sharded policy would have to be gathered once more
@@ -100,6 +109,15 @@ class Sync(Invariant):
         held = self._engine.fingerprint()
         if not held:
             return None
+        if different := other_state(model, held):
+            raise self.fault(
+                step,
+                f"the engine's model differs from the trainer's in {len(different)} of what they "
+                f"compute with beside weights: {different[0]} (band {ULPS} units in the last "
+                "place)",
+                "it was made from another config, or its buffers were cast with its weights: keep "
+                "buffers in the precision that the model's class gives them",
+            )
         dtype = compute_dtype(self._trainer) if self._own else None
         sent = expected(model, self._form, dtype, self._lora)
         if not any(".lora_" in name for name in held):
@@ -142,6 +160,22 @@ class Sync(Invariant):
 def _adapter_of(name: str) -> str:
     """Name of the first matrix of a layer's adapter."""
     return f"{name.rpartition('.')[0]}.lora_A.weight"
+
+
+def other_state(module: nn.Module, held: Mapping[str, int]) -> list[str]:
+    """Return the names of buffers and numbers of layers that an engine's model has otherwise.
+
+    Args:
+        module: The policy, not sharded.
+        held: The engine's checksums; what is not among them is not compared.
+    """
+    state = {name: one for name, one in model_state(module) if name in held}
+    # the sum of bits is in front, and moves by as many as its elements together
+    return [
+        name
+        for name, due in weight_checksums(state.items()).items()
+        if abs((held[name] >> 64) - (due >> 64)) > ULPS * state[name].numel()
+    ]
 
 
 class Comparison:

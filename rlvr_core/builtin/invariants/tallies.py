@@ -27,6 +27,10 @@ LEAST = 2e-6
 EDGE = 1e-4
 """Distance from a clip's bound within which rounding decides on which side a ratio is."""
 
+ENTROPY = 0.05
+"""Nats, and share, by which half precision may differ between the pass that chose tokens by their
+entropy and the one that is trained on."""
+
 SQUARE = "mismatch/weight_square"
 """What losses count and the line gives as ``mismatch/ess``."""
 
@@ -42,11 +46,13 @@ class Tallied:
         losses: By term, sum over micro-batches.
         sums: By metric, the sum over loss tokens, their number, and how much of it is unsure.
         most: By metric, the largest value.
+        threshold: Least entropy of the tokens that were chosen by it.
     """
 
     losses: dict[str, float] = field(default_factory=dict)
     sums: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     most: dict[str, float] = field(default_factory=dict)
+    threshold: float = math.inf
 
     def add(self, other: Tallied) -> None:
         """Add the sums of another process, or of another update."""
@@ -57,6 +63,7 @@ class Tallied:
             self.sums[name] = (sums[0] + more[0], sums[1] + more[1], sums[2] + more[2])
         for name, value in other.most.items():
             self.most[name] = max(value, self.most.get(name, -math.inf))
+        self.threshold = min(self.threshold, other.threshold)
 
     def figures(self) -> tuple[dict[str, float], dict[str, float]]:
         """Return each mean and maximum by name, and what of it may be rounding."""
@@ -69,6 +76,9 @@ class Tallied:
         for name, value in self.most.items():
             if value > -math.inf:
                 due[name], bands[name] = value, ROUNDING * abs(value) + 10 * LEAST
+        if self.threshold < math.inf:
+            due["entropy/threshold"] = self.threshold
+            bands["entropy/threshold"] = ENTROPY * (1 + self.threshold)
         square = due.pop(SQUARE, 0.0)
         if square > 0:
             # effective sample size, as a share of the tokens: (sum w)^2 / (n sum w^2)
@@ -99,6 +109,9 @@ def tally(view: StepView) -> Tallied:
                 continue
             share = float(output.loss.detach()) / seen.normalizer.world_size
             one.losses[term.name] = one.losses.get(term.name, 0.0) + share
+            if batch.entropy_BT is not None and batch.entropy_mask_BT is not None:
+                chosen_N = batch.entropy_BT.detach()[batch.mask_BT & batch.entropy_mask_BT]
+                one.threshold = min([one.threshold, *chosen_N.float().tolist()])
             if term is first:  # metrics of others may be under longer names
                 _of_output(output, one)
                 if known(loss):
@@ -131,10 +144,19 @@ def _of_batch(loss: Any, batch: LossBatch, found: Tallied) -> None:
         _weights(options, batch, gap_BT, means, unsure)
     if bool((x_BT.abs() < 20).all()):
         means["ratio/mean"] = most["ratio/max"] = r_BT = x_BT.exp()
+        if "gate/mean" in found.sums:
+            # 4 s (1 - s), s the sigmoid of tau (r - 1)
+            tau_BT = torch.where(_advantages(batch) > 0, options.tau_pos, options.tau_neg)
+            means["gate/mean"] = torch.cosh(tau_BT.double() * (r_BT - 1) / 2) ** -2
         if "clip_fraction/low" in found.sums and "clip_low" in type(options).model_fields:
             _clips(options, batch, r_BT, means, unsure)
     if batch.entropy_BT is not None:
         means["entropy/mean"] = batch.entropy_BT.detach().double()
+    if batch.entropy_mask_BT is not None:
+        means["entropy/chosen"] = batch.entropy_mask_BT.double()
+    means["entropy/bonus"] = torch.full_like(gap_BT, batch.entropy_bonus or 0.0)
+    if isinstance(options, RatioConfig) and options.off_policy_mask is not None:
+        _drift(options.off_policy_mask, batch, means, most, unsure)
     kl_BT = _kl(options, batch, logp_BT)
     if kl_BT is not None:
         means["kl/mean"] = most["kl/max"] = kl_BT
@@ -171,7 +193,8 @@ def _weights(
     edge_BT = ((raw_BT - rule.cap).abs() < EDGE) | ((raw_BT - rule.floor).abs() < EDGE)
     means["mismatch/truncated"] = outside_BT.double()
     means["mismatch/weight"], means[SQUARE] = kept_BT, kept_BT.square()
-    for name, most in (("mismatch/truncated", 1.0), ("mismatch/weight", rule.cap), (SQUARE, 4.0)):
+    largest = {"mismatch/truncated": 1.0, "mismatch/weight": rule.cap, SQUARE: rule.cap**2}
+    for name, most in largest.items():
         unsure[name] = most * (edge_BT & mask_BT).double()
 
 
@@ -182,8 +205,7 @@ def _clips(
     means: dict[str, Tensor],
     unsure: dict[str, Tensor],
 ) -> None:
-    given = batch.advantage_BT
-    a_BT = batch.advantage_B[:, None].expand_as(r_BT) if given is None else given
+    a_BT = _advantages(batch)
     for name, bound, live_BT in (
         ("clip_fraction/low", 1 - options.clip_low, a_BT < 0),
         ("clip_fraction/high", 1 + options.clip_high, a_BT > 0),
@@ -191,6 +213,28 @@ def _clips(
         beyond_BT = r_BT < bound if name.endswith("low") else r_BT > bound
         means[name] = (live_BT & beyond_BT).double()
         unsure[name] = live_BT & batch.mask_BT & ((r_BT - bound).abs() < EDGE)
+
+
+def _advantages(batch: LossBatch) -> Tensor:
+    given = batch.advantage_BT
+    return batch.advantage_B[:, None].expand_as(batch.mask_BT) if given is None else given
+
+
+def _drift(
+    most_drift: float,
+    batch: LossBatch,
+    means: dict[str, Tensor],
+    most: dict[str, Tensor],
+    unsure: dict[str, Tensor],
+) -> None:
+    """Mean drop of a row's log-probs since it was sampled; who fell too far may be left out."""
+    fall_BT = batch.behaviour_logp_BT.double() - batch.logp_BT.detach().double()
+    n_B1 = batch.mask_BT.sum(1, keepdim=True).clamp(min=1)
+    drift_BT = torch.where(batch.mask_BT, fall_BT, 0.0).sum(1, keepdim=True) / n_B1
+    most["off_policy/drift_max"] = drift_BT = drift_BT.expand_as(batch.mask_BT)
+    means["off_policy/dropped"] = ((_advantages(batch) < 0) & (drift_BT > most_drift)).double()
+    edge_BT = (drift_BT - most_drift).abs() < EDGE
+    unsure["off_policy/dropped"] = (edge_BT & batch.mask_BT).double()
 
 
 def _kl(options: Any, batch: LossBatch, logp_BT: Tensor) -> Tensor | None:

@@ -286,4 +286,58 @@ SHAPES: dict[str, Mapping[str, Any]] = {
         "model": {"lora": {"rank": 8, "alpha": 8}},
         "train": {"tokens_per_micro_batch": 512, "mini_batches": 2},
     },
+    # the eleventh set's: shapes of its faults, then others
+    "temperature of two decimals": {"sampling": {"temperature": 0.85}},
+    "off-policy mask, far": {
+        "loss": {"with": {"off_policy_mask": 0.02}},
+        "train": {"num_iterations": 3, "lr": 5e-3},
+    },
+    "one prompt a step, pairs, two updates": {
+        "sampling": {"n": 2},
+        "train": {"prompts_per_step": 1, "steps": 20, "num_iterations": 2},
+        "sampler": {"use": "sequential", "with": {"drop_zero_variance": False}},
+    },
+    "huge lr, tight clip, dapo": {
+        "loss": {"use": "dapo"},
+        "train": {"lr": 0.02, "max_grad_norm": 0.005, "mini_batches": 4},
+    },
+    "muon, lora": {
+        "model": {"lora": {"rank": 4, "alpha": 4}},
+        "train": {"optimizer": {"use": "muon"}, "lr": 1e-3},
+    },
+    "very long prompts, two kinds of reward": {
+        "data": _source(prompt=None, template=3 * PREFACE + "{question}"),
+        "rewards": [{"use": "chaos/brief"}, {"use": "chaos/debt", "weight": 0.1}],
+        "sampling": {"max_tokens": 8, "n": 4},
+        "train": {"tokens_per_micro_batch": 1200, "lr": 1e-4},
+    },
+    "odd vocabulary, micro batches, hot": {
+        "model": {"path": "../../odd"},
+        "sampling": {"temperature": 1.5, "top_k": 50},
+        "train": {"tokens_per_micro_batch": 200, "mini_batches": 2},
+    },
+    "negative rewards, rloo, ahead": {
+        "rewards": [{"use": "chaos/debt"}],
+        "loss": {"use": "reinforce"},
+        "advantage": {"use": "rloo"},
+        "train": {"max_staleness": 2},
+    },
+    "three rows of data": {
+        "rows": lambda: lab.rows()[:3],
+        "train": {"prompts_per_step": 3, "steps": 12},
+        "sampler": {"use": "shuffle", "with": {"drop_zero_variance": False}},
+    },
+    "answers of three tokens": {
+        "sampling": {"max_tokens": 3, "n": 16},
+        "rewards": [{"use": "chaos/brief"}],
+    },
+    "muon, ahead, four mini-batches": {
+        "train": {"optimizer": {"use": "muon"}, "lr": 2e-3, "max_staleness": 4, "mini_batches": 4},
+        "sampling": {"n": 4},
+    },
+    "cold, strong k2, moving reference": {
+        "sampling": {"temperature": 0.5},
+        "train": {"reference": {"sync_every": 3, "ema": 0.5}},
+        "loss": {"with": {"beta": 0.4, "kl_estimator": "k2"}},
+    },
 }
