@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlvr_code.sandbox.limits import Result
+from rlvr_code.sandbox.meter import BusyError
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +83,15 @@ class Tally:
 
 
 def ended(result: Result) -> str:
-    """How a program ended, in words."""
+    """How a program ended, in words.
+
+    Raises:
+        BusyError: If the sandbox ended it by the clock, which the judge should have done long ago.
+    """
     match result.reason:
-        case "wall" | "killed":
+        case "wall":
+            raise BusyError(f"nobody looked at the program for {result.seconds:.1f} s")
+        case "killed":
             return "time limit"
         case "cpu":
             return "limit of processor time"
