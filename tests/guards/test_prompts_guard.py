@@ -21,7 +21,7 @@ from custody import (  # type: ignore
     sentence_pieces,
 )
 
-from rlvr_core.api import Message, RunError
+from rlvr_core.api import Message, RunError, Transcript, Turn
 
 TURNS = (Message("user", "2+2?"),)
 SHOTS = (
@@ -225,3 +225,62 @@ def test_a_tokenizer_that_was_changed_in_the_run(tmp_path):
     run.tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
     with pytest.raises(RunError, match="letters in another case"):
         run.step(rendered(run, asked))
+
+
+# -- observations --------------------------------------------------------------------------------
+
+
+def conversation(run, asked, replies, said, change=lambda ids: ids):
+    """A conversation as the run's renderer makes it: a reply, messages, another reply."""
+    ids, turns = (), []
+    for place, reply in enumerate(replies):
+        own = run.ids(reply)
+        if place:
+            messages = said[place - 1]
+            between = change(run.renderer.suffix_ids(asked, ids, messages))
+            ids += between
+            turns += [
+                Turn(one.role, one.content, 0 if index else len(between))
+                for index, one in enumerate(messages)
+            ]
+        ids += own
+        turns.append(Turn("assistant", reply, len(own)))
+    script = Transcript("e", tuple(turns), "done")
+    prompt = run.renderer.render(asked)
+    made = run.completion(ids, prompt=prompt, transcript=script)
+    return group(asked, replace(made, loss_mask=script.loss_mask(len(ids))))
+
+
+SAID = (
+    (Message("user", "No.\n caf\u00e9"),),
+    (Message("tool", "4 "), Message("user", " a b")),
+)
+
+
+@pytest.mark.parametrize(("template", "section"), SECTIONS)
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("ended", [True, False])
+def test_observations_of_the_run_are_right(tmp_path, maker, template, section, ended):
+    asked = problem()
+    run = Run(tmp_path, MAKERS[maker](), template=template, prompt=section, problems=[asked])
+    end = run.tokenizer.eos_token if ended else ""
+    replies = [f"3{end}", f"5{end}", f"4{end}"]
+    run.step([conversation(run, asked, replies, SAID)], only="prompts")
+
+
+OBSERVED = {
+    "an end before": lambda ids: (2, *ids),
+    "an end behind": lambda ids: (*ids, 2),
+    "the first token lost": lambda ids: ids[1:],
+    "cut": lambda ids: ids[:-2],
+    "none": lambda ids: (),
+}
+
+
+@pytest.mark.parametrize("fault", OBSERVED)
+@pytest.mark.parametrize("template", [None, CHATML])
+def test_observations_that_are_other_tokens(tmp_path, template, fault):
+    asked = problem()
+    run = Run(tmp_path, byte_level("</s>"), template=template, problems=[asked])
+    with pytest.raises(RunError, match="guard prompts: between two turns of a conversation"):
+        run.step([conversation(run, asked, ["3", "5", "4"], SAID, OBSERVED[fault])])

@@ -27,6 +27,7 @@ import rlvr_core.step.forward as forward
 import rlvr_core.step.step as step_module
 from rlvr_core.algorithm.entropy import EntropyController
 from rlvr_core.api import EntropyTraits, LossBatch, LossOutput, LossTraits, Normalizer
+from rlvr_core.builtin.demonstrations.sft import SFT
 from rlvr_core.builtin.distillation.losses import GKD
 from rlvr_core.builtin.distillation.teacher import Teacher
 from rlvr_core.builtin.invariants.entropy_control import EntropyControl
@@ -46,6 +47,7 @@ from rlvr_core.builtin.losses.policy_family import (
 )
 from rlvr_core.builtin.losses.vespo import VESPO
 from rlvr_core.config.model import TrainSection
+from rlvr_core.step.batch import Row
 from rlvr_core.step.objective import LossTerm
 
 ALL = (GRPO, DAPO, DrGRPO, LUSPO, GSPO, CISPO, REINFORCE, SAPO, GMPO, VESPO)
@@ -486,3 +488,57 @@ def test_a_steered_loss_is_followed():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EntropyController, "observe", lambda one, entropy: real(one, 18 - entropy))
         fault(trainer, "loss", "of l's entropy bonus is", n=2)
+
+
+# -- losses on given answers, in the sum ---------------------------------------------------------
+
+
+class Shown:
+    """Two answers to imitate at every step."""
+
+    def rows(self, step):
+        return [
+            Row((2, 3), (4 + step, 5), (True, True), (0.0, 0.0), 0.0, place) for place in (0, 1)
+        ]
+
+
+def imitating(weight=0.3, **train):
+    """A trainer that imitates answers beside a policy loss."""
+    trainer = trainer_with(**train)
+    term = LossTerm("sft", SFT(SFT.Config()), weight=weight, demonstrations=Shown())
+    terms = (*trainer.objective.terms, term)
+    trainer.objective = replace(trainer.objective, terms=terms)
+    return trainer
+
+
+@pytest.mark.parametrize("train", [{}, {"num_iterations": 2, "mini_batches": 2}])
+def test_a_weighted_loss_on_given_answers_is_quiet(train):
+    assert len(steps(imitating(**train), 3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda term: replace(term, weight=1.0), "is 1 times the loss's own"),
+        (lambda term: replace(term, weight=-term.weight), "is -0.3 times the loss's own"),
+    ],
+)
+def test_another_weight_in_the_sum(monkeypatch, change, words):
+    real = step_module.PolicyTrainer._losses
+
+    def losses(trainer, *given):
+        return [
+            (change(term) if term.name == "sft" else term, output)
+            for term, output in real(trainer, *given)
+        ]
+
+    monkeypatch.setattr(step_module.PolicyTrainer, "_losses", losses)
+    fault(imitating(), "loss", words, "its weight in the sum is 0.3")
+
+
+def test_a_loss_with_another_weight_than_the_configs():
+    trainer = trainer_with()
+    (term,) = trainer.objective.terms
+    term = replace(term, name="grpo", weight=0.5)
+    trainer.objective = replace(trainer.objective, terms=(term,))
+    fault(trainer, "loss", "the loss grpo has weight 0.5, and the config makes it 1")

@@ -78,6 +78,27 @@ def test_a_reference_that_moves_too_far():
         steps(followed(1, 0.3, kind=TooFar), 5)
 
 
+@pytest.mark.parametrize("sync_every", [None, 2])
+def test_a_reference_that_has_the_policys_own_embedding(sync_every):
+    trainer = followed(sync_every)
+    trainer.reference.model.set_input_embeddings(trainer.model.get_input_embeddings())
+    with pytest.raises(RunError, match="guard kl: 1 of the reference's") as caught:
+        steps(trainer, 1)
+    assert "are the policy's own, and are trained along" in str(caught.value)
+    assert "such as model.embed_tokens.weight" in str(caught.value)
+
+
+def test_a_reference_may_share_what_is_not_trained():
+    trainer = followed()
+    trainer.model.get_input_embeddings().requires_grad_(False)
+    trainer.optimizer.parameters = [
+        one for one in trainer.optimizer.parameters if one.requires_grad
+    ]
+    trainer.reference.model.set_input_embeddings(trainer.model.get_input_embeddings())
+    trainer.observer._checks = {"kl": trainer.observer._checks["kl"]}
+    assert len(steps(trainer, 2)) == 2
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_one_tensor_of_the_reference_is_slightly_larger(dtype):
     trainer = followed(dtype=dtype)

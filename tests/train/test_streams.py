@@ -2,6 +2,7 @@
 
 import math
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,11 +27,14 @@ from rlvr_core.api import (
     RunError,
     RunStarted,
     SamplingParams,
+    Transcript,
+    Turn,
 )
+from rlvr_core.builtin.environments.seeds import turn_seed
 from rlvr_core.builtin.invariants.bets import Bets, Token, farther, token_at
 from rlvr_core.builtin.invariants.incoherent import coherence, nearness
 from rlvr_core.builtin.invariants.invariants import invariants_of
-from rlvr_core.builtin.invariants.streams import seed_of, stream
+from rlvr_core.builtin.invariants.streams import _numbers, seed_of, stream
 from rlvr_core.builtin.invariants.uniform import DEPTHS, Depths, _gain
 from rlvr_core.builtin.samplers.epochs import Shuffle
 from rlvr_core.config.model import TrainSection
@@ -61,12 +65,20 @@ class Lab:
         self.guard._checks = {k: checks[k] for k in ("seeds", "calibration") if k in checks}
         self.guard.run_started(RunStarted(Path(), {}, 0))
 
-    def steps(self, first, last, seed=completion_seed):
+    def steps(self, first, last, seed=completion_seed, **more):
         """Take steps until the guard speaks up."""
         for step in range(first, last):
-            self.step(step, seed)
+            self.step(step, seed, **more)
 
-    def step(self, step, seed=completion_seed, version=0):
+    def step(self, step, seed=completion_seed, version=0, turn=None):
+        """Sample and judge a step; ``turn`` gives the seeds of the second turns of conversations.
+
+        Args:
+            step: Its number.
+            seed: Makes the seeds of completions.
+            version: The policy's.
+            turn: Makes the seed of a turn; without it each completion is one answer.
+        """
         params, groups = SamplingParams(1.0, 1.0, 0, 8, ()), []
         draws = [
             Draw(Problem(f"p{i}", "?", "core/exact", {}, "toy"), N, self.sampler.drawn + i)
@@ -102,9 +114,62 @@ class Lab:
                 )
                 for one in found
             ]
+            if turn is not None:
+                members = [
+                    replace(member, completion=self._answered(member.completion, turn(own, 1)))
+                    for member, own in zip(members, seeds, strict=True)
+                ]
             groups.append(Group(draw.problem, tuple(members), version))
         self.guard.on_groups(GroupsScored(step, version, tuple(groups)))
         return self.guard._checks["seeds"].end(None) if "seeds" in self.guard._checks else {}
+
+    def _answered(self, first, seed):
+        """A completion to which an environment says two tokens, and the model four more."""
+        said = (7, 8)
+        plan = RowPlan(SamplingParams(1.0, 1.0, 0, 8, ()), seed, 4)
+        with torch.no_grad():
+            (more,) = decode(
+                HuggingFaceDecoder(self.trainer.model),
+                [(*first.prompt_ids, *first.token_ids, *said)],
+                [[plan]],
+                eos_ids=(1,),
+                stop_strings=Stops(),
+            )
+        turns = (
+            Turn("assistant", "x", len(first.token_ids)),
+            Turn("user", "y", len(said)),
+            Turn("assistant", "x", len(more.token_ids)),
+        )
+        script = Transcript("e", turns, "max_turns")
+        ids = (*first.token_ids, *said, *more.token_ids)
+        return replace(
+            first,
+            token_ids=ids,
+            logprobs=(*first.logprobs, 0.0, 0.0, *more.logprobs),
+            loss_mask=script.loss_mask(len(ids)),
+            transcript=script,
+        )
+
+
+def test_turns_of_a_conversation_have_seeds_of_their_own():
+    lab = Lab()
+    for step in range(3):
+        assert lab.step(step, turn=turn_seed)["seeds/astray"] == 0.0
+
+
+def test_a_second_turn_with_the_random_numbers_of_the_first():
+    lab = Lab()
+    with pytest.raises(RunError, match="are not those that the random numbers of their seeds"):
+        lab.steps(0, 8, turn=lambda seed, _: seed)
+
+
+def test_a_conversation_in_branches_is_not_looked_at():
+    """Turns of other branches come in between, which its transcript does not have."""
+    script = Transcript("e", (Turn("assistant", "x", 2),), "done")
+    one = Completion((3,), (4, 5), (-1.0, -1.0), (True, True), "x", "stop", 0, transcript=script)
+    assert _numbers(9, one) == stream(9, 2)
+    branched = replace(script, counts={"untrained_tokens": 0})
+    assert _numbers(9, replace(one, transcript=branched)) == []
 
 
 def test_the_seed_and_the_numbers_are_those_of_the_engine():

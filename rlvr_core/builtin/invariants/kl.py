@@ -61,23 +61,37 @@ class Kl(Invariant):
         self._found = {}
         self._steps += 1
         reference = view.trainer.reference
-        if reference is not None:
-            self._check_weights(view)
-        if reference is None or not self._is_due(EVERY) or view.trainer.train.reference.sync_every:
+        if reference is None:
             return
-        # under LoRA the reference is the same model, and its adapter is switched off in there
+        self._check_weights(view)
+        if not self._is_due(EVERY):
+            return
         trained = {id(one): one for one in view.trainer.model.parameters() if one.requires_grad}
         with reference.active() as model:
-            frozen = [one for one in model.parameters() if id(one) not in trained]
-            own = _addresses(frozen)
-            shared = not frozen or bool(own & _addresses(trained.values()))
+            held = dict(model.named_parameters())
+            # under LoRA the reference is the same model, and its adapter is switched off in there
+            if model is view.trainer.model:
+                held = {name: one for name, one in held.items() if id(one) not in trained}
+            frozen = [*held.values()]
+            places = _addresses(trained.values())
+            shared = [name for name, one in held.items() if places & _addresses([one])]
             found = sampled(frozen)
-        if shared:
+        if len(shared) == len(held):
             raise self.fault(
                 view.step,
                 "the reference is the policy itself, so their KL is always 0",
                 "load the reference from model.path, as a model of its own",
             )
+        if shared:
+            raise self.fault(
+                view.step,
+                f"{len(shared)} of the reference's {len(held)} tensors are the policy's own, and "
+                f"are trained along, such as {shared[0]} (band: none)",
+                "load the reference from model.path, as a model of its own: a shallow copy, or a "
+                "module that is put into both, moves with the policy",
+            )
+        if view.trainer.train.reference.sync_every:
+            return
         if self._fingerprint is None:
             self._fingerprint = found
         if found != self._fingerprint:

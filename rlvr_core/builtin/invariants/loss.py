@@ -3,8 +3,9 @@
 From what a loss was given (log-probs, advantages, mask, denominators of the update) its value and
 the gradient that must arrive at the log-probs are computed again in float64, in the first updates
 of a run for every micro-batch, later for one of each update. So is what must arrive at the
-entropies and at the log-probs of a teacher's tokens. Losses of plugins and on given answers are
-not, and a gradient that one of these has a part in is not either.
+entropies and at the log-probs of a teacher's tokens. Losses of plugins are not, and a gradient that
+one of these has a part in is not either. A loss on given answers is followed into the sum alone
+(``weighted_sum``).
 Behind the log-probs ``gradient_error`` goes on, for one row of an update.
 """
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from rlvr_core.api import Json, LossBatch, LossComputed
     from rlvr_core.api.services import RunConfig
     from rlvr_core.builtin.invariants.check import Trainer
+    from rlvr_core.builtin.invariants.weighted_sum import WeightedSum
 
 FIRST = 8
 """Updates of a run of which every micro-batch is checked."""
@@ -93,6 +95,7 @@ class LossValues(Invariant):
         self._error = self._backward = math.nan
         self._behind: tuple[int, str] | None = None
         self._control = EntropyControl()
+        self._sum: WeightedSum | None = None
 
     def begin(self, view: StepView) -> None:
         """Forget the step before."""
@@ -117,11 +120,22 @@ class LossValues(Invariant):
         self._behind = self._updates, what
         self._backward = larger(self._backward, error)
 
+    def given(self, view: StepView, event: LossComputed) -> None:
+        """Follow a loss on given answers into the sum."""
+        if self._sum is None:
+            # most runs have no such loss
+            from rlvr_core.builtin.invariants.weighted_sum import WeightedSum
+
+            self._sum = WeightedSum()
+        self._sum.given(view.trainer, event)
+
     def share(self, view: StepView) -> Found:
         """Compute the losses of this process's micro-batches again."""
-        return replace(
-            self._recomputed(view), choices=choices(view.seen), entropies=self._control.sums(view)
-        )
+        found = self._recomputed(view)
+        scale = float(view.trainer.optimizer.scaler.get_scale())
+        if self._sum is not None and (what := self._sum.wrong(scale)):
+            found = replace(found, what=found.what or what)
+        return replace(found, choices=choices(view.seen), entropies=self._control.sums(view))
 
     def _recomputed(self, view: StepView) -> Found:
         seen = view.seen
@@ -151,8 +165,8 @@ class LossValues(Invariant):
                 what,
                 "look at what differs from the loss's options in the config: ratio and clip, "
                 "importance weights, KL term, entropy bonus, tokens of high entropy, denominators "
-                "of the whole update, and at whatever multiplies the loss, the log-probs or their "
-                "temperature, or stops a gradient",
+                "of the whole update, weights of the losses in their sum, and at whatever "
+                "multiplies the loss, the log-probs or their temperature, or stops a gradient",
             )
 
     def _check(self, view: StepView, seen: Seen) -> Found:
@@ -216,10 +230,17 @@ class LossValues(Invariant):
 
 
 def _other_options(trainer: Trainer, config: RunConfig) -> str:
-    """Return which option of a built-in loss is not that of the config; empty if none is."""
+    """Return which weight, or option of a built-in loss, is not the config's; empty if none is."""
     for term, ref in zip(trainer.objective.terms, config.losses.values(), strict=False):
         loss: Any = term.loss
-        if not known(loss) or ref.use.rpartition("/")[2] != term.name.partition("#")[0]:
+        if ref.use.rpartition("/")[2] != term.name.partition("#")[0]:
+            continue
+        if term.weight != ref.weight:
+            return (
+                f"the loss {term.name} has weight {term.weight:g}, and the config makes it "
+                f"{ref.weight:g}"
+            )
+        if not known(loss):
             continue
         options = loss.options
         wanted = type(options).model_validate(ref.with_)

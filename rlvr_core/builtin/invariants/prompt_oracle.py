@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import PurePath
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr_core.builtin.invariants.model_files import ModelFiles
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Problem
+    from rlvr_core.api import Message, Problem
     from rlvr_core.api.services import PromptSection
 
 MARK = "\u2713answer\u2713"
@@ -67,6 +67,32 @@ class PromptOracle:
         if not chat and not isinstance(problem.prompt, str):
             return None
         return self._ids(problem, chat=chat)
+
+    def suffixes(self, problem: Problem, said: Sequence[Message]) -> set[tuple[int, ...]]:
+        """Return the tokens that may stand between two turns of the model, for these messages.
+
+        The template's end of a turn is there, or has been sampled by the model. Empty where that
+        is not known: if the template reads the clock, or leaves out what was said.
+        """
+        problem = self._present(problem)
+        if not self.as_chat(problem):
+            return {self._files.encode("".join(message.content for message in said))}
+        tokenizer = self._files.tokenizer
+        if CLOCK in str(tokenizer.chat_template) or any(MARK in one.content for one in said):
+            return set()
+        turns = [("user", "-"), ("assistant", MARK), *((one.role, one.content) for one in said)]
+        text = tokenizer.apply_chat_template(
+            [{"role": role, "content": content} for role, content in turns],
+            tools=[dict(tool) for tool in problem.tools] or None,
+            tokenize=False,
+            add_generation_prompt=True,
+            **self._section.template_options,
+        )
+        _, found, rest = str(text).rpartition(MARK)
+        ids = self._files.encode(rest)
+        if not found or not ids:
+            return set()
+        return {ids, ids[1:]} if ids[0] in self._files.special_ids else {ids}
 
     def as_chat(self, problem: Problem) -> bool:
         """Whether a problem is to be rendered by the chat template."""

@@ -64,6 +64,8 @@ class Prompts(Invariant):
         looked_at = groups[event.step % stride :: stride]
         wrong = [one for one in looked_at if not self._is_right(one)]
         self._checked = float(len(looked_at))
+        if not wrong:
+            self._check_observations(event.step, looked_at)
         if wrong:
             what, remedy = self._difference(wrong[0], groups)
             raise self.fault(
@@ -91,6 +93,25 @@ class Prompts(Invariant):
 
     def _is_right(self, group: Group) -> bool:
         return any(_prompt(group) == one for one in self._oracle.candidates(group.problem))
+
+    def _check_observations(self, step: int, groups: Sequence[Group]) -> None:
+        """Encode what environments said in one conversation of each group again."""
+        for place, group in enumerate(groups):
+            completion = group.members[(step + place) % len(group.members)].completion
+            if completion.transcript is None:
+                continue
+            # most runs have none
+            from rlvr_core.builtin.invariants.observations import wrong_observation
+
+            if what := wrong_observation(self._oracle, group.problem, completion):
+                raise self.fault(
+                    step,
+                    f"between two turns of a conversation about problem {group.problem.id} the "
+                    f"model {what} (band: none)",
+                    "messages of an environment are encoded as they are, without special tokens "
+                    "beside the chat template's, and put behind the reply: look at what encodes "
+                    "observations (suffix_ids) and at what changes tokens since",
+                )
 
     # -- what is wrong, and why --------------------------------------------------------------------
 

@@ -249,10 +249,12 @@ class Streams(Invariant):
         found = []
         run_seed = self._config.run.seed
         for sample, (member, row) in enumerate(zip(group.members, rows, strict=True)):
-            if member.completion.transcript is not None or not row:
-                continue  # turns of a conversation have seeds of their own
+            if not row:
+                continue
             seed = seed_of(run_seed, group.problem.id, version, draw, sample)
-            numbers = stream(seed, len(member.completion.token_ids))
+            numbers = _numbers(seed, member.completion)
+            if not numbers:
+                continue
             for position, below, p, likeliest in row:
                 low, high = below - slack.edge, below + p + slack.edge
                 where = at[0] + sample, sample, at[1], position
@@ -309,6 +311,14 @@ def seed_of(run_seed: int, problem_id: str, version: int, draw: int, sample: int
     return int(hashlib.blake2b(text, digest_size=8, person=b"rlvr-seed").hexdigest(), 16) // 2
 
 
+def turn_seed(seed: int, turn: int) -> int:
+    """Return the seed of a turn of a conversation, from 0: the first is the completion's own."""
+    if turn == 0:
+        return seed
+    text = json.dumps([seed, turn]).encode()
+    return int(hashlib.blake2b(text, digest_size=8, person=b"rlvr-turn").hexdigest(), 16) // 2
+
+
 def stream(seed: int, n: int) -> list[float]:
     """Return the first numbers of a seed's stream: SplitMix64 (Steele et al. 2014), 52 bits."""
 
@@ -319,6 +329,27 @@ def stream(seed: int, n: int) -> list[float]:
 
     start = mix(seed ^ _GAMMA)
     return [(mix(start + (t + 1) * _GAMMA & _WORD) >> 12) / 2**52 for t in range(n)]
+
+
+def _numbers(seed: int, completion: Completion) -> list[float]:
+    """Return the number that draws each token of a completion; an environment's tokens have 0.
+
+    Empty where it is not known: of a conversation in branches, turns of others come in between.
+    """
+    script = completion.transcript
+    if script is None:
+        return stream(seed, len(completion.token_ids))
+    if script.failed or "untrained_tokens" in script.counts:
+        return []
+    numbers: list[float] = []
+    written = 0
+    for turn in script.turns:
+        if turn.role == "assistant":
+            numbers += stream(turn_seed(seed, written), turn.n_tokens)
+            written += 1
+        else:
+            numbers += [0.0] * turn.n_tokens
+    return numbers if len(numbers) == len(completion.token_ids) else []
 
 
 def _whole(groups: Sequence[Group]) -> tuple[Group, ...]:
