@@ -38,7 +38,8 @@ def campaign(tmp_path, monkeypatch):
     place = tmp_path / "there" / "runs" / store_campaigns.NAME
     lines = [json.dumps({"step": n, "by": "job"}) + "\n" for n in range(3)]
     (tmp_path / "job").mkdir()
-    (tmp_path / "job" / "journal-job.jsonl").write_text("".join(lines))
+    for kind in ("journal", "made"):
+        (tmp_path / "job" / f"{kind}-job.jsonl").write_text("".join(lines))
     place.mkdir(parents=True)
     (place / "metrics.jsonl").write_text("".join(lines))
     (place / ".owner.json").write_text("{}")

@@ -60,7 +60,7 @@ FOREIGN = {
     "host/loader.py": {"__file__"},  # of a module
     "builtin/fsdp/loading.py": {"_no_split_modules"},  # of a model
     "builtin/fsdp/sharding.py": {"_no_split_modules"},
-    "builtin/invariants/model_files.py": {"eos_token_id"},
+    "builtin/invariants/model_files.py": {"config", "eos_token_id"},  # of layers and models
     "builtin/vllm/readback.py": {  # of vLLM's model and layers
         "cpu_linear",
         "lora_a_stacked",
