@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from rlvr_core.api import Json, Loss, LossBatch, Normalizer
     from rlvr_core.builtin.invariants.references import ReferenceLogprobs, ReferenceWeights
 
-AT_START = {torch.float32: 1e-6, torch.bfloat16: 1e-3, torch.float16: 1e-4}
-"""Largest mean k3 at version 0: the reference's weights are rounded to the compute dtype."""
+AT_START = {torch.float32: 1e-6, torch.bfloat16: 4e-3, torch.float16: 1e-4}
+"""Largest mean k3 at version 0: the reference's weights are rounded to the compute dtype. After
+prompts unlike all that a model has learned, .002 was seen in bfloat16."""
 
 UP, DOWN = 0.5, -0.25
 """Reference less policy log-prob at every other token of the made-up rows."""

@@ -98,7 +98,7 @@ def temperature_rounded_to_one_decimal(patch: Patch) -> None:
     patch.wrap(f"{DECODE}:RowSampling.of", make)
 
 
-@eleventh("sampler", "parity", shape="top p", backends=TRANSFORMERS)
+@eleventh("sampler", "parity", shape="top p")
 def top_p_ignored_by_the_engine(patch: Patch) -> None:
     """A quicker sampler knows temperature and top-k only: top-p is without effect."""
 
