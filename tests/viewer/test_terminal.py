@@ -49,10 +49,12 @@ class Pressed:
         asyncio.run(carry_out())
 
     async def rest(self):
-        """Wait until nothing is being read."""
-        for _ in range(3):
+        """Wait until nothing is being read, and what is drawn does not change any more."""
+        drawn = []
+        while len(drawn) < 3 or drawn[-1] != drawn[-2]:
             await self.app.workers.wait_for_complete()
             await self.pilot.pause()
+            drawn.append(self.strips)
 
     async def press(self, *keys):
         for key in keys:
@@ -321,6 +323,7 @@ def test_tokens_are_coloured_by_what_a_key_chooses(runs, pressed, monkeypatch):
             return next(s.style.reverse for row in at.strips for s in row if text in s.text)
 
         assert not colours()
+        await at.until(lambda: any(run.path.name in s.text for row in at.strips for s in row))
         assert marked(run.path.name), "the cursor is seen"
         await at.press("enter", "b", "enter", "right")
         assert not colours()
