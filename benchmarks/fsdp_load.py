@@ -2,7 +2,7 @@
 
     python benchmarks/fsdp_load.py --layers 16 --processes 4     # Llama-3.2-1B's sizes, over gloo
 
-A model of constant weights in bfloat16 is written, and each process loads it as a run under
+A model of random weights in bfloat16 is written, and each process loads it as a run under
 train.parallel: fsdp does. Anonymous memory alone is counted, as it grows over what the process had
 when everything was imported: pages of the mapped files can be dropped at any time.
 """
@@ -32,9 +32,10 @@ def write(folder: Path, sizes: dict[str, int]) -> tuple[int, int, int]:
         model = LlamaForCausalLM(LlamaConfig(tie_word_embeddings=True, **sizes))
     model = model.to(torch.bfloat16).to_empty(device="cpu")
     model.tie_weights()
+    torch.manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.fill_(0.01)
+            parameter.normal_(0.0, 0.02)
     model.save_pretrained(folder)
     layer = sum(p.numel() for p in model.model.layers[0].parameters())
     whole = sum(p.numel() for p in model.parameters())  # tied weights once

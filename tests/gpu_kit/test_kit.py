@@ -81,3 +81,25 @@ def test_a_check_that_breaks_is_a_finding_and_the_next_goes_on(tmp_path):
     assert "ZeroDivisionError" in broken.note
     assert after.ratio == 0.5
     assert "ZeroDivisionError" in (tmp_path / "errors.txt").read_text()
+
+
+@pytest.mark.slow
+def test_tests_marked_gpu_import_nothing_that_a_bare_machine_with_a_gpu_lacks():
+    lacks = ["rlvr_bs4", "rlvr_code", "rlvr_ifeval", "rlvr_sagemaker", "bs4", "boto3", "datasets"]
+    lacks += ["moto", "playwright", "ray", "vllm", "trl"]
+    script = f"""
+import sys
+sys.modules.update(dict.fromkeys({lacks}))
+import pytest
+sys.exit(pytest.main(["-m", "gpu", "--collect-only", "-q"]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=HERE.parents[1],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "test_packed.py::" in done.stdout
