@@ -2,7 +2,8 @@
 
 A  facts and ceilings          B  a step is right           C  how fast it is, and what it takes
 W  whole runs with all guards  R  killed and resumed        D  two processes on a card
-G  compiled                    E  vLLM                      F  several GPUs
+G  compiled                    I  weights on the card       E  vLLM
+F  several GPUs
 
 Each finding is a line of ``gpu.jsonl`` in ``--out`` and of the table that is printed; a check that
 breaks is one too, and the next goes on. What a machine lacks is said, and nothing is made up.
@@ -114,6 +115,13 @@ def two(record: Record, given: argparse.Namespace) -> None:
     two(record, given.model)
 
 
+def transports(record: Record, given: argparse.Namespace) -> None:
+    """I."""
+    from ipc import transports
+
+    transports(record)
+
+
 def engines(record: Record, given: argparse.Namespace) -> None:
     """E."""
     there = importlib.util.find_spec("vllm") is not None
@@ -131,7 +139,7 @@ def several(record: Record, given: argparse.Namespace) -> None:
 
 
 PARTS = {"A": ceilings, "B": right, "C": fast, "W": runs, "R": resumed, "D": two}
-PARTS |= {"G": compiled, "E": engines, "F": several}
+PARTS |= {"G": compiled, "I": transports, "E": engines, "F": several}
 
 if __name__ == "__main__":
     sys.exit(main())

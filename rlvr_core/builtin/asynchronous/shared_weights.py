@@ -60,7 +60,7 @@ class SharedTensors:
         Raises:
             MachineError: If neither shared memory nor the temporary folder has room for them.
         """
-        size = max(sum(_room(tensor, least=4) for tensor in tensors), mmap.PAGESIZE)
+        size = max(sum(room(tensor, least=4) for tensor in tensors), mmap.PAGESIZE)
         return cls(_reserve(size), size)
 
     @torch.no_grad()
@@ -70,11 +70,11 @@ class SharedTensors:
         offset = 0
         for name, tensor in tensors:
             place = (name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), offset)
-            if offset + _room(tensor) > self.size:
+            if offset + room(tensor) > self.size:
                 raise ValueError(f"no room for {name}: the weights have grown")
             self._view(place).copy_(tensor)
             places.append(place)
-            offset += _room(tensor)
+            offset += room(tensor)
         return places
 
     def read(self, places: Iterable[Place]) -> Iterator[tuple[str, Tensor]]:
@@ -232,5 +232,6 @@ def _set_aside(file: int, size: int) -> None:
             os.pwrite(file, block[: size - start], start)
 
 
-def _room(tensor: Tensor, least: int = 1) -> int:
+def room(tensor: Tensor, least: int = 1) -> int:
+    """Bytes set aside for a tensor, of at least so many bytes a number, rounded up."""
     return -(-tensor.numel() * max(tensor.element_size(), least) // _ALIGN) * _ALIGN
