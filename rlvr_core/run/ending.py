@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from rlvr_core.api import RlvrError
 from rlvr_core.record.manifest import Manifest, Outcome
 from rlvr_core.record.results import write_results
+from rlvr_core.run.checkpointing import settle_alone
 
 if TYPE_CHECKING:
     from rlvr_core.run.session import Session
@@ -35,12 +36,14 @@ class Stop:
     Attributes:
         TOGETHER: Seconds in which signals are one request.
         DEADLINE: Seconds that an interrupted process has to end.
+        PATIENCE: Of these, how many are for a checkpoint that is being written.
         requested: Whether a signal has been received.
         stepping: Whether a step is in progress.
     """
 
     TOGETHER = 2.0
     DEADLINE = 25
+    PATIENCE = 15.0
 
     def __init__(self, *, patient: bool = False) -> None:
         self._patient, self._latest = patient, 0.0
@@ -74,13 +77,13 @@ def recorded_outcome(session: Session, manifest: Manifest | None) -> Iterator[No
         yield
         return
     outcome: Outcome = "failed"
-    fault = reason = trace = None
+    fault = reason = trace = patience = None
     try:
         yield
         reason = session.stop_reason
         outcome = "finished" if reason is None else "stopped"
     except KeyboardInterrupt:
-        outcome = "interrupted"
+        outcome, patience = "interrupted", Stop.PATIENCE
         raise
     except BaseException as error:
         fault = f"{type(error).__name__}: {error}"
@@ -93,6 +96,7 @@ def recorded_outcome(session: Session, manifest: Manifest | None) -> Iterator[No
                 outcome, steps=session.step, error=fault, traceback=trace, reason=reason
             ),
             lambda: write_results(session.folder),
+            lambda: settle_alone(session, patience),
             lambda: session.finish(outcome, reason),
         ]
         _each(closing, quietly=outcome not in ("finished", "stopped"))
