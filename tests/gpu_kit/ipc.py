@@ -22,7 +22,7 @@ from rlvr_core.api import NoConfig
 from rlvr_core.builtin.asynchronous.cuda_ipc import CudaIpc
 from rlvr_core.builtin.asynchronous.shared_weights import Outgoing, SharedMemory
 
-STEPS = 4
+STEPS = 3
 SYNCS = 4
 LAYER = [(2048, 2048), (1024, 2048), (1024, 2048), (2048, 2048), *[(6144, 2048)] * 3, (2048,)]
 SHAPES = [(151_936, 2048), *(shape for _ in range(28) for shape in LAYER)]
@@ -122,7 +122,7 @@ def whole_run(record: Record, transport: str, place: Path) -> None:
     begun = time.monotonic()
     process = begin(words, mine)
     try:
-        code = process.wait(timeout=90)
+        code = process.wait(timeout=150)
     except subprocess.TimeoutExpired:
         process.kill()
         code = -1

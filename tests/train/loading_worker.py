@@ -129,11 +129,15 @@ def stepped(folder, ranks):
         gradient_checkpointing="all",
     )  # fmt: skip
     precision = Precision(torch.bfloat16)
-    policy = load_policy(folder, section, CPU, stored_dtype(folder, section))
+    sharded = ranks.world > 1
+    dtype = stored_dtype(folder, section) if sharded else torch.float32
+    policy = load_policy(folder, section, CPU, dtype)
     policy.gradient_checkpointing_enable({"use_reentrant": False})
-    parallel = ParallelModel(ranks, "fsdp")
     probe(policy)
-    parallel.add(policy, trained=True, temperature=1.0, autocast_dtype=precision.autocast)
+    parallel = None
+    if sharded:
+        parallel = ParallelModel(ranks, "fsdp")
+        parallel.add(policy, trained=True, temperature=1.0, autocast_dtype=precision.autocast)
     terms = (LossTerm("grpo", GRPO(GRPO.Config())),)
     trainer = PolicyTrainer(
         model=policy,
@@ -148,13 +152,15 @@ def stepped(folder, ranks):
         ranks=ranks,
         parallel=parallel,
     )
-    before = [parameter.to_local().clone() for parameter in list(policy.parameters())[-3:]]
-    dist.barrier()
+    parameters = [getattr(one, "_local_tensor", one) for one in list(policy.parameters())[-3:]]
+    before = [parameter.detach().clone() for parameter in parameters]
+    if sharded:
+        dist.barrier()
     with Peak() as peak:
         begun = time.perf_counter()
         report = trainer.update(groups(4), 0, 0)
         seconds = time.perf_counter() - begun
-    after = [parameter.to_local() for parameter in list(policy.parameters())[-3:]]
+    after = [getattr(one, "_local_tensor", one) for one in list(policy.parameters())[-3:]]
     return {
         "grown": peak.grown,
         "seconds": seconds,
@@ -166,7 +172,8 @@ def stepped(folder, ranks):
 if __name__ == "__main__":
     folder, out, *ways = sys.argv[1:]
     with joined(300.0) as ranks:
-        if (small := Path(folder) / "small").is_dir():
+        small = Path(folder) / "small"
+        if small.is_dir() and ranks.world > 1:
             loaded(str(small), ranks, at_once=False)  # imports are not counted
         for way in ways or ["shards", "whole"]:
             if way == "step":
