@@ -536,6 +536,31 @@ def test_another_weight_in_the_sum(monkeypatch, change, words):
     fault(imitating(), "loss", words, "its weight in the sum is 0.3")
 
 
+def test_a_loss_on_given_answers_that_is_another_mean(monkeypatch):
+    """Twice the mean, value and gradient alike."""
+    real = SFT.__call__
+
+    def doubled(loss, *given):
+        output = real(loss, *given)
+        return replace(output, loss=2 * output.loss)
+
+    monkeypatch.setattr(SFT, "__call__", doubled)
+    fault(imitating(), "loss", "the loss sft on given answers is", "over the 4 tokens")
+
+
+def test_given_answers_at_another_temperature(monkeypatch):
+    real = step_module.PolicyTrainer._scores
+
+    def scores(trainer, batch, *, temperature, **more):
+        return real(trainer, batch, temperature=0.2 if imitated(batch) else temperature, **more)
+
+    def imitated(batch):
+        return int(batch.completion_len_B.max()) == 2 and int(batch.prompt_ids_SP[0, 0]) == 2
+
+    monkeypatch.setattr(step_module.PolicyTrainer, "_scores", scores)
+    fault(imitating(), "loss", "the log-probs of a given answer are", "at temperature 1")
+
+
 def test_a_loss_with_another_weight_than_the_configs():
     trainer = trainer_with()
     (term,) = trainer.objective.terms
