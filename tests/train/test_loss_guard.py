@@ -410,6 +410,39 @@ def test_a_distillation_is_its_formula(monkeypatch, divergence):
     fault(distilling(divergence=divergence), "loss", "loss gkd is", "1.02 times that")
 
 
+def other_teacher(monkeypatch, change):
+    """Let a teacher give other tokens and log-probs: ``change(ids_NK, logp_BTK)``."""
+    real = Teacher.top_tokens
+    made = staticmethod(lambda *given, **more: change(*real(*given, **more)))
+    monkeypatch.setattr(Teacher, "top_tokens", made)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda ids, logp: (ids, 0.9 * logp), "another temperature"),
+        (lambda ids, logp: (ids, logp.roll(1, 1)), "likeliest tokens are"),
+        (lambda ids, logp: ((ids + 7) % 20, logp), "the policy's log-probs of the teacher's"),
+    ],
+)
+def test_a_teacher_that_says_something_else(monkeypatch, change, words):
+    other_teacher(monkeypatch, change)
+    fault(distilling(), "loss", "the loss gkd: ", words)
+
+
+def test_a_teacher_with_other_weights_than_its_files(tmp_path):
+    trainer = distilling()
+    term = trainer.objective.terms[-1]
+    term.teacher.model.save_pretrained(tmp_path)
+    gkd = GKD(GKD.Config(teacher=str(tmp_path), top_k=5))
+    terms = (*trainer.objective.terms[:-1], replace(term, loss=gkd))
+    trainer.objective = replace(trainer.objective, terms=terms)
+    assert len(steps(trainer, n=1)) == 1
+    with torch.no_grad():
+        next(term.teacher.model.parameters())[0, 0] += 1e-3
+    fault(trainer, "loss", "its teacher has not the weights", "1 tensors differ")
+
+
 def test_a_divergence_by_hand():
     """One token: q = .6, .2 brought to .75, .25 beside p = .5, .1; weights of a row and a step."""
     batch = batch_of(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr_core.api import Message, Problem, Source
 from rlvr_core.builtin.invariants.check import Invariant, StepView
 from rlvr_core.builtin.invariants.model_files import ModelFiles
-from rlvr_core.builtin.invariants.prompt_oracle import PromptOracle
+from rlvr_core.builtin.invariants.prompt_oracle import PromptOracle, filled
 
 if TYPE_CHECKING:
     from rlvr_core.api import GroupsScored, LossComputed, RunError, RunStarted
@@ -211,7 +210,7 @@ def problems_of(path: Path, options: Mapping[str, Any]) -> Iterator[Problem]:
             seen[id_] += 1
             id_ += f"-{seen[id_]}" if seen[id_] > 1 else ""
         template, spec = options.get("template"), options.get("spec")
-        said = _filled(template, row) if template is not None else row[options["prompt"]]
+        said = filled(template, row) if template is not None else row[options["prompt"]]
         if not isinstance(said, str):
             said = tuple(Message(turn["role"], turn["content"]) for turn in said)
         pairs = spec if isinstance(spec, dict) else {one: one for one in (spec or ())}
@@ -234,13 +233,6 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         yield from parse(text)
     else:
         yield from (parse(line) for line in text.split("\n") if line.strip())
-
-
-def _filled(template: str, row: Mapping[str, Any]) -> str:
-    parts = re.split(r"(\{\{|\}\}|\{[A-Za-z_][\w-]*\})", template)
-    # every second part is a placeholder, or a brace that stands for itself
-    parts[1::2] = [one[0] if one in ("{{", "}}") else str(row[one[1:-1]]) for one in parts[1::2]]
-    return "".join(parts)
 
 
 def _held_out(id_: str, share: float, seed: int) -> bool:
