@@ -71,7 +71,7 @@ def gradient_error(
     model, logp_BT = trainer.model, batch.logp_BT
     parts = _parts(model, ends=ends)
     # a compiled backward pass runs once, and with dropout two passes are two functions
-    if not parts or not logp_BT.requires_grad or trainer.train.compile or _drops(model):
+    if not parts or not logp_BT.requires_grad or trainer.train.compile or drops(model):
         return float("nan"), ""
     unsure_B = (-torch.expm1(logp_BT.detach()) * batch.mask_BT).sum(1)
     row = int(unsure_B.argmax())
@@ -202,7 +202,8 @@ def _gradient(
     return torch.autograd.grad(total, tensors, retain_graph=retain_graph, allow_unused=True)
 
 
-def _drops(model: Any) -> bool:
+def drops(model: Any) -> bool:
+    """Whether two passes of a model are two functions."""
     return any(
         isinstance(one, torch.nn.Dropout) and one.training and one.p > 0 for one in model.modules()
     )
