@@ -44,8 +44,9 @@ def ten_steps(record: Record, model: str, dtype: str, *more: str) -> None:
     apart = max(found["parity/mean"])
     limit = APART[dtype]
     record.add("E", f"{name}: parity", apart, "nats", limit=limit, ok=apart <= limit, n=steps)
-    astray = sum(found["seeds/astray"])
-    record.add("E", f"{name}: completions of another seed", astray, ok=astray == 0, n=steps)
+    if "seeds/astray" in found:  # guard seeds watches engines whose draws it can compute
+        astray = sum(found["seeds/astray"])
+        record.add("E", f"{name}: completions of another seed", astray, ok=astray == 0, n=steps)
     if syncs := [float(one) for one in re.findall(r"sync ([\d.]+) s", said)]:
         record.add("E", f"{name}: sync", median(syncs), "s", n=len(syncs))
     if "gpu/peak_memory" not in found:
