@@ -124,18 +124,24 @@ def transports(record: Record, given: argparse.Namespace) -> None:
 
 def engines(record: Record, given: argparse.Namespace) -> None:
     """E."""
-    there = importlib.util.find_spec("vllm") is not None
-    note = (
-        "pytest -m gpu tests/engines runs it" if there else "not made: vLLM is not installed here"
-    )
-    record.add("E", "whole part", None, note=note)
+    import engines
+
+    if importlib.util.find_spec("vllm") is None:
+        record.add("E", "whole part", None, note="not made: vLLM is not installed here")
+    else:
+        engines.engines(record, given.model)
 
 
 def several(record: Record, given: argparse.Namespace) -> None:
     """F."""
+    import several
+
     n = torch.cuda.device_count()
-    note = f"not made: it needs two GPUs, and there is {n}" if n < 2 else "not written yet"
-    record.add("F", "whole part", None, note=note)
+    if n < several.RANKS:
+        note = f"not made: it needs {several.RANKS} GPUs, and there is {n}"
+        record.add("F", "whole part", None, note=note)
+    else:
+        several.several(record)
 
 
 PARTS = {"A": ceilings, "B": right, "C": fast, "W": runs, "R": resumed, "D": two}
