@@ -441,6 +441,8 @@ def test_a_batch_is_pinned_on_its_way_to_a_gpu_and_not_where_it_is_there():
 
 
 def test_flash_attention_is_not_tried_on_a_cpu_nor_in_float32(monkeypatch):
+    from steps import FLASH_WORKS  # other tests put something else in its place
+
     from rlvr_core.builtin.packing import attention_mask
 
     def tried(*_):
@@ -448,7 +450,7 @@ def test_flash_attention_is_not_tried_on_a_cpu_nor_in_float32(monkeypatch):
 
     monkeypatch.setattr(attention_mask, "_example", tried)
     heads = attention_mask.HeadSizes(4, 2, 8, 8)
-    works = attention_mask.flash_works.__wrapped__
+    works = FLASH_WORKS.__wrapped__
     assert works(torch.device("cpu"), torch.bfloat16, heads) is False
     assert works(torch.device("cuda"), torch.float32, heads) is False
 

@@ -4,7 +4,7 @@ Two measurements. Of the numbers that the loss used, in every step: the slope of
 log-probs on the engine's, and the mean of k3. Rounding errors are independent of the log-prob and
 leave the slope at 1, so the slope finds another temperature or a truncated distribution in
 bfloat16 as well; weights or rows that differ raise k3. Steps of few tokens leave the slope
-uncertain: it is also that of as many steps as it takes to tell twice the band. Tokens at one
+uncertain: it is also that of as many steps as tell 1.5 times the band. Tokens at one
 position of their rows that hardly count in a mean are counted by themselves. And of all completions
 of the first steps, dropped groups included: mean and maximum of the difference.
 """
@@ -202,7 +202,7 @@ class Parity(Invariant):
         if _is_tilted(pooled, slope):
             tilt = pooled
         tilted = _is_tilted(tilt, slope)
-        if pooled.deciding >= DECIDING and 4 * pooled.slope_error <= slope:
+        if pooled.deciding >= DECIDING and 8 * pooled.slope_error <= slope:
             self._pooled = Sums()
         apart = found.k3 - 4 * found.k3_error > k3 or found.k3 > 100 * k3
         if not (tilted or apart):
