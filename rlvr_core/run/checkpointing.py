@@ -67,27 +67,30 @@ def settle(session: Session) -> None:
     Raises:
         RunError: If it could not be written; older checkpoints are then unchanged.
     """
-    if session.writing is not None:
-        with session.phase("checkpoint"):
-            _report(session, session.ranks.on_main(session.writing.written.result))
+    if (writing := session.writing) is None:
+        return
+    with session.phase("checkpoint"):
+        try:
+            path = session.ranks.on_main(writing.written.result)
+        except Exception:
+            session.writing = None  # it failed, or is never done: nobody waits for it again
+            raise
+    session.writing = None
+    session.events.checkpoint_saved(CheckpointSaved(writing.step, path))
 
 
-def settle_alone(session: Session, limit: float | None) -> None:
+def settle_alone(session: Session, limit: float) -> None:
     """Do the same in the process that writes, whatever the others do: the run ends early.
 
     Args:
         session: The run.
-        limit: Seconds after which it is given up, or at a signal; None to wait.
+        limit: Seconds after which it is given up; a signal ends the wait, too.
     """
-    if session.writing is not None:
+    writing, session.writing = session.writing, None
+    if writing is not None:
         with contextlib.suppress(TimeoutError, KeyboardInterrupt):
-            _report(session, session.writing.written.result(limit))
-
-
-def _report(session: Session, path: Path) -> None:
-    assert session.writing is not None
-    event, session.writing = CheckpointSaved(session.writing.step, path), None
-    session.events.checkpoint_saved(event)
+            path = writing.written.result(limit)
+            session.events.checkpoint_saved(CheckpointSaved(writing.step, path))
 
 
 def _write(

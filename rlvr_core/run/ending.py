@@ -77,7 +77,8 @@ def recorded_outcome(session: Session, manifest: Manifest | None) -> Iterator[No
         yield
         return
     outcome: Outcome = "failed"
-    fault = reason = trace = patience = None
+    fault = reason = trace = None
+    patience = 600.0  # one that failed must not keep the process for ever
     try:
         yield
         reason = session.stop_reason
