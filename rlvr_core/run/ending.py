@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from rlvr_core.api import RlvrError
 from rlvr_core.record.manifest import Manifest, Outcome
 from rlvr_core.record.results import write_results
-from rlvr_core.run.checkpointing import settle_alone
 
 if TYPE_CHECKING:
     from rlvr_core.run.session import Session
@@ -76,6 +75,8 @@ def recorded_outcome(session: Session, manifest: Manifest | None) -> Iterator[No
     if manifest is None:
         yield
         return
+    from rlvr_core.run.checkpointing import settle_alone  # imports torch
+
     outcome: Outcome = "failed"
     fault = reason = trace = None
     patience = 600.0  # one that failed must not keep the process for ever

@@ -97,7 +97,7 @@ def _compared(
             f"the policy's log-probs of the teacher's tokens are {apart:.3g} nats from those of a "
             f"plain pass of one row (band: {band:g})"
         )
-    named = getattr(getattr(term.loss, "traits", None), "teacher", None)
+    named = term.traits.teacher
     if term.teacher.model is not None and named is not None and named.model is not None:
         folder = local_path(named.model) if is_uri(named.model) else Path(named.model)
         files = ModelFiles(str(folder), section.model_copy(update={"revision": None}))
