@@ -9,8 +9,13 @@ import pytest
 import torch
 
 from rlvr_core.api import MachineError, NoConfig
-from rlvr_core.builtin.asynchronous.cuda_ipc import CudaIpc, view
-from rlvr_core.builtin.asynchronous.shared_weights import Outgoing, room
+from rlvr_core.builtin.asynchronous.cuda_ipc import CudaIpc
+from rlvr_core.builtin.asynchronous.shared_weights import (
+    Outgoing,
+    read_tensors,
+    room,
+    write_tensors,
+)
 
 TENSORS = {
     "embedding": torch.arange(15, dtype=torch.float32).view(5, 3) / 7,
@@ -59,14 +64,14 @@ class Receiver:
 
 def test_parts_of_a_buffer_hold_every_bit_and_do_not_overlap():
     buffer = torch.empty(sum(room(one) for one in TENSORS.values()), dtype=torch.uint8)
-    places, offset = [], 0
+    places = write_tensors(buffer, TENSORS.items())
+    assert [offset for *_, offset in places] == [0, 64, 128, 128, 192]
+    assert buffer.numel() == 64 + 64 + 0 + 64 + 128
+    found = dict(read_tensors(buffer, places))
+    assert found.keys() == TENSORS.keys()
     for name, one in TENSORS.items():
-        places.append((name, str(one.dtype).removeprefix("torch."), [*one.shape], offset))
-        view(buffer, places[-1]).copy_(one)
-        offset += room(one)
-    assert offset == buffer.numel() == 64 + 64 + 0 + 64 + 128
-    for place, one in zip(places, TENSORS.values(), strict=True):
-        assert torch.equal(view(buffer, place), one)
+        assert torch.equal(found[name], one)
+        assert found[name].dtype == one.dtype
 
 
 def test_a_model_on_the_cpu_is_refused_before_the_run_begins():

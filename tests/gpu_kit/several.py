@@ -9,13 +9,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import socket
 import subprocess
 from pathlib import Path
 
 from engines import last_error, pytest
 from record import Record
-from runs import RLVR, begin, keep, words_of
+from runs import RLVR, keep, side_by_side, words_of
 
 HERE = Path(__file__).parent
 RANKS = 2
@@ -70,21 +69,7 @@ def launched(record: Record, words: list[str], place: Path) -> str:
     Raises:
         RuntimeError: A process failed.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    ranks = {"WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS)}
-    ranks |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    logs = [f"rank{rank}.txt" for rank in range(RANKS)]
-    started = [
-        begin(words, place, log, RANK=str(rank), LOCAL_RANK=str(rank), **ranks)
-        for rank, log in enumerate(logs)
-    ]
-    try:
-        codes = [process.wait(timeout=300) for process in started]
-    finally:
-        for process in started:
-            process.kill()
+    codes, logs = side_by_side(words, place, RANKS, cards=RANKS, limit=300)
     keep(record, f"fsdp: {codes}", place, *logs)
     said = "".join((place / log).read_text() for log in logs)
     if any(codes):

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from apart import apart  # noqa: E402
+
 QUICKSTART = HERE.parents[1] / "examples" / "quickstart.yaml"
 SHORT = {
     "train.steps": "2", "train.warmup_steps": "0", "train.prompts_per_step": "4",
@@ -30,16 +33,8 @@ def words(folder, **changes):
 
 def stood_in(*jobs):
     """Exit code and figures of each command, and what they said; in one process."""
-    done = subprocess.run(
-        [sys.executable, str(HERE / "whole_runs.py"), json.dumps(jobs)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(one) for one in done.stdout.splitlines() if one.startswith("{")], done.stderr
+    printed, said = apart("whole_runs.py", jobs)
+    return [json.loads(one) for one in printed.splitlines() if one.startswith("{")], said
 
 
 def of_run(folder, name):

@@ -1,9 +1,5 @@
 """Four gloo processes, two copies split over two each, take the optimizer steps of one process."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -16,19 +12,9 @@ WORKER = "hsdp_worker.py"
 
 
 @pytest.fixture(scope="module")
-def four(folder, worker):
+def four(started):
     """What each of four processes finds."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
-    done = subprocess.run(
-        [sys.executable, *torchrun, worker, folder, folder],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(4)]
+    return started(4)
 
 
 @pytest.mark.slow

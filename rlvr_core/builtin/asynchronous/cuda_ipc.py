@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -21,11 +21,10 @@ from rlvr_core.api import (
     NamedTensors,
     NoConfig,
     OutgoingWeights,
-    RunError,
     TransportLink,
     TransportTraits,
 )
-from rlvr_core.builtin.asynchronous.shared_weights import room
+from rlvr_core.builtin.asynchronous.shared_weights import read_tensors, room, write_tensors
 
 _WHERE = "engine.transport"
 _OTHER = "leave engine.transport out: weights then go through shared memory"
@@ -67,19 +66,10 @@ class CudaIpc:
         self._handle = _shared(self._buffer)
         return ()
 
-    @torch.no_grad()
     def send(self, weights: OutgoingWeights, link: TransportLink) -> None:
         """Copy the weights into the buffer, and send where each lies."""
         assert self._buffer is not None, "open_files comes first"
-        places: list[Json] = []
-        offset = 0
-        for name, tensor in weights:
-            if offset + room(tensor) > self._buffer.numel():
-                raise RunError(f"no room for {name}: the weights have grown")
-            place = (name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), offset)
-            view(self._buffer, place).copy_(tensor)
-            places.append([*place[:2], list(tensor.shape), offset])
-            offset += room(tensor)
+        places: list[Json] = [list(place) for place in write_tensors(self._buffer, weights)]
         torch.cuda.synchronize()  # another process knows nothing of this one's streams
         link.deliver({"handle": self._handle, "gpu": _gpu(), "places": places})
 
@@ -97,9 +87,9 @@ class CudaIpc:
                 where=_WHERE,
                 remedy=_OTHER,
             )
-        if content["handle"] != self._handle:
+        if self._buffer is None or content["handle"] != self._handle:
             self._buffer, self._handle = _opened(content["handle"]), content["handle"]
-        load(_read(self._buffer, content["places"]))
+        load(read_tensors(self._buffer, content["places"]))
 
     def close(self) -> None:
         """Let go of the buffer."""
@@ -134,17 +124,3 @@ _DEVICE = 6
 
 def _gpu() -> str:
     return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
-
-
-def _read(buffer: Tensor | None, places: Iterable[Any]) -> Iterator[tuple[str, Tensor]]:
-    assert buffer is not None, "it was opened"
-    for place in places:
-        yield place[0], view(buffer, place)
-
-
-def view(buffer: Tensor, place: Sequence[Any]) -> Tensor:
-    """The part of a buffer of bytes that holds one tensor: name, dtype, shape and offset."""
-    _, dtype, shape, offset = place
-    kind: torch.dtype = getattr(torch, dtype)
-    size = torch.Size(shape).numel() * kind.itemsize
-    return buffer[offset : offset + size].view(kind).view(shape)

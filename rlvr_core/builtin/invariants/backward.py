@@ -16,7 +16,7 @@ import torch
 from rlvr_core.builtin.invariants.check import compute_dtype
 from rlvr_core.builtin.invariants.differences import larger
 from rlvr_core.builtin.invariants.fingerprints import is_sharded
-from rlvr_core.builtin.invariants.plain_pass import plain_scores
+from rlvr_core.builtin.invariants.plain_pass import drops, plain_scores
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -200,10 +200,3 @@ def _gradient(
     total: Tensor, tensors: list[Tensor], *, retain_graph: bool = False
 ) -> tuple[Tensor | None, ...]:
     return torch.autograd.grad(total, tensors, retain_graph=retain_graph, allow_unused=True)
-
-
-def drops(model: Any) -> bool:
-    """Whether two passes of a model are two functions."""
-    return any(
-        isinstance(one, torch.nn.Dropout) and one.training and one.p > 0 for one in model.modules()
-    )

@@ -60,14 +60,14 @@ class DataFiles(Invariant):
 
     def run_started(self, event: RunStarted) -> None:
         """Compare the data with their files; raises ``RunError``."""
-        for source, ref in zip(self._sources, self._config.data.sources, strict=True):
-            due = _due(ref)
+        refs = self._config.data.sources
+        shared = [_due(ref) for ref in refs]
+        for source, ref, due in zip(self._sources, refs, shared, strict=True):
             if due is not None and (what := self._difference(source, due)):
                 raise self._wrong_data(event.step, Path(ref.with_["path"]).name, what)
         for loc, (given, traits) in self._answers.items():
             own = self._config.losses[loc].data
-            refs = self._config.data.sources if own is None else [own]
-            parts = [_due(ref) for ref in refs]
+            parts = shared if own is None else [_due(own)]
             answers: Any = getattr(given, "answers", ())
             known = all(part is not None for part in parts)
             if known and traits is not None and traits.target is not None:

@@ -7,11 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rlvr_core.builtin.invariants.fingerprints import is_sharded
+
 if TYPE_CHECKING:
     from torch import Tensor
 
     from rlvr_core.api import MicroBatch
     from rlvr_core.builtin.invariants.check import Trainer
+
+
+def drops(model: Any) -> bool:
+    """Whether two passes of a model are two functions."""
+    return any(
+        isinstance(one, torch.nn.Dropout) and one.training and one.p > 0 for one in model.modules()
+    )
+
+
+def comparable(trainer: Trainer) -> bool:
+    """Whether a plain pass of the policy computes what its training pass does, in one process."""
+    sharded = any(map(is_sharded, trainer.model.parameters()))
+    return not (trainer.train.compile or sharded or drops(trainer.model))
 
 
 def plain_logprobs(

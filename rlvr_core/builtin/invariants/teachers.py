@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.api.services import is_uri, local_path
-from rlvr_core.builtin.invariants.backward import drops
 from rlvr_core.builtin.invariants.check import compute_dtype
-from rlvr_core.builtin.invariants.fingerprints import is_sharded
 from rlvr_core.builtin.invariants.model_files import ModelFiles
 from rlvr_core.builtin.invariants.other_gradients import distils
-from rlvr_core.builtin.invariants.plain_pass import plain_distributions
+from rlvr_core.builtin.invariants.plain_pass import comparable, plain_distributions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,8 +43,7 @@ def wrong_teacher(trainer: Trainer, event: LossComputed, section: ModelSection) 
         section: The config's ``model``.
     """
     terms = {id(term.loss): term for term in trainer.objective.terms}
-    sharded = any(map(is_sharded, trainer.model.parameters()))
-    if trainer.train.compile or sharded or drops(trainer.model):
+    if not comparable(trainer):
         return ""
     for loss, batch, _ in event.losses:
         term = terms.get(id(loss))

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.builtin.invariants.backward import drops
 from rlvr_core.builtin.invariants.check import compute_dtype
-from rlvr_core.builtin.invariants.fingerprints import is_sharded
-from rlvr_core.builtin.invariants.plain_pass import plain_logprobs
+from rlvr_core.builtin.invariants.plain_pass import comparable, plain_logprobs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,7 +99,7 @@ def _other_loss(trainer: Trainer, event: LossComputed, value: float) -> str:
             f"the loss sft on given answers is {value:.6g}, and minus the log-probs of its tokens "
             f"over the {counts.tokens} tokens of the update are {due:.6g}"
         )
-    if trainer.train.compile or drops(trainer.model) or any(map(is_sharded, _tensors(trainer))):
+    if not comparable(trainer):
         return ""
     row = int(mask_BT.sum(1).argmax())
     with torch.no_grad():
@@ -114,10 +112,6 @@ def _other_loss(trainer: Trainer, event: LossComputed, value: float) -> str:
         f"the log-probs of a given answer are {apart:.3g} nats in the mean from those of a plain "
         f"pass at temperature 1 (band: {band:g}): another temperature, other prompts or positions"
     )
-
-
-def _tensors(trainer: Trainer) -> Any:
-    return trainer.model.parameters()
 
 
 def _keep(one: _Given, gradient_BT: Tensor) -> None:
