@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.api.services import predict
-from rlvr_core.builtin.invariants.truncation import edges
+from rlvr_core.builtin.invariants.truncation import apart, edges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -250,7 +250,8 @@ class TokenScores:
         self._trainer = trainer
         # rounding decides which tokens a truncation keeps: no class has a sure probability
         whole = top_k <= 0 and top_p >= 1
-        more = None if whole else partial(edges, top_k=top_k, top_p=top_p)
+        margin = apart(trainer.precision.compute, trainer.temperature)
+        more = None if whole else partial(edges, top_k=top_k, top_p=top_p, margin=margin)
         self._compute = partial(token_moments, top_k=top_k, top_p=top_p, more=more)
         self.classes = Classes(end_ids(trainer.model)) if whole else None
         self._of: tuple[Group, ...] = ()

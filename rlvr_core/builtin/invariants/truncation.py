@@ -33,11 +33,13 @@ ROUNDED = 0.35
 DEVIATIONS = 3.0
 """Standard deviations beyond that share."""
 
-LEAST, SHARE = 3, 5e-4
+LEAST, SHARE = 3, 2e-3
 """So many tokens beyond top-p, and more than this share of all, are no rounding."""
 
 
-def edges(logp_nV: Tensor, target_n: Tensor, top_k: int, top_p: float) -> list[Tensor]:
+def edges(
+    logp_nV: Tensor, target_n: Tensor, *, top_k: int, top_p: float, margin: float
+) -> list[Tensor]:
     """Return what ``Truncation`` counts by, a column each.
 
     Args:
@@ -45,10 +47,11 @@ def edges(logp_nV: Tensor, target_n: Tensor, top_k: int, top_p: float) -> list[T
         target_n: The sampled tokens.
         top_k: Likeliest tokens that are kept; 0 keeps all.
         top_p: Least mass of the likeliest tokens that are kept.
+        margin: Tokens that are fewer nats apart may come in either order.
 
     Returns:
-        Nats of the sampled token below the last of the top k; mass of the likelier ones among these
-        in excess of ``top_p``; probability of the first token outside the top k, if it were kept
+        Nats of the sampled token below the last of the top k; mass of the clearly likelier ones
+        among these in excess of ``top_p``; probability of the first token outside the top k, if it were kept
         too, and its nats below the last; probability of the last one, and its nats below the one
         before it. Without top-k what is of it is 0, or below 0.
     """
@@ -67,8 +70,13 @@ def edges(logp_nV: Tensor, target_n: Tensor, top_k: int, top_p: float) -> list[T
             (before_n - top_nK[:, -2]).clamp(max=1e4),
         ]
     p_nV = logp_nV.masked_fill(logp_nV < edge_n1, -torch.inf).softmax(-1)
-    ahead_n = (p_nV * (logp_nV > own_n1)).sum(-1)
+    ahead_n = (p_nV * (logp_nV > own_n1 + margin)).sum(-1)
     return [gap_n, ahead_n - top_p if top_p < 1 else nothing_n - 1, *columns]
+
+
+def apart(compute: torch.dtype, temperature: float) -> float:
+    """Return by how many nats two tokens are clearly apart."""
+    return NATS[compute] / min(1.0, temperature)
 
 
 class Truncation:
@@ -85,7 +93,7 @@ class Truncation:
         cool = 1 / min(1.0, sampling.temperature)
         # whoever accepts a larger difference of log-probs accepts it here
         accepted = (parity.max or 0.0) if parity is not False else 0.0
-        self._nats = max(NATS[compute] * cool, accepted)
+        self._nats = max(apart(compute, sampling.temperature), accepted)
         self._mass = max(MASS[compute] * cool, accepted / 4)
         self._tokens = self._by_p = self._outside = self._last = 0
         self._due_outside = self._due_last = 0.0
