@@ -452,8 +452,9 @@ def test_texts_of_recorded_prompts(tmp_path, name):
     ids = tuple(files.tokenizer(text)["input_ids"])
     own = replace(two_groups()[0].members[0].completion, prompt_ids=ids)
     group = replace(two_groups()[0], members=tuple(_with(own) for _ in range(2)))
-    for shown, fine in ((text, True), (text[:-1], False), ("another", False), ("", False)):
-        folder = tmp_path / f"run {len(shown)}"
+    cases = ((text, True), (text[:-1], False), ("another", False), ("", False))
+    for number, (shown, fine) in enumerate(cases):
+        folder = tmp_path / f"run {number}"
         folder.mkdir()
         recorder, records = Recorder(RunFolder(folder)), Records(folder, files)
         recorder.rollout(0, 0, group, shown, ["trained"] * 2, [None] * 2, 0)
