@@ -1,10 +1,13 @@
 """Host memory of each process while a policy and its reference are loaded to be sharded (FSDP2).
 
     python benchmarks/fsdp_load.py --layers 16 --processes 4     # Llama-3.2-1B's sizes, over gloo
+    python benchmarks/fsdp_load.py --step                        # one update, too: minutes
 
-A model of constant weights in bfloat16 is written, and each process loads it as a run under
+A model of random weights in bfloat16 is written, and each process loads it as a run under
 train.parallel: fsdp does. Anonymous memory alone is counted, as it grows over what the process had
-when everything was imported: pages of the mapped files can be dropped at any time.
+when everything was imported: pages of the mapped files can be dropped at any time. The update is by
+plain SGD in bfloat16, on 12 short completions, every layer recomputed: moments of AdamW would be
+twice the shard more.
 """
 
 from __future__ import annotations
@@ -32,9 +35,10 @@ def write(folder: Path, sizes: dict[str, int]) -> tuple[int, int, int]:
         model = LlamaForCausalLM(LlamaConfig(tie_word_embeddings=True, **sizes))
     model = model.to(torch.bfloat16).to_empty(device="cpu")
     model.tie_weights()
+    torch.manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.fill_(0.01)
+            parameter.normal_(0.0, 0.02)
     model.save_pretrained(folder)
     layer = sum(p.numel() for p in model.model.layers[0].parameters())
     whole = sum(p.numel() for p in model.parameters())  # tied weights once
@@ -48,6 +52,7 @@ def main() -> None:
     words.add_argument("--layers", type=int, default=16)
     words.add_argument("--hidden", type=int, default=2048)
     words.add_argument("--vocabulary", type=int, default=128_256)
+    words.add_argument("--step", action="store_true", help="make an update")
     given = words.parse_args()
     sizes = {
         "vocab_size": given.vocabulary,
@@ -61,12 +66,13 @@ def main() -> None:
         folder = Path(name)
         whole, layer, embedding = write(folder, sizes)
         write(folder / "small", TINY | TINY_HEADS)
-        subprocess.run(
-            [*LAUNCH, f"--nproc-per-node={given.processes}", WORKER, name, name, "load"],
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            check=True,
-            stderr=subprocess.DEVNULL,
-        )
+        for way in ("load", "step") if given.step else ("load",):
+            subprocess.run(
+                [*LAUNCH, f"--nproc-per-node={given.processes}", WORKER, name, name, way],
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                check=True,
+                stderr=subprocess.DEVNULL,
+            )
         for kind, width in (("policy", 4), ("reference", 2)):
             shard = width * whole / given.processes
             part = width * max(layer, embedding)
@@ -81,6 +87,13 @@ def main() -> None:
                     f"  process {rank}: peak {peaks['RssAnon'] / GIB:.2f}, "
                     f"kept {peaks['kept'] / GIB:.2f}"
                 )
+        for rank in range(given.processes if given.step else 0):
+            found = torch.load(folder / f"step{rank}.pt", weights_only=False)
+            print(
+                f"update, process {rank}: {found['seconds']:.0f} s, "
+                f"{found['grown']['RssAnon'] / GIB:.2f} GiB over what was loaded, "
+                f"gradient norm {found['grad_norm']:.3e}, weights moved: {all(found['moved'])}"
+            )
 
 
 if __name__ == "__main__":

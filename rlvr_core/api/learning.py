@@ -198,7 +198,10 @@ class StepObserver:
         """The engine of this process says that it took the weights of this version."""
 
     def checkpoint_written(self, folder: Path) -> None:
-        """The files of a checkpoint are written, and not sealed yet; in the process that writes."""
+        """The files of a checkpoint are written, and not sealed yet.
+
+        Called in the process that writes them, in a thread beside the steps that follow.
+        """
 
     def step_ends(self) -> Mapping[str, float]:
         """All updates of the step are done; returns numbers for its metrics."""

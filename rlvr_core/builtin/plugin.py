@@ -951,6 +951,11 @@ def register_transports(registrar: Registrar) -> None:
         summary="Memory that trainer and engine share; for an engine in a process of its own.",
     )
     registrar.add(
+        "cuda-ipc",
+        "rlvr_core.builtin.asynchronous.cuda_ipc:CudaIpc",
+        summary="Memory of the GPU that trainer and engine share; the engine has its own process.",
+    )
+    registrar.add(
         "files",
         "rlvr_core.builtin.vllm.transports:Files",
         summary="Files that the engine reads, in shared memory or a folder.",

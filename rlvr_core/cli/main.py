@@ -10,6 +10,7 @@ import difflib
 import errno
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -89,6 +90,9 @@ def cli() -> None:
     """Reinforcement learning with verifiable rewards."""
 
 
+_INTERRUPTED = 130
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Run a command line.
 
@@ -106,6 +110,10 @@ def main(args: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _call(args)
+        if code == _INTERRUPTED and args is None:
+            # Python's own end puts the default actions back: a second signal would kill it there
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -126,10 +134,10 @@ def _call(args: Sequence[str] | None) -> int:
     except click.Abort as abort:
         interrupted = isinstance(abort.__cause__, KeyboardInterrupt)
         output.print_line("interrupted" if interrupted else "stopped", stderr=True)
-        return 130 if interrupted else 1
+        return _INTERRUPTED if interrupted else 1
     except KeyboardInterrupt:
         output.print_line("interrupted", stderr=True)
-        return 130
+        return _INTERRUPTED
     except click.ClickException as error:
         if as_json:
             output.print_json_error(ConfigError(error.format_message()))

@@ -339,6 +339,10 @@ class TrainSection(ComponentConfig):
     ] = "ddp"
     """What each of several processes holds: ``ddp`` the whole model, ``fsdp`` (FSDP2) a shard of
     its weights, gradients and optimizer state. With one process there is no difference."""
+    shard_size: Positive | None = None
+    """Processes that share one copy under ``parallel: fsdp``, a divisor of their number; each such
+    set of processes in a row has a copy (HSDP). null: one copy for all of them. On several
+    machines, the processes of one machine: then no weights are gathered between machines."""
     reference: ReferenceSection = ReferenceSection()
     """The reference model, used by losses with ``beta`` above 0."""
     max_staleness: Natural = 0
@@ -378,6 +382,12 @@ class TrainSection(ComponentConfig):
             if isinstance(steps, int) and not isinstance(steps, bool):
                 return value | {"warmup_steps": min(30, max(steps, 0) // 10)}
         return value
+
+    @model_validator(mode="after")
+    def _shards_are_of_fsdp(self) -> TrainSection:
+        if self.shard_size is not None and self.parallel != "fsdp":
+            raise ValueError("shard_size has no effect without parallel: fsdp")
+        return self
 
     @model_validator(mode="after")
     def _background_options_matter(self) -> TrainSection:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import torch
 from torch import nn
 
+from rlvr_core.api import ConfigError
 from rlvr_core.host.host import load_host
 from rlvr_core.parallel.ranks import Ranks
 
@@ -45,14 +46,26 @@ class ParallelModel:
     Args:
         ranks: The processes.
         strategy: ``ddp`` or ``fsdp``.
+        shard_size: Processes that a copy is split over; None for all of them.
 
     Attributes:
         sharded: Whether each process has but a part of the weights.
+
+    Raises:
+        ConfigError: If ``shard_size`` does not divide their number.
     """
 
-    def __init__(self, ranks: Ranks, strategy: Strategy) -> None:
+    def __init__(self, ranks: Ranks, strategy: Strategy, shard_size: int | None = None) -> None:
         self.ranks = ranks
         self.sharded = strategy == "fsdp"
+        self._shard_size = shard_size or ranks.world
+        if ranks.world % self._shard_size:
+            fits = [n for n in range(1, ranks.world + 1) if ranks.world % n == 0]
+            raise ConfigError(
+                f"{ranks.world} processes cannot be sets of {shard_size}",
+                where="train.shard_size",
+                remedy=f"one of {', '.join(map(str, fits))}, or another number of processes",
+            )
         self._modules: dict[Any, Any] = {}
 
     def add(self, model: PreTrainedModel, *, trained: bool, **options: Any) -> None:
@@ -63,7 +76,8 @@ class ParallelModel:
         module = Computed(model, **options)
         if self.sharded:
             shard = load_host().service("core/shard")
-            module.options["autocast_dtype"] = shard(module, model, options.get("autocast_dtype"))
+            dtype = options.get("autocast_dtype")
+            module.options["autocast_dtype"] = shard(module, model, dtype, self._shard_size)
             self._modules[model] = module
         elif trained:
             from torch.nn.parallel import DistributedDataParallel

@@ -1,8 +1,15 @@
-"""Saves and restores the state of a run in checkpoints, besides the weights."""
+"""Saves and restores the state of a run in checkpoints, besides the weights.
+
+What is saved is copied between two steps; its files are written beside the steps that follow.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import CheckpointSaved, RunError
@@ -14,37 +21,100 @@ if TYPE_CHECKING:
     from rlvr_core.run.session import Session
 
 
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """A checkpoint that is being written.
+
+    Attributes:
+        step: Steps done.
+        written: Its folder, once it is complete; only the process that writes it ever knows.
+    """
+
+    step: int
+    written: Future[Path]
+
+
 def save(session: Session, *, best: bool = False) -> None:
-    """Write a checkpoint from which the run continues exactly.
+    """Begin to write a checkpoint from which the run continues exactly; ``settle`` ends it.
 
     Args:
         session: The run; all its processes must call this.
         best: Whether these weights are the best so far, so that the checkpoint is kept.
+
+    Raises:
+        RunError: If the checkpoint before could not be written.
     """
+    settle(session)
     with session.phase("checkpoint"):
-        trainer = session.trainer
-        tensors = checkpoint.collect(
-            trainer.model, trainer.optimizer, trainer.reference, keep=session.ranks.main
+        trainer, main = session.trainer, session.ranks.main
+        snapshot = checkpoint.collect(
+            trainer.model, trainer.optimizer, trainer.reference, keep=main
         )
-        path = session.ranks.on_main(
-            lambda: session.checkpoints.write(
-                session.step, lambda folder: _fill(session, folder, tensors), best=best
-            )
-        )
-    session.events.checkpoint_saved(CheckpointSaved(session.step, path))
+        session.writing = Writing(session.step, Future())
+        if main:
+            state = json.loads(json.dumps(_state(session)))  # its parts change with the next step
+            work = (session, session.writing, snapshot, state, best)
+            # a daemon: a disk that does not answer must not keep a process that is to end
+            threading.Thread(target=_write, args=work, name="checkpoint", daemon=True).start()
 
 
-def _fill(session: Session, folder: Path, tensors: checkpoint.Tensors) -> None:
-    checkpoint.save(
-        folder,
-        model=session.trainer.model,
-        tokenizer=session.tokenizer,
-        optimizer=session.trainer.optimizer,
-        compute_dtype=session.trainer.precision.compute,
-        state=_state(session),
-        tensors=tensors,
-    )
-    session.trainer.observer.checkpoint_written(folder)
+def settle(session: Session) -> None:
+    """Wait for the checkpoint that is being written, if there is one, and report it.
+
+    Args:
+        session: The run; all its processes must call this.
+
+    Raises:
+        RunError: If it could not be written; older checkpoints are then unchanged.
+    """
+    if (writing := session.writing) is None:
+        return
+    with session.phase("checkpoint"):
+        try:
+            path = session.ranks.on_main(writing.written.result)
+        except Exception:
+            session.writing = None  # it failed, or is never done: nobody waits for it again
+            raise
+    session.writing = None
+    session.events.checkpoint_saved(CheckpointSaved(writing.step, path))
+
+
+def settle_alone(session: Session, limit: float) -> None:
+    """Do the same in the process that writes, whatever the others do: the run ends early.
+
+    Args:
+        session: The run.
+        limit: Seconds after which it is given up; a signal ends the wait, too.
+    """
+    writing, session.writing = session.writing, None
+    if writing is not None:
+        with contextlib.suppress(TimeoutError, KeyboardInterrupt):
+            path = writing.written.result(limit)
+            session.events.checkpoint_saved(CheckpointSaved(writing.step, path))
+
+
+def _write(
+    session: Session,
+    writing: Writing,
+    snapshot: checkpoint.Snapshot,
+    state: dict[str, Any],
+    best: bool,
+) -> None:
+    def fill(folder: Path) -> None:
+        checkpoint.save(
+            folder,
+            snapshot=snapshot,
+            model=session.trainer.model,
+            tokenizer=session.tokenizer,
+            compute_dtype=session.trainer.precision.compute,
+            state=state,
+        )
+        session.trainer.observer.checkpoint_written(folder)
+
+    try:
+        writing.written.set_result(session.checkpoints.write(writing.step, fill, best=best))
+    except BaseException as error:
+        writing.written.set_exception(error)
 
 
 def _state(session: Session) -> dict[str, Any]:

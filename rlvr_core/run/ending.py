@@ -35,12 +35,14 @@ class Stop:
     Attributes:
         TOGETHER: Seconds in which signals are one request.
         DEADLINE: Seconds that an interrupted process has to end.
+        PATIENCE: Of these, how many are for a checkpoint that is being written.
         requested: Whether a signal has been received.
         stepping: Whether a step is in progress.
     """
 
     TOGETHER = 2.0
     DEADLINE = 25
+    PATIENCE = 15.0
 
     def __init__(self, *, patient: bool = False) -> None:
         self._patient, self._latest = patient, 0.0
@@ -73,14 +75,17 @@ def recorded_outcome(session: Session, manifest: Manifest | None) -> Iterator[No
     if manifest is None:
         yield
         return
+    from rlvr_core.run.checkpointing import settle_alone  # imports torch
+
     outcome: Outcome = "failed"
     fault = reason = trace = None
+    patience = 600.0  # one that failed must not keep the process for ever
     try:
         yield
         reason = session.stop_reason
         outcome = "finished" if reason is None else "stopped"
     except KeyboardInterrupt:
-        outcome = "interrupted"
+        outcome, patience = "interrupted", Stop.PATIENCE
         raise
     except BaseException as error:
         fault = f"{type(error).__name__}: {error}"
@@ -93,6 +98,7 @@ def recorded_outcome(session: Session, manifest: Manifest | None) -> Iterator[No
                 outcome, steps=session.step, error=fault, traceback=trace, reason=reason
             ),
             lambda: write_results(session.folder),
+            lambda: settle_alone(session, patience),
             lambda: session.finish(outcome, reason),
         ]
         _each(closing, quietly=outcome not in ("finished", "stopped"))

@@ -56,7 +56,7 @@ def trainer_of(
     if ranks.world > 1:
         from rlvr_core.parallel.model import ParallelModel
 
-        parallel = ParallelModel(ranks, config.train.parallel)
+        parallel = ParallelModel(ranks, config.train.parallel, config.train.shard_size)
     # a sharded model is moved to its device layer by layer
     sharded = parallel is not None and parallel.sharded
     place = torch.device("cpu") if sharded else device

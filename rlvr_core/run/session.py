@@ -22,7 +22,7 @@ from rlvr_core.api import (
 from rlvr_core.api.rollouts import Ages, Rollouts
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.metrics import reported
-from rlvr_core.run.checkpointing import save
+from rlvr_core.run.checkpointing import Writing, save, settle
 from rlvr_core.run.metrics import details, fates, rollout_metrics
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class Session:
     skipped: int = 0
     resumed: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
+    writing: Writing | None = None
 
     @property
     def stop_reason(self) -> str | None:
@@ -128,8 +129,10 @@ class Session:
                     self._pause()
                     save(self, best=improved)
                 if interrupted:
+                    settle(self)
                     raise KeyboardInterrupt
                 self.rollouts.resume()
+            settle(self)
 
     def one_step(self) -> None:
         """Take one step: draw, generate, verify, train, sync, record."""
@@ -196,11 +199,14 @@ class Session:
     # -- parts of a step, in the order they are used ---------------------------------------------
 
     def _end_of_step(self) -> bool:
-        """Collect the trace spans of all processes; return whether any process should stop."""
-        parts = self.ranks.gather((self.stop.requested, self.recorder.take_spans()))
-        for _, spans in parts:
+        """Exchange what all processes have to know; return whether any of them should stop."""
+        written = self.writing is not None and self.writing.written.done()
+        parts = self.ranks.gather((self.stop.requested, written, self.recorder.take_spans()))
+        for *_, spans in parts:
             self.recorder.spans_of(spans)
-        return any(requested for requested, _ in parts)
+        if any(written for _, written, _ in parts):
+            settle(self)
+        return any(requested for requested, *_ in parts)
 
     def _load_weights(self) -> None:
         self.engine.load_weights(self.version, self.source)

@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file, save_file
 
-from rlvr_core.parallel.model_adapter import adapter_of, is_sharded, like, whole
+from rlvr_core.parallel.model_adapter import adapter_of, like, whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -36,18 +37,22 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Tensors:
-    """The tensors of a checkpoint, whole.
+class Snapshot:
+    """What a step changes, copied to the CPU: a checkpoint can be written while training goes on.
 
     Attributes:
-        weights: Parameters and buffers by name; with LoRA those of the adapter alone.
-        moments: The optimizer's state.
-        reference: The reference, where it moves.
+        weights: Parameters and buffers by name, whole; with LoRA those of the adapter alone.
+        moments: The optimizer's state, whole.
+        reference: The reference, where it moves, whole.
+        scaler: State of float16's loss scale.
+        random: State of torch's random numbers.
     """
 
     weights: dict[str, torch.Tensor]
     moments: dict[str, torch.Tensor]
-    reference: dict[str, torch.Tensor] = field(default_factory=dict)
+    reference: dict[str, torch.Tensor]
+    scaler: dict[str, Any]
+    random: torch.Tensor
 
 
 def collect(
@@ -56,8 +61,8 @@ def collect(
     reference: Reference | None = None,
     *,
     keep: bool = True,
-) -> Tensors:
-    """Gather whole weights and moments. A collective if they are sharded.
+) -> Snapshot:
+    """Copy weights, moments and random state. A collective if they are sharded.
 
     Args:
         model: The policy.
@@ -65,54 +70,55 @@ def collect(
         reference: The run's reference, if any.
         keep: Whether this process is the one that writes them; the others only take part.
     """
-    gathered = {}
-    for name, tensor in adapter_of(model).trained_tensors(model).items():
-        full = whole(tensor)
-        if keep:
-            gathered[name] = full.cpu() if is_sharded(tensor) else full
-    moments = optimizer.state_tensors(keep=keep)
-    moved = {}
-    for name, tensor in (reference.named() if reference else {}).items():
-        full = whole(tensor.detach())
-        if keep:
-            moved[name] = full.cpu().contiguous()
-    return Tensors(gathered, moments, moved)
+
+    def copied(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        copies = {}
+        for name, tensor in tensors.items():
+            full = whole(tensor.detach())
+            if keep:
+                copies[name] = full.to("cpu", copy=True).contiguous()
+        return copies
+
+    return Snapshot(
+        copied(adapter_of(model).trained_tensors(model)),
+        copied(optimizer.state_tensors()),
+        copied(reference.named() if reference else {}),
+        optimizer.scaler.state_dict(),
+        torch.get_rng_state(),
+    )
 
 
 def save(
     folder: Path,
     *,
+    snapshot: Snapshot,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    optimizer: Optimizer,
     compute_dtype: torch.dtype,
     state: dict[str, Json],
-    tensors: Tensors | None = None,
 ) -> None:
     """Write everything into an empty folder.
 
     Args:
         folder: Where; its caller makes it complete or takes it away.
-        model: The policy, float32.
+        snapshot: What ``collect`` gave.
+        model: The policy, for its configuration alone: its weights may have changed since.
         tokenizer: Saved beside it, so that the folder stands alone.
-        optimizer: Its state and loss scale.
         compute_dtype: Dtype of the exported weights; below float32 the master goes to trainer/.
             An adapter is float32 in any case.
         state: The run's own state, JSON.
-        tensors: What ``collect`` gave; collected here when left out.
     """
-    tensors = tensors or collect(model, optimizer)
     trainer = folder / "trainer"
     trainer.mkdir()
-    adapter_of(model).save(folder, model, tensors.weights, compute_dtype)
+    adapter_of(model).save(folder, model, snapshot.weights, compute_dtype)
     tokenizer.save_pretrained(folder)
-    save_file(tensors.moments, trainer / "optimizer.safetensors")
-    if tensors.reference:
-        save_file(tensors.reference, trainer / "reference.safetensors")
+    save_file(snapshot.moments, trainer / "optimizer.safetensors")
+    if snapshot.reference:
+        save_file(snapshot.reference, trainer / "reference.safetensors")
     full = {
         "format": FORMAT,
-        "scaler": optimizer.scaler.state_dict(),
-        "torch_rng": base64.b64encode(bytes(torch.get_rng_state().tolist())).decode(),
+        "scaler": snapshot.scaler,
+        "torch_rng": base64.b64encode(bytes(snapshot.random.tolist())).decode(),
         **state,
     }
     (trainer / "state.json").write_text(json.dumps(full, indent=1), encoding="utf-8")

@@ -171,22 +171,20 @@ class Optimizer:
         self.inner.zero_grad(set_to_none=True)
         return Update(grad_norm, applied, calibrating)
 
-    def state_tensors(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
-        """The optimizer's state by parameter name, whole, for safetensors.
+    def state_tensors(self) -> dict[str, torch.Tensor]:
+        """The optimizer's state by parameter name, for safetensors; sharded where parameters are.
 
-        With sharded parameters every process has to ask, and those that do not ``keep`` them get
-        nothing.
+        Raises:
+            PluginError: If the optimizer keeps what is neither a tensor nor a number.
         """
         tensors = {}
         for name, parameter in zip(self.names, self.parameters, strict=True):
             for key, value in self.inner.state.get(parameter, {}).items():
                 try:
-                    full = whole(torch.as_tensor(value).detach())
+                    tensors[f"{name}|{key}"] = torch.as_tensor(value)
                 except (TypeError, ValueError, RuntimeError) as error:
                     what = f"keeps {value!r:.80} as {key!r}, which no checkpoint can hold"
                     raise misuse(self.builder, what, "keep tensors and numbers") from error
-                if keep:
-                    tensors[f"{name}|{key}"] = full.cpu().contiguous()
         return tensors
 
     def load_state_tensors(self, tensors: dict[str, torch.Tensor]) -> None:

@@ -210,7 +210,7 @@ def test_an_engine_with_weights_of_its_own_needs_no_whole_copy_of_a_sharded_poli
         # unfinished here, perhaps not in another process: all compute the probe together
         source = Gathered(model)
         with monkeypatch.context() as patched:
-            patched.setattr(engine.channel, "unfinished", lambda: ["something"])
+            patched.setattr(engine.channel, "unfinished", lambda: [Future()])
             engine.load_weights(2, source)
         assert source.asked == ["tensors", "logprobs"]
         assert engine._known.version == 1

@@ -2,7 +2,8 @@
 
 A  facts and ceilings          B  a step is right           C  how fast it is, and what it takes
 W  whole runs with all guards  R  killed and resumed        D  two processes on a card
-G  compiled                    E  vLLM                      F  several GPUs
+G  compiled                    I  weights on the card       E  vLLM
+F  several GPUs
 
 Each finding is a line of ``gpu.jsonl`` in ``--out`` and of the table that is printed; a check that
 breaks is one too, and the next goes on. What a machine lacks is said, and nothing is made up.
@@ -114,24 +115,37 @@ def two(record: Record, given: argparse.Namespace) -> None:
     two(record, given.model)
 
 
+def transports(record: Record, given: argparse.Namespace) -> None:
+    """I."""
+    from ipc import transports
+
+    transports(record)
+
+
 def engines(record: Record, given: argparse.Namespace) -> None:
     """E."""
-    there = importlib.util.find_spec("vllm") is not None
-    note = (
-        "pytest -m gpu tests/engines runs it" if there else "not made: vLLM is not installed here"
-    )
-    record.add("E", "whole part", None, note=note)
+    import engines
+
+    if importlib.util.find_spec("vllm") is None:
+        record.add("E", "whole part", None, note="not made: vLLM is not installed here")
+    else:
+        engines.engines(record, given.model)
 
 
 def several(record: Record, given: argparse.Namespace) -> None:
     """F."""
+    import several
+
     n = torch.cuda.device_count()
-    note = f"not made: it needs two GPUs, and there is {n}" if n < 2 else "not written yet"
-    record.add("F", "whole part", None, note=note)
+    if n < several.RANKS:
+        note = f"not made: it needs {several.RANKS} GPUs, and there is {n}"
+        record.add("F", "whole part", None, note=note)
+    else:
+        several.several(record)
 
 
 PARTS = {"A": ceilings, "B": right, "C": fast, "W": runs, "R": resumed, "D": two}
-PARTS |= {"G": compiled, "E": engines, "F": several}
+PARTS |= {"G": compiled, "I": transports, "E": engines, "F": several}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -108,6 +109,28 @@ def begin(
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | env
     with (place / log).open("a") as file:
         return subprocess.Popen(words, cwd=place, env=environment, stdout=file, stderr=file)
+
+
+def side_by_side(
+    words: list[str], place: Path, world: int, *, cards: int, limit: float
+) -> tuple[list[int], list[str]]:
+    """Start a command as so many ranks, dealt out to so many cards; exit codes, names of logs."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)}
+    common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    logs = [f"rank{rank}.txt" for rank in range(world)]
+    started = []
+    for rank, log in enumerate(logs):
+        ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank % cards), **common} if world > 1 else {}
+        started.append(begin(words, place, log, **ranks))
+    try:
+        codes = [process.wait(timeout=limit) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    return codes, logs
 
 
 def keep(record: Record, title: str, place: Path, *logs: str) -> str:

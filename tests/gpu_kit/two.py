@@ -5,12 +5,11 @@ NCCL wants a card for each process. FSDP2 over gloo and one card ends in a segme
 
 from __future__ import annotations
 
-import socket
 import sys
 import time
 
 from record import Record
-from runs import QUICKSTART, RLVR, begin, keep, metrics, words_of
+from runs import QUICKSTART, RLVR, keep, metrics, side_by_side, words_of
 
 STEPS = 8
 CHANGES = ["model.dtype=bfloat16", "checkpoint.every=100"]
@@ -57,23 +56,9 @@ def rewards(
         RuntimeError: A process failed.
     """
     place = record.folder / "work" / f"two-{name}"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     words = words_of(QUICKSTART, place, model, STEPS, *CHANGES, *more)
     words = [sys.executable, "-c", SAYS, *words[len(RLVR) :]]
-    ranks = {"LOCAL_RANK": "0", "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)}
-    ranks |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    logs = [f"rank{rank}.txt" for rank in range(world)]
-    started = [
-        begin(words, place, log, **({"RANK": str(rank), **ranks} if world > 1 else {}))
-        for rank, log in enumerate(logs)
-    ]
-    try:
-        codes = [process.wait(timeout=150) for process in started]
-    finally:
-        for process in started:
-            process.kill()
+    codes, logs = side_by_side(words, place, world, cards=1, limit=150)
     said = keep(record, f"two processes, {name}: {codes}", place, *logs)
     if any(codes):
         lines = [line for line in said.splitlines() if "error" in line.lower()]

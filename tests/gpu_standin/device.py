@@ -164,6 +164,11 @@ class OnDevice(Tensor):
     def __repr__(self, **_: Any) -> str:
         return f"OnDevice({tuple(self.shape)}, {self.dtype})"
 
+    def data_ptr(self) -> int:
+        """Where it lies: tensors that share memory share it here, and others do not."""
+        held = self.held
+        return held.untyped_storage()._cdata if held.is_meta else held.data_ptr()
+
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Refuse what happens where no stand-in is entered."""

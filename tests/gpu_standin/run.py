@@ -20,6 +20,7 @@ import build  # noqa: E402
 build.load()
 
 import device as standin  # noqa: E402
+import torch  # noqa: E402
 from steps import CASE, groups, models, trainer_of  # noqa: E402
 
 from rlvr_core.api import MicroBatch  # noqa: E402
@@ -42,8 +43,8 @@ def run(case: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns:
         ``metrics`` of each step; and on the stand-in ``waits``, ``passes`` (calls of whole
-        models), ``copies``, ``launches``, ``flops``, ``wide`` and ``micro_batches`` of the last
-        one, and bytes at rest and at most.
+        models), ``trained`` (those of them with a backward pass), ``copies``, ``launches``,
+        ``flops``, ``wide`` and ``micro_batches`` of the last one, and bytes at rest and at most.
     """
     real = case["size"] == "tiny"
     if not real:  # a fingerprint of the weights is for a checkpoint, and shapes have none
@@ -58,9 +59,13 @@ def run(case: Mapping[str, Any]) -> dict[str, Any]:
         put(device, case, made)
         trainer = trainer_of(case, made)
         metrics = []
-        passes: list[Any] = []
-        for model in made.values():
-            model.base_model.register_forward_pre_hook(lambda one, _: passes.append(one))
+        passes: list[bool] = []
+        for name, model in made.items():
+
+            def passed(*_: Any, policy: bool = name == "policy") -> None:
+                passes.append(policy and torch.is_grad_enabled())
+
+            model.base_model.register_forward_pre_hook(passed)
         for step in range(case["steps"]):
             device.forget()
             passes.clear()
@@ -69,6 +74,7 @@ def run(case: Mapping[str, Any]) -> dict[str, Any]:
             "metrics": metrics,
             "waits": [[*key, n] for key, n in device.waits.most_common()],
             "passes": len(passes),
+            "trained": sum(passes),
             "copies": device.copies.most_common(),
             "launches": sum(device.launches.values()),
             "flops": {str(dtype): n for dtype, n in device.flops.items()},

@@ -2,9 +2,7 @@
 
 import json
 import math
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +12,7 @@ import torch
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "train")]
+from apart import apart  # noqa: E402
 from small import small_model, small_trainer  # noqa: E402
 
 from rlvr_core.api import StepObserver  # noqa: E402
@@ -31,16 +30,8 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="the sta
 
 def stood_in(*cases):
     """What ``rehearsals.py`` prints of cases, made in one process."""
-    done = subprocess.run(
-        [sys.executable, str(HERE / "rehearsals.py"), json.dumps(cases)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    printed, _ = apart("rehearsals.py", cases)
+    return [json.loads(line) for line in printed.splitlines()]
 
 
 H100 = {"steps": 2, "name": "NVIDIA H100 80GB HBM3"}

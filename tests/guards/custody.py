@@ -122,6 +122,9 @@ class Run:
             sampler=Shuffle.__new__(Shuffle),
             longest_prompt=200,
             evaluations=SimpleNamespace(max_tokens=0),
+            sources=[],
+            losses={},
+            demonstrations={},
         )
         self.checks = {one.id: one for one in custody_of(self.prepared, self.said.append)}
 

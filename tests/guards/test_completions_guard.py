@@ -206,7 +206,7 @@ def talk(run, *turns, ended="done", reason="stop", text=None):
 
 def test_conversations(tmp_path):
     run = Run(tmp_path, byte_level("</s>"), sampling={"max_tokens": 30},
-              environment={"max_turn_tokens": CAP})  # fmt: skip
+              environment={"max_turn_tokens": CAP, "max_turns": 2})  # fmt: skip
     quiet = [
         talk(run, "ask</s>", "(4</s>)", "it is 4</s>"),
         talk(run, "ask</s>", "(4)", "more</s>", ended="max_turns", reason="length"),
@@ -223,6 +223,9 @@ def test_conversations(tmp_path):
         (talk(run, "ask", ended="turn_length", reason="length"), "after 3 tokens, and the cap"),
         (talk(run, LONG + "</s>", "(4)", "4</s>"), "has 13 tokens, and the cap is 12"),
         (talk(run, "ask</s>", "(4)", "it is 4</s>", text="ask"), "disagree in 1 of 1"),
+        (talk(run, "ask</s>", "(4)", "seven 7", ended="budget"), "cut off .* after 7 tokens"),
+        (talk(run, "ask</s>", ended="max_turns"), r"after 1 turns .*max_turns is 2"),
+        (talk(run, "a</s>", "(4)", "b</s>", "(4)", "c</s>"), r"ended \(done\) after 3 turns"),
     ):
         with pytest.raises(RunError, match=said):
             answered(run, bad, step=1)

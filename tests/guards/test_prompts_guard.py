@@ -6,8 +6,11 @@ import unicodedata
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+from torch.nn.utils.rnn import pad_sequence
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -21,7 +24,17 @@ from custody import (  # type: ignore
     sentence_pieces,
 )
 
-from rlvr_core.api import Message, RunError, Transcript, Turn
+from rlvr_core.api import (
+    Group,
+    LossTraits,
+    Message,
+    Problem,
+    RunError,
+    TeacherTraits,
+    Transcript,
+    Turn,
+)
+from rlvr_core.builtin.invariants.check import StepView
 
 TURNS = (Message("user", "2+2?"),)
 SHOTS = (
@@ -284,3 +297,30 @@ def test_observations_that_are_other_tokens(tmp_path, template, fault):
     run = Run(tmp_path, byte_level("</s>"), template=template, problems=[asked])
     with pytest.raises(RunError, match="guard prompts: between two turns of a conversation"):
         run.step([conversation(run, asked, ["3", "5", "4"], SAID, OBSERVED[fault])])
+
+
+def taught(run, shown, *prompts):
+    """Show the guard a micro-batch whose teacher has these prompts, a row for each problem."""
+    ids = [torch.tensor(run.ids(text)) for text in prompts]
+    own = SimpleNamespace(
+        prompt_of_row_B=torch.arange(len(ids)),
+        prompt_ids_SP=pad_sequence(ids, batch_first=True),
+        prompt_len_S=torch.tensor([len(one) for one in ids]),
+    )
+    own.host = own
+    micro = SimpleNamespace(teacher_batch=own)
+    micro.host = SimpleNamespace(group_B=torch.arange(len(ids)))
+    loss = SimpleNamespace(traits=LossTraits(teacher=TeacherTraits(4, prompt="[{a}] {prompt}")))
+    groups = [Group(one, (), 0) for one in shown]
+    event = SimpleNamespace(micro_batch=micro, losses=[(loss, None, None)])
+    run.checks["prompts"].computed(StepView(None, groups, 0, 0), event)
+
+
+def test_a_teacher_is_told_what_its_template_says(tmp_path):
+    two = [Problem(f"p{n}", f"1+{n}?", "v", {"a": 1 + n}, "d") for n in (1, 2)]
+    run = Run(tmp_path, byte_level("</s>"), problems=two)
+    taught(run, two, "[2] 1+1?", "[3] 1+2?")
+    with pytest.raises(RunError, match=r"teacher's prompt for problem p2 is '\[2\] 1\+2\?'"):
+        taught(run, two, "[2] 1+1?", "[2] 1+2?")
+    with pytest.raises(RunError, match=r"for problem p1 is '1\+1\?', and its template makes"):
+        taught(run, two, "1+1?", "[3] 1+2?")

@@ -60,7 +60,10 @@ FOREIGN = {
     "host/loader.py": {"__file__"},  # of a module
     "builtin/fsdp/loading.py": {"_no_split_modules"},  # of a model
     "builtin/fsdp/sharding.py": {"_no_split_modules"},
-    "builtin/invariants/model_files.py": {"config", "eos_token_id"},  # of layers and models
+    # of layers, peft's among them, and models
+    "builtin/invariants/model_files.py": {"base_layer", "config", "eos_token_id", "lora_A"},
+    # of sources in a config, only some of which are split; of given answers, which may be made
+    "builtin/invariants/data_files.py": {"answers", "split"},
     "builtin/vllm/readback.py": {  # of vLLM's model and layers
         "cpu_linear",
         "lora_a_stacked",

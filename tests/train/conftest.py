@@ -49,16 +49,27 @@ def alone(folder, worker):
 
 
 @pytest.fixture(scope="module")
-def together(folder, worker):
+def started(folder, worker):
+    """Starts so many processes; what each of them finds."""
+
+    def start(processes):
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        done = subprocess.run(
+            [sys.executable, *torchrun, worker, folder, folder],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        files = [folder / f"rank{rank}.pt" for rank in range(processes)]
+        return [torch.load(file, weights_only=False) for file in files]
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def together(started):
     """What each of two processes finds."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [sys.executable, *torchrun, worker, folder, folder],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in (0, 1)]
+    return started(2)

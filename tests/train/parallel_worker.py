@@ -133,7 +133,7 @@ def trainer_of(folder, ranks, strategy, dtype, terms, *, reference=None, estimat
         frozen.append(held_to.model)
     parallel = None
     if ranks.world > 1:
-        parallel = ParallelModel(ranks, strategy)
+        parallel = ParallelModel(ranks, strategy, section.shard_size)
         options = {"temperature": 1.0, "autocast_dtype": precision.autocast}
         probe_forward_path(model)
         parallel.add(model, trained=True, **options)

@@ -1,5 +1,6 @@
 """Guard weights: the policy that a run begins with is the model in its files."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -19,14 +20,14 @@ def folder(tmp_path_factory):
     return place
 
 
-def begin(folder, change=lambda model: None, *, dtype=torch.float32, resumed=False):
+def begin(folder, change=lambda model: None, *, dtype=torch.float32, resumed=False, section=None):
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
     with torch.no_grad():
         change(model)
     files = ModelFiles(str(folder), SimpleNamespace(revision=None, trust_remote_code=False))
-    guard = Begun(files, SimpleNamespace(model=model))
+    guard = Begun(files, SimpleNamespace(model=model), section)
     guard.run_started(RunStarted(folder, {}, 0, resumed))
 
 
@@ -65,3 +66,47 @@ def test_what_was_changed_at_loading_is_named(folder, change, name):
     with pytest.raises(RunError, match=rf"guard weights: .* 1 tensors or numbers .*{name}"):
         begin(folder, change)
     begin(folder, change, resumed=True)  # its weights are a checkpoint's
+
+
+ALL = LoraSection(rank=4, alpha=6)
+QUERIES = LoraSection(rank=4, alpha=6, target_modules=["q_proj"])
+GATES = LoraSection(rank=4, alpha=6, target_modules=["mlp.gate_proj", "q_proj"])
+
+
+def adapted(section):
+    return lambda model: lora.attach(
+        model, section, seed=1, compute=model.dtype, path="x", revision=None
+    )
+
+
+@pytest.mark.parametrize("section", [ALL, QUERIES, GATES])
+def test_adapters_are_where_the_config_has_them(folder, section):
+    begin(folder, adapted(section), section=section)
+
+
+@pytest.mark.parametrize(
+    ("attached", "section", "words"),
+    [
+        (QUERIES, ALL, "12 of 14 layers lack their LoRA adapter, and 0 others"),
+        (ALL, QUERIES, "0 of 2 layers lack their LoRA adapter, and 12 others"),
+        (QUERIES, GATES, "2 of 4 layers lack their LoRA adapter, and 0 others"),
+    ],
+)
+def test_adapters_on_other_layers(folder, attached, section, words):
+    """Two layers of seven matrices each."""
+    with pytest.raises(RunError, match=f"guard weights: .*{words}"):
+        begin(folder, adapted(attached), section=section, resumed=True)
+
+
+def untied(model):
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone())
+
+
+def test_a_head_that_is_no_longer_the_embedding(tmp_path):
+    save_random_model(tmp_path, seed=0)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    assert config["tie_word_embeddings"]
+    begin(tmp_path)
+    with pytest.raises(RunError, match=r"ties the LM head to the embedding .* two tensors"):
+        begin(tmp_path, untied)

@@ -45,9 +45,9 @@ def test_t94_everything_comes_back_bit_for_bit(tmp_path, tokenizer, dtype, tied)
     state = {"step": 3, "version": 2, "sampler": {"epoch": 1}}
     checkpoint.save(
         tmp_path,
+        snapshot=checkpoint.collect(model, optimizer),
         model=model,
         tokenizer=tokenizer,
-        optimizer=optimizer,
         compute_dtype=dtype,
         state=state,
     )
@@ -72,9 +72,9 @@ def test_t81_folder_loads_in_transformers_as_it_is(tmp_path, tokenizer, tied):
     model = _model(0, tied=tied)
     checkpoint.save(
         tmp_path,
+        snapshot=checkpoint.collect(model, _optimizer(model)),
         model=model,
         tokenizer=tokenizer,
-        optimizer=_optimizer(model),
         compute_dtype=torch.float32,
         state={},
     )
@@ -91,9 +91,9 @@ def test_half_precision_export_keeps_the_master_apart(tmp_path, tokenizer):
     model = _model(0)
     checkpoint.save(
         tmp_path,
+        snapshot=checkpoint.collect(model, _optimizer(model, torch.bfloat16)),
         model=model,
         tokenizer=tokenizer,
-        optimizer=_optimizer(model, torch.bfloat16),
         compute_dtype=torch.bfloat16,
         state={},
     )
@@ -107,9 +107,9 @@ def test_checkpoint_of_another_model_is_refused(tmp_path, tokenizer):
     model = _model(0)
     checkpoint.save(
         tmp_path,
+        snapshot=checkpoint.collect(model, _optimizer(model)),
         model=model,
         tokenizer=tokenizer,
-        optimizer=_optimizer(model),
         compute_dtype=torch.float32,
         state={},
     )

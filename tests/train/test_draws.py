@@ -326,6 +326,16 @@ def test_groups_that_come_ahead_late_and_again():
         guard.on_groups(GroupsScored(2, 2, (group(problems[1], version=2),)))
 
 
+def test_groups_that_are_older_than_they_may_be():
+    """At version 5 with max_staleness 2, a group of version 3 may be trained on, one of 2 not."""
+    guard = Draws(config(max_staleness=2), SimpleNamespace(traits=SamplerTraits(), drawn=0), [])
+    problem = source("a", 1).problems[0]
+    guard.begin(StepView(SimpleNamespace(), [group(problem, version=3)], 4, 5))
+    old = [group(problem, version=4), group(problem, version=2)]
+    with pytest.raises(RunError, match=r"1 of 2 groups are up to 3 updates old, .* is 2"):
+        guard.begin(StepView(SimpleNamespace(), old, 4, 5))
+
+
 @pytest.mark.parametrize("fault", [False, True])
 def test_a_resumed_run_goes_on_in_the_order(fault):
     sources = [source("a", 40)]

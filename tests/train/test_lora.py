@@ -362,10 +362,9 @@ def _save(folder, model, reference=None):
         folder,
         model=model,
         tokenizer=_tokenizer(),
-        optimizer=optimizer,
         compute_dtype=torch.bfloat16,
         state={"step": 1},
-        tensors=checkpoint.collect(model, optimizer, reference),
+        snapshot=checkpoint.collect(model, optimizer, reference),
     )
     return optimizer
 

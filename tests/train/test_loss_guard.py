@@ -410,6 +410,39 @@ def test_a_distillation_is_its_formula(monkeypatch, divergence):
     fault(distilling(divergence=divergence), "loss", "loss gkd is", "1.02 times that")
 
 
+def other_teacher(monkeypatch, change):
+    """Let a teacher give other tokens and log-probs: ``change(ids_NK, logp_BTK)``."""
+    real = Teacher.top_tokens
+    made = staticmethod(lambda *given, **more: change(*real(*given, **more)))
+    monkeypatch.setattr(Teacher, "top_tokens", made)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda ids, logp: (ids, 0.9 * logp), "another temperature"),
+        (lambda ids, logp: (ids, logp.roll(1, 1)), "likeliest tokens are"),
+        (lambda ids, logp: ((ids + 7) % 20, logp), "the policy's log-probs of the teacher's"),
+    ],
+)
+def test_a_teacher_that_says_something_else(monkeypatch, change, words):
+    other_teacher(monkeypatch, change)
+    fault(distilling(), "loss", "the loss gkd: ", words)
+
+
+def test_a_teacher_with_other_weights_than_its_files(tmp_path):
+    trainer = distilling()
+    term = trainer.objective.terms[-1]
+    term.teacher.model.save_pretrained(tmp_path)
+    gkd = GKD(GKD.Config(teacher=str(tmp_path), top_k=5))
+    terms = (*trainer.objective.terms[:-1], replace(term, loss=gkd))
+    trainer.objective = replace(trainer.objective, terms=terms)
+    assert len(steps(trainer, n=1)) == 1
+    with torch.no_grad():
+        next(term.teacher.model.parameters())[0, 0] += 1e-3
+    fault(trainer, "loss", "its teacher has not the weights", "1 tensors differ")
+
+
 def test_a_divergence_by_hand():
     """One token: q = .6, .2 brought to .75, .25 beside p = .5, .1; weights of a row and a step."""
     batch = batch_of(
@@ -534,6 +567,31 @@ def test_another_weight_in_the_sum(monkeypatch, change, words):
 
     monkeypatch.setattr(step_module.PolicyTrainer, "_losses", losses)
     fault(imitating(), "loss", words, "its weight in the sum is 0.3")
+
+
+def test_a_loss_on_given_answers_that_is_another_mean(monkeypatch):
+    """Twice the mean, value and gradient alike."""
+    real = SFT.__call__
+
+    def doubled(loss, *given):
+        output = real(loss, *given)
+        return replace(output, loss=2 * output.loss)
+
+    monkeypatch.setattr(SFT, "__call__", doubled)
+    fault(imitating(), "loss", "the loss sft on given answers is", "over the 4 tokens")
+
+
+def test_given_answers_at_another_temperature(monkeypatch):
+    real = step_module.PolicyTrainer._scores
+
+    def scores(trainer, batch, *, temperature, **more):
+        return real(trainer, batch, temperature=0.2 if imitated(batch) else temperature, **more)
+
+    def imitated(batch):
+        return int(batch.completion_len_B.max()) == 2 and int(batch.prompt_ids_SP[0, 0]) == 2
+
+    monkeypatch.setattr(step_module.PolicyTrainer, "_scores", scores)
+    fault(imitating(), "loss", "the log-probs of a given answer are", "at temperature 1")
 
 
 def test_a_loss_with_another_weight_than_the_configs():

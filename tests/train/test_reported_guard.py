@@ -38,7 +38,7 @@ from rlvr_core.builtin.invariants.figures import (
 )
 from rlvr_core.builtin.invariants.invariants import Invariants
 from rlvr_core.builtin.invariants.moments import TokenScores
-from rlvr_core.builtin.invariants.records import Records
+from rlvr_core.builtin.invariants.records import Records, _other_fates
 from rlvr_core.builtin.invariants.tallies import Tallied, _weights, tally
 from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO, SAPO
 from rlvr_core.record.recorder import Recorder
@@ -412,6 +412,47 @@ def test_records_that_say_something_else(recorded):
     assert recorded(advantages=(None, 0.5, 0.7, None)) == [
         "rollouts.jsonl has an advantage 0.7 of completion 2 of problem p, and it is -0.5"
     ]
+
+
+def test_records_of_other_prompts_and_versions(recorded):
+    def later(group):
+        return replace(group, version=group.version + 1)
+
+    assert f"sampled_version {two_groups()[0].version + 1} of problem p" in recorded(later)[0]
+
+    def elsewhere(group):
+        return replace(
+            group,
+            members=tuple(
+                replace(one, completion=replace(one.completion, prompt_ids=(1, 7)))
+                for one in group.members
+            ),
+        )
+
+    assert "rollouts.jsonl has prompt_ids [1, 7] of problem p, and it is [1, 2]" in recorded(
+        elsewhere
+    )
+
+
+def test_records_of_other_fates():
+    """One of two was cut off, with and without ``mask_truncated``, trained on and dropped."""
+
+    def wrong(fates, cut):
+        group = two_groups()[0]
+        ends = ("stop", "length")
+        members = tuple(
+            replace(one, reward=1.0, completion=replace(one.completion, finish_reason=end))
+            for one, end in zip(group.members[:2], ends, strict=True)
+        )
+        row = {"completions": [{"fate": fate} for fate in fates]}
+        return len(_other_fates(row, replace(group, members=members), cut))
+
+    assert wrong(("trained", "trained"), "trained") == 0
+    assert wrong(("trained", "truncated"), "truncated") == 0
+    assert wrong(("zero_variance", "zero_variance"), None) == 0
+    assert wrong(("trained", "trained"), "truncated") == 1
+    assert wrong(("zero_variance", "trained"), "trained") == 1
+    assert wrong(("trained", "trained"), None) == 2
 
 
 def test_numbers_that_are_not_finite():

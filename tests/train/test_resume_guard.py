@@ -68,10 +68,9 @@ class Run:
             folder,
             model=self.trainer.model,
             tokenizer=SimpleNamespace(save_pretrained=lambda folder: None),
-            optimizer=self.trainer.optimizer,
             compute_dtype=self.trainer.precision.compute,
             state={"guards": self.guard.state_dict(), "sampler": self.sampler.state_dict()},
-            tensors=tensors,
+            snapshot=tensors,
         )
         self.guard.checkpoint_written(folder)
         return folder

@@ -2,7 +2,16 @@
 
 import pytest
 
-from rlvr_core.api import Completion, Group, GroupsScored, Judged, Problem, RunError, Verdict
+from rlvr_core.api import (
+    Completion,
+    Group,
+    GroupsScored,
+    Judged,
+    Problem,
+    RunError,
+    Transcript,
+    Verdict,
+)
 from rlvr_core.builtin.invariants.rewards import Rewards
 from rlvr_core.config.model import RunConfig
 
@@ -72,3 +81,19 @@ def test_a_scheduled_weight():
 
 def test_completions_without_verdicts_are_not_compared():
     assert check(guard("auto"), [], 0.3, None) != 0  # NaN: nothing was compared
+
+
+def judged_by_environment(told, due):
+    made, script = guard({"use": "auto"}), Transcript("e", (), "done", "", due)
+    completion = Completion((1,), (2,), (-1.0,), (True,), "x", "stop", 0, transcript=script)
+    one = Judged(completion, {"core/environment": told}, told.score, told.score == 1.0)
+    made.on_groups(GroupsScored(0, 0, (Group(Problem("p", "?", "v", {}, "d"), (one,), 0),)))
+
+
+def test_the_verdict_of_an_environment_is_that_of_its_conversation():
+    judged_by_environment(Verdict(1.0), Verdict(1.0))
+    judged_by_environment(Verdict(0.5), Verdict(0.5, detail="another"))
+    with pytest.raises(RunError, match=r"the score 1.0, and .* environment gave 0.0"):
+        judged_by_environment(Verdict(1.0), Verdict(0.0))
+    with pytest.raises(RunError, match=r"the score 1.0, and .* environment gave None"):
+        judged_by_environment(Verdict(1.0), None)

@@ -13,6 +13,9 @@ import psutil
 
 SECONDS = 20.0
 """Time for things to go away: a killed process is buried a little later."""
+REST = 0.5
+"""Seconds without a change before what is there counts as what was there before."""
+STRANGERS = "processes of the sandbox's users elsewhere"
 PLACES = ("/tmp", "/dev/shm", "/var/tmp", "/dev/mqueue", "/")
 TABLES = ("tcp", "tcp6", "udp", "udp6", "raw", "unix", "packet", "netlink")
 KEYS = (4242, 4243)
@@ -52,10 +55,15 @@ class Leftovers:
         return found | {"descriptors": max(found["descriptors"], self._before["descriptors"])}
 
     def _settled(self):
-        until, last = time.monotonic() + SECONDS, None
-        while (found := self._state()) != last:
-            assert time.monotonic() < until, f"it does not come to rest: {last}, then {found}"
-            last = found
+        """The state once it has not changed for a while, and nothing of earlier programs is left.
+
+        On a busy machine a killed process may take longer to be buried than two looks are apart.
+        """
+        until, since, last = time.monotonic() + SECONDS, time.monotonic(), None
+        while last is None or time.monotonic() < since + REST or last[STRANGERS]:
+            if (found := self._state()) != last:
+                since, last = time.monotonic(), found
+            assert time.monotonic() < until, f"it does not come to rest: {last}"
             time.sleep(0.05)
         return last
 
@@ -67,7 +75,7 @@ class Leftovers:
         inside, strangers, children = self._processes()
         return {
             "processes, their threads and descriptors": sorted(map(_size, inside)),
-            "processes of the sandbox's users elsewhere": sorted(strangers),
+            STRANGERS: sorted(strangers),
             "children": children,
             "threads": threading.active_count(),
             "descriptors": psutil.Process().num_fds(),

@@ -132,3 +132,18 @@ def test_leftovers_are_looked_for_where_nothing_is_left(variant, options):
         for code in ("print(1)", "1 / 0", "open('x', 'w')", "import os; os.kill(os.getpid(), 9)"):
             box.run(code)
             watch.check(code)
+
+
+def test_what_is_still_being_buried_does_not_count_as_what_was_there_before(variant, options):
+    if variant in ("podman", "docker"):
+        pytest.skip("a container's processes are known by their user")
+    with Sandbox(variant, **options) as box:
+        users = leftovers.Leftovers(box)._users
+        if not users:
+            pytest.skip("only under root has a sandbox a user of its own")
+        one = subprocess.Popen(["/bin/sleep", "2"], user=next(iter(users)), start_new_session=True)
+        burial = threading.Thread(target=one.wait)
+        burial.start()
+        watch = leftovers.Leftovers(box)
+        assert not burial.is_alive()
+        watch.check()

@@ -58,6 +58,7 @@ from rlvr_core.builtin.asynchronous.child_host import SpawnArgs
 from rlvr_core.builtin.asynchronous.child_process import ChildProcess, gpus_for
 from rlvr_core.builtin.asynchronous.child_rpc import RequestChannel
 from rlvr_core.builtin.asynchronous.prefix import shared_prefix
+from rlvr_core.builtin.asynchronous.renewals import Renewals
 from rlvr_core.builtin.asynchronous.shared_weights import Outgoing, SharedMemory, folder_on_disk
 
 SHARED_MEMORY = ChosenTransport(
@@ -132,6 +133,7 @@ class ChildEngine:
         self._writing = threading.Lock()  # held while weights are sent, or loaded by a new process
         self._held: tuple[int, list[Json], dict[str, Json] | None] | None = None
         self._known: _Known | None = None
+        self._renewals = Renewals()
         self._told = (0, 0)
         self._on_disk: str | None = None
         self._syncs = 0
@@ -246,7 +248,9 @@ class ChildEngine:
             self._held = (version, link.messages, adapter_config)
         self.channel.call("load_weights", *self._held, timeout=self._deadline)
         self._syncs += 1
-        answer = None if self.channel.unfinished() else self._ask_probe(version)
+        unfinished = self.channel.unfinished()
+        self._renewals.loaded(version, unfinished)
+        answer = None if unfinished else self._ask_probe(version)
         ours: Sequence[float] = ()
         if module is None:
             # collective too: every process takes part, even if its engine has unfinished requests

@@ -163,6 +163,8 @@ class Host:
         self._engine.abort()
 
     def _load_weights(self, version: int, messages: Any, adapter_config: Any) -> None:
+        import torch
+
         from rlvr_core.builtin.asynchronous.shared_weights import ReceivedSource
 
         received: dict[str, Tensor] = {}
@@ -172,6 +174,8 @@ class Host:
         if self._module is not None:
             source.refresh()
         self._engine.load_weights(version, source)
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()  # the trainer may write over what was received from now on
 
     def _fingerprint(self) -> dict[str, int]:
         found: dict[str, int] = self._engine.fingerprint()

@@ -51,7 +51,7 @@ class SharedTensors:
     def __init__(self, fd: int, size: int) -> None:
         self.fd = fd
         self.size = size
-        self._memory = mmap.mmap(fd, size)
+        self._bytes = torch.frombuffer(mmap.mmap(fd, size), dtype=torch.uint8)
 
     @classmethod
     def create(cls, tensors: Iterable[Tensor]) -> SharedTensors:
@@ -60,42 +60,22 @@ class SharedTensors:
         Raises:
             MachineError: If neither shared memory nor the temporary folder has room for them.
         """
-        size = max(sum(_room(tensor, least=4) for tensor in tensors), mmap.PAGESIZE)
+        size = max(sum(room(tensor, least=4) for tensor in tensors), mmap.PAGESIZE)
         return cls(_reserve(size), size)
 
-    @torch.no_grad()
     def write(self, tensors: Iterable[tuple[str, Tensor]]) -> list[Place]:
         """Copy tensors in, from any device; return their places."""
-        places: list[Place] = []
-        offset = 0
-        for name, tensor in tensors:
-            place = (name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), offset)
-            if offset + _room(tensor) > self.size:
-                raise ValueError(f"no room for {name}: the weights have grown")
-            self._view(place).copy_(tensor)
-            places.append(place)
-            offset += _room(tensor)
-        return places
+        return write_tensors(self._bytes, tensors)
 
     def read(self, places: Iterable[Place]) -> Iterator[tuple[str, Tensor]]:
         """Yield each tensor with its name, as a view of the shared memory."""
-        for place in places:
-            yield place[0], self._view(place)
+        return read_tensors(self._bytes, places)
 
     def close(self) -> None:
         """Close the file; the memory stays while a tensor refers to it."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
-
-    def _view(self, place: Place) -> Tensor:
-        _, dtype, shape, offset = place
-        kind = getattr(torch, dtype)
-        count = torch.Size(shape).numel()
-        if count == 0:
-            return torch.empty(shape, dtype=kind)
-        flat = torch.frombuffer(self._memory, dtype=kind, count=count, offset=offset)
-        return flat.view(shape)
 
 
 class SharedMemory:
@@ -232,5 +212,38 @@ def _set_aside(file: int, size: int) -> None:
             os.pwrite(file, block[: size - start], start)
 
 
-def _room(tensor: Tensor, least: int = 1) -> int:
+def room(tensor: Tensor, least: int = 1) -> int:
+    """Bytes set aside for a tensor, of at least so many bytes a number, rounded up."""
     return -(-tensor.numel() * max(tensor.element_size(), least) // _ALIGN) * _ALIGN
+
+
+@torch.no_grad()
+def write_tensors(buffer_N: Tensor, tensors: Iterable[tuple[str, Tensor]]) -> list[Place]:
+    """Copy tensors into a buffer of bytes, one behind the other, and return their places.
+
+    Raises:
+        ValueError: If the buffer has no room for them.
+    """
+    places: list[Place] = []
+    offset = 0
+    for name, tensor in tensors:
+        place = (name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), offset)
+        if offset + room(tensor) > len(buffer_N):
+            raise ValueError(f"no room for {name}: the weights have grown")
+        _view(buffer_N, place).copy_(tensor)
+        places.append(place)
+        offset += room(tensor)
+    return places
+
+
+def read_tensors(buffer_N: Tensor, places: Iterable[Place]) -> Iterator[tuple[str, Tensor]]:
+    """Yield each tensor with its name, as a view of the buffer."""
+    for place in places:
+        yield place[0], _view(buffer_N, place)
+
+
+def _view(buffer_N: Tensor, place: Place) -> Tensor:
+    _, dtype, shape, offset = place
+    kind: torch.dtype = getattr(torch, dtype)
+    size = torch.Size(shape).numel() * kind.itemsize
+    return buffer_N[offset : offset + size].view(kind).view(shape)

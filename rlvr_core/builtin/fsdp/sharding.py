@@ -16,7 +16,9 @@ from torch import nn
 from rlvr_core.builtin.fsdp.loading import probe
 
 
-def shard(module: nn.Module, model: Any, autocast_dtype: torch.dtype | None) -> torch.dtype | None:
+def shard(
+    module: nn.Module, model: Any, autocast_dtype: torch.dtype | None, size: int
+) -> torch.dtype | None:
     """The service ``core/shard``: shard each layer, and what is in no layer as one more part.
 
     Parameters come from the CPU to this process's device on the way, whole but one layer at a time.
@@ -26,6 +28,8 @@ def shard(module: nn.Module, model: Any, autocast_dtype: torch.dtype | None) -> 
         module: What computes the model, whose forward the outermost part belongs to.
         model: The model, whose class names its layers.
         autocast_dtype: Compute dtype of the run; None for that of the parameters.
+        size: Processes in a row that share one copy. Where they are not all, weights are gathered
+            among them alone, and gradients then summed over the copies (HSDP).
 
     Returns:
         The dtype that still needs autocast; None where the shards bring theirs with them.
@@ -35,9 +39,10 @@ def shard(module: nn.Module, model: Any, autocast_dtype: torch.dtype | None) -> 
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    options: dict[str, Any] = {
-        "mesh": init_device_mesh(device, (torch.distributed.get_world_size(),))
-    }
+    copies = torch.distributed.get_world_size() // size
+    names = ("replicate", "shard") if copies > 1 else ("shard",)
+    shape = (copies, size)[-len(names) :]
+    options: dict[str, Any] = {"mesh": init_device_mesh(device, shape, mesh_dim_names=names)}
     if autocast_dtype == torch.bfloat16:
         # a function's arguments are cast by the layer that takes them: labels and masks never
         options["mp_policy"] = MixedPrecisionPolicy(

@@ -16,7 +16,7 @@ import torch
 from rlvr_core.builtin.invariants.check import compute_dtype
 from rlvr_core.builtin.invariants.differences import larger
 from rlvr_core.builtin.invariants.fingerprints import is_sharded
-from rlvr_core.builtin.invariants.plain_pass import plain_scores
+from rlvr_core.builtin.invariants.plain_pass import drops, plain_scores
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,7 +71,7 @@ def gradient_error(
     model, logp_BT = trainer.model, batch.logp_BT
     parts = _parts(model, ends=ends)
     # a compiled backward pass runs once, and with dropout two passes are two functions
-    if not parts or not logp_BT.requires_grad or trainer.train.compile or _drops(model):
+    if not parts or not logp_BT.requires_grad or trainer.train.compile or drops(model):
         return float("nan"), ""
     unsure_B = (-torch.expm1(logp_BT.detach()) * batch.mask_BT).sum(1)
     row = int(unsure_B.argmax())
@@ -200,9 +200,3 @@ def _gradient(
     total: Tensor, tensors: list[Tensor], *, retain_graph: bool = False
 ) -> tuple[Tensor | None, ...]:
     return torch.autograd.grad(total, tensors, retain_graph=retain_graph, allow_unused=True)
-
-
-def _drops(model: Any) -> bool:
-    return any(
-        isinstance(one, torch.nn.Dropout) and one.training and one.p > 0 for one in model.modules()
-    )

@@ -71,6 +71,7 @@ class Completions(Invariant):
         self._files, self._present = files, present
         self._endings, self._room = Endings(files, room), room
         self._sampling, self._turn_cap = config.sampling, config.environment.max_turn_tokens
+        self._max_turns = config.environment.max_turns
         self._in_turns = config.train.max_staleness == 0
         self._sheet = FirstSheet(config, files, say)
         self._found: dict[str, float] = {}
@@ -85,6 +86,7 @@ class Completions(Invariant):
         """Check the completions of a step, dropped groups included."""
         self._check_versions(event)
         self._check_masks(event)
+        self._check_conversations(event)
         places = [(group, number) for group in event.groups for number in range(len(group.members))]
         stride = max(1, -(-len(places) // (LATER if event.step else AT_FIRST)))
         decoded = places[event.step % stride :: stride]
@@ -143,6 +145,29 @@ class Completions(Invariant):
                         "a mask covers each token that the model wrote, the end-of-sequence token "
                         "included, and no observation of a tool or an environment",
                     )
+
+    def _check_conversations(self, event: GroupsScored) -> None:
+        """Check that conversations have as many turns as they may, and as they say."""
+        most = self._max_turns
+        for group in event.groups:
+            for number, member in enumerate(group.members):
+                script = member.completion.transcript
+                if script is None or (
+                    script.n_turns <= most
+                    and (
+                        script.ended != "max_turns"
+                        or script.n_turns == most
+                        or "untrained_tokens" in script.counts  # turns of other branches
+                    )
+                ):
+                    continue
+                raise self.fault(
+                    event.step,
+                    f"conversation {number} about problem {group.problem.id} ended "
+                    f"({script.ended}) after {script.n_turns} turns of the model, and "
+                    f"environment.max_turns is {most} (band: none)",
+                    "look at what counts the turns of a conversation, and ends it",
+                )
 
     def given(self, view: StepView, event: LossComputed) -> None:
         """Check that answers to imitate end as a model has to end them, and are trained on."""

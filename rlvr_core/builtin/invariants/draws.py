@@ -232,6 +232,7 @@ class Draws(Invariant):
         arrived, self._arrived = self._arrived, None
         if self._oldest:
             self._check_growth(view.step, view.groups)
+            self._check_ages(view)
         elif arrived is not None and (what := self._sizes.wrong_number(arrived, view.groups)):
             raise self.fault(
                 view.step,
@@ -255,6 +256,20 @@ class Draws(Invariant):
                     "old groups are read for ever: look at what counts the reads of the replay "
                     "buffer",
                 )
+
+    def _check_ages(self, view: StepView) -> None:
+        """Check that nothing is trained on that is older than it may be."""
+        old = [one for one in view.groups if view.version - one.version > self._oldest]
+        if old:
+            raise self.fault(
+                view.step,
+                f"{len(old)} of {len(view.groups)} groups are up to "
+                f"{max(view.version - one.version for one in old)} updates old, such as that of "
+                f"problem {old[0].problem.id}, and train.max_staleness is {self._oldest} (stale "
+                "completions; band: none)",
+                "groups that are too old must be dropped before a step trains on them: look at "
+                "what bounds how far generation runs ahead of training, and at what evicts groups",
+            )
 
     def _check_pools(self, view: StepView, rounds: Sequence[Sequence[Group]]) -> None:
         """Check draws by pass rate, where it is known what was drawn at once."""

@@ -14,6 +14,8 @@ Kind = Literal[
 ]
 """What can be wrong with an ending; ``_REMEDIES`` says what each is."""
 
+Ended = Literal["stop", "length", "either"] | None
+
 _REPLACEMENT = "\ufffd"
 """What an incomplete character decodes to: what follows may still change the text before it."""
 _MARGIN = 16
@@ -28,14 +30,15 @@ class Turn:
         ids: Its tokens.
         text: Its text, as it was judged or passed to an environment.
         before: Tokens of the conversation before it, prompt included.
-        ended: ``stop`` or ``length`` by its finish reason; None where either may be.
+        ended: ``stop`` or ``length`` by its finish reason; None where either may be, and
+            ``either`` where it has filled its cap unless it stopped.
         cap: The most tokens it may have.
     """
 
     ids: tuple[int, ...]
     text: str
     before: int
-    ended: Literal["stop", "length"] | None
+    ended: Ended
     cap: int
 
 
@@ -75,9 +78,9 @@ def turns_of(completion: Completion, cap: int, turn_cap: int | None) -> list[Tur
         if turn.role == "assistant":
             written += 1
             whole = written < script.n_turns or script.ended in ("done", "max_turns")
-            how: Literal["stop", "length"] | None = "stop" if whole else None
-            if script.ended == "turn_length" and not whole:
-                how = "length"
+            how: Ended = "stop" if whole else None
+            if script.ended in ("turn_length", "budget") and not whole:
+                how = "length" if script.ended == "turn_length" else "either"
             most = min(turn_cap or cap, cap - at)
             turns.append(Turn(ids[at : at + turn.n_tokens], turn.text, start + at, how, most))
         at += turn.n_tokens
@@ -134,13 +137,16 @@ class Endings:
             ended = self._has_stop(ids, stops)
         if turn.ended == "stop" and not ended:
             return self._no_end(turn)
-        if turn.ended == "length" and short:
+        if turn.ended in ("length", "either") and short and not (ended and turn.ended == "either"):
             if ended:
                 return Wrong(
                     "ended", "says that it was cut off (length), and ends as one that stopped", turn
                 )
+            told = "has a turn of a conversation that " if turn.ended == "either" else ""
             return Wrong(
-                "cut off", f"is cut off (length) after {n} tokens, and the cap is {turn.cap}", turn
+                "cut off",
+                f"{told}is cut off (length) after {n} tokens, and the cap is {turn.cap}",
+                turn,
             )
         return None
 

@@ -14,6 +14,7 @@ from rlvr_core.builtin.invariants.advantages import Advantages
 from rlvr_core.builtin.invariants.calibration import Calibration
 from rlvr_core.builtin.invariants.check import Invariant, Seen, StepView, Trainer
 from rlvr_core.builtin.invariants.completions import Completions
+from rlvr_core.builtin.invariants.data_files import DataFiles
 from rlvr_core.builtin.invariants.deliveries import is_ours
 from rlvr_core.builtin.invariants.draws import Draws
 from rlvr_core.builtin.invariants.kl import Kl
@@ -66,8 +67,9 @@ def invariants_of_run(
         say: Tells the user.
     """
     custody = custody_of(prepared, say)
+    model = prepared.config.model
     if prepared.config.guards.resume:
-        custody.append(Begun(ModelFiles(prepared.model_path, prepared.config.model), trainer))
+        custody.append(Begun(ModelFiles(prepared.model_path, model), trainer, model.lora))
     return invariants_of(
         prepared.config, trainer, engine, prepared.sampler, prepared.sources, custody
     )
@@ -78,6 +80,8 @@ def custody_of(prepared: Prepared, say: Callable[[str], None]) -> list[Invariant
     config, present = prepared.config, prepared.conversations.present
     files = ModelFiles(prepared.model_path, config.model)
     checks: list[Invariant] = []
+    if config.guards.draws:
+        checks.append(DataFiles(files, prepared))
     if config.guards.prompts:
         checks.append(Prompts(files, prepared))
     if config.guards.completions:

@@ -117,6 +117,12 @@ class LossValues(Invariant):
         ends = self._updates < ENDS
         bonus = any(map(_rewards_entropy, event.losses))
         error, what = gradient_error(view.trainer, micro_batch, batch, ends=ends, entropy=bonus)
+        taught = self._config is not None and any(distils(one) for one, _, _ in event.losses)
+        if not what and taught and self._config is not None:
+            # most runs have no teacher
+            from rlvr_core.builtin.invariants.teachers import wrong_teacher
+
+            what = wrong_teacher(view.trainer, event, self._config.model)
         self._behind = self._updates, what
         self._backward = larger(self._backward, error)
 

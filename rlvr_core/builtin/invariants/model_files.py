@@ -5,6 +5,7 @@ That is its tokens, and the weights and the function that a run begins with.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from rlvr_core.api import RunStarted
-    from rlvr_core.api.services import ModelSection
+    from rlvr_core.api.services import LoraSection, ModelSection
 
 ROWS = 64
 """Rows of a tensor that are compared with the file, evenly spread, where there is much to read."""
@@ -129,6 +130,31 @@ class ModelFiles:
                         wrong.append(name)
         return sorted(wrong)
 
+    def other_shape(self, model: Any, lora: LoraSection | None) -> str:
+        """Return how a model is put together otherwise than its files and the config say."""
+        ends = (model.get_input_embeddings(), model.get_output_embeddings())
+        tied = bool(self._config.get_text_config().tie_word_embeddings)
+        if tied and None not in ends and _base(ends[0]).weight is not _base(ends[1]).weight:
+            return (
+                "its config ties the LM head to the embedding (tie_word_embeddings), and they are "
+                "two tensors"
+            )
+        if lora is None:
+            return ""
+        targets, layers = lora.target_modules, dict(_linear(model))
+        layers = {name: one for name, one in layers.items() if one is not ends[1]}
+        due = set(layers)
+        if targets != "all-linear":
+            due = {name for name in layers for one in targets if f".{name}".endswith(f".{one}")}
+        wrong = sorted(name for name in due if not hasattr(layers[name], "lora_A"))
+        more = sorted(name for name in set(layers) - due if hasattr(layers[name], "lora_A"))
+        if wrong or more:
+            return (
+                f"model.lora.target_modules is {targets}: {len(wrong)} of {len(due)} layers lack "
+                f"their LoRA adapter, and {len(more)} others have one, such as {[*wrong, *more][0]}"
+            )
+        return ""
+
     def other_state(self, model: nn.Module) -> list[str]:
         """Return what a model computes with beside weights and its config does not say.
 
@@ -160,17 +186,30 @@ class Begun(Invariant):
     Args:
         files: The model's files.
         trainer: The policy's trainer.
+        lora: The config's adapter; None where all weights are trained.
     """
 
     id, phase = "weights", "at the start"
 
-    def __init__(self, files: ModelFiles, trainer: Trainer) -> None:
-        self._files, self._trainer = files, trainer
+    def __init__(
+        self, files: ModelFiles, trainer: Trainer, lora: LoraSection | None = None
+    ) -> None:
+        self._files, self._trainer, self._lora = files, trainer, lora
 
     def run_started(self, event: RunStarted) -> None:
         """Compare the model with its files; raises ``RunError``."""
         model = self._trainer.model
-        if event.resumed or any(map(is_sharded, model.parameters())):
+        if any(map(is_sharded, model.parameters())):
+            return
+        if what := self._files.other_shape(model, self._lora):
+            raise self.fault(
+                event.step,
+                f"the policy is not put together as its files and the config say: {what}",
+                "something changed the model when it was loaded: look at what ties, copies or "
+                "adapts its layers",
+                switch="guards.resume: false turns it off",
+            )
+        if event.resumed:
             return
         weights, state = self._files.other_weights(model), self._files.other_state(model)
         if weights or state:
@@ -183,6 +222,19 @@ class Begun(Invariant):
                 "resizes or patches it",
                 switch="guards.resume: false turns it off",
             )
+
+
+def _base(layer: Any) -> Any:
+    """Return a layer without the adapter around it."""
+    return getattr(layer, "base_layer", layer)
+
+
+def _linear(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Yield the linear layers, adapted or not, and none that an adapter is made of."""
+    for name, module in model.named_modules():
+        inner = ".lora_" in name or name.endswith(".base_layer")
+        if not inner and type(_base(module)).__name__ in ("Linear", "Conv1D"):
+            yield name, module
 
 
 def _made_again(layer: Any) -> Any:

@@ -3,9 +3,10 @@
 Two measurements. Of the numbers that the loss used, in every step: the slope of the trainer's
 log-probs on the engine's, and the mean of k3. Rounding errors are independent of the log-prob and
 leave the slope at 1, so the slope finds another temperature or a truncated distribution in
-bfloat16 as well; weights or rows that differ raise k3. Tokens at one position of their rows that
-hardly count in a mean are counted by themselves. And of all completions of the first steps, dropped
-groups included: mean and maximum of the difference.
+bfloat16 as well; weights or rows that differ raise k3. Steps of few tokens leave the slope
+uncertain: it is also that of as many steps as tell 1.5 times the band. Tokens at one
+position of their rows that hardly count in a mean are counted by themselves. And of all completions
+of the first steps, dropped groups included: mean and maximum of the difference.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class Parity(Invariant):
         self._on_loss = not truncated and (lora is None or lora.dropout == 0)
         self._dropout = DroppedInputs(lora.dropout) if lora is not None and lora.dropout else None
         self._due = False
-        self._sums, self._for_slope = Sums(), Sums()
+        self._sums, self._for_slope, self._pooled = Sums(), Sums(), Sums()
         self._positions = Positions()
         self._found: dict[str, float] = {}
 
@@ -173,12 +174,13 @@ class Parity(Invariant):
             self._sums, self._positions = self._sums.add(sums), self._positions.add(positions)
         if self._sums.n >= LEAST_TOKENS:
             self._for_slope = self._for_slope.add(self._sums)
+            self._pooled = self._pooled.add(self._sums)
             found, tilted, self._sums = fit(self._sums), fit(self._for_slope), Sums()
             self._found |= {"parity/bias": found.bias, "parity/k3": found.k3}
             if tilted.deciding >= DECIDING:
                 self._for_slope = Sums()
                 self._found["parity/slope"] = tilted.slope
-            self._check(view, found, tilted)
+            self._check(view, found, tilted, fit(self._pooled))
         # whoever accepts larger differences accepts them most of all where tokens are nearly sure
         bands = (self._section.mean, self._section.slope, self._section.k3)
         # below half the temperature rounding of half precision is more than half of what is sure
@@ -190,16 +192,18 @@ class Parity(Invariant):
         if wrong:
             raise self.fault(view.step, *wrong)
 
-    def _check(self, view: StepView, found: Fit, tilt: Fit) -> None:
+    def _check(self, view: StepView, found: Fit, tilt: Fit, pooled: Fit) -> None:
         band = (ON_GPU if _on_gpu(view) else BANDS)[compute_dtype(view.trainer)]
         section = self._section
         # whoever accepts a mean difference accepts the k3 and the slope that come of it
         slope = section.slope or section.mean or band.slope
         # what rounds is the logits, which are divided by the temperature, and k3 is a square
         k3 = section.k3 or section.mean or band.k3 / min(1.0, view.trainer.temperature) ** 2
-        # the error keeps a few tokens from being taken for a trend
-        far = abs(tilt.slope - 1) > slope + 4 * tilt.slope_error
-        tilted = tilt.deciding >= DECIDING and far
+        if _is_tilted(pooled, slope):
+            tilt = pooled
+        tilted = _is_tilted(tilt, slope)
+        if pooled.deciding >= DECIDING and 8 * pooled.slope_error <= slope:
+            self._pooled = Sums()
         apart = found.k3 - 4 * found.k3_error > k3 or found.k3 > 100 * k3
         if not (tilted or apart):
             return
@@ -241,6 +245,7 @@ class Parity(Invariant):
         return {
             "sums": list(astuple(self._sums)),
             "slope": list(astuple(self._for_slope)),
+            "pooled": list(astuple(self._pooled)),
             "positions": list(self._positions.counts),
         }
 
@@ -248,7 +253,14 @@ class Parity(Invariant):
         """Restore them."""
         if "slope" in state:  # not in checkpoints of 0.2.0, whose sums were fewer
             self._sums, self._for_slope = Sums(*state["sums"]), Sums(*state["slope"])
+        self._pooled = Sums(*state["pooled"]) if "pooled" in state else Sums()
         self._positions = Positions(state.get("positions", self._positions.counts))
+
+
+def _is_tilted(found: Fit, band: float) -> bool:
+    # the error keeps a few tokens from being taken for a trend
+    far = abs(found.slope - 1) > band + 4 * found.slope_error
+    return found.deciding >= DECIDING and far
 
 
 def _on_gpu(view: StepView) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import PurePath
@@ -94,6 +95,21 @@ class PromptOracle:
             return set()
         return {ids, ids[1:]} if ids[0] in self._files.special_ids else {ids}
 
+    def told(self, problem: Problem, template: str) -> tuple[int, ...]:
+        """Return the prompt of a teacher that is told more: its last user turn in a template."""
+        said = problem.prompt
+        if isinstance(said, str):
+            text = filled(template, {**problem.spec, "prompt": said})
+            return next(self.candidates(replace(problem, prompt=text)))
+        users = [place for place, turn in enumerate(said) if turn.role == "user"]
+        last = users[-1] if users else 0
+        text = filled(template, {**problem.spec, "prompt": said[last].content})
+        turns = [
+            replace(one, role="user", content=text) if place == last else one
+            for place, one in enumerate(said)
+        ]
+        return next(self.candidates(replace(problem, prompt=tuple(turns))))
+
     def as_chat(self, problem: Problem) -> bool:
         """Whether a problem is to be rendered by the chat template."""
         if isinstance(problem.prompt, str):
@@ -167,3 +183,11 @@ class PromptOracle:
         behind = self._files.encode(str(text).rpartition(MARK)[2].lstrip())[:1]
         marked = self._files.special_ids | set(self._files.tokenizer.added_tokens_decoder)
         return bool(behind) and behind[0] in marked & self._files.turn_end_ids
+
+
+def filled(template: str, row: Mapping[str, Any]) -> str:
+    """Return a template with the fields of a row in it; ``{{`` and ``}}`` are braces."""
+    parts = re.split(r"(\{\{|\}\}|\{[A-Za-z_][\w-]*\})", template)
+    # every second part is a placeholder, or a brace that stands for itself
+    parts[1::2] = [one[0] if one in ("{{", "}}") else str(row[one[1:-1]]) for one in parts[1::2]]
+    return "".join(parts)

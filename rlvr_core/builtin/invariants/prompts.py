@@ -17,7 +17,7 @@ from rlvr_core.builtin.invariants.model_files import ModelFiles
 from rlvr_core.builtin.invariants.prompt_oracle import PromptOracle
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Group, GroupsScored, Problem
+    from rlvr_core.api import Group, GroupsScored, LossComputed, Problem
     from rlvr_core.api.services import Prepared
 
 MOST = 64
@@ -74,6 +74,31 @@ class Prompts(Invariant):
                 f"tokenizer make (band: none): that of problem {wrong[0].problem.id} {what}",
                 remedy,
             )
+
+    def computed(self, view: StepView, event: LossComputed) -> None:
+        """Check the prompts of a teacher that has its own; raises ``RunError``."""
+        teacher = event.micro_batch.teacher_batch
+        if teacher is None:
+            return
+        templates = [
+            traits.prompt
+            for loss, _, _ in event.losses
+            if (traits := loss.traits.teacher) is not None and traits.prompt is not None
+        ]
+        group_B = event.micro_batch.host.group_B.tolist()
+        own = teacher.host
+        for row, place in zip(own.prompt_of_row_B.tolist(), group_B, strict=True):
+            ids = tuple(own.prompt_ids_SP[row, : int(own.prompt_len_S[row])].tolist())
+            problem = view.groups[place].problem
+            due = [self._oracle.told(problem, one) for one in templates]
+            if due and ids not in due:
+                raise self.fault(
+                    view.step,
+                    f"the teacher's prompt for problem {problem.id} is {_shown(self._said(ids))}, "
+                    f"and its template makes {_shown(self._said(due[0]))} (band: none)",
+                    "look at what fills the prompt of loss.with.prompt, and at which problem's "
+                    "fields it takes",
+                )
 
     def end(self, view: StepView) -> Mapping[str, float]:
         """Return how many prompts were looked at."""

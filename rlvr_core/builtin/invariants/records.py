@@ -45,6 +45,7 @@ class Records:
         line: Mapping[str, float],
         drawn: Sequence[Group],
         advantages: Mapping[tuple[int, Key], Set[float]],
+        kept: Mapping[int, str] | None = None,
     ) -> list[str]:
         """Say what was written of the step and is not so.
 
@@ -53,12 +54,16 @@ class Records:
             line: The metrics that observers were shown.
             drawn: The new groups of the step, in the order in which they were drawn.
             advantages: What the losses were given, by the ``id`` of the group and its completion.
+            kept: What became of completions that were cut off, by the ``id`` of each group that was
+                trained on; None where that is not known.
         """
         lines = [one for one in self._added(self._metrics) if one.get("step") == step]
         found = _other_metrics(lines[-1], line) if lines else []
         groups = [one for one in self._added(self._rollouts) if one.get("step") == step]
         for recorded, group in zip(groups, drawn, strict=False):
             found += _other_group(recorded, group, advantages)
+            if kept is not None:
+                found += _other_fates(recorded, group, kept.get(id(group)))
         return found
 
     def _added(self, path: Path) -> list[dict[str, Any]]:
@@ -95,6 +100,12 @@ def _other_group(
             f"the step has {len(group.members)} of problem {id_}"
         ]
     found = []
+    ids = list(group.members[0].completion.prompt_ids) if group.members else []
+    told = {"prompt_ids": ids, "sampled_version": group.version}
+    for name, due in told.items():
+        if recorded.get(name) != due:
+            has = _short(recorded.get(name))
+            found.append(f"rollouts.jsonl has {name} {has} of problem {id_}, and it is {due}")
     for number, (row, member) in enumerate(zip(rows, group.members, strict=True)):
         known = advantages.get((id(group), _key(member)))
         for name, has, is_ in _pairs(row, member, known):
@@ -103,6 +114,27 @@ def _other_group(
                 f"is {is_}"
             )
     return found
+
+
+def _other_fates(recorded: Mapping[str, Any], group: Group, cut: str | None) -> list[str]:
+    """Say which completions are recorded with another fate than theirs.
+
+    Args:
+        recorded: The line.
+        group: Its group.
+        cut: The fate of a completion that was cut off; None if the group was not trained on.
+    """
+    wrong = []
+    for row, member in zip(recorded["completions"], group.members, strict=False):
+        ended = member.completion.finish_reason == "length"
+        due = cut if ended and cut is not None else "trained"
+        told = row.get("fate")
+        if member.reward is not None and (told == due) != (cut is not None):
+            wrong.append(
+                f"rollouts.jsonl has the fate {told} of a completion of problem "
+                f"{group.problem.id}, which was {'' if cut is not None else 'not '}{due}"
+            )
+    return wrong
 
 
 def _key(member: Judged) -> Any:

@@ -114,7 +114,10 @@ class Reported(Invariant):
         if self._records is not None and view.trainer.ranks.main:
             if self._due:
                 given = self._advantages
-                wrong += self._records.wrong(event.step, event.metrics, drawn or (), given)
+                cut = "truncated" if self._config.train.mask_truncated else "trained"
+                done = all(applied for _, _, applied in self._updates)
+                kept = {id(group): cut for group in view.groups} if done else None
+                wrong += self._records.wrong(event.step, event.metrics, drawn or (), given, kept)
             else:
                 self._records.skip()
         self._steps += 1

@@ -14,7 +14,13 @@ import torch
 
 from rlvr_core.api.services import adapter_of, weight_checksums
 from rlvr_core.builtin.invariants.check import Invariant, StepView, Trainer, compute_dtype
-from rlvr_core.builtin.invariants.snapshot import TENSORS, Snapshots, differing, random_state
+from rlvr_core.builtin.invariants.snapshot import (
+    TENSORS,
+    Snapshots,
+    differing,
+    random_state,
+    rounded_to,
+)
 
 if TYPE_CHECKING:
     from rlvr_core.api import Json, RunError, RunStarted
@@ -71,6 +77,7 @@ class Resume(Invariant):
         self._snapshots = Snapshots(trainer, sampler)
         self._step = self._version = 0
         self._taken: dict[str, Any] = {}
+        self._moved: dict[str, int] = {}
         self._saved: dict[str, Any] | None = None
         self._random = 0
         self._resumed = False
@@ -102,25 +109,27 @@ class Resume(Invariant):
         """Return the fingerprints of everything as it is now."""
         counts = {"step": self._step, "version": self._version}
         self._taken = {**counts, "random": random_state(), **self._snapshots.take()}
+        self._moved = self._snapshots.moved_reference() if "weights" in self._taken else {}
         return dict(self._taken)
 
     def checkpoint_written(self, folder: Path) -> None:
-        """Read the files back; raises ``RunError`` where they hold other tensors."""
+        """Read the files back; raises ``RunError`` where they hold other tensors.
+
+        The run is already at a later step: fingerprints are those of ``state_dict``.
+        """
         if "weights" not in self._taken:
             return
         from safetensors.torch import load_file
 
         model, trainer = self._trainer.model, folder / "trainer"
-        self._compare_file(
-            "the trained weights", self._taken["weights"], adapter_of(model).load(folder, model)
-        )
+        weights = adapter_of(model).load(folder, model)
+        self._compare_file("the trained weights", self._taken["weights"], weights)
         if (trainer / "master.safetensors").is_file():
-            rounded = self._snapshots.weights(compute_dtype(self._trainer))
+            rounded = weight_checksums(rounded_to(compute_dtype(self._trainer), weights.items()))
             self._compare_file("model", rounded, load_file(folder / "model.safetensors"))
-        moved = trainer / "reference.safetensors"
         files = {
             "the optimizer's moments": (self._taken["moments"], trainer / "optimizer.safetensors"),
-            "the reference": (self._snapshots.moved_reference(), moved),
+            "the reference": (self._moved, trainer / "reference.safetensors"),
         }
         for name, (live, path) in files.items():
             self._compare_file(name, live, load_file(path) if path.is_file() else {})
@@ -131,8 +140,8 @@ class Resume(Invariant):
         wrong = differing(live, weight_checksums(file.items()))
         if wrong:
             raise self.fault(
-                self._step - 1,
-                f"the checkpoint as written holds other values of {what} than the run has, in "
+                self._taken["step"] - 1,
+                f"the checkpoint as written holds other values of {what} than the run had, in "
                 f"{len(wrong)} of {len(live)} tensors: {wrong[0]} (band: none)",
                 "it is thrown away, older ones stay: look at what collects and writes tensors, "
                 "and at the disk",

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 ROUNDING = 1e-9
 """Share of the terms of a reward that is rounding."""
 
+ENVIRONMENT = "core/environment"
+"""The verifier whose verdicts are those of environments."""
+
 FULL_MARKS = 1.0
 """Score that passes where a verdict does not say whether it does."""
 
@@ -70,6 +73,8 @@ class Rewards(Invariant):
 
     def _wrong(self, member: Judged, weights: Sequence[tuple[float, float]]) -> str:
         verdicts = list(member.verdicts.values())
+        if what := _not_its_environments(member):
+            return what
         first = outcome(verdicts[0])
         if member.passed != first:
             return f"passed is {member.passed}, and the first verdict says {first}"
@@ -103,6 +108,18 @@ class Rewards(Invariant):
     def end(self, view: StepView) -> Mapping[str, float]:
         """Return the largest difference of the step."""
         return {"rewards/error": self._error}
+
+
+def _not_its_environments(member: Judged) -> str:
+    """Say how a verdict differs from what the environment said at the end of its conversation."""
+    script = member.completion.transcript
+    told = member.verdicts.get(ENVIRONMENT)
+    if script is None or script.failed or told is None:
+        return ""
+    due = None if script.verdict is None else script.verdict.score
+    if told.score == due:
+        return ""
+    return f"the verdict has the score {told.score}, and its conversation's environment gave {due}"
 
 
 def outcome(verdict: Verdict) -> bool | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -51,19 +51,10 @@ class Snapshots:
             found |= self._others()
         return found
 
-    def weights(self, dtype: torch.dtype | None = None) -> dict[str, int]:
-        """Fingerprints of what is trained.
-
-        Args:
-            dtype: What floating point is rounded to first; None for its own.
-        """
+    def weights(self) -> dict[str, int]:
+        """Fingerprints of what is trained."""
         model = self._trainer.model
-        named = adapter_of(model).trained_tensors(model).items()
-        if dtype is None:
-            return weight_checksums(named)
-        return weight_checksums(
-            (name, one.to(dtype) if one.is_floating_point() else one) for name, one in named
-        )
+        return weight_checksums(adapter_of(model).trained_tensors(model).items())
 
     def moments(self) -> dict[str, int]:
         """Fingerprints of the optimizer's state, by parameter and key as checkpoints name them."""
@@ -98,6 +89,14 @@ class Snapshots:
                 {} if _sharded(beside.values()) else weight_checksums(beside.items())
             )
         return {name: dict(sums) for name, sums in self._still.items()}
+
+
+def rounded_to(
+    dtype: torch.dtype, named: Iterable[tuple[str, Tensor]]
+) -> Iterator[tuple[str, Tensor]]:
+    """Round what is floating point, as the weights that other programs load are."""
+    for name, one in named:
+        yield name, one.to(dtype) if one.is_floating_point() else one
 
 
 def random_state() -> int:

@@ -1,8 +1,9 @@
 """The sum of losses on given answers: each loss's own gradient, times the weight in the config.
 
-What a loss is on completions has its formula (``loss``). On given answers the loss is taken as it
-is, and what is followed is what becomes of it: the gradient that arrives at the log-probs has to be
-that of the loss, times its weight.
+What a loss is on completions has its formula (``loss``). On given answers ``sft`` has one, and the
+log-probs that it is given are those of a plain pass of one row at temperature 1. Other losses are
+taken as they are, and what is followed is what becomes of them: the gradient that arrives at the
+log-probs has to be that of the loss, times its weight.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rlvr_core.builtin.invariants.check import compute_dtype
+from rlvr_core.builtin.invariants.plain_pass import comparable, plain_logprobs
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -21,6 +25,9 @@ if TYPE_CHECKING:
 
 OURS = "rlvr_core."
 """Where losses come from whose backward pass may be made twice."""
+
+BANDS = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+"""Nats by which log-probs may differ from a plain pass in the mean."""
 
 BAND = 1e-3
 """Share of the gradient by which it may be off."""
@@ -42,9 +49,11 @@ class WeightedSum:
 
     Attributes:
         seen: Those of the current update, by name of the loss.
+        wrong_loss: What is wrong with the value of one of them.
     """
 
     seen: dict[str, _Given] = field(default_factory=dict)
+    wrong_loss: str = ""
 
     def given(self, trainer: Trainer, event: LossComputed) -> None:
         """Work out the gradient that is due, and listen to the one that arrives."""
@@ -56,6 +65,8 @@ class WeightedSum:
         logp_BT: Any = batch.logp_BT
         if not (type(loss).__module__.startswith(OURS) and output.loss.requires_grad):
             return
+        if not self.wrong_loss and _is_sft(loss):
+            self.wrong_loss = _other_loss(trainer, event, float(output.loss.detach()))
         (own_BT,) = torch.autograd.grad(output.loss, logp_BT, retain_graph=True, allow_unused=True)
         if own_BT is None:
             return
@@ -69,7 +80,38 @@ class WeightedSum:
             scale: The loss scale of float16.
         """
         seen, self.seen = [*self.seen.values()], {}
-        return next((what for one in seen if (what := _compared(one, scale))), "")
+        what, self.wrong_loss = self.wrong_loss, ""
+        return what or next((what for one in seen if (what := _compared(one, scale))), "")
+
+
+def _is_sft(loss: Any) -> bool:
+    kind = type(loss)
+    return f"{kind.__module__}:{kind.__qualname__}" == "rlvr_core.builtin.demonstrations.sft:SFT"
+
+
+def _other_loss(trainer: Trainer, event: LossComputed, value: float) -> str:
+    """Say how ``sft`` is not minus the mean log-prob of the answers' tokens at temperature 1."""
+    (_, batch, _), micro, counts = event.losses[0], event.micro_batch, event.normalizer
+    logp_BT, mask_BT = batch.logp_BT.detach().double(), batch.mask_BT
+    due = -float(logp_BT[mask_BT].sum()) * counts.world_size / max(counts.tokens, 1)
+    if not abs(value - due) <= 1e-4 * abs(due) + 1e-9:
+        return (
+            f"the loss sft on given answers is {value:.6g}, and minus the log-probs of its tokens "
+            f"over the {counts.tokens} tokens of the update are {due:.6g}"
+        )
+    if not comparable(trainer):
+        return ""
+    row = int(mask_BT.sum(1).argmax())
+    with torch.no_grad():
+        plain_M = plain_logprobs(trainer, trainer.model, micro, row, mask_BT, temperature=1.0)
+    apart = float((logp_BT[row][mask_BT[row]] - plain_M).abs().mean())
+    band = BANDS[compute_dtype(trainer)]
+    if not apart > band:
+        return ""
+    return (
+        f"the log-probs of a given answer are {apart:.3g} nats in the mean from those of a plain "
+        f"pass at temperature 1 (band: {band:g}): another temperature, other prompts or positions"
+    )
 
 
 def _keep(one: _Given, gradient_BT: Tensor) -> None:

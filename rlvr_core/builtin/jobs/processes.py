@@ -20,6 +20,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
@@ -35,6 +36,7 @@ from rlvr_core.api import (
     RunError,
 )
 from rlvr_core.api.services import LOST, Stop
+from rlvr_core.builtin.jobs.commands.rank import STOPPED
 from rlvr_core.builtin.jobs.gpus import GIVEN, VISIBLE, Gpu, chosen_gpus, given_gpus
 
 ENGINE_GPUS = "RLVR_ENGINE_GPUS"
@@ -235,7 +237,10 @@ def supervise(plan: LaunchPlan) -> int:
     from torch.distributed.launcher.api import elastic_launch
 
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    with tempfile.TemporaryDirectory(prefix="rlvr-launch-") as logs, _Forwarded() as signals:
+    with (
+        tempfile.TemporaryDirectory(prefix="rlvr-launch-") as logs,
+        _Forwarded(Path(logs, "stopped")) as signals,
+    ):
         launch = elastic_launch(_agent(details, logs), sys.executable)
         try:
             launch(*details["command"][1:])
@@ -381,13 +386,18 @@ class _Forwarded:
 
     The processes have their own sessions, so that Ctrl-C in a terminal reaches them only through
     this class. Signals within ``Stop.TOGETHER`` seconds are one request, here as in the processes.
-    After a second request they have ``DEADLINE`` seconds.
+    After a second request they have ``DEADLINE`` seconds. A process that is not there yet, or has
+    not begun to run Python, sees a file instead: ``rank`` looks for it.
+
+    Args:
+        flag: The file, made at the first request.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, flag: Path) -> None:
         import psutil  # no handler imports anything: it may have interrupted an import
 
         self.requests, self._latest = 0, 0.0
+        self._flag = os.environ[STOPPED] = str(flag)
         self._own = psutil.Process()
 
     def __enter__(self) -> _Forwarded:
@@ -407,6 +417,7 @@ class _Forwarded:
             return
         self._latest = now
         self.requests += 1
+        os.close(os.open(self._flag, os.O_CREAT | os.O_WRONLY))
         if self.requests > 2:
             self._kill()
             return

@@ -84,6 +84,7 @@ class Setup:
             none.
         compiled: Whether layers are compiled.
         fsdp: Whether the trainers hold shards.
+        shard_size: Trainers that share one copy; None for all of them.
         scored: Whether log-probs of a reference are computed.
         reference: Whether a reference model is held for them; with LoRA the base is it.
         offload: Whether it is held in host memory.
@@ -112,6 +113,7 @@ class Setup:
     every: int
     compiled: bool
     fsdp: bool
+    shard_size: int | None
     scored: bool
     reference: bool
     offload: bool
@@ -177,7 +179,7 @@ class Setup:
     @property
     def shards(self) -> int:
         """Number of GPUs that the weights are split over."""
-        return self.trainers if self.fsdp else 1
+        return (self.shard_size or self.trainers) if self.fsdp else 1
 
     @property
     def rows(self) -> int:
@@ -270,6 +272,12 @@ def setup_of(
             where="--count",
             remedy="lower --count, or raise train.prompts_per_step",
         )
+    if trainers % (train.shard_size or 1):
+        raise ConfigError(
+            f"{trainers} GPUs that train cannot be sets of {train.shard_size}",
+            where="train.shard_size",
+            remedy="choose a divisor of their number, or another --count",
+        )
     if train.parallel == "fsdp" and trainers == 1:
         notes.append("train.parallel: fsdp shares nothing out where one GPU trains")
     trained = shape.params if adapter is None else adapter.params
@@ -281,7 +289,7 @@ def setup_of(
     if "core/packed" not in config.model.forward_paths:
         notes.append("rows are counted packed, though model.forward_paths leaves core/packed out")
     if train.compile:
-        notes.append("train.compile: memory is that without it; time leaves out the compilation")
+        notes.append("train.compile: time leaves out the compilation")
     if mean is None:
         notes.append("completions are taken to be half of sampling.max_tokens long (--mean-tokens)")
     return Setup(
@@ -295,6 +303,7 @@ def setup_of(
         every=every_of(train.gradient_checkpointing),
         compiled=train.compile,
         fsdp=train.parallel == "fsdp" and trainers > 1,
+        shard_size=train.shard_size,
         scored=needs,
         reference=needs and adapter is None,
         offload=train.reference.offload,

@@ -219,6 +219,8 @@ def _gathering(setup: Setup, times: float) -> float:
         return 0.0
     share = (setup.shards - 1) / setup.shards
     moved = setup.shape.params * (times * setup.whole_width + MASTER) * share
+    copies = setup.trainers / setup.shards  # each has a gradient, to be summed with the others'
+    moved += 2 * MASTER * setup.shape.params / setup.shards * (copies - 1) / copies
     return setup.micros * moved / setup.card.link
 
 

@@ -126,6 +126,10 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     "prefix": {"data": {"prompt": {"prefix": " "}}},
     "two iterations ahead": {"train": {"num_iterations": 2, "max_staleness": 2}},
     "kept in flight": {"train": {"max_staleness": 2, "in_flight": "keep"}},
+    "kept in flight, generation behind": {
+        "engine": {"with": {"max_rows": 8}},
+        "train": {"max_staleness": 4, "in_flight": "keep", "steps": 12},
+    },
     "one problem a step": {"train": {"prompts_per_step": 1}, "sampling": {"n": 6}},
     "five problems, many epochs": {
         "rows": lambda: lab.rows()[:5],

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from pathlib import Path
 
 from rlvr_core.api.services import main
 
+STOPPED = "RLVR_LAUNCH_STOPPED"
+"""Environment variable with a file that is there once the launcher was asked to stop."""
+
 if __name__ == "__main__":
-    code = main()
+    # until the run listens itself: an import may swallow KeyboardInterrupt
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    stopped = STOPPED in os.environ and Path(os.environ[STOPPED]).exists()
+    code = 130 if stopped else main()
     sys.stdout.flush()
     sys.stderr.flush()
     # now and then torch with gloo aborts while the interpreter is taken down, long after the

@@ -353,7 +353,7 @@ def advantages_recorded_in_another_order(patch: Patch) -> None:
 # -- ages ----------------------------------------------------------------------------------------
 
 
-@eleventh("sync", "stale", "version", r"\bage", "token", shape="kept in flight")
+@eleventh("sync", "stale", "version", r"\bage", "token", shape="kept in flight, generation behind")
 def versions_of_tokens_after_a_renewal_lost(patch: Patch) -> None:
     """Tokens sampled after new weights came amid a completion carry the first version."""
     patch.after("rlvr_core.engines.transformers:_token_versions", lambda versions, *_: ())

@@ -1,0 +1,148 @@
+"""The tables of ``docs/gpu-budgets.md``: what each way of a step asks of a GPU, and its budget.
+
+python tests/gpu_standin/table.py                  # writes the page from figures.jsonl
+python tests/gpu_standin/table.py --measure        # measures every case first: an hour
+python tests/gpu_standin/table.py --measure WORD   # those with the word in their names
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+from matrix import EVERY  # noqa: E402
+
+FILE = HERE / "figures.jsonl"
+PAGE = HERE.parents[1] / "docs" / "gpu-budgets.md"
+GIB = 2**30
+LARGE: Mapping[str, Any] = {
+    "size": "1.7B", "groups": 8, "n": 8, "prompt": 150, "tokens": 512, "budget": 16_384
+}  # fmt: skip
+WAITS_A_PASS = 1
+WAITS_AN_UPDATE = 4
+PEAK = 0.03
+LAUNCHES = 0.02
+"""How far a figure may be from the one that is written down, as a share of it."""
+
+
+def large() -> dict[str, dict[str, Any]]:
+    """Qwen3-1.7B: every option with flash attention, and every path and precision without one."""
+    chosen = {}
+    for name, case in EVERY.items():
+        path, dtype, *_, option = name.split(", ", 2 if "checkpointing" not in name else 3)
+        if option == "plain" or (path, dtype) == ("flash", "bfloat16"):
+            chosen[f"1.7B, {name}"] = {**case, **LARGE}
+    return chosen
+
+
+CASES = large()
+
+
+def known() -> dict[str, dict[str, Any]]:
+    """Figures that are written down, by case."""
+    lines = FILE.read_text(encoding="utf-8").splitlines() if FILE.exists() else []
+    return {one["name"]: one for one in map(json.loads, lines)}
+
+
+def figures_of(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of what ``run.py`` prints."""
+    return {
+        "name": name,
+        "waits": sum(n for _, _, n in found["waits"]),
+        "passes": found["passes"],
+        "trained": found["trained"],
+        "launches": found["launches"],
+        "wide": sum(n for _, n in found["wide"]),
+        "peak": found["peak"],
+        "at_rest": found["at_rest"],
+    }
+
+
+def measure(names: list[str]) -> dict[str, dict[str, Any]]:
+    """Figures of cases, made one after another in one process."""
+    words = [sys.executable, str(HERE / "run.py"), json.dumps([CASES[one] for one in names])]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = map(json.loads, done.stdout.splitlines())
+    return {name: figures_of(name, found) for name, found in zip(names, lines, strict=True)}
+
+
+def allowed_waits(name: str, figures: Mapping[str, Any]) -> int:
+    """How often the host may wait for the device in a step."""
+    case = CASES[name]
+    padded = not case.get("forward_paths", True) or case.get("per_token")
+    updates = case.get("mini_batches", 1)
+    return WAITS_A_PASS * figures["passes"] * bool(padded) + WAITS_AN_UPDATE * updates
+
+
+def beyond(name: str, figures: Mapping[str, Any], written: Mapping[str, Any]) -> list[str]:
+    """Budgets that a case's figures leave, in words."""
+    wrong = []
+    if figures["waits"] > (most := allowed_waits(name, figures)):
+        wrong.append(f"{name}: the host waits {figures['waits']} times a step, at most {most}")
+    if CASES[name]["dtype"] != "float32" and figures["wide"]:
+        wrong.append(
+            f"{name}: {figures['wide']:.3g} FLOPs of products in float32, none are allowed"
+        )
+    for what, share in (("peak", PEAK), ("at_rest", PEAK), ("launches", LAUNCHES)):
+        if abs(figures[what] / written[what] - 1) > share:
+            wrong.append(
+                f"{name}: {what} {figures[what]:,}, and {written[what]:,} are written down "
+                f"(within {share:.0%}); if it is meant: table.py --measure '{name}'"
+            )
+    return wrong
+
+
+def verdict(name: str, figures: Mapping[str, Any]) -> str:
+    """Whether a case stays within what does not depend on what is written down."""
+    return "holds" if not beyond(name, figures, figures) else "**does not hold**"
+
+
+def large_table() -> str:
+    """Qwen3-1.7B, a row a case."""
+    lines = [
+        "| path, precision, recomputed or not, option | waits a step, allowed | float32 products, "
+        "FLOPs | launches a micro-batch | peak, GiB | between steps | |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, one in known().items():
+        wide = f"{one['wide']:.2g}" if CASES[name]["dtype"] == "float32" else f"{one['wide']}"
+        wide += ", it is the precision" if CASES[name]["dtype"] == "float32" else ""
+        lines.append(
+            f"| {name.removeprefix('1.7B, ')} | {one['waits']}, {allowed_waits(name, one)} "
+            f"| {wide} "
+            f"| {one['launches'] / one['trained']:,.0f} | {one['peak'] / GIB:.2f} "
+            f"| {one['at_rest'] / GIB:.2f} | {verdict(name, one)} |"
+        )
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """The page."""
+    found = known()
+    half = [name for name in found if CASES[name]["dtype"] != "float32"]
+    held = sum(verdict(name, one) == "holds" for name, one in found.items())
+    text = (HERE / "budgets.md.in").read_text(encoding="utf-8")
+    return text.format(
+        n=len(found),
+        held=held,
+        half=len(half),
+        wide=sum(found[name]["wide"] for name in half),
+        large=large_table(),
+    )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--measure"]:
+        for name in CASES:
+            if (sys.argv[2:3] or [""])[0] in name:
+                figures = known() | measure([name])
+                ordered = [figures[one] for one in CASES if one in figures]
+                FILE.write_text("".join(json.dumps(one) + "\n" for one in ordered), "utf-8")
+    PAGE.write_text(page(), encoding="utf-8")
