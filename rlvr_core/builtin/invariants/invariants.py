@@ -31,7 +31,7 @@ from rlvr_core.builtin.invariants.streams import Streams
 from rlvr_core.builtin.invariants.sync import Sync
 from rlvr_core.builtin.invariants.token_gaps import TokenGaps
 from rlvr_core.builtin.invariants.tokens import Tokens
-from rlvr_core.builtin.invariants.truncation import LeftOut
+from rlvr_core.builtin.invariants.truncation import Truncation
 from rlvr_core.builtin.invariants.updates import Updates
 
 if TYPE_CHECKING:
@@ -127,8 +127,8 @@ def invariants_of(
         checks.append(Streams(config, trainer, sampler, scores))
     if guards.calibration and traits.seeded:
         truncated = sampling.top_k > 0 or sampling.top_p < 1
-        left_out = LeftOut(config, trainer.precision.compute) if truncated else None
-        checks.append(Calibration(scores, left_out))
+        truncation = Truncation(config, trainer.precision.compute) if truncated else None
+        checks.append(Calibration(scores, truncation))
     else:
         scores.classes = None  # nobody counts them
     if guards.updates:

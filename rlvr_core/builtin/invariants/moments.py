@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.api.services import predict
+from rlvr_core.builtin.invariants.truncation import edges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,10 +43,10 @@ KINDS = ("end", "seen", "recent")
 """Classes of several tokens; behind them come the single ones."""
 
 
-LOGP, ENTROPY, VARIANCE, ROW, COLUMN, BELOW, AHEAD, GAP, EXCESS = range(9)
+LOGP, ENTROPY, VARIANCE, ROW, COLUMN, BELOW, AHEAD = range(7)
 """Columns of ``TokenScores``: log-prob, entropy and variance of the surprise; completion and
 position; mass of the tokens of lower id, and of those that are likelier (or as likely, of lower
-id). Where sampling truncates its distribution, also ``_beyond``."""
+id). Behind them stands what ``more`` finds."""
 
 WARM_TOKENS = 4096
 """Tokens up to which every group is counted, and after which a step counts no further group."""
@@ -128,6 +129,7 @@ def token_moments(
     top_k: int = 0,
     top_p: float = 1.0,
     classes: Classes | None = None,
+    more: Callable[[Tensor, Tensor], list[Tensor]] | None = None,
 ) -> tuple[Tensor, ...]:
     """Return log-prob, entropy, variance of -log p and ``_places`` at each loss token.
 
@@ -142,10 +144,11 @@ def token_moments(
         top_k: Likeliest tokens that are kept; 0 keeps all.
         top_p: Least probability of the likeliest tokens that are kept.
         classes: Classes of tokens that are looked at too.
+        more: Finds more columns in log-probs before truncation, (n, V), and the sampled tokens.
 
     Returns:
-        Seven (B, T) tensors, two more of a truncated distribution, and those of the classes; 0
-        outside ``batch.mask_BT``, without graph.
+        Seven (B, T) tensors, those of ``more`` and of the classes; 0 outside ``batch.mask_BT``,
+        without graph.
     """
     predicted = predict(model, batch, temperature, autocast_dtype, compiled)
     states, head = predicted.states, predicted.head
@@ -169,8 +172,8 @@ def token_moments(
         shift_n = (logp_nV - whole_nV).amax(-1)
         sampled_n = whole_nV.gather(-1, target_n[:, None])[:, 0] + shift_n
         columns = [sampled_n, entropy_n, variance_n, *_places(p_nV, target_n, batch, place_n2)]
-        if top_k > 0 or top_p < 1:
-            columns += _beyond(whole_nV, target_n, top_k, top_p)
+        if more is not None:
+            columns += more(whole_nV, target_n)
         if classes is not None:
             columns += classes.columns(p_nV, target_n, batch, place_n2)
         parts.append(torch.stack(columns))
@@ -189,22 +192,6 @@ def _places(p_nV: Tensor, target_n: Tensor, batch: MicroBatch, place_n2: Tensor)
         (p_nV * lower_nV).sum(-1),
         (p_nV * ahead_nV).sum(-1),
     ]
-
-
-def _beyond(logp_nV: Tensor, target_n: Tensor, top_k: int, top_p: float) -> list[Tensor]:
-    """Return how far each token is beyond the edge of top-k and of top-p; not above 0 inside.
-
-    The first is in nats below the last of the top k, the second the mass of the likelier ones among
-    the top k in excess of ``top_p``.
-    """
-    own_n1 = logp_nV.gather(-1, target_n[:, None])
-    edge_n1 = torch.full_like(own_n1, -torch.inf)
-    if 0 < top_k < logp_nV.shape[-1]:
-        edge_n1 = logp_nV.topk(top_k, dim=-1).values[:, -1:]
-    p_nV = logp_nV.masked_fill(logp_nV < edge_n1, -torch.inf).softmax(-1)
-    ahead_n = (p_nV * (logp_nV > own_n1)).sum(-1)
-    excess_n = ahead_n - top_p if top_p < 1 else torch.full_like(ahead_n, -1.0)
-    return [(edge_n1 - own_n1)[:, 0].clamp(min=-1.0), excess_n]
 
 
 def _truncated(logp_nV: Tensor, top_k: int, top_p: float) -> Tensor:
@@ -261,9 +248,10 @@ class TokenScores:
 
     def __init__(self, trainer: Trainer, *, top_k: int = 0, top_p: float = 1.0) -> None:
         self._trainer = trainer
-        self._compute = partial(token_moments, top_k=top_k, top_p=top_p)
         # rounding decides which tokens a truncation keeps: no class has a sure probability
         whole = top_k <= 0 and top_p >= 1
+        more = None if whole else partial(edges, top_k=top_k, top_p=top_p)
+        self._compute = partial(token_moments, top_k=top_k, top_p=top_p, more=more)
         self.classes = Classes(end_ids(trainer.model)) if whole else None
         self._of: tuple[Group, ...] = ()
         self._scores_NK: Tensor | None = None
@@ -271,7 +259,7 @@ class TokenScores:
     def __call__(self, groups: tuple[Group, ...]) -> Tensor:
         """Return what ``token_moments`` finds, and the engine's log-prob of each token, (N, 8).
 
-        (N, 10) where sampling truncates its distribution.
+        (N, 8 + ``edges``) where sampling truncates its distribution.
 
         Where the groups have few tokens, what ``Classes.columns`` returns stands before the last
         column.

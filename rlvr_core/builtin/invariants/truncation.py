@@ -1,37 +1,78 @@
-"""Sampled tokens that top-k or top-p leaves out by more than rounding can explain.
+"""Where the engine truncates its distribution: at the rank and the mass that the config says.
 
-Trainer and engine round differently, so a token at the edge may be kept by one alone. One far
-beyond it is no sample of the truncated distribution, however rarely it comes.
+Trainer and engine round differently, so a token at the edge may be kept by one alone. What tells is
+how often the last token inside and the first one outside come, where they are clearly apart from
+the other side of the edge: an engine that keeps one token more samples the first one outside as
+often as its probability says, and one that rounds does so rarely.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
-
-from rlvr_core.builtin.invariants.moments import EXCESS, GAP
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from rlvr_core.api.services import RunConfig
 
-NATS = {torch.float32: 0.02, torch.float16: 0.1, torch.bfloat16: 0.5}
-"""By how much two passes may differ over how far two tokens are apart, at a temperature of 1."""
+GAP, EXCESS, NEXT, NEXT_GAP, LAST, LAST_GAP = range(7, 13)
+"""Columns of ``edges`` in ``TokenScores``."""
+
+NATS = {torch.float32: 0.01, torch.float16: 0.03, torch.bfloat16: 0.12}
+"""Tokens that are farther apart are clearly apart, at a temperature of 1."""
 
 MASS = {torch.float32: 0.005, torch.float16: 0.02, torch.bfloat16: 0.05}
-"""By how much they may differ over the mass of the likeliest tokens."""
+"""The same of the mass of the likeliest tokens."""
 
-LEAST = 3
-"""So many tokens are no accident."""
+ROUNDED = 0.35
+"""Share of the samples beyond an edge, or missing before it, that may be rounding."""
 
-SHARE = 5e-4
-"""Nor is this share of all."""
+DEVIATIONS = 3.0
+"""Standard deviations beyond that share."""
+
+LEAST, SHARE = 3, 5e-4
+"""So many tokens beyond top-p, and more than this share of all, are no rounding."""
 
 
-class LeftOut:
-    """Counts sampled tokens that the truncation leaves out.
+def edges(logp_nV: Tensor, target_n: Tensor, top_k: int, top_p: float) -> list[Tensor]:
+    """Return what ``Truncation`` counts by, a column each.
+
+    Args:
+        logp_nV: Log-probs before any truncation.
+        target_n: The sampled tokens.
+        top_k: Likeliest tokens that are kept; 0 keeps all.
+        top_p: Least mass of the likeliest tokens that are kept.
+
+    Returns:
+        Nats of the sampled token below the last of the top k; mass of the likelier ones among these
+        in excess of ``top_p``; probability of the first token outside the top k, if it were kept
+        too, and its nats below the last; probability of the last one, and its nats below the one
+        before it. Without top-k what is of it is 0, or below 0.
+    """
+    own_n1 = logp_nV.gather(-1, target_n[:, None])
+    nothing_n = torch.zeros_like(own_n1[:, 0])
+    gap_n, columns, edge_n1 = nothing_n - 1, [nothing_n] * 4, torch.full_like(own_n1, -torch.inf)
+    if 0 < top_k < logp_nV.shape[-1]:
+        top_nK = logp_nV.topk(top_k + 1, dim=-1).values
+        edge_n1 = top_nK[:, -2:-1]
+        gap_n = (edge_n1 - own_n1)[:, 0].clamp(min=-1.0)
+        before_n = top_nK[:, -3] if top_k > 1 else torch.full_like(nothing_n, torch.inf)
+        columns = [
+            top_nK.softmax(-1)[:, -1],
+            top_nK[:, -2] - top_nK[:, -1],
+            top_nK[:, :-1].softmax(-1)[:, -1],
+            (before_n - top_nK[:, -2]).clamp(max=1e4),
+        ]
+    p_nV = logp_nV.masked_fill(logp_nV < edge_n1, -torch.inf).softmax(-1)
+    ahead_n = (p_nV * (logp_nV > own_n1)).sum(-1)
+    return [gap_n, ahead_n - top_p if top_p < 1 else nothing_n - 1, *columns]
+
+
+class Truncation:
+    """Counts sampled tokens on both sides of the edges.
 
     Args:
         config: The run's configuration.
@@ -46,18 +87,37 @@ class LeftOut:
         accepted = (parity.max or 0.0) if parity is not False else 0.0
         self._nats = max(NATS[compute] * cool, accepted)
         self._mass = max(MASS[compute] * cool, accepted / 4)
-        self._tokens = self._by_k = self._by_p = 0
+        self._tokens = self._by_p = self._outside = self._last = 0
+        self._due_outside = self._due_last = 0.0
 
     def wrong(self, scores_NK: Tensor) -> str:
         """Count the tokens of a step; return what is wrong, empty if nothing is."""
-        gap_N, excess_N = scores_NK[:, GAP], scores_NK[:, EXCESS]
+        gap_N, excess_N, next_N, next_gap_N, last_N, last_gap_N = scores_NK[:, GAP:][:, :6].unbind(
+            1
+        )
         self._tokens += len(gap_N)
-        self._by_k += int((gap_N > self._nats).sum())
         self._by_p += int(((excess_N > self._mass) & (gap_N <= 0)).sum())
-        for count, what in (
-            (self._by_k, f"top_k {self._top_k} leaves out, {self._nats:g} nats or more below it"),
-            (self._by_p, f"top_p {self._top_p:g} leaves out, a mass of {self._mass:g} beyond it"),
-        ):
-            if count >= LEAST and count > SHARE * self._tokens:
-                return f"{count} of {self._tokens} sampled tokens are ones that {what}"
+        self._outside += int((gap_N > self._nats).sum())
+        self._due_outside += float(next_N[next_gap_N > self._nats].sum())
+        clear_N = last_gap_N > self._nats
+        if self._top_p >= 1:  # which may leave out the last ones of the top k
+            self._last += int((clear_N & (gap_N == 0)).sum())
+            self._due_last += float(last_N[clear_N].sum())
+        if self._by_p >= LEAST and self._by_p > SHARE * self._tokens:
+            return (
+                f"{self._by_p} of {self._tokens} sampled tokens are beyond the likeliest ones that "
+                f"top_p {self._top_p:g} keeps, by a mass of {self._mass:g} or more"
+            )
+        rounded = ROUNDED * self._due_outside
+        if self._outside > rounded + DEVIATIONS * math.sqrt(rounded) + LEAST:
+            return (
+                f"{self._outside} of {self._tokens} sampled tokens are left out by top_k "
+                f"{self._top_k}, and if it were one more {self._due_outside:.0f} would come"
+            )
+        kept = (1 - ROUNDED) * self._due_last
+        if self._last < kept - 2 * DEVIATIONS * math.sqrt(kept):
+            return (
+                f"the last of the {self._top_k} likeliest tokens came {self._last} times in "
+                f"{self._tokens} tokens, and the probabilities make {self._due_last:.0f}"
+            )
         return ""
