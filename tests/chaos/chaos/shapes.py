@@ -32,6 +32,11 @@ def _source(**options: Any) -> dict[str, Any]:
     return {"sources": [{"use": "core/jsonl", "with": given | options}]}
 
 
+def _split(share: float) -> dict[str, Any]:
+    """The base shape's data, of which a share is held out."""
+    return {"sources": [_source()["sources"][0] | {"split": {"heldout": share}}]}
+
+
 SHAPES: dict[str, Mapping[str, Any]] = {
     "base": {},
     "cool": {"sampling": {"temperature": 0.6}},
@@ -343,5 +348,89 @@ SHAPES: dict[str, Mapping[str, Any]] = {
         "sampling": {"temperature": 0.5},
         "train": {"reference": {"sync_every": 3, "ema": 0.5}},
         "loss": {"with": {"beta": 0.4, "kl_estimator": "k2"}},
+    },
+    # the thirteenth set's: shapes of its faults, then others
+    "evaluated while it learns": {
+        "data": _split(0.1),
+        "sampling": {"temperature": 0.6},
+        "eval": {
+            "every": 2,
+            "tasks": [
+                {
+                    "use": "core/dataset",
+                    "with": {
+                        "data": _source()["sources"][0],
+                        "split": {"heldout": 0.1},
+                        "max_tokens": 24,
+                    },
+                }
+            ],
+        },
+    },
+    "a fifth held out": {"data": _split(0.2)},
+    "two turns, little room": {
+        "data": _source(verifier="core/environment"),
+        "environment": {"use": "chaos/again", "max_turns": 3, "workers": 2},
+        "sampling": {"max_tokens": 36},
+    },
+    "grpo and a teacher": {
+        "loss": [
+            {"use": "grpo", "with": {"beta": 0.02}},
+            {"use": "gkd", "weight": 0.5, "with": {"teacher": "../../model", "top_k": 12}},
+        ],
+        "train": {"mini_batches": 2},
+    },
+    "taught by itself": {
+        "loss": [
+            {"use": "grpo", "with": {"beta": 0.02}},
+            {"use": "opsd", "weight": 0.3, "with": {"prompt": "It is {answer}. {prompt}"}},
+        ],
+    },
+    "maxrl": {"advantage": {"use": "maxrl"}, "loss": {"use": "reinforce"}},
+    "pass at three of eight": {"advantage": {"use": "pass_at_k", "with": {"k": 3}}},
+    "each problem twice a step": {
+        "rows": lambda: lab.rows()[:4],
+        "sampler": {"use": "shuffle", "with": {"drop_zero_variance": False}},
+    },
+    "vespo, two iterations": {
+        "loss": {"use": "vespo"},
+        "train": {"num_iterations": 2, "mini_batches": 2, "lr": 2e-3},
+    },
+    "given answers, cool": {
+        "rows": _with_answers_shown,
+        "sampling": {"temperature": 0.6},
+        "loss": [
+            {"use": "grpo", "with": {"beta": 0.02}},
+            {"use": "sft", "weight": 0.3, "with": {"target": "shown", "rows_per_step": 8}},
+        ],
+    },
+    "lora, moving reference": {
+        "model": {"lora": {"rank": 4, "alpha": 8}},
+        "train": {"reference": {"sync_every": 2}, "lr": 3e-3},
+        "loss": {"with": {"beta": 0.2}},
+    },
+    "wsd, warm-up, dr grpo, three mini-batches": {
+        "loss": {"use": "dr_grpo"},
+        "train": {
+            "lr_schedule": {"use": "wsd", "with": {"decay": 0.5, "min_lr_ratio": 0.05}},
+            "warmup_steps": 2,
+            "mini_batches": 3,
+            "lr": 3e-3,
+        },
+    },
+    "unbiased pass at two, rewards below zero": {
+        "rewards": [{"use": "chaos/debt"}],
+        "advantage": {"use": "pass_at_k", "with": {"k": 2, "form": "unbiased"}},
+        "sampling": {"n": 5, "temperature": 1.15},
+    },
+    "luspo by rows, cool, masked truncation, ahead": {
+        "loss": {"use": "luspo", "with": {"ratio": "sequence", "beta": 0.01}},
+        "sampling": {"temperature": 0.7, "max_tokens": 11},
+        "train": {"mask_truncated": True, "max_staleness": 2, "lr": 3e-4},
+    },
+    "taught by a teacher alone, kept groups": {
+        "loss": {"use": "gkd", "with": {"teacher": "../../model", "divergence": "kl"}},
+        "sampler": {"use": "sequential", "with": {"drop_zero_variance": False}},
+        "sampling": {"n": 3, "temperature": 1.2},
     },
 }
