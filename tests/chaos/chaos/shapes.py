@@ -32,6 +32,8 @@ def _source(**options: Any) -> dict[str, Any]:
     return {"sources": [{"use": "core/jsonl", "with": given | options}]}
 
 
+_ALL = _source()["sources"][0]
+
 SHAPES: dict[str, Mapping[str, Any]] = {
     "base": {},
     "cool": {"sampling": {"temperature": 0.6}},
@@ -364,6 +366,19 @@ SHAPES: dict[str, Mapping[str, Any]] = {
         "model": {"lora": {"rank": 4, "alpha": 16, "dropout": 0.2}},
         "train": {"gradient_checkpointing": "all"},
     },
+    "cool, a share held out and evaluated": {
+        "data": {"sources": [_ALL | {"split": {"heldout": 0.2}}]},
+        "eval": {
+            "tasks": [
+                {
+                    "use": "core/dataset",
+                    "with": {"data": _ALL, "split": {"heldout": 0.2}, "max_tokens": 24},
+                }
+            ],
+            "every": 2,
+        },
+        "sampling": {"temperature": 0.7},
+    },
     "vespo, far ahead, two updates a step": {
         "loss": {"use": "vespo"},
         "sampling": {"n": 4},
@@ -407,6 +422,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     },
     "best of two among sixteen, long prompts, stop string": {
         "data": _source(prompt=None, template=PREFACE + "{question}"),
+        "rewards": [{"use": "chaos/brief"}],
         "advantage": {"use": "pass_at_k", "with": {"k": 2, "form": "unbiased"}},
         "sampling": {"n": 16, "max_tokens": 16, "stop": ["]"]},
         "train": {"prompts_per_step": 4, "tokens_per_micro_batch": 900},

@@ -17,6 +17,7 @@ AGAIN = "rlvr_chaos:Again"
 SPECIAL = 256
 """The end of sequence; the model's first ids are the bytes."""
 LENGTHS = "prompts of many lengths"
+EVALUATED = "cool, a share held out and evaluated"
 CHUNK = 8
 """Tokens of a prompt that are computed at once, where that is a fault."""
 
@@ -48,25 +49,6 @@ def positions_stay_when_rows_leave_the_batch(patch: Patch) -> None:
 
     _by_its_own_forward(patch)
     patch.wrap(f"{DECODE}:HuggingFaceDecoder.select", make)
-
-
-@fourteenth("parity", "mask", "pad", "prompt", shape=LENGTHS, backends=TRANSFORMERS)
-def masks_of_prompts_tiled_not_repeated(patch: Patch) -> None:
-    """The padding masks of prompts are tiled over rows, whose caches are repeated one by one."""
-
-    def make(original: Any) -> Any:
-        def prefill(decoder: Any, prompts: Any, counts: Any, most: int) -> Any:
-            found = original(decoder, prompts, counts, most)
-            rows = len(decoder._mask_BL)
-            first_S = torch.tensor([0, *counts[:-1]]).cumsum(0)
-            mask_SP = decoder._mask_BL[first_S]
-            decoder._mask_BL = mask_SP.repeat(-(-rows // len(mask_SP)), 1)[:rows]
-            return found
-
-        return prefill
-
-    _by_its_own_forward(patch)
-    patch.wrap(f"{DECODE}:HuggingFaceDecoder.prefill", make)
 
 
 @fourteenth("parity", "prompt", "position", "chunk", backends=TRANSFORMERS)
@@ -134,18 +116,6 @@ def first_matrices_of_adapters_one_sync_late(patch: Patch) -> None:
         kept["before"] = {name: one.detach().clone() for name, one in ours.items()}
         for name, old in before.items():
             ours[name].copy_(old)
-
-    engine_has(patch, change)
-
-
-@fourteenth("sync", "shard", "order", "row", backends=TRANSFORMERS)
-def shards_of_a_matrix_gathered_in_another_order(patch: Patch) -> None:
-    """Of one matrix of the MLP two shards of rows are put together in the wrong order."""
-
-    @torch.no_grad()
-    def change(model: Any, syncs: int, kept: dict[str, Any]) -> None:
-        weight = model.model.layers[1].mlp.down_proj.weight
-        weight.copy_(torch.cat(weight.chunk(2)[::-1]))
 
     engine_has(patch, change)
 
@@ -221,20 +191,27 @@ def ends_of_inner_turns_are_not_trained(patch: Patch) -> None:
     patch.after(f"{CONVERSATION}.hear", after)
 
 
+@fourteenth("masks", "truncat", "cut off", "cap", shape="masked truncation")
+def mask_of_truncation_on_the_row_behind(patch: Patch) -> None:
+    """Rows that were cut off are found before a sentinel is taken off: the row behind is masked."""
+
+    def after(made: Any, groups: Any, *_: Any) -> Any:
+        by_group = []
+        for group, rows in zip(groups, made.by_group, strict=True):
+            ones = [one.completion for one in group.members if one.reward is not None]
+            cut = [one.finish_reason == "length" for one in ones]
+            by_group.append(
+                [
+                    replace(row, loss_mask=tuple(mine and not off for mine in one.loss_mask))
+                    for row, one, off in zip(rows, ones, [cut[-1], *cut[:-1]], strict=True)
+                ]
+            )
+        return replace(made, by_group=by_group)
+
+    patch.after("rlvr_core.step.step:rows_of", after)
+
+
 # -- sampling, seeds -----------------------------------------------------------------------------
-
-
-@fourteenth("sampler", "parity", "log-?prob", shape="top k", backends=TRANSFORMERS)
-def top_k_keeps_one_token_more(patch: Patch) -> None:
-    """What top-k takes out begins one rank late, in the tokens drawn and in their log-probs."""
-
-    def make(original: Any) -> Any:
-        def keep(logits_BV: Any, top_k_B1: Any, top_p_B1: Any) -> None:
-            original(logits_BV, None if top_k_B1 is None else top_k_B1 + 1, top_p_B1)
-
-        return keep
-
-    patch.wrap(f"{DECODE}:_filter", make)
 
 
 @fourteenth("sampler", "parity", "log-?prob", "generation config", backends=TRANSFORMERS)
@@ -250,6 +227,27 @@ def top_p_of_the_generation_config_heeded(patch: Patch) -> None:
     patch.wrap(f"{DECODE}:RowSampling.of", make)
 
 
+@fourteenth("sampler", "parity", "log-?prob", "evaluation", shape=EVALUATED,
+            backends=("in process", "child", "vllm"))  # fmt: skip
+def temperature_of_the_evaluation_stays_for_a_step(patch: Patch) -> None:
+    """An evaluation sets the engine's temperature to 1, which is not set back for the next step."""
+    kept: dict[str, Any] = {}
+
+    def evaluated(found: Any, *_: Any, **more: Any) -> Any:
+        kept["last"] = found.temperature
+        return found
+
+    def generating(original: Any) -> Any:
+        def generate(generator: Any, draws: Any, params: Any, **more: Any) -> Any:
+            temperature = kept.pop("last", params.temperature)
+            return original(generator, draws, replace(params, temperature=temperature), **more)
+
+        return generate
+
+    patch.after("rlvr_core.builtin.evals.in_run:evaluate", evaluated)
+    patch.wrap(f"{COLLECT}:Generator.generate", generating)
+
+
 @fourteenth("seeds", "stream", "random", "reproduc", backends=("in process", "child", "vllm"))
 def seeds_pass_through_a_double(patch: Patch) -> None:
     """Seeds are sent as JSON numbers that the other side reads as doubles: ten bits are lost."""
@@ -261,33 +259,6 @@ def seeds_pass_through_a_double(patch: Patch) -> None:
 
 
 # -- data ----------------------------------------------------------------------------------------
-
-
-@fourteenth("data", "left out", "filter", "too long", "length", "draw", shape=LENGTHS)
-def limit_of_prompts_of_another_tokenizer(patch: Patch) -> None:
-    """A limit that was set for another tokenizer leaves out all prompts of more than 20 tokens."""
-
-    def make(original: Any) -> Any:
-        def start(sampler: Any, sources: Any, **more: Any) -> None:
-            short = [
-                replace(source, problems=tuple(p for p in source.problems if len(p.prompt) <= 20))
-                for source in sources
-            ]
-            original(sampler, short, **more)
-
-        return start
-
-    patch.wrap("rlvr_core.builtin.samplers.base:SamplerBase.start", make)
-
-
-@fourteenth("data", "draw", "outcome", "pass rate", "difficult", shape="difficulty, few problems")
-def outcomes_of_dropped_groups_forgotten(patch: Patch) -> None:
-    """The sampler is told of kept groups alone, and never learns what all or nobody solves."""
-
-    def make(original: Any) -> Any:
-        return lambda sampler, outcomes: original(sampler, [one for one in outcomes if one.kept])
-
-    patch.wrap("rlvr_core.builtin.samplers.difficulty:Difficulty.update", make)
 
 
 @fourteenth("data", "given answer", "demonstrat", "imitat", "sft", "answers",
@@ -302,6 +273,15 @@ def given_answers_are_those_of_the_next_problem(patch: Patch) -> None:
         return at
 
     patch.wrap("rlvr_core.builtin.demonstrations.demonstrations:Demonstrations._at", make)
+
+
+@fourteenth("data", "held", "eval", "contamin", "overlap", "split", shape=EVALUATED)
+def held_out_share_is_trained_on_too(patch: Patch) -> None:
+    """A source is split for its evaluation, and the share that is left to train on is all of it."""
+    patch.wrap(
+        "rlvr_core.data.load:train_part",
+        lambda original: lambda problems, split: tuple(problems),
+    )
 
 
 # -- environments, verifiers ---------------------------------------------------------------------

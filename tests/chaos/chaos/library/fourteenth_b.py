@@ -49,27 +49,7 @@ def likelihood_advantages_divided_by_the_mean_of_the_step(patch: Patch) -> None:
     estimated(patch, change)
 
 
-@fourteenth("advantages", r"pass.?at.?k", r"\bk\b", "best of", shape="towards the best of four")
-def best_of_k_counts_one_less(patch: Patch) -> None:
-    """Subsets of three stand for those of four, as a range that ends before its end gives them."""
-
-    def after(made: Any, estimator: Any, *_: Any) -> None:
-        estimator._k -= 1
-
-    patch.after("rlvr_core.builtin.advantages.outcomes:PassAtK.__init__", after)
-
-
 # -- loss ----------------------------------------------------------------------------------------
-
-
-@fourteenth("loss", "clamp", "clip", shape="two iterations")
-def log_ratios_clamped_for_safety(patch: Patch) -> None:
-    """Against overflow log-ratios are clamped before exp, at 0.05 where 20 was meant."""
-
-    def make(original: Any) -> Any:
-        return lambda level_BT: original(level_BT.clamp(-0.05, 0.05))
-
-    patch.wrap(f"{POLICY}:exp_linear", make)
 
 
 @fourteenth("loss", "gate", "sapo", "tau", shape="sapo, unlike gates, two iterations")
@@ -130,19 +110,6 @@ def schedule_reported_and_never_applied(patch: Patch) -> None:
     patch.after(f"{OPTIM}.__init__", after)
 
 
-@fourteenth("optimizer", "precision", "round", "half", "bfloat16", "accumulat",
-            shape="micro batches")  # fmt: skip
-def gradients_accumulated_in_half_precision(patch: Patch) -> None:
-    """The gathered gradient is rounded to bfloat16 with each micro-batch that is added to it."""
-
-    def after(made: Any, optimizer: Any, loss: Any) -> None:
-        for one in optimizer.parameters:
-            if one.grad is not None:
-                one.grad.copy_(one.grad.bfloat16())
-
-    patch.after(f"{OPTIM}.backward", after)
-
-
 @fourteenth("optimizer", "muon", "scale", "orthogonal", shape="muon")
 def muon_scaled_as_in_its_first_version(patch: Patch) -> None:
     """Muon moves matrices by the root of rows by columns, not by as much as AdamW would."""
@@ -164,16 +131,6 @@ def weights_rounded_by_chance_after_each_update(patch: Patch) -> None:
         bits.add_(noise).bitwise_and_(-(1 << 16))
 
     after_update(patch, change)
-
-
-@fourteenth("optimizer", "schedule", "decay", "wsd", r"\blr\b", shape="constant, then down")
-def share_of_the_decay_taken_for_the_stable_one(patch: Patch) -> None:
-    """The share of steps in which the rate goes down is taken for that in which it stays."""
-
-    def after(made: Any, schedule: Any, *_: Any) -> None:
-        schedule._decay = 1.0 - schedule._decay
-
-    patch.after("rlvr_core.builtin.schedules.decay:WSD.__init__", after)
 
 
 @fourteenth("optimizer", "frozen", "base", "adapter", "lora", "reference", "moved", shape="lora")
@@ -257,21 +214,6 @@ def resume_with_the_queues_of_the_start(patch: Patch) -> None:
     patch.after("rlvr_core.builtin.samplers.difficulty:Difficulty.seek", after)
 
 
-@fourteenth("resume", "iteration", "update", resume=True, shape="two iterations")
-def resume_with_one_iteration_a_step(patch: Patch) -> None:
-    """A resumed run reads the rows of a step once, a newer default, where the config says twice."""
-
-    def make(original: Any) -> Any:
-        def restore(session: Any, folder: Any) -> None:
-            original(session, folder)
-            once = session.trainer.train.model_copy(update={"num_iterations": 1})
-            session.trainer.train = once
-
-        return restore
-
-    patch.wrap("rlvr_core.builtin.resumption.resumption:restore", make)
-
-
 # -- figures -------------------------------------------------------------------------------------
 
 
@@ -285,12 +227,6 @@ def _figures(patch: Patch, change: Callable[[dict[str, float]], dict[str, float]
 def kl_reported_with_its_weight(patch: Patch) -> None:
     """The mean KL in the records is what it adds to the loss: it is multiplied by beta."""
     _figures(patch, lambda found: {"kl/mean": 0.2 * found["kl/mean"]})
-
-
-@fourteenth("loss", only=(*REPORTED, r"\bloss\b"), shape="strong kl")
-def loss_reported_without_the_kl(patch: Patch) -> None:
-    """The loss in the records is the surrogate alone, though the KL is trained on."""
-    _figures(patch, lambda found: {"loss": found["loss"] - 0.2 * found["kl/mean"]})
 
 
 @fourteenth("verifier", only=(*REPORTED, "reward/mean"))
