@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,9 @@ CHUNK = 8
 """Tokens of a prompt that are computed at once, where that is a fault."""
 
 
-def fourteenth(cls: str, *more_words: str, **options: Any) -> Any:
+def fourteenth(
+    cls: str, *more_words: str, **options: Any
+) -> Callable[[Callable[[Patch], None]], None]:
     """Declare a fault of the fourteenth set, like ``fault``."""
     return fault(cls, *more_words, set=14, **options)
 
@@ -214,7 +217,8 @@ def mask_of_truncation_on_the_row_behind(patch: Patch) -> None:
 # -- sampling, seeds -----------------------------------------------------------------------------
 
 
-@fourteenth("sampler", "parity", "log-?prob", "generation config", backends=TRANSFORMERS)
+@fourteenth("sampler", "parity", "disagree", "log-?prob", "generation config",
+            backends=TRANSFORMERS)  # fmt: skip
 def top_p_of_the_generation_config_heeded(patch: Patch) -> None:
     """The model's generation config has a top-p of 0.9, which stands in for the run's 1."""
 
@@ -227,8 +231,8 @@ def top_p_of_the_generation_config_heeded(patch: Patch) -> None:
     patch.wrap(f"{DECODE}:RowSampling.of", make)
 
 
-@fourteenth("sampler", "parity", "log-?prob", "evaluation", shape=EVALUATED,
-            backends=("in process", "child", "vllm"))  # fmt: skip
+@fourteenth("sampler", "parity", "disagree", "log-?prob", "evaluation", shape=EVALUATED,
+            backends=("in process", "vllm"))  # fmt: skip
 def temperature_of_the_evaluation_stays_for_a_step(patch: Patch) -> None:
     """An evaluation sets the engine's temperature to 1, which is not set back for the next step."""
     kept: dict[str, Any] = {}
@@ -276,12 +280,22 @@ def given_answers_are_those_of_the_next_problem(patch: Patch) -> None:
 
 
 @fourteenth("data", "held", "eval", "contamin", "overlap", "split", shape=EVALUATED)
-def held_out_share_is_trained_on_too(patch: Patch) -> None:
-    """A source is split for its evaluation, and the share that is left to train on is all of it."""
-    patch.wrap(
-        "rlvr_core.data.load:train_part",
-        lambda original: lambda problems, split: tuple(problems),
-    )
+def held_out_share_is_drawn_as_well(patch: Patch) -> None:
+    """A source is split for checks and evaluations, and the sampler is given all its problems."""
+    whole: list[Any] = []
+
+    def split(kept: Any, problems: Any, *_: Any) -> Any:
+        whole[:] = problems
+        return kept
+
+    def make(original: Any) -> Any:
+        def start(sampler: Any, sources: Any, **more: Any) -> None:
+            original(sampler, [replace(one, problems=tuple(whole)) for one in sources], **more)
+
+        return start
+
+    patch.after("rlvr_core.data.load:train_part", split)
+    patch.wrap("rlvr_core.builtin.samplers.base:SamplerBase.start", make)
 
 
 # -- environments, verifiers ---------------------------------------------------------------------
