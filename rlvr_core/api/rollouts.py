@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from rlvr_core.api.completions import Completion
 from rlvr_core.api.engines import Engine
 from rlvr_core.api.problems import Draw, Drop, Fate, Json, Message, Problem
 from rlvr_core.api.verdicts import Span, Verdict
+
+if TYPE_CHECKING:
+    from rlvr_core.api.judging import Environment
 
 REWARD_TOLERANCE = 1e-12
 """Rewards closer than this are equal."""
@@ -224,6 +227,9 @@ class Conversations(Protocol):
         Raises:
             DataError: If its environment lacks something in its spec.
         """
+
+    def environment(self, problem: Problem) -> Environment | None:
+        """Return an instance of the problem's environment; None if it takes a single answer."""
 
     def play(self, engine: Engine, suffix: Suffix, *, background: bool) -> Engine:
         """Return an engine that plays requests about these problems and passes others on.

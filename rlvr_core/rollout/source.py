@@ -214,6 +214,9 @@ class SingleTurn:
     def check(self, problem: Problem) -> None:
         """Accept every problem."""
 
+    def environment(self, problem: Problem) -> None:
+        """None."""
+
     def play(self, engine: Engine, suffix: Suffix, *, background: bool) -> Engine:
         """The engine itself."""
         del suffix, background

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from small import small_model  # type: ignore
 
-from rlvr_core.builtin.invariants.dropout import UPDATES, DroppedInputs
+from rlvr_core.builtin.invariants.dropout import UPDATES, Dropped, DroppedInputs
 from rlvr_core.builtin.lora import lora
 from rlvr_core.config.model import LoraSection
 
@@ -43,11 +43,11 @@ def test_the_share_that_is_dropped(has, config, fine):
     passes(model, 3)
     with torch.no_grad():  # what is not trained on does not count
         passes(model)
-    dropped, total = counts = inputs.take()
+    found = inputs.take()
     # 20 tokens through seven linear layers of 16 inputs
-    assert total == 3 * 20 * 7 * 16
-    assert dropped / total == pytest.approx(has, abs=0.03)
-    wrong = inputs.wrong(TRAINED, [counts])
+    assert found.total == 3 * 20 * 7 * 16
+    assert found.dropped / found.total == pytest.approx(has, abs=0.03)
+    wrong = inputs.wrong(TRAINED, [found])
     assert (wrong == "") == fine
     if not fine:
         assert f"model.lora.dropout is {config:g}" in wrong
@@ -71,7 +71,31 @@ def test_it_counts_in_the_first_updates_alone():
         passes(model)
         assert inputs.wrong(TRAINED, [inputs.take()]) == ""
     passes(model)
-    assert inputs.take() == (0, 0)
+    assert inputs.take() == Dropped(0, 0)
     inputs.watch(model)
     passes(model)
-    assert inputs.take() == (0, 0)
+    assert inputs.take() == Dropped(0, 0)
+
+
+@pytest.mark.parametrize(("keys", "wrong"), [((0, 1, 2), False), ((0, 1, 0), True)])
+def test_no_two_micro_batches_drop_the_same(keys, wrong):
+    model, inputs = adapted(0.1), DroppedInputs(0.1)
+    inputs.watch(model)
+    found = []
+    for key in keys:
+        with lora.dropout(model, key):
+            model(torch.arange(20)[None])
+        inputs.computed()
+        with lora.dropout(model, key):  # computed again in the backward pass
+            model(torch.arange(20)[None])
+        found.append(inputs.wrong(TRAINED, [inputs.take()]))
+    assert found[:2] == ["", ""]
+    assert ("drops the same inputs in two micro-batches" in found[2]) == wrong
+    assert wrong or found[2] == ""
+
+
+def test_masks_of_all_processes_are_compared():
+    inputs = DroppedInputs(0.1)
+    inputs.watch(adapted(0.1))
+    shares = [Dropped(10, 100, ("a", "b")), Dropped(10, 100, ("c", "a"))]
+    assert "drops the same inputs" in inputs.wrong(TRAINED, shares)

@@ -397,6 +397,37 @@ def test_tokens_that_are_not_trained_once(monkeypatch, name):
     fault(trainer, "tokens", words[name])
 
 
+@pytest.mark.parametrize(("made", "of", "n"), [(1, 2, "1"), (2, 1, "2"), (2, 3, "2")])
+def test_iterations_that_are_left_out_or_made_again(made, of, n):
+    trainer = trainer_with(num_iterations=of, lr=1e-4)
+    # the loop of the step alone is another one: its settings are those of the config
+    trainer.train = type("Fewer", (), {"__eq__": lambda self, other: True, "__hash__": None})()
+    section = TrainSection(steps=100, lr=1e-4, warmup_steps=0, num_iterations=of)
+    for name, value in section:
+        setattr(trainer.train, name, value)
+    trainer.train.updates_per_step, trainer.train.num_iterations = of, made
+    words = f"was in {n} updates of the step, and train.num_iterations is {of}"
+    fault(trainer, "tokens", words)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("max_grad_norm", 7.0, "train.max_grad_norm 7.0, and the config has"),
+        ("temperature", 0.9, "sampling.temperature 0.9, and the config has 1.0"),
+    ],
+)
+def test_settings_of_the_trainer_that_are_not_the_configs(name, value, words):
+    trainer = trainer_with()
+    if name == "temperature":
+        trainer.temperature = value
+    else:
+        trainer.train = trainer.train.model_copy(update={name: value})
+    guards = run_config(trainer_with().train, parity=False, calibration=False)
+    trainer.observer = invariants_of(guards, trainer, Sampling())
+    fault(trainer, "updates", words)
+
+
 def test_kl_of_the_wrong_sign_or_direction(monkeypatch):
     import rlvr_core.algorithm.policy as module
 

@@ -90,7 +90,9 @@ class LookupWorld:
     """
 
     Config = NoConfig
-    traits = EnvironmentTraits(on_error="observe", error_text=response("error: {error}"))
+    traits = EnvironmentTraits(
+        on_error="observe", error_text=response("error: {error}"), deterministic=True
+    )
 
     def __init__(self, config: NoConfig) -> None:
         del config

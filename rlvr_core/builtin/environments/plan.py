@@ -88,17 +88,22 @@ class EnvironmentPlan:
                 f"problem had at the start"
             ) from None
 
+    def environment(self, problem: Problem) -> Any:
+        """See ``Conversations.environment``."""
+        name = self.name(problem)
+        return None if name is None else self.instances[name]
+
     def present(self, problem: Problem) -> Problem:
         """Return the problem as its environment presents it: prompt, tools and stop strings."""
-        name = self.name(problem)
-        environment = None if name is None else self.instances[name]
+        environment = self.environment(problem)
         if not isinstance(environment, PresentsProblems):
             return problem
         shown: Any = environment.present(problem)
         if not isinstance(shown, Problem):
             cls = type(environment)
             raise PluginError(
-                f"environment '{name}': its present gave a {type(shown).__name__}, not a Problem",
+                f"environment '{self.name(problem)}': its present gave a "
+                f"{type(shown).__name__}, not a Problem",
                 where=f"{cls.__module__}:{cls.__qualname__}",
             )
         return replace(problem, prompt=shown.prompt, tools=shown.tools, stop=shown.stop)
@@ -120,8 +125,7 @@ class EnvironmentPlan:
         Raises:
             DataError: If the environment cannot play the problem.
         """
-        name = self.name(problem)
-        environment = None if name is None else self.instances[name]
+        environment = self.environment(problem)
         if isinstance(environment, ChecksProblems):
             environment.check(problem)
 

@@ -23,6 +23,9 @@ class EnvironmentTraits(Traits):
         asynchronous: Whether ``start``, ``step``, ``cut`` and ``close`` are coroutines. They run
             in an event loop of the run's own process, hundreds at a time, and a state is kept as it
             is: it may hold a connection, and with ``observe`` it is what the failed call left.
+        deterministic: Whether problem, seed and replies decide everything that it says, and a call
+            has no effect on anything but the state. The guard ``completions`` then plays a few
+            conversations of each step again, in the trainer's process, and compares.
     """
 
     on_error: Literal["end", "observe"] = "end"
@@ -30,3 +33,4 @@ class EnvironmentTraits(Traits):
     error_text: str = "error: {error}"
     max_characters: int = 50_000
     asynchronous: bool = False
+    deterministic: bool = False

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rlvr_core.api import Group, GroupsScored, Json
+    from rlvr_core.builtin.invariants.truncation import Truncation
 
 ODDS = 5e-5
 """Odds of a false alarm in a run, however long, by the mean surprise."""
@@ -110,6 +111,7 @@ class Calibration(Invariant):
 
     Args:
         scores: Scores of groups under the trainer.
+        truncation: Looks at the edges of top-k and top-p; None without them.
     """
 
     id, phase = "calibration", "before training"
@@ -121,8 +123,8 @@ class Calibration(Invariant):
         ),
     )
 
-    def __init__(self, scores: TokenScores) -> None:
-        self._scores = scores
+    def __init__(self, scores: TokenScores, truncation: Truncation | None = None) -> None:
+        self._scores, self._truncation = scores, truncation
         self._tokens, self._sum, self._variance = 0, 0.0, 0.0
         self._counts: dict[str, Count] = {}
         self._depths = Depths()
@@ -136,6 +138,8 @@ class Calibration(Invariant):
         if not groups:
             return
         scores_NK = self._scores(groups).double()
+        if self._truncation is not None and (what := self._truncation.wrong(scores_NK)):
+            raise self.fault(event.step, what, _EDGE)
         logp_N, entropy_N, variance_N = scores_NK[:, :3].unbind(1)
         excess_N = -logp_N - entropy_N
         self._tokens += len(excess_N)
@@ -251,6 +255,10 @@ _COLD = (
 _HOT = (
     "the engine samples from a flatter distribution than the one whose log-probs it reports: "
     "another temperature, or a penalty or bias on logits that its log-probs leave out"
+)
+_EDGE = (
+    "the engine keeps more or fewer tokens than sampling.top_k and top_p say, or none of the two "
+    "reaches it"
 )
 _REPEATS = "a repetition, presence or frequency penalty, or n-grams that may not come again"
 _CAUSES = {

@@ -18,11 +18,18 @@ from rlvr_core.builtin.invariants.check import Invariant, StepView
 from rlvr_core.builtin.invariants.endings import Endings, Turn, Wrong, remedy, turns_of
 from rlvr_core.builtin.invariants.first_sheet import FirstSheet
 from rlvr_core.builtin.invariants.model_files import ModelFiles
+from rlvr_core.builtin.invariants.replays import Replays
 from rlvr_core.builtin.invariants.tokens import sampled_by_model
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Completion, Group, GroupsScored, LossComputed, Problem, WeightSource
-    from rlvr_core.api.services import RunConfig
+    from rlvr_core.api import (
+        Completion,
+        Group,
+        GroupsScored,
+        LossComputed,
+        WeightSource,
+    )
+    from rlvr_core.api.services import Conversations, RunConfig
 
 AT_FIRST = 128
 """Completions that are decoded in the first step, evenly spread."""
@@ -48,7 +55,7 @@ class Completions(Invariant):
     Args:
         config: The run's configuration.
         files: The model's files.
-        present: Returns a problem as its environment presents it.
+        conversations: Present problems, and have their environments.
         room: Tokens of prompt and completion that the engine was told to make room for.
         say: Tells the user.
     """
@@ -64,11 +71,12 @@ class Completions(Invariant):
         self,
         config: RunConfig,
         files: ModelFiles,
-        present: Callable[[Problem], Problem],
+        conversations: Conversations,
         room: int,
         say: Callable[[str], None],
     ) -> None:
-        self._files, self._present = files, present
+        self._files, self._present = files, conversations.present
+        self._replays = Replays(config, conversations.environment)
         self._endings, self._room = Endings(files, room), room
         self._sampling, self._turn_cap = config.sampling, config.environment.max_turn_tokens
         self._max_turns = config.environment.max_turns
@@ -168,6 +176,14 @@ class Completions(Invariant):
                     f"environment.max_turns is {most} (band: none)",
                     "look at what counts the turns of a conversation, and ends it",
                 )
+        if what := self._replays.wrong(event):
+            raise self.fault(
+                event.step,
+                f"{what} (band: none)",
+                "conversations, their states or verdicts are mixed up or changed between the "
+                "environment and the record, or the environment says otherwise each time: then its "
+                "EnvironmentTraits must not have deterministic=True",
+            )
 
     def given(self, view: StepView, event: LossComputed) -> None:
         """Check that answers to imitate end as a model has to end them, and are trained on."""

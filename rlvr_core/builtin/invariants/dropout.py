@@ -1,12 +1,15 @@
-"""The share of their inputs that the adapter's layers drop, against ``model.lora.dropout``.
+"""What the adapter's layers drop of their inputs, against ``model.lora.dropout``.
 
 With dropout the training pass is not the policy that sampled, so its log-probs say nothing of the
-model; what the dropout layers do is counted instead.
+model; what the dropout layers do is counted instead: which share they drop, and that no two
+micro-batches drop the same.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,8 +26,26 @@ UPDATES = 8
 DEVIATIONS = 6.0
 """Standard deviations of a binomial count that are accepted."""
 
-Counts = tuple[int, int]
-"""Inputs of the adapter that were dropped, and all of them."""
+CERTAIN = 50.0
+"""Odds, as a power of 1/e, at which two masks of as many inputs are not alike by chance."""
+
+MOST = 1 << 14
+"""Inputs of a micro-batch that are compared, at most; a p that would need more is not looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What layers dropped in an update.
+
+    Attributes:
+        dropped: Inputs that were.
+        total: All of them.
+        masks: A digest for each micro-batch of which inputs its first layer dropped.
+    """
+
+    dropped: int
+    total: int
+    masks: tuple[str, ...] = ()
 
 
 class DroppedInputs:
@@ -36,6 +57,13 @@ class DroppedInputs:
 
     def __init__(self, p: float) -> None:
         self._p = p
+        alike = -math.log1p(-2 * p * (1 - p))  # of one input, in two masks
+        needed = math.ceil(CERTAIN / alike)
+        self._compared = needed if needed <= MOST else 0
+        self._known: set[str] = set()
+        self._first: nn.Module | None = None
+        self._newest: Tensor | None = None
+        self._masks: list[Tensor] = []
         self._updates = 0
         self._counts: list[Tensor] = []
         self._hooks: list[Any] = []
@@ -44,20 +72,30 @@ class DroppedInputs:
         """Count from now on, in the first updates."""
         if self._updates >= UPDATES or self._hooks:
             return
-        self._hooks = [
-            module.register_forward_hook(self._count)
+        layers = [
+            module
             for name, module in model.named_modules()
             if name.rpartition(".")[0].endswith(".lora_dropout")
         ]
+        self._first = layers[0] if layers else None
+        self._hooks = [layer.register_forward_hook(self._count) for layer in layers]
 
-    def take(self) -> Counts:
-        """Return the counts since the last time."""
+    def computed(self) -> None:
+        """Note the mask of a micro-batch: before its backward pass, which may compute it again."""
+        if self._newest is not None:
+            self._masks.append(self._newest)
+        self._newest = None
+
+    def take(self) -> Dropped:
+        """Return what was dropped since the last time."""
         dropped, total = torch.stack(self._counts).sum(0).tolist() if self._counts else (0, 0)
-        self._counts = []
-        return dropped, total
+        masks_NC = torch.stack(self._masks).cpu() if self._masks else ()
+        self._counts, self._masks = [], []
+        digests = (hashlib.sha256(mask_C.numpy().tobytes()).hexdigest() for mask_C in masks_NC)
+        return Dropped(dropped, total, tuple(digests))
 
-    def wrong(self, view: StepView, shares: Sequence[Counts]) -> str:
-        """Return what is wrong with the counts of all processes; empty if nothing."""
+    def wrong(self, view: StepView, shares: Sequence[Dropped]) -> str:
+        """Return what is wrong with what all processes dropped; empty if nothing is."""
         trained = any(seen.gradient_BT is not None for seen in view.seen)
         if not self._hooks or not trained:
             return ""
@@ -66,11 +104,18 @@ class DroppedInputs:
             for hook in self._hooks:
                 hook.remove()
             self._hooks = []
-        dropped, total = (sum(counts) for counts in zip(*shares, strict=True))
+        dropped, total = sum(one.dropped for one in shares), sum(one.total for one in shares)
         if not total:
             return (
                 f"the adapter's dropout is off in the training pass: model.lora.dropout {self._p:g}"
             )
+        for mask in (mask for one in shares for mask in one.masks):
+            if mask in self._known:
+                return (
+                    "the adapter's dropout drops the same inputs in two micro-batches: its random "
+                    "numbers are seeded with the same number again"
+                )
+            self._known.add(mask)
         deviation = math.sqrt(self._p * (1 - self._p) * total)
         if abs(dropped - self._p * total) <= DEVIATIONS * deviation + 1:
             return ""
@@ -84,5 +129,8 @@ class DroppedInputs:
         if not torch.is_grad_enabled() or not module.training:
             return
         there = given[0].detach() != 0
+        if module is self._first:
+            kept = (out.detach() != 0).flatten()[: self._compared]
+            self._newest = kept if 0 < len(kept) == self._compared else None
         # left on the device: reading a number would wait for it, in every layer
         self._counts.append(torch.stack([(there & (out.detach() == 0)).sum(), there.sum()]))

@@ -31,6 +31,7 @@ from rlvr_core.builtin.invariants.streams import Streams
 from rlvr_core.builtin.invariants.sync import Sync
 from rlvr_core.builtin.invariants.token_gaps import TokenGaps
 from rlvr_core.builtin.invariants.tokens import Tokens
+from rlvr_core.builtin.invariants.truncation import Truncation
 from rlvr_core.builtin.invariants.updates import Updates
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def invariants_of_run(
 
 def custody_of(prepared: Prepared, say: Callable[[str], None]) -> list[Invariant]:
     """Make the invariants of prompts and completions, which know the model's files and the data."""
-    config, present = prepared.config, prepared.conversations.present
+    config = prepared.config
     files = ModelFiles(prepared.model_path, config.model)
     checks: list[Invariant] = []
     if config.guards.draws:
@@ -87,7 +88,7 @@ def custody_of(prepared: Prepared, say: Callable[[str], None]) -> list[Invariant
     if config.guards.completions:
         longest = max(config.sampling.max_tokens, prepared.evaluations.max_tokens)
         room = prepared.longest_prompt + longest
-        checks.append(Completions(config, files, present, room, say))
+        checks.append(Completions(config, files, prepared.conversations, room, say))
     return checks
 
 
@@ -125,7 +126,9 @@ def invariants_of(
     if guards.seeds and traits.seeded and traits.inverts_stream and is_ours(sampler, "draw"):
         checks.append(Streams(config, trainer, sampler, scores))
     if guards.calibration and traits.seeded:
-        checks.append(Calibration(scores))
+        truncated = sampling.top_k > 0 or sampling.top_p < 1
+        truncation = Truncation(config, trainer.precision.compute) if truncated else None
+        checks.append(Calibration(scores, truncation))
     else:
         scores.classes = None  # nobody counts them
     if guards.updates:

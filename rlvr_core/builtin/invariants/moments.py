@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.api.services import predict
+from rlvr_core.builtin.invariants.truncation import apart, edges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,7 +46,7 @@ KINDS = ("end", "seen", "recent")
 LOGP, ENTROPY, VARIANCE, ROW, COLUMN, BELOW, AHEAD = range(7)
 """Columns of ``TokenScores``: log-prob, entropy and variance of the surprise; completion and
 position; mass of the tokens of lower id, and of those that are likelier (or as likely, of lower
-id)."""
+id). Behind them stands what ``more`` finds."""
 
 WARM_TOKENS = 4096
 """Tokens up to which every group is counted, and after which a step counts no further group."""
@@ -128,6 +129,7 @@ def token_moments(
     top_k: int = 0,
     top_p: float = 1.0,
     classes: Classes | None = None,
+    more: Callable[[Tensor, Tensor], list[Tensor]] | None = None,
 ) -> tuple[Tensor, ...]:
     """Return log-prob, entropy, variance of -log p and ``_places`` at each loss token.
 
@@ -142,9 +144,11 @@ def token_moments(
         top_k: Likeliest tokens that are kept; 0 keeps all.
         top_p: Least probability of the likeliest tokens that are kept.
         classes: Classes of tokens that are looked at too.
+        more: Finds more columns in log-probs before truncation, (n, V), and the sampled tokens.
 
     Returns:
-        Seven (B, T) tensors, and those of the classes; 0 outside ``batch.mask_BT``, without graph.
+        Seven (B, T) tensors, those of ``more`` and of the classes; 0 outside ``batch.mask_BT``,
+        without graph.
     """
     predicted = predict(model, batch, temperature, autocast_dtype, compiled)
     states, head = predicted.states, predicted.head
@@ -168,6 +172,8 @@ def token_moments(
         shift_n = (logp_nV - whole_nV).amax(-1)
         sampled_n = whole_nV.gather(-1, target_n[:, None])[:, 0] + shift_n
         columns = [sampled_n, entropy_n, variance_n, *_places(p_nV, target_n, batch, place_n2)]
+        if more is not None:
+            columns += more(whole_nV, target_n)
         if classes is not None:
             columns += classes.columns(p_nV, target_n, batch, place_n2)
         parts.append(torch.stack(columns))
@@ -242,15 +248,19 @@ class TokenScores:
 
     def __init__(self, trainer: Trainer, *, top_k: int = 0, top_p: float = 1.0) -> None:
         self._trainer = trainer
-        self._compute = partial(token_moments, top_k=top_k, top_p=top_p)
         # rounding decides which tokens a truncation keeps: no class has a sure probability
         whole = top_k <= 0 and top_p >= 1
+        margin = apart(trainer.precision.compute, trainer.temperature)
+        more = None if whole else partial(edges, top_k=top_k, top_p=top_p, margin=margin)
+        self._compute = partial(token_moments, top_k=top_k, top_p=top_p, more=more)
         self.classes = Classes(end_ids(trainer.model)) if whole else None
         self._of: tuple[Group, ...] = ()
         self._scores_NK: Tensor | None = None
 
     def __call__(self, groups: tuple[Group, ...]) -> Tensor:
         """Return what ``token_moments`` finds, and the engine's log-prob of each token, (N, 8).
+
+        (N, 8 + ``edges``) where sampling truncates its distribution.
 
         Where the groups have few tokens, what ``Classes.columns`` returns stands before the last
         column.

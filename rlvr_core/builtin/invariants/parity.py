@@ -21,13 +21,13 @@ import torch
 from rlvr_core.api import Metric, RunError
 from rlvr_core.builtin.invariants.check import Invariant, StepView, Trainer, compute_dtype
 from rlvr_core.builtin.invariants.differences import Fit, Positions, Sums, fit
-from rlvr_core.builtin.invariants.dropout import Counts, DroppedInputs
+from rlvr_core.builtin.invariants.dropout import Dropped, DroppedInputs
 from rlvr_core.builtin.invariants.moments import TokenScores, fresh_groups
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlvr_core.api import GroupsScored, Json, RunStarted
+    from rlvr_core.api import GroupsScored, Json, LossComputed, RunStarted
     from rlvr_core.api.services import ParitySection, RunConfig
 
 LEAST_TOKENS = 64
@@ -144,7 +144,17 @@ class Parity(Invariant):
         if first:
             self._found = {"parity/mean": found.mean, "parity/max": found.max}
 
-    def share(self, view: StepView) -> tuple[Sums, Positions, Counts]:
+    def computed(self, view: StepView, event: LossComputed) -> None:
+        """Note what the adapter dropped in a micro-batch."""
+        if self._dropout is not None:
+            self._dropout.computed()
+
+    given = computed
+
+    def _dropped(self) -> Dropped:
+        return Dropped(0, 0) if self._dropout is None else self._dropout.take()
+
+    def share(self, view: StepView) -> tuple[Sums, Positions, Dropped]:
         """Sums over the loss tokens of fresh completions, by the numbers the loss used; dropout."""
         total, positions = Sums(), Positions()
         floor = FLOOR * (10 if _on_gpu(view) else 1)
@@ -157,12 +167,12 @@ class Parity(Invariant):
                 total = total.add(Sums.of(*pair))
                 both = (batch.old_logp_BT, batch.behaviour_logp_BT)
                 positions = positions.add(Positions.of(*both, batch.mask_BT, chosen_BT, floor))
-        return total, positions, self._dropout.take() if self._dropout is not None else (0, 0)
+        return total, positions, self._dropped()
 
     def judge(self, view: StepView, shares: Sequence[Any]) -> None:
         """See ``Invariant.judge``."""
         if self._dropout is not None and (
-            what := self._dropout.wrong(view, [counts for *_, counts in shares])
+            what := self._dropout.wrong(view, [dropped for *_, dropped in shares])
         ):
             raise self.fault(
                 view.step,

@@ -1,6 +1,7 @@
 """Invariant ``tokens``: every sampled token of a step is trained on once, and no other.
 
-Conservation: the rows that the losses were given are the completions that have a reward, each once;
+Conservation: the rows that the losses were given are the completions that have a reward, each once
+in every iteration of ``train.num_iterations``;
 their masks are those of the completions; every group that was drawn is among those that arrive, and
 trained on unless it was dropped; the denominators are their counts; and the gradient
 reaches every token that has an advantage, the last one of a completion included.
@@ -46,8 +47,10 @@ class Tokens(Invariant):
     def __init__(self, config: RunConfig, sampler: Any = None) -> None:
         self._deliveries = Deliveries(config, sampler)
         self._mask_truncated = config.train.mask_truncated
+        self._iterations = config.train.num_iterations
         self._wanted: Counter[tuple[Key, tuple[bool, ...]]] = Counter()
         self._read: Counter[tuple[Key, tuple[bool, ...]]] = Counter()
+        self._reads: Counter[tuple[Key, tuple[bool, ...]]] = Counter()
         self._cut_off: set[Key] = set()
         self._updates = 0
         self._found: dict[str, float] = {}
@@ -73,7 +76,8 @@ class Tokens(Invariant):
         """Note what is to be trained on."""
         self._check_groups(view.step, self._deliveries.trained(view.groups))
         self._found, self._updates = {}, 0
-        self._wanted, self._read, self._cut_off = Counter(), Counter(), set()
+        self._wanted, self._read, self._reads = Counter(), Counter(), Counter()
+        self._cut_off = set()
         for place, group in enumerate(view.groups):
             for member in group.members:
                 completion = member.completion
@@ -106,6 +110,7 @@ class Tokens(Invariant):
         if not rows:
             return
         self._check_rows(view, rows)
+        self._reads.update(rows)
         if view.first_pass:
             self._read.update(rows)
             self._updates += 1
@@ -201,7 +206,21 @@ class Tokens(Invariant):
                 f"were trained on by no update ({self._found['tokens/missing']:.0f} tokens)",
                 self._why_missing(view, {key for key, _ in missing}),
             )
+        self._check_iterations(view)
         return self._found
+
+    def _check_iterations(self, view: StepView) -> None:
+        """Raise if the updates have read a row more or fewer times than the config says."""
+        for row, n in self._wanted.items():
+            if self._reads[row] != n * self._iterations:
+                problem = view.groups[row[0][0]].problem.id
+                raise self.fault(
+                    view.step,
+                    f"a completion of problem {problem} was in {self._reads[row] / n:g} updates "
+                    f"of the step, and train.num_iterations is {self._iterations}",
+                    "an iteration or an update of the step is left out or made again: look at "
+                    "what loops over them, and at what sets num_iterations after a resumption",
+                )
 
     def _why_missing(self, view: StepView, missing: Set[Key]) -> str:
         """Return what to do about rows that are not trained on, by what they have in common."""

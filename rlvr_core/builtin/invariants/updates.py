@@ -1,4 +1,4 @@
-"""Invariant ``updates``: every trained tensor gets a gradient and moves, at the config's rate.
+"""Invariant ``updates``: every trained tensor gets a gradient and moves, by the config's settings.
 
 A tensor is watched from the first update of a process until it has moved, and again every
 ``AGAIN`` updates; a few elements are compared at every update. Under LoRA a matrix may wait for the
@@ -64,9 +64,26 @@ class Updates(Invariant):
         self._watching = False
 
     def begin(self, view: StepView) -> None:
-        """Start to watch all tensors when it is time."""
+        """Compare the trainer's settings, and start to watch all tensors when it is time."""
+        self._check_settings(view)
         if self._updates % AGAIN == 0 and not self._watching:
             self._watch(view)
+
+    def _check_settings(self, view: StepView) -> None:
+        """Raise if the trainer goes by other settings than the config's."""
+        trainer, due = view.trainer, {"sampling.temperature": self._config.sampling.temperature}
+        found = {"sampling.temperature": trainer.temperature}
+        if trainer.train != self._config.train:
+            for name, value in self._config.train:
+                due[f"train.{name}"] = value
+                found[f"train.{name}"] = getattr(trainer.train, name)
+        for name, value in due.items():
+            if found[name] != value:
+                raise self.fault(
+                    view.step,
+                    f"the trainer goes by {name} {found[name]}, and the config has {value}",
+                    "look at what changes settings while a run is set up or resumed",
+                )
 
     def _watch(self, view: StepView) -> None:
         named = dict(view.trainer.model.named_parameters())

@@ -21,7 +21,7 @@ VERIFIER = '''
 import re
 import time
 from rlvr_core.api import (
-    ComponentConfig, Done, Message, NoConfig, Observation, Verdict, hookimpl
+    ComponentConfig, Done, EnvironmentTraits, Message, NoConfig, Observation, Verdict, hookimpl
 )
 
 
@@ -102,6 +102,8 @@ class Patchy(Brackets):
 
 class Again:
     """Asks a second time, whatever was answered; either answer counts half."""
+
+    traits = EnvironmentTraits(deterministic=True)
 
     def __init__(self, config: NoConfig) -> None:
         pass

@@ -1,0 +1,163 @@
+"""A conversation played again: the same replies to the same environment, which must say the same.
+
+Environments do it whose traits say that they are ``deterministic``.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api import (
+    Done,
+    EnvironmentTraits,
+    JudgesUnfinished,
+    Message,
+    Observation,
+    Reply,
+    traits_of,
+)
+from rlvr_core.builtin.invariants.streams import seed_of
+
+if TYPE_CHECKING:
+    from rlvr_core.api import Completion, Group, GroupsScored, Problem, Transcript, Turn, Verdict
+    from rlvr_core.api.services import RunConfig
+
+AT_MOST = 4
+"""Conversations of a step that are played again."""
+
+WORLD = -1
+"""What stands for the sample in the seed of an environment."""
+
+NOT_ALL_TOLD = {"untrained_tokens", "failed_calls"}
+"""Counts of conversations of which the transcript lacks something: branches, or a call's end."""
+
+SHORTENED = "more characters are left out]", "the rest is left out]"
+"""Ends of a message that was cut, which other guards look at."""
+
+
+class Replays:
+    """Plays conversations again.
+
+    Args:
+        config: The run's configuration.
+        environment: Returns an instance of a problem's environment.
+    """
+
+    def __init__(self, config: RunConfig, environment: Callable[[Problem], Any]) -> None:
+        self._seed, self._max_turns = config.run.seed, config.environment.max_turns
+        self._environment = environment
+
+    def wrong(self, event: GroupsScored) -> str:
+        """Return what is wrong with a few conversations of a step; empty if nothing is."""
+        places = [
+            (group, number)
+            for group in event.groups
+            for number, member in enumerate(group.members)
+            if group.version == event.version and self._playable(group, member.completion)
+        ]
+        stride = max(1, -(-len(places) // AT_MOST))
+        for group, number in places[event.step % stride :: stride]:
+            drawn = sum(one.problem.id == group.problem.id for one in event.groups)
+            script = group.members[number].completion.transcript
+            assert script is not None
+            if what := self._differs(group, script, drawn):
+                return f"conversation {number} about problem {group.problem.id}, {what}"
+        return ""
+
+    def _playable(self, group: Group, completion: Completion) -> bool:
+        script = completion.transcript
+        if (
+            script is None
+            or script.failed
+            or {"untrained_tokens", "failed_calls"} & {*script.counts}
+        ):
+            return False
+        environment = self._environment(group.problem)
+        if environment is None:
+            return False
+        traits = traits_of(environment, EnvironmentTraits)
+        return traits.deterministic and not traits.asynchronous
+
+    def _differs(self, group: Group, script: Transcript, drawn: int) -> str:
+        """Return what the environment says otherwise under every seed that it may have had."""
+        found = ""
+        for draw in range(drawn):
+            seed = seed_of(self._seed, group.problem.id, group.version, draw, WORLD)
+            found = self._played(group.problem, seed, script)
+            if not found:
+                return ""
+        return found
+
+    def _played(self, problem: Problem, seed: int, script: Transcript) -> str:
+        environment = self._environment(problem)
+        rounds = list(_rounds(script.turns))
+        # a turn that was cut off is no reply; of a budget it is not known whether it was that
+        unheard = script.ended in ("turn_length", "budget")
+        with suppress(Exception):  # an error would have ended the conversation as failed
+            state = _copied(environment.start(problem, seed))
+            for number, (text, heard) in enumerate(rounds):
+                last = number == len(rounds) - 1
+                if last and unheard:
+                    break
+                found = environment.step(state, Reply(text, number, self._max_turns - number - 1))
+                state = _copied(state)
+                if what := _unlike(found, heard, script, last=last):
+                    return f"played again with the same replies: {what}"
+            judges = isinstance(environment, JudgesUnfinished)
+            if judges and script.ended in ("max_turns", "turn_length"):
+                due = environment.cut(state, script.ended)
+                if _outcome(due) != _outcome(script.verdict):
+                    return f"played again and cut off, {_given(due, script.verdict)}"
+        return ""
+
+
+def _copied(state: Any) -> Any:
+    """Return a state as it comes out of the other process that the next call may be in."""
+    return pickle.loads(pickle.dumps(state, pickle.HIGHEST_PROTOCOL))
+
+
+def _rounds(turns: Sequence[Turn]) -> Iterator[tuple[str, tuple[Message, ...]]]:
+    """Yield each turn of the model with what it was answered."""
+    said: str | None = None
+    heard: list[Message] = []
+    for turn in turns:
+        if turn.role != "assistant":
+            heard.append(Message(turn.role, turn.text))
+            continue
+        if said is not None:
+            yield said, tuple(heard)
+        said, heard = turn.text, []
+    if said is not None:
+        yield said, tuple(heard)
+
+
+def _unlike(
+    found: Observation | Done, heard: tuple[Message, ...], script: Transcript, *, last: bool
+) -> str:
+    """Return how an environment's answer differs from the one that is recorded."""
+    done = last and script.ended == "done"
+    if isinstance(found, Done) != done:
+        other = "goes on" if done else "ends the conversation"
+        return f"its environment {other}, and the conversation {'ended' if done else 'went on'}"
+    if isinstance(found, Done):
+        same = _outcome(found.verdict) == _outcome(script.verdict)
+        return "" if same else _given(found.verdict, script.verdict)
+    if last and not heard:
+        return ""
+    said = [message.content for message in found.messages]
+    given = [message.content for message in heard]
+    if said == given or any(text.endswith(SHORTENED) for text in given):
+        return ""
+    return f"its environment says {said!r:.80}, and the model was given {given!r:.80}"
+
+
+def _outcome(verdict: Verdict | None) -> tuple[float | None, bool | None] | None:
+    return None if verdict is None else (verdict.score, verdict.passed)
+
+
+def _given(due: Verdict | None, recorded: Verdict | None) -> str:
+    scores = [None if one is None else one.score for one in (due, recorded)]
+    return f"its environment's verdict has the score {scores[0]}, and the recorded one {scores[1]}"

@@ -1,0 +1,179 @@
+"""Guard ``completions``: a conversation with a deterministic environment, played again."""
+
+from dataclasses import replace
+
+import pytest
+
+from rlvr_core.api import (
+    Completion,
+    Done,
+    EnvironmentTraits,
+    Group,
+    GroupsScored,
+    Judged,
+    Message,
+    NoConfig,
+    Observation,
+    Problem,
+    Reply,
+    Transcript,
+    Turn,
+    Verdict,
+)
+from rlvr_core.builtin.environments.lookup import LookupWorld
+from rlvr_core.builtin.invariants.replays import AT_MOST, Replays
+from rlvr_core.config.model import RunConfig
+from rlvr_core.engines.sampling import WORLD, completion_seed
+
+CONFIG = RunConfig.model_validate(
+    {
+        "model": {"path": "m"},
+        "data": {"sources": ["a"]},
+        "run": {"seed": 7},
+        "train": {"steps": 1},
+        "environment": {"max_turns": 3},
+    }
+)
+PROBLEM = Problem("p", "How many?", "core/environment", {"of": "pears"}, "toy")
+
+
+class Counting:
+    """Says how many turns are left and how often it was called; twice, and it judges."""
+
+    traits = EnvironmentTraits(deterministic=True)
+    calls = 0
+
+    def start(self, problem, seed):
+        return {"seed": seed, "heard": []}
+
+    def step(self, state, reply):
+        type(self).calls += 1
+        state["heard"].append(reply.text)
+        if len(state["heard"]) == 2:
+            return Done(Verdict(float(reply.text == "b"), passed=reply.text == "b"))
+        text = f"{state['seed'] % 97} {reply.turn} {reply.turns_left} {reply.text}"
+        return Observation((Message("user", text),))
+
+
+class Cut(Counting):
+    def cut(self, state, reason):
+        return Verdict(len(state["heard"]) / 10, passed=False)
+
+
+def played(environment, replies, problem=PROBLEM, draw=0, version=3, max_turns=3, ended=None):
+    """The transcript of a conversation, by its rules written out here."""
+    seed = completion_seed(7, problem.id, version, draw, WORLD)
+    state, turns, verdict, end = environment.start(problem, seed), [], None, ended
+    for number, text in enumerate(replies):
+        turns.append(Turn("assistant", text, 1))
+        if ended == "turn_length" and number == len(replies) - 1:
+            break
+        found = environment.step(state, Reply(text, number, max_turns - number - 1))
+        if isinstance(found, Done):
+            verdict, end = found.verdict, "done"
+            break
+        if number == max_turns - 1:
+            end = "max_turns"
+            break
+        turns += [Turn(m.role, m.content, 1) for m in found.messages]
+    if verdict is None:
+        verdict = environment.cut(state, end) if isinstance(environment, Cut) else Verdict(0.0)
+    return Transcript("e", tuple(turns), end, verdict=verdict)
+
+
+def event(*scripts, problem=PROBLEM, version=3, now=3, copies=1):
+    members = tuple(
+        Judged(
+            Completion((1,), (2,), (-1.0,), (True,), "x", "stop", version, transcript=one),
+            {},
+            0.0,
+            None,
+        )
+        for one in scripts
+    )
+    return GroupsScored(5, now, (Group(problem, members, version),) * copies)
+
+
+def wrong(environment, *scripts, **more):
+    return Replays(CONFIG, lambda problem: environment).wrong(event(*scripts, **more))
+
+
+CALL = '<tool_call>{"name": "count", "arguments": {"of": "pears"}}</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("environment", "replies", "ended"),
+    [
+        (Counting(), ["a", "b"], None),
+        (Counting(), ["a", "c"], None),
+        (Cut(), ["a"], "turn_length"),
+        (Cut(), ["a"] * 2, None),
+        (LookupWorld(NoConfig()), [CALL, "nonsense"], None),
+        (LookupWorld(NoConfig()), [CALL] * 3, None),
+    ],
+)
+def test_what_was_really_said_is_said_again(environment, replies, ended):
+    script = played(environment, replies, ended=ended)
+    assert wrong(environment, script) == ""
+    assert wrong(environment, script, script, script) == ""
+
+
+def test_the_second_draw_of_a_problem_has_a_seed_of_its_own():
+    environment = Counting()
+    script = played(environment, ["a", "b"], draw=1)
+    assert "says" in wrong(environment, script)
+    assert wrong(environment, script, copies=2) == ""
+
+
+def test_observations_and_verdicts_of_another_conversation():
+    environment = Counting()
+    script = played(environment, ["a", "b"])
+    other = played(environment, ["z", "b"])
+    mixed = replace(script, turns=(script.turns[0], other.turns[1], script.turns[2]))
+    assert "its environment says" in wrong(environment, mixed)
+    kinder = replace(script, verdict=Verdict(0.5, passed=True))
+    assert "has the score 1.0, and the recorded one 0.5" in wrong(environment, kinder)
+    longer = replace(script, ended="max_turns")
+    assert "ends the conversation" in wrong(environment, longer)
+    shorter = replace(script, turns=script.turns[:1])
+    assert "goes on" in wrong(environment, shorter)
+    another = played(environment, ["a", "b"], problem=replace(PROBLEM, id="q"))
+    assert "its environment says" in wrong(environment, another)
+    cut = Cut()
+    script = replace(played(cut, ["a"], ended="turn_length"), verdict=Verdict(0.5, passed=False))
+    assert "cut off" in wrong(cut, script)
+
+
+def test_a_lookup_whose_numbers_come_from_another_seed():
+    environment = LookupWorld(NoConfig())
+    script = played(environment, [CALL, "11"], draw=4)
+    assert "its environment" in wrong(environment, script)
+
+
+def test_what_is_not_played_again():
+    class Plain(Counting):
+        traits = EnvironmentTraits()
+
+    class Asynchronous(Counting):
+        traits = EnvironmentTraits(asynchronous=True, deterministic=True)
+
+    script = played(Counting(), ["a", "b"])
+    false = replace(script, verdict=Verdict(0.25))
+    assert wrong(Counting(), false) != ""
+    Counting.calls = 0
+    for environment in (Plain(), Asynchronous(), None):
+        assert wrong(environment, false) == ""
+    assert wrong(Counting(), replace(false, ended="error")) == ""
+    assert wrong(Counting(), replace(false, counts={"failed_calls": 1})) == ""
+    assert wrong(Counting(), replace(false, counts={"untrained_tokens": 9})) == ""
+    assert wrong(Counting(), false, now=4) == ""  # sampled under earlier weights
+    assert Counting.calls == 0
+    assert wrong(Counting(), *[script] * 40) == ""
+    assert 0 < Counting.calls <= 2 * AT_MOST
+
+
+def test_a_message_that_was_cut_is_not_compared():
+    script = played(Counting(), ["a", "b"])
+    cut = replace(script.turns[1], text="5\n[... the rest is left out]")
+    script = replace(script, turns=(script.turns[0], cut, script.turns[2]))
+    assert wrong(Counting(), script) == ""
