@@ -8,6 +8,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from rlvr_core.api import Completion, Group, GroupsScored, Judged, Problem, Verdict
 from rlvr_core.builtin.invariants.invariants import custody_of
+from rlvr_core.builtin.invariants.model_files import ModelFiles
 from rlvr_core.builtin.samplers.epochs import Shuffle
 from rlvr_core.config.model import RunConfig
 from rlvr_core.data.prompts import STORED_CHOICE, Renderer
@@ -126,7 +127,8 @@ class Run:
             losses={},
             demonstrations={},
         )
-        self.checks = {one.id: one for one in custody_of(self.prepared, self.said.append)}
+        self.files = files = ModelFiles(str(folder), self.config.model)
+        self.checks = {one.id: one for one in custody_of(self.prepared, files, self.said.append)}
 
     def step(self, groups, step=0, version=0, only=None):
         """Pass a step's groups to the guards."""

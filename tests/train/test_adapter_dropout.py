@@ -94,6 +94,40 @@ def test_no_two_micro_batches_drop_the_same(keys, wrong):
     assert wrong or found[2] == ""
 
 
+@pytest.mark.parametrize("between", [True, False])
+def test_a_backward_pass_that_draws_another_dropout(between):
+    model, inputs = adapted(0.1), DroppedInputs(0.1)
+    inputs.watch(model)
+    passes(model)
+    inputs.computed()
+    with lora.dropout(model, 5):
+        model(torch.arange(20)[None])  # computed again, with other random numbers
+    if between:  # by the next micro-batch, not by the update
+        with lora.dropout(model, 6):
+            model(torch.arange(20)[None])
+        inputs.computed()
+    found = inputs.take()
+    assert found.others == 1
+    words = "computes 1 micro-batches again with another dropout"
+    assert words in inputs.wrong(TRAINED, [Dropped(0, 0), found])
+    passes(model)
+    inputs.computed()
+    assert inputs.take().others == 0
+
+
+def test_a_micro_batch_that_is_too_small_to_compare():
+    model, inputs = adapted(0.1), DroppedInputs(0.1)
+    inputs.watch(model)
+    for length in (20, 1, 20):  # 16 inputs are too few
+        with lora.dropout(model, length):
+            model(torch.arange(length)[None])
+            inputs.computed()
+        with lora.dropout(model, length):
+            model(torch.arange(length)[None])
+    found = inputs.take()
+    assert (len(found.masks), found.others) == (2, 0)
+
+
 def test_masks_of_all_processes_are_compared():
     inputs = DroppedInputs(0.1)
     inputs.watch(adapted(0.1))

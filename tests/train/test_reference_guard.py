@@ -10,10 +10,11 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from small import small_model  # type: ignore
-from test_invariants import sample, steps, trainer_with, with_kl
+from test_invariants import Sampling, run_config, sample, steps, trainer_with, with_kl
 
 import rlvr_core.step.step as step_module
 from rlvr_core.api import RunError
+from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.config.model import ReferenceSection
 from rlvr_core.step.reference import SeparateModel
 
@@ -27,6 +28,7 @@ def followed(sync_every=None, ema=1.0, *, kind=SeparateModel, dtype=torch.float3
     frozen.to(dtype).requires_grad_(False)
     trainer.reference = kind(frozen, trainer.model, section)
     trainer.train = trainer.train.model_copy(update={"reference": section})
+    trainer.observer = invariants_of(run_config(trainer.train), trainer, Sampling())
     return trainer
 
 

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "guards"))
 
+from custody import Run, byte_level, sentence_pieces  # type: ignore
 from test_invariants import run_config, sample, trainer_with, with_kl  # type: ignore
 
 from rlvr_core.api import (
@@ -432,6 +434,38 @@ def test_records_of_other_prompts_and_versions(recorded):
     assert "rollouts.jsonl has prompt_ids [1, 7] of problem p, and it is [1, 2]" in recorded(
         elsewhere
     )
+
+
+TEXTS = {
+    "byte level": ("<|im_start|>user\n2 + 2?<|im_end|>\n", {"eos": "</s>"}),
+    "begins with bos": ("Wie gro\u00df?  Two spaces.", {"eos": "</s>", "bos": "<s>"}),
+    "sentence pieces": ("a b 2+2?", None),
+    "with bytes": ("a \u00e9 b", None),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_of_recorded_prompts(tmp_path, name):
+    text, options = TEXTS[name]
+    made = sentence_pieces() if options is None else byte_level(**options)
+    files = Run(tmp_path, made).files
+    ids = tuple(files.tokenizer(text)["input_ids"])
+    own = replace(two_groups()[0].members[0].completion, prompt_ids=ids)
+    group = replace(two_groups()[0], members=tuple(_with(own) for _ in range(2)))
+    cases = ((text, True), (text[:-1], False), ("another", False), ("", False))
+    for number, (shown, fine) in enumerate(cases):
+        folder = tmp_path / f"run {number}"
+        folder.mkdir()
+        recorder, records = Recorder(RunFolder(folder)), Records(folder, files)
+        recorder.rollout(0, 0, group, shown, ["trained"] * 2, [None] * 2, 0)
+        wrong = records.wrong(0, {}, [group], {})
+        recorder.close()
+        assert (wrong == []) == fine, (shown, wrong)
+        assert fine or "rollouts.jsonl has the prompt" in wrong[0]
+
+
+def _with(completion):
+    return replace(two_groups()[0].members[0], completion=completion)
 
 
 def test_records_of_other_fates():

@@ -115,7 +115,7 @@ class Advantages(Invariant):
     def share(self, view: StepView) -> tuple[dict[Place, list[float]], int, int]:
         """Advantages by the first completion of their tokens, and signs that agree or not."""
         found: dict[Place, list[float]] = {}
-        if view.trainer.objective.estimator is None or not view.first_pass:
+        if view.trainer.objective.estimator is None:
             return found, 0, 0
         self._check_tokens(view)
         self._check_each_token(view)

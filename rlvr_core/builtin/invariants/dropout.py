@@ -1,8 +1,8 @@
 """What the adapter's layers drop of their inputs, against ``model.lora.dropout``.
 
 With dropout the training pass is not the policy that sampled, so its log-probs say nothing of the
-model; what the dropout layers do is counted instead: which share they drop, and that no two
-micro-batches drop the same.
+model; what the dropout layers do is counted instead: which share they drop, that no two
+micro-batches drop the same, and that a backward pass that computes them again drops the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from torch import Tensor, nn
 
@@ -41,11 +41,13 @@ class Dropped:
         dropped: Inputs that were.
         total: All of them.
         masks: A digest for each micro-batch of which inputs its first layer dropped.
+        others: Micro-batches in which another mask was dropped when it was computed again.
     """
 
     dropped: int
     total: int
     masks: tuple[str, ...] = ()
+    others: int = 0
 
 
 class DroppedInputs:
@@ -62,8 +64,9 @@ class DroppedInputs:
         self._compared = needed if needed <= MOST else 0
         self._known: set[str] = set()
         self._first: nn.Module | None = None
-        self._newest: Tensor | None = None
+        self._newest: list[Tensor | None] = []
         self._masks: list[Tensor] = []
+        self._again: list[tuple[Tensor, Tensor]] = []
         self._updates = 0
         self._counts: list[Tensor] = []
         self._hooks: list[Any] = []
@@ -82,17 +85,28 @@ class DroppedInputs:
 
     def computed(self) -> None:
         """Note the mask of a micro-batch: before its backward pass, which may compute it again."""
-        if self._newest is not None:
-            self._masks.append(self._newest)
-        self._newest = None
+        *again, newest = self._newest or (None,)
+        self._computed_again(again)
+        if newest is not None:
+            self._masks.append(newest)
+
+    def _computed_again(self, masks: Iterable[Tensor | None]) -> None:
+        """Pair what was dropped since the last mask was noted with that mask."""
+        self._newest = []
+        for mask in masks:
+            if mask is not None and self._masks:
+                self._again.append((self._masks[-1], mask))
 
     def take(self) -> Dropped:
         """Return what was dropped since the last time."""
         dropped, total = torch.stack(self._counts).sum(0).tolist() if self._counts else (0, 0)
+        self._computed_again(self._newest)
+        other = [(before != after).any() for before, after in self._again]
+        others = int(torch.stack(other).sum()) if other else 0
         masks_NC = torch.stack(self._masks).cpu() if self._masks else ()
-        self._counts, self._masks = [], []
+        self._counts, self._masks, self._again = [], [], []
         digests = (hashlib.sha256(mask_C.numpy().tobytes()).hexdigest() for mask_C in masks_NC)
-        return Dropped(dropped, total, tuple(digests))
+        return Dropped(dropped, total, tuple(digests), others)
 
     def wrong(self, view: StepView, shares: Sequence[Dropped]) -> str:
         """Return what is wrong with what all processes dropped; empty if nothing is."""
@@ -108,6 +122,11 @@ class DroppedInputs:
         if not total:
             return (
                 f"the adapter's dropout is off in the training pass: model.lora.dropout {self._p:g}"
+            )
+        if others := sum(one.others for one in shares):
+            return (
+                f"the backward pass computes {others} micro-batches again with another dropout "
+                "than the forward pass: the gradient is of another function than the loss"
             )
         for mask in (mask for one in shares for mask in one.masks):
             if mask in self._known:
@@ -131,6 +150,6 @@ class DroppedInputs:
         there = given[0].detach() != 0
         if module is self._first:
             kept = (out.detach() != 0).flatten()[: self._compared]
-            self._newest = kept if 0 < len(kept) == self._compared else None
+            self._newest.append(kept if 0 < len(kept) == self._compared else None)
         # left on the device: reading a number would wait for it, in every layer
         self._counts.append(torch.stack([(there & (out.detach() == 0)).sum(), there.sum()]))

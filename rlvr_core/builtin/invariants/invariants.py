@@ -67,19 +67,21 @@ def invariants_of_run(
         engine: What generates, without what plays conversations on it.
         say: Tells the user.
     """
-    custody = custody_of(prepared, say)
-    model = prepared.config.model
-    if prepared.config.guards.resume:
-        custody.append(Begun(ModelFiles(prepared.model_path, model), trainer, model.lora))
+    config = prepared.config
+    files = ModelFiles(prepared.model_path, config.model)
+    custody = custody_of(prepared, files, say)
+    if config.guards.resume:
+        custody.append(Begun(files, trainer, config.model.lora))
     return invariants_of(
-        prepared.config, trainer, engine, prepared.sampler, prepared.sources, custody
+        config, trainer, engine, prepared.sampler, prepared.sources, custody, files
     )
 
 
-def custody_of(prepared: Prepared, say: Callable[[str], None]) -> list[Invariant]:
+def custody_of(
+    prepared: Prepared, files: ModelFiles, say: Callable[[str], None]
+) -> list[Invariant]:
     """Make the invariants of prompts and completions, which know the model's files and the data."""
     config = prepared.config
-    files = ModelFiles(prepared.model_path, config.model)
     checks: list[Invariant] = []
     if config.guards.draws:
         checks.append(DataFiles(files, prepared))
@@ -99,6 +101,7 @@ def invariants_of(
     sampler: Sampler | None = None,
     sources: Sequence[Source] = (),
     custody: Sequence[Invariant] = (),
+    files: ModelFiles | None = None,
 ) -> Invariants:
     """Make the invariants that the configuration leaves on; ``custody`` are those of the data."""
     guards, sampling = config.guards, config.sampling
@@ -119,7 +122,7 @@ def invariants_of(
     if guards.advantages:
         checks.append(Advantages(config))
     if guards.kl:
-        checks.append(Kl())
+        checks.append(Kl(config))
     if guards.loss:
         checks.append(LossValues(config))
     traits = traits_of(engine, EngineTraits)
@@ -138,7 +141,7 @@ def invariants_of(
     if guards.sync:
         checks.append(Sync(config, engine, trainer))
     if guards.reported:
-        checks.append(Reported(config))
+        checks.append(Reported(config, files))
     return Invariants(trainer, checks, scores)
 
 

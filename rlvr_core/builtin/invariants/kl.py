@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rlvr_core.api import Json, Loss, LossBatch, Normalizer
+    from rlvr_core.api.services import RunConfig
     from rlvr_core.builtin.invariants.references import ReferenceLogprobs, ReferenceWeights
 
 AT_START = {torch.float32: 1e-6, torch.bfloat16: 4e-3, torch.float16: 1e-4}
@@ -50,7 +51,8 @@ class Kl(Invariant):
         Metric("kl/error", "Difference of the recorded KL from the one computed again.", "nats"),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, config: RunConfig) -> None:
+        self._updates_per_step = config.train.updates_per_step
         self._steps = self._still = 0
         self._fingerprint: int | None = None
         self._found: dict[str, float] = {}
@@ -133,7 +135,7 @@ class Kl(Invariant):
     def share(self, view: StepView) -> tuple[float, float, float, float, float]:
         """Over tokens: their number, own and recorded KL; over fresh ones: number and k3."""
         totals: list[Tensor] = []
-        for seen in view.seen if view.first_pass else ():
+        for seen in view.seen:
             for loss, batch, output in seen.losses:
                 kind = loss.traits.kl_estimator
                 pair = output.sums.get("kl/mean")
@@ -141,7 +143,9 @@ class Kl(Invariant):
                     continue
                 d_BT = torch.where(batch.mask_BT, batch.ref_logp_BT - batch.logp_BT, 0.0).double()
                 places = seen.micro_batch.group_B.tolist()
-                fresh_B = batch.mask_BT.new_tensor([view.fresh(place) for place in places])
+                fresh_B = batch.mask_BT.new_tensor(
+                    [view.first_pass and view.fresh(place) for place in places]
+                )
                 sums = (
                     *(pair[1], _estimate(d_BT, kind).sum(), pair[0]),
                     (batch.mask_BT & fresh_B[:, None]).sum(),
@@ -159,13 +163,15 @@ class Kl(Invariant):
         if not tokens:
             return
         error = abs(recorded - own) / tokens
-        self._found = {"kl/error": error}
+        if view.first_pass:
+            self._found = {"kl/error": error}
         if fresh:
             self._found["kl/k3"] = k3 / fresh
         if view.update == 0 and self._is_due(EVERY):
             self._probe(view)
-            if self._is_due(RARELY):
-                self._check_logprobs(view)
+        # in each step of the first update or of a later one, by turns
+        if self._is_due(RARELY) and view.update in (0, self._steps % self._updates_per_step):
+            self._check_logprobs(view)
         if not error <= 1e-3 * abs(own) / tokens + 1e-6:
             raise self.fault(
                 view.step,

@@ -5,7 +5,7 @@ That is its tokens, and the weights and the function that a run begins with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,6 +96,15 @@ class ModelFiles:
     def decode(self, ids: Any) -> str:
         """Decode tokens without special ones."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def are_of(self, ids: Sequence[int], text: str) -> bool:
+        """Whether a text that a model was given is that of these tokens."""
+        made = (self.tokenizer(text, add_special_tokens=add) for add in (False, True))
+        if list(ids) in [one["input_ids"] for one in made]:
+            return True
+        plain = self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
+        shown = "".join(text.split())
+        return bool(shown) and "".join(str(plain).split()).endswith(shown)
 
     def named(self, id_: int) -> str:
         """Return a token as a message shows it: its number and its text."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlvr_core.api import Group, Judged
+    from rlvr_core.builtin.invariants.model_files import ModelFiles
     from rlvr_core.builtin.invariants.rows import Key
 
 MOST = 4 << 20
@@ -28,9 +29,11 @@ class Records:
 
     Args:
         folder: The run's folder.
+        files: The model's files; None where prompts are not compared as texts.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, files: ModelFiles | None = None) -> None:
+        self._files = files
         self._metrics = folder / "metrics.jsonl"
         self._rollouts = folder / "traces" / "rollouts.jsonl"
         self._ends = {path: _size(path) for path in (self._metrics, self._rollouts)}
@@ -61,10 +64,22 @@ class Records:
         found = _other_metrics(lines[-1], line) if lines else []
         groups = [one for one in self._added(self._rollouts) if one.get("step") == step]
         for recorded, group in zip(groups, drawn, strict=False):
-            found += _other_group(recorded, group, advantages)
+            found += _other_group(recorded, group, advantages) or self._other_prompt(recorded)
             if kept is not None:
                 found += _other_fates(recorded, group, kept.get(id(group)))
         return found
+
+    def _other_prompt(self, recorded: Mapping[str, Any]) -> list[str]:
+        """Say whether the text of a recorded prompt is not that of its tokens, which are right."""
+        text, ids = recorded.get("prompt"), recorded["prompt_ids"]
+        if self._files is None or not isinstance(text, str) or not ids or _odd(text):
+            return []
+        if self._files.are_of(ids, text):
+            return []
+        return [
+            f"rollouts.jsonl has the prompt {_short(text)} of problem {recorded['problem_id']}, "
+            f"and it is {_short(self._files.decode(ids))}"
+        ]
 
     def _added(self, path: Path) -> list[dict[str, Any]]:
         begin, end = self._ends[path], _size(path)

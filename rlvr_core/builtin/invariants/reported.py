@@ -33,6 +33,7 @@ from rlvr_core.builtin.invariants.tallies import Tallied, losses_of, tally
 if TYPE_CHECKING:
     from rlvr_core.api import Group, GroupsScored, Json, RunStarted, StepFinished
     from rlvr_core.api.services import RunConfig
+    from rlvr_core.builtin.invariants.model_files import ModelFiles
 
 FIRST = 8
 """Steps of a run of which what the losses were given is summed up."""
@@ -46,12 +47,13 @@ class Reported(Invariant):
 
     Args:
         config: The run's configuration.
+        files: The model's files; None where recorded prompts are not compared as texts.
     """
 
     id, phase = "reported", "after each step"
 
-    def __init__(self, config: RunConfig) -> None:
-        self._config = config
+    def __init__(self, config: RunConfig, files: ModelFiles | None = None) -> None:
+        self._config, self._files = config, files
         self._steps = 0
         self._drawn: Sequence[Group] | None = None
         self._view: StepView | None = None
@@ -63,7 +65,7 @@ class Reported(Invariant):
 
     def run_started(self, event: RunStarted) -> None:
         """Read what is written from here on."""
-        self._records = Records(event.run_dir)
+        self._records = Records(event.run_dir, self._files)
 
     def on_groups(self, event: GroupsScored) -> None:
         """Keep all groups that were drawn."""

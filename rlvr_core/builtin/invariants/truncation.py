@@ -51,9 +51,9 @@ def edges(
 
     Returns:
         Nats of the sampled token below the last of the top k; mass of the clearly likelier ones
-        among these in excess of ``top_p``; probability of the first token outside the top k, if it were kept
-        too, and its nats below the last; probability of the last one, and its nats below the one
-        before it. Without top-k what is of it is 0, or below 0.
+        among these in excess of ``top_p``; probability of the first token outside the top k, if it
+        were kept too, and its nats below the last; probability of the last one, and its nats below
+        the one before it. Without top-k what is of it is 0, or below 0.
     """
     own_n1 = logp_nV.gather(-1, target_n[:, None])
     nothing_n = torch.zeros_like(own_n1[:, 0])
