@@ -34,7 +34,10 @@ def _source(**options: Any) -> dict[str, Any]:
 
 def _split(share: float) -> dict[str, Any]:
     """The base shape's data, of which a share is held out."""
-    return {"sources": [_source()["sources"][0] | {"split": {"heldout": share}}]}
+    return {"sources": [_ALL | {"split": {"heldout": share}}]}
+
+
+_ALL = _source()["sources"][0]
 
 
 SHAPES: dict[str, Mapping[str, Any]] = {
@@ -432,5 +435,119 @@ SHAPES: dict[str, Mapping[str, Any]] = {
         "loss": {"use": "gkd", "with": {"teacher": "../../model", "divergence": "kl"}},
         "sampler": {"use": "sequential", "with": {"drop_zero_variance": False}},
         "sampling": {"n": 3, "temperature": 1.2},
+    },
+    # the fourteenth set's: shapes of its faults, then others
+    "towards the likelihood of success": {"advantage": {"use": "maxrl"}},
+    "towards the best of four": {"advantage": {"use": "pass_at_k", "with": {"k": 4}}},
+    "sapo, unlike gates, two iterations": {
+        "loss": {"use": "sapo", "with": {"tau_pos": 0.5, "tau_neg": 4.0}},
+        "train": {"num_iterations": 2, "mini_batches": 2, "lr": 3e-3},
+    },
+    "cool, and given answers": {
+        "rows": _with_answers_shown,
+        "sampling": {"temperature": 0.7},
+        "loss": [
+            {"use": "grpo", "with": {"beta": 0.02}},
+            {"use": "sft", "weight": 0.3, "with": {"target": "shown", "rows_per_step": 8}},
+        ],
+    },
+    "constant, then down": {"train": {"lr_schedule": {"use": "wsd", "with": {"decay": 0.25}}}},
+    "lora, dropout, recomputed activations": {
+        "model": {"lora": {"rank": 4, "alpha": 16, "dropout": 0.2}},
+        "train": {"gradient_checkpointing": "all"},
+    },
+    "cool, a share held out and evaluated": {
+        "data": {"sources": [_ALL | {"split": {"heldout": 0.2}}]},
+        "eval": {
+            "tasks": [
+                {
+                    "use": "core/dataset",
+                    "with": {"data": _ALL, "split": {"heldout": 0.2}, "max_tokens": 24},
+                }
+            ],
+            "every": 2,
+        },
+        "sampling": {"temperature": 0.7},
+    },
+    "vespo, far ahead, two updates a step": {
+        "loss": {"use": "vespo"},
+        "sampling": {"n": 4},
+        "train": {"max_staleness": 4, "mini_batches": 2},
+    },
+    "gmpo, hot, as many mini-batches as problems": {
+        "loss": {"use": "gmpo"},
+        "sampling": {"temperature": 1.4, "n": 6},
+        "train": {"mini_batches": 8, "max_grad_norm": 0.02, "lr": 3e-3},
+    },
+    "two turns, ahead, groups of three": {
+        "data": _source(verifier="core/environment"),
+        "environment": {"use": "chaos/again", "max_turns": 2, "workers": 2},
+        "sampling": {"max_tokens": 64, "n": 3},
+        "train": {"max_staleness": 2},
+    },
+    "groups that grow, read twice, reinforce++": {
+        "sampler": {
+            "use": "shuffle",
+            "with": {
+                "max_reads": 2,
+                "adaptive": {
+                    "k_success": 2,
+                    "k_failure": 1,
+                    "chunk_size": 3,
+                    "max_completions": 12,
+                },
+            },
+        },
+        "advantage": {
+            "use": "reinforce_plus_plus",
+            "with": {"beta": 0.05, "group_baseline": True},
+        },
+        "loss": {"with": {"beta": 0.0}},
+    },
+    "missing verdicts, rloo, odd vocabulary": {
+        "model": {"path": "../../odd"},
+        "data": _source(verifier="chaos/patchy"),
+        "loss": {"use": "reinforce"},
+        "advantage": {"use": "rloo"},
+    },
+    "best of two among sixteen, long prompts, stop string": {
+        "data": _source(prompt=None, template=PREFACE + "{question}"),
+        "rewards": [{"use": "chaos/brief"}],
+        "advantage": {"use": "pass_at_k", "with": {"k": 2, "form": "unbiased"}},
+        "sampling": {"n": 16, "max_tokens": 16, "stop": ["]"]},
+        "train": {"prompts_per_step": 4, "tokens_per_micro_batch": 900},
+    },
+    "likelihood of success, muon, lora, warm-up and decay": {
+        "model": {"lora": {"rank": 8, "alpha": 4}},
+        "advantage": {"use": "maxrl"},
+        "train": {
+            "optimizer": {"use": "muon", "with": {"momentum": 0.8, "weight_decay": 0.1}},
+            "lr_schedule": {"use": "wsd", "with": {"decay": 0.5, "min_lr_ratio": 0.2}},
+            "warmup_steps": 2,
+        },
+    },
+    "sources by epochs, equal rewards kept": {
+        "data": {
+            "sources": [
+                {
+                    "use": "core/jsonl",
+                    "with": {
+                        "path": "data.jsonl",
+                        "name": name,
+                        "verifier": "chaos/brackets",
+                        "prompt": "question",
+                        "limit": limit,
+                    },
+                    **more,
+                }
+                for name, limit, more in (
+                    ("few", 5, {"order": "sequential", "advantage_scale": 2.0}),
+                    ("some", 17, {"count": 9}),
+                )
+            ]
+        },
+        "sampler": {"use": "mixture", "with": {"mode": "epoch", "drop_zero_variance": False}},
+        "train": {"prompts_per_step": 5, "steps": 10},
+        "sampling": {"temperature": 0.4},
     },
 }
