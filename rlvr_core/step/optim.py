@@ -162,12 +162,13 @@ class Optimizer:
         self.scaler.unscale_(self.inner)
         grad_norm = float(whole(torch.nn.utils.clip_grad_norm_(self.parameters, clip)))
         applied = math.isfinite(grad_norm)
-        scale = self.scaler.get_scale()
+        # not by the scaler, which would wait for the device again to learn what the norm has said
         if applied:
-            self.scaler.step(self.inner)
+            self.inner.step()
+        scale = 1.0 if applied else self.scaler.get_scale()
         self.scaler.update()
         # a norm can overflow where no gradient did, and then the scale is not the reason and stays
-        calibrating = not applied and self.scaler.get_scale() < scale and scale > 1.0
+        calibrating = scale > 1.0 and self.scaler.get_scale() < scale
         self.inner.zero_grad(set_to_none=True)
         return Update(grad_norm, applied, calibrating)
 
