@@ -219,6 +219,35 @@ TWELFTH_BEFORE = """
 Before the check of a policy's files, 20 of 30 runs were found by the right name.
 
 """
+THIRTEENTH = """
+## A thirteenth set
+
+And {faults} more by another author who had not read the guards, with 15 healthy runs of unusual
+shape beside them. In figures, counted as above:
+
+"""
+THIRTEENTH_BEFORE = """
+As they were first measured, with the engine in process, when nobody but their author had seen them:
+36 of 41 were stopped with the right name in bfloat16 (88 %), 38 of 42 in float32 (90 %), and the
+others were missed. The edges of top-k and top-p, iterations that are left out, dropout that
+repeats, and conversations that are played again came after them; for the last, the suite's
+environment says that it is deterministic.
+
+"""
+FOURTEENTH = """
+## A fourteenth set
+
+And {faults} by yet another, who had not read them either, written while the guards were mended
+after the thirteenth; 15 healthy runs beside them. In figures, counted as above:
+
+"""
+FOURTEENTH_BEFORE = """
+First measured, likewise unseen: 33 of 36 in bfloat16 with the right name (92 %) and 34 of 38 in
+float32 (89 %). The others were missed, one of them with a warning about something else that has
+one of its words, which the suite would have counted. Dropout of a recomputed pass, references of
+later updates and the text of recorded prompts came after them.
+
+"""
 LATER = {
     2: (SECOND, SECOND_BEFORE),
     3: (THIRD, THIRD_BEFORE),
@@ -231,6 +260,8 @@ LATER = {
     10: (TENTH, TENTH_BEFORE),
     11: (ELEVENTH, ELEVENTH_BEFORE),
     12: (TWELFTH, TWELFTH_BEFORE),
+    13: (THIRTEENTH, THIRTEENTH_BEFORE),
+    14: (FOURTEENTH, FOURTEENTH_BEFORE),
 }
 """What is said before and after the figures of each later set."""
 KINDS = ("stopped", "note", "wrong name", "missed")
