@@ -220,22 +220,23 @@ class Conversation:
         ours = [n for n, one in self.branches.items() if one.spoken and one.prompt is None]
         first = max(ours, key=lambda n: self.branches[n].spoken[-1], default=0)
         judged = self.branches[first]
-        others = self._others(first, ended)
+        others = tuple(self._others(first, ended))
+        if others:
+            self.counts["sampled_turns"] = self.n_turns
         transcript = Transcript(
             self.ticket.environment, tuple(judged.turns), ended, detail, verdict, dict(self.counts)
         )
-        failed = transcript.failed
         return Generation(
             token_ids=tuple(judged.ids),
             logprobs=tuple(judged.logprobs),
             text=judged.text,
-            finish_reason="error" if failed else "stop" if ended == "done" else "length",
+            finish_reason=_finish_reason(transcript),
             version=judged.version,
             usage=self.usage,
             loss_mask=judged.sampled(()),
             transcript=transcript,
             token_versions=judged.token_versions,
-            branches=tuple(others),
+            branches=others,
         )
 
     def _others(self, first: int, ended: Ended) -> Iterator[Completion]:
@@ -245,18 +246,25 @@ class Conversation:
             if {*one.spoken} <= trained:
                 continue
             how = ended if number == self.branch else "done"
+            transcript = Transcript(self.ticket.environment, tuple(one.turns), how)
             yield Completion(
                 prompt_ids=one.prompt or self.ticket.request.prompt_ids,
                 token_ids=tuple(one.ids),
                 logprobs=tuple(one.logprobs),
                 loss_mask=one.sampled(trained),
                 text=one.text,
-                finish_reason="stop" if how == "done" else "length",
+                finish_reason=_finish_reason(transcript),
                 version=one.version,
-                transcript=Transcript(self.ticket.environment, tuple(one.turns), how),
+                transcript=transcript,
                 token_versions=one.token_versions,
             )
             trained |= {*one.spoken}
+
+
+def _finish_reason(transcript: Transcript) -> Literal["stop", "length", "error"]:
+    if transcript.failed:
+        return "error"
+    return "stop" if transcript.ended == "done" else "length"
 
 
 def seconds_left(deadline: float | None, timeout: float | None) -> float | None:
