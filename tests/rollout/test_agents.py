@@ -13,7 +13,9 @@ from rlvr_core.api import EngineTraits, Generation, GenerationRequest, Problem, 
 from rlvr_core.api.services import EnvironmentSection, PromptSection, Renderer, load_host
 
 TEMPLATE = (
-    "{% for m in messages %}<|s|>{{ m['role'] }}:{{ m['content'] }}<|e|>{% endfor %}"
+    "{% for m in messages %}<|s|>{{ m['role'] }}:{{ m['content'] }}"
+    "{% for call in m['tool_calls'] or [] %}!{{ call['function']['name'] }}{% endfor %}<|e|>"
+    "{% endfor %}"
     "{% if add_generation_prompt %}<|s|>assistant:{% endif %}"
 )
 PROBLEM = Problem("p", "hi", "core/exact", {"answer": "ab"}, "d")

@@ -59,6 +59,7 @@ class Branches:
 
     def __init__(self) -> None:
         self._all: list[Branch] = []
+        self._replies: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._all)
@@ -99,6 +100,20 @@ class Branches:
         """Note what the model replied in a branch, as the program was given it."""
         branch.messages.append(_normal(message))
         branch.replies.append(len(branch.messages))
+        self._replies.add(branch.messages[-1])
+
+    def written(self, messages: Sequence[Json]) -> list[Json]:
+        """Return messages as a chat template is to write them.
+
+        The text of a reply of the model has its calls as the model wrote them: a template would
+        write them a second time.
+        """
+        return [
+            {name: value for name, value in message.items() if name != "tool_calls"}
+            if _normal(message) in self._replies
+            else message
+            for message in messages
+        ]
 
 
 def _common(some: Sequence[str], others: Sequence[str]) -> int:

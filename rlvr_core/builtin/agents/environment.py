@@ -152,7 +152,8 @@ class Agent:
             return Observation(said, counts)
         opening = None
         if fresh and found.fork is None:
-            opening = {"messages": talk.asked.messages, "tools": talk.asked.tools}
+            messages = talk.branches.written(talk.asked.messages)
+            opening = {"messages": messages, "tools": talk.asked.tools}
         return Branched(said, counts, found.branch.number, opening, found.fork)
 
     async def close(self, talk: Talk) -> None:

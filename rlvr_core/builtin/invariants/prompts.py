@@ -90,13 +90,15 @@ class Prompts(Invariant):
         for policys, ids, place in zip(given, shown, group_B, strict=True):
             problem = view.groups[place].problem
             due = [self._oracle.told(problem, one) for one in templates]
+            makes = "its template makes"
             if policys != _prompt(view.groups[place]):
-                due = [policys]  # a branch that begins otherwise is shown to its teacher as it is
+                # a branch that begins otherwise is shown to its teacher as it is
+                due, makes = [policys], "the branch begins with"
             if due and ids not in due:
                 raise self.fault(
                     view.step,
                     f"the teacher's prompt for problem {problem.id} is {_shown(self._said(ids))}, "
-                    f"and its template makes {_shown(self._said(due[0]))} (band: none)",
+                    f"and {makes} {_shown(self._said(due[0]))} (band: none)",
                     "look at what fills the prompt of loss.with.prompt, and at which problem's "
                     "fields it takes",
                 )
