@@ -129,7 +129,7 @@ def conversation_rows(
                 "version": version,
                 "environment": transcript.environment,
                 "ended": transcript.ended,
-                "detail": Redactor().known(transcript.detail),
+                "detail": transcript.detail and Redactor().known(transcript.detail),
                 "passed": member.passed,
                 "reward": member.reward,
                 "counts": dict(transcript.counts),
@@ -157,10 +157,11 @@ def completion_row(member: Judged) -> dict[str, Json]:
 
 def transcript_row(completion: Completion) -> dict[str, Json]:
     """Return the turns of a conversation under ``transcript``; empty for a single answer."""
-    transcript = completion.transcript
-    if transcript is None:
+    script = completion.transcript
+    if script is None:
         return {}
-    row = {**asdict(transcript), "detail": Redactor().known(transcript.detail)}
+    # a redactor reads the environment, which takes longer than the rest of a row
+    row = {**asdict(script), "detail": script.detail and Redactor().known(script.detail)}
     return {"transcript": row}
 
 

@@ -92,6 +92,11 @@ def delegating(task, base_url=None, api_key=None):
     talk(task, base_url, api_key, [hi], [sub], [sub, 1, "more"], [hi, 0, "so"])
 
 
+def wordy(task, base_url=None, api_key=None):
+    """Has a sub-agent with a prompt that is longer than a conversation may be."""
+    talk(task, base_url, api_key, [task["prompt"]], ["s" * 310])
+
+
 def summarising(task, base_url=None, api_key=None):
     """Puts a summary in the place of the first half."""
     hi = task["prompt"]

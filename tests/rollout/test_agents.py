@@ -50,9 +50,11 @@ class Speaks:
         self.prompts.append(self.tokenizer.decode(request.prompt_ids))
         self.seeds += request.seeds
         text = self.texts[len(self.prompts) - 1]
-        ids = (*self.tokenizer.convert_tokens_to_ids(list(text)), self.tokenizer.eos_token_id)
+        whole = (*self.tokenizer.convert_tokens_to_ids(list(text)), self.tokenizer.eos_token_id)
+        ids = whole[: request.params.max_tokens]
         future = Future()
-        made = Generation(ids, (-0.5,) * len(ids), text, "stop", 0)
+        reason = "stop" if ids == whole else "length"
+        made = Generation(ids, (-0.5,) * len(ids), text[: len(ids)], reason, 0)
         future.set_result((made,) * len(request.seeds))
         return future
 
@@ -231,6 +233,22 @@ def test_every_sampled_token_is_in_the_loss_of_one_row(played, tokenizer, agent)
     assert sorted(pieces(tokenizer, row) for row in found) == sorted(rows)
     # every letter is a token of its own, the two of "ab" in a context too: never tokenised again
     assert sum(sum(row.loss_mask) for row in found) == sum(len(text) + 1 for text in texts)
+
+
+def test_a_limit_in_a_branch_that_is_not_judged(played):
+    """The sub-agent's turn fills its five tokens; the reply before it was whole."""
+    one, _ = played("ab", "abcde", agent="delegating", max_turn_tokens=5)
+    (branch,) = one.branches
+    assert (one.transcript.ended, one.finish_reason, one.text) == ("turn_length", "length", "ab")
+    assert (branch.transcript.ended, branch.finish_reason) == ("turn_length", "length")
+    assert one.transcript.verdict.score == 0
+
+
+def test_a_prompt_of_its_own_counts_in_the_length_of_a_branch(played):
+    """Prompt and 300 tokens are the most, and the sub-agent's prompt is longer than that."""
+    one, engine = played("ab", "c", agent="wordy")
+    assert (one.transcript.ended, one.text, one.branches) == ("budget", "ab", ())
+    assert len(engine.prompts) == 1
 
 
 def test_where_one_branch_is_asked_for_another_ends_the_conversation(played):
