@@ -74,8 +74,8 @@ def rows_of(
         per_group[index].append(None if unknown else advantage)
         if member.reward is None:
             continue
-        teacher, sampled = teacher_prompts[index], completion.n_sampled
-        values = iter(by_token or ())
+        teacher, values = teacher_prompts[index], iter(by_token or ())
+        sampled = completion.n_sampled if completion.branches else 0
         for row in completion.rows:
             asked = row.prompt_ids == completion.prompt_ids
             by_group[index].append(
