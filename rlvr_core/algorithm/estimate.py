@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,6 +57,7 @@ def judged_step(
     Raises:
         RunError: If a reward is infinite.
     """
+    groups = [_joined(group) for group in groups]
     members = [(place, member) for place, g in enumerate(groups) for member in g.members]
     rewards = [_number(member.reward) for _, member in members]
     infinite = [place for place, reward in enumerate(rewards) if math.isinf(reward)]
@@ -169,6 +170,13 @@ class Estimator:
 
     def _fault(self, what: str) -> PluginError:
         return misuse(self.component, what, "give what rlvr docs losses says of AdvantageOutput")
+
+
+def _joined(group: Group) -> Group:
+    if not any(member.completion.branches for member in group.members):
+        return group
+    joined = [replace(member, completion=member.completion.joined()) for member in group.members]
+    return replace(group, members=tuple(joined))
 
 
 def _number(value: float | None) -> float:

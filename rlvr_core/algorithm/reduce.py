@@ -74,9 +74,13 @@ def finish(
 
 
 def row_mean(loss_BT: Tensor, mask_BT: Tensor, normalizer: Normalizer) -> Tensor:
-    """Mean over rows of the mean over the row's tokens. A row without loss tokens adds nothing."""
-    tokens_B = mask_BT.sum(dim=1).clamp(min=1)
-    return _share((_row_sum(loss_BT, mask_BT) / tokens_B).sum(), normalizer.rows, normalizer)
+    """Mean over completions of the mean over their tokens, of all rows that a completion has.
+
+    A row without loss tokens adds nothing.
+    """
+    mean_B = _row_sum(loss_BT, mask_BT) / mask_BT.sum(dim=1).clamp(min=1)
+    mean_B = mean_B if normalizer.share_B is None else mean_B * normalizer.share_B
+    return _share(mean_B.sum(), normalizer.rows, normalizer)
 
 
 def token_mean(loss_BT: Tensor, mask_BT: Tensor, normalizer: Normalizer) -> Tensor:
@@ -85,14 +89,14 @@ def token_mean(loss_BT: Tensor, mask_BT: Tensor, normalizer: Normalizer) -> Tens
 
 
 def row_sum(loss_BT: Tensor, mask_BT: Tensor, normalizer: Normalizer) -> Tensor:
-    """Mean over rows of the sum over the row's tokens."""
+    """Mean over completions of the sum over their tokens."""
     return _share(_row_sum(loss_BT, mask_BT).sum(), normalizer.rows, normalizer)
 
 
 def constant(
     loss_BT: Tensor, mask_BT: Tensor, normalizer: Normalizer, tokens: int | None = None
 ) -> Tensor:
-    """Mean over rows of the sum over tokens divided by a constant length.
+    """Mean over completions of the sum over tokens divided by a constant length.
 
     Args:
         loss_BT: Per-token losses.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, Literal
 
 from rlvr_core.api.problems import Json, Message
 from rlvr_core.api.verdicts import Span, SpanUnit, Usage, Verdict
@@ -140,6 +141,10 @@ class Completion:
         transcript: The turns of a conversation; None of a single answer.
         token_versions: Policy version of each token, where weights changed on the way and the
             engine knows; else empty, and ``version`` stands for all.
+        branches: The other histories of a conversation that was edited or begun anew, each a row
+            of its own in training, with the reward of this completion. Each sampled token is in the
+            loss of one row: those of a beginning that rows share in that of the first of ``rows``,
+            and context in the others.
 
     Raises:
         ValueError: If the per-token sequences differ in length.
@@ -155,6 +160,7 @@ class Completion:
     usage: Usage | None = None
     transcript: Transcript | None = None
     token_versions: tuple[int, ...] = ()
+    branches: tuple[Completion, ...] = ()
 
     def __post_init__(self) -> None:
         lengths = (len(self.token_ids), len(self.logprobs), len(self.loss_mask))
@@ -167,14 +173,25 @@ class Completion:
             )
 
     @property
+    def rows(self) -> tuple[Completion, ...]:
+        """The sequences that it is trained as: itself, then its branches."""
+        return (self, *self.branches)
+
+    @property
     def n_tokens(self) -> int | None:
         """Length in tokens; of a remote engine's answer as its server counted them, if it did."""
         return len(self.token_ids) if self.usage is None else self.usage.completion_tokens
 
     @property
     def n_sampled(self) -> int:
-        """Number of tokens that the model wrote: all but those of an environment."""
-        return sum(self.loss_mask)
+        """Number of tokens that the model wrote, in all branches: not those of an environment."""
+        return sum(sum(row.loss_mask) for row in self.rows)
+
+    def joined(self) -> Completion:
+        """Return it with the tokens of its branches behind its own, one sequence for estimators."""
+        names, rows = ("token_ids", "logprobs", "loss_mask"), self.rows
+        joined: Any = {n: tuple(chain.from_iterable(getattr(r, n) for r in rows)) for n in names}
+        return replace(self, **joined, token_versions=(), branches=())
 
     def span_limit(self, unit: SpanUnit) -> int:
         """Number of positions that a span may cover: tokens, or turns that the model wrote."""

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
-from rlvr_core.api.completions import Transcript
+from rlvr_core.api.completions import Completion, Transcript
 from rlvr_core.api.problems import GenerationRequest, Json
 from rlvr_core.api.verdicts import Usage
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Generation:
     """One finished answer of an engine; see ``Completion`` for the fields.
 
-    ``loss_mask`` and ``transcript`` are of conversations, which no engine makes by itself.
+    ``loss_mask``, ``transcript`` and ``branches`` are of conversations, which no engine makes by
+    itself.
     """
 
     token_ids: tuple[int, ...]
@@ -35,6 +36,7 @@ class Generation:
     loss_mask: tuple[bool, ...] | None = None
     transcript: Transcript | None = None
     token_versions: tuple[int, ...] = ()
+    branches: tuple[Completion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class MicroBatch:
         group_B: Place of each row's group in the step.
         row_index_B: Position of each row in what ``micro_batches`` was given.
         advantage_BT: One a token, 0 on padding; None where rows have one for all their tokens.
+        share_B: The share that each row has of its completion's loss tokens; None is 1 for all.
         teacher_batch: The same completions behind the teacher's own prompts, where it has such.
         on_host: The same on the CPU; None where this is on the CPU.
     """
@@ -50,6 +51,7 @@ class MicroBatch:
     group_B: Tensor
     row_index_B: Tensor
     advantage_BT: Tensor | None = None
+    share_B: Tensor | None = None
     teacher_batch: MicroBatch | None = None
     on_host: MicroBatch | None = None
 

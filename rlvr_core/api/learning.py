@@ -28,7 +28,8 @@ class JudgedStep:
     problem ids and tags, policy versions) is in ``groups``.
 
     Attributes:
-        groups: The groups that the step trains on.
+        groups: The groups that the step trains on. A conversation in branches is one sequence
+            here: its own tokens, then those of its branches (``Completion.joined``).
         group_N: Place of each completion's group in ``groups``.
         reward_N: The weighted sum of each completion's scores; NaN if it could not be scored.
         score_NK: Score of each of K rewards; NaN where there is none.
@@ -88,16 +89,21 @@ class Normalizer:
     """Denominators of one optimizer step, over all ranks and micro-batches.
 
     Attributes:
-        rows: Rows with at least one loss token.
+        rows: Completions with at least one loss token: the rows of a conversation that has branches
+            count as one.
         tokens: Loss tokens.
         max_completion_tokens: The run's cap on completion length.
         world_size: Processes whose gradients are averaged; losses are multiplied by it.
+        share_B: For the rows of the micro-batch at hand, the share that each has of its
+            completion's loss tokens, by which a mean over the row's tokens is to be multiplied;
+            None is 1 for all.
     """
 
     rows: int
     tokens: int
     max_completion_tokens: int
     world_size: int = 1
+    share_B: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +118,7 @@ class LossBatch:
             it then had; no graph.
         ref_logp_BT: The reference's, or None when no loss asked for it.
         mask_BT: True where the loss counts.
-        advantage_B: One advantage a row; the mean over its loss tokens where there is
+        advantage_B: One advantage a row; the mean over its completion's loss tokens where there is
             ``advantage_BT``.
         entropy_BT: Entropy of the policy's distribution at each token, in nats; has a graph. None
             when it is not known.

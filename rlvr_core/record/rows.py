@@ -39,11 +39,12 @@ def rollout_row(
         row = completion_row(member)
         if completion.transcript is not None:
             row["conversation"] = conversation_id(group.problem.id, draw_index, sample)
-        row["token_ids"] = completion.token_ids
-        row["logprobs"] = completion.logprobs
-        if completion.token_versions:
-            row["token_versions"] = completion.token_versions
-        row["loss_mask"] = list(bytes(completion.loss_mask))  # 0 and 1
+        row |= _tokens(completion)
+        if completion.branches:
+            row["branches"] = [
+                {"prompt_ids": one.prompt_ids, **_tokens(one), **transcript_row(one)}
+                for one in completion.branches
+            ]
         row["advantage"] = advantage
         row["fate"] = fate
         rows.append(row)
@@ -61,6 +62,16 @@ def rollout_row(
     line["prompt_ids"] = group.members[0].completion.prompt_ids if group.members else []
     line["completions"] = rows
     return line
+
+
+def _tokens(completion: Completion) -> dict[str, Json]:
+    versions = {"token_versions": completion.token_versions} if completion.token_versions else {}
+    return {
+        "token_ids": completion.token_ids,
+        "logprobs": completion.logprobs,
+        **versions,
+        "loss_mask": list(bytes(completion.loss_mask)),  # 0 and 1
+    }
 
 
 def life_events(group: Group, fates: Sequence[Fate]) -> list[tuple[str, dict[str, Json]]]:
@@ -118,12 +129,13 @@ def conversation_rows(
                 "version": version,
                 "environment": transcript.environment,
                 "ended": transcript.ended,
-                "detail": Redactor().known(transcript.detail),
+                "detail": transcript.detail and Redactor().known(transcript.detail),
                 "passed": member.passed,
                 "reward": member.reward,
                 "counts": dict(transcript.counts),
                 "prompt": prompt_text,
                 "turns": [{"role": turn.role, "text": turn.text} for turn in transcript.turns],
+                "branches": [transcript_row(one) for one in member.completion.branches],
                 "verdicts": {name: verdict_row(one) for name, one in member.verdicts.items()},
             }
 
@@ -145,10 +157,11 @@ def completion_row(member: Judged) -> dict[str, Json]:
 
 def transcript_row(completion: Completion) -> dict[str, Json]:
     """Return the turns of a conversation under ``transcript``; empty for a single answer."""
-    transcript = completion.transcript
-    if transcript is None:
+    script = completion.transcript
+    if script is None:
         return {}
-    row = {**asdict(transcript), "detail": Redactor().known(transcript.detail)}
+    # a redactor reads the environment, which takes longer than the rest of a row
+    row = {**asdict(script), "detail": script.detail and Redactor().known(script.detail)}
     return {"transcript": row}
 
 

@@ -353,6 +353,7 @@ def _completion(prompt_ids: tuple[int, ...], generation: Generation) -> Completi
         usage=generation.usage,
         transcript=transcript,
         token_versions=generation.token_versions,
+        branches=generation.branches,
     )
 
 

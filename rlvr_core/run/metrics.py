@@ -127,7 +127,7 @@ def _conversations(members: Sequence[Judged]) -> dict[str, float]:
         counts.update(transcript.counts)
     ends = Counter(transcript.ended for transcript in scripts)
     turns = [transcript.n_turns for transcript in scripts]
-    theirs = [len(one.token_ids) - one.n_sampled for one, transcript in played if transcript]
+    theirs = [one.loss_mask.count(False) for one, transcript in played if transcript]
     return {
         "turns/mean": fmean(turns),
         "turns/max": max(turns),

@@ -20,7 +20,7 @@ from rlvr_core.api import MicroBatch
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One completion to train on.
+    """A completion to train on, or one branch of it.
 
     Attributes:
         prompt_ids: Token ids the model was given; at least one.
@@ -31,6 +31,7 @@ class Row:
         group: Place of its group in the step.
         token_advantages: One number for each token; None where all have the row's.
         teacher_prompt_ids: The prompt a teacher with one of its own is given.
+        share: The share that it has of its completion's loss tokens.
 
     Raises:
         ValueError: If the prompt is empty or the per-token sequences differ in length.
@@ -44,6 +45,7 @@ class Row:
     group: int = 0
     token_advantages: tuple[float, ...] | None = None
     teacher_prompt_ids: tuple[int, ...] | None = None
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         lengths = (len(self.token_ids), len(self.loss_mask), len(self.logprobs))
@@ -160,6 +162,7 @@ def _collate(rows: Sequence[Row], pack: Sequence[int]) -> MicroBatch:
         group_B=torch.tensor([row.group for row in chosen]),
         row_index_B=torch.tensor(pack),
         advantage_BT=_token_advantages(chosen),
+        share_B=torch.tensor([row.share for row in chosen]),
         teacher_batch=_teacher_batch(chosen),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from rlvr_core.algorithm.estimate import Advantages, judged_step
@@ -23,7 +24,7 @@ class Rows:
     """The rows of a step's completions.
 
     Attributes:
-        by_group: Per group, one row per completion that has a reward.
+        by_group: Per group, one row per completion that has a reward, and its branches' rows.
         advantages: Per group, one per member; None where it was left out, or none is made.
         metrics: Numbers of the estimator, and groups with fewer than two rewards.
     """
@@ -64,7 +65,8 @@ def rows_of(
     teacher_prompts = [objective.teacher_prompt(group.problem) for group in groups]
     by_group: list[list[Row]] = [[] for _ in groups]
     per_group: list[list[float | None]] = [[] for _ in groups]
-    for place, (index, member) in enumerate(zip(step.group_N.tolist(), step.members, strict=True)):
+    members = [member for group in groups for member in group.members]
+    for place, (index, member) in enumerate(zip(step.group_N.tolist(), members, strict=True)):
         completion = member.completion
         masked = mask_truncated and completion.finish_reason == "length"
         advantage, by_token = _scaled(estimated, place, scale.get(groups[index].problem.id, 1.0))
@@ -72,19 +74,24 @@ def rows_of(
         per_group[index].append(None if unknown else advantage)
         if member.reward is None:
             continue
-        mask = (False,) * len(completion.token_ids) if masked else completion.loss_mask
-        by_group[index].append(
-            Row(
-                completion.prompt_ids,
-                completion.token_ids,
-                mask,
-                completion.logprobs,
-                advantage,
-                group=index,
-                token_advantages=by_token,
-                teacher_prompt_ids=teacher_prompts[index],
+        teacher, values = teacher_prompts[index], iter(by_token or ())
+        sampled = completion.n_sampled if completion.branches else 0
+        for row in completion.rows:
+            asked = row.prompt_ids == completion.prompt_ids
+            by_group[index].append(
+                Row(
+                    row.prompt_ids,
+                    row.token_ids,
+                    (False,) * len(row.token_ids) if masked else row.loss_mask,
+                    row.logprobs,
+                    advantage,
+                    group=index,
+                    token_advantages=by_token and tuple(islice(values, len(row.token_ids))),
+                    # a branch that begins otherwise is shown to its teacher as it is
+                    teacher_prompt_ids=teacher if asked else teacher and row.prompt_ids,
+                    share=sum(row.loss_mask) / max(1, sampled) if completion.branches else 1.0,
+                )
             )
-        )
     return Rows(by_group, per_group, metrics)
 
 

@@ -1,7 +1,8 @@
 """The step, top to bottom: groups -> advantages -> mini-batches -> losses -> updates.
 
 groups        judged completions, each group sampled under one policy version
-rows          one per completion that has a reward, with its advantage or those of its tokens
+rows          one per completion that has a reward, with its advantage or those of its tokens;
+              of a conversation with branches one per branch
 parts         those rows and the losses taken over them; given answers are a part of their own
 mini-batches  a share of the groups each; every one makes an update, in every iteration
               (of given answers a share, too, whether there are groups enough or not)
@@ -22,7 +23,7 @@ With several processes, all of them have all groups and so all rows; each packs 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from rlvr_core.algorithm.entropy import EntropyController
-    from rlvr_core.api import Group
+    from rlvr_core.api import Completion, Group
     from rlvr_core.config.model import TrainSection
     from rlvr_core.parallel.model import ParallelModel
     from rlvr_core.step.reference import Reference
@@ -213,15 +214,15 @@ class PolicyTrainer:
         """Return what ``compute`` gives of every sampled token of these groups.
 
         Args:
-            groups: All completions of them, scored or not; tokens of an environment are nobody's
-                sample.
+            groups: All completions of them, scored or not, without further branches; tokens of an
+                environment are nobody's sample.
             compute: A function like those of ``rlvr_core.step.forward``, of K (B, T) tensors.
 
         Returns:
             Float32 of shape (N, K + 1); the last column holds the engine's log-probs.
         """
         parts: list[Tensor] = []
-        for micro in self._pack(_bare_rows(groups)):
+        for micro in self._pack(_bare_rows(_completions(groups))):
             scores = self._compute(compute, self.model, micro.batch, temperature=self.temperature)
             if micro.counts:
                 columns = (*scores, micro.batch.behaviour_logp_BT)
@@ -236,13 +237,14 @@ class PolicyTrainer:
         """The policy's log-probs minus the reference's, if the advantage estimator needs them.
 
         Returns:
-            Per completion, in the order of the groups, one number a token; 0 outside the loss mask.
+            Per completion, in the order of the groups, one number a token, those of its branches
+            behind its own; 0 outside the loss mask.
         """
         estimator = self.objective.estimator
         if estimator is None or not estimator.component.traits.needs_reference_kl:
             return None
         assert self.reference is not None, "the objective asked for a reference"
-        rows = _bare_rows(groups)
+        rows = _bare_rows(one for whole in _completions(groups) for one in whole.rows)
         # ``_bare_rows`` numbers rows by ``group``, which survives the packing
         places: list[int] = []
         own: list[Tensor] = []
@@ -257,12 +259,15 @@ class PolicyTrainer:
         # one transfer: each by itself would wait for the device
         whole = pad_sequence(own, batch_first=True).tolist() if own else []
         kl = dict(chain(*self.ranks.gather([*zip(places, whole, strict=True)])))
-        return [np.array(kl[n][: len(row.token_ids)]) for n, row in enumerate(rows)]
+        lengths = [len(row.token_ids) for row in rows]
+        # a row without a loss token is not packed
+        found = (np.array(kl[n][:m] if n in kl else [0.0] * m) for n, m in enumerate(lengths))
+        return [np.concatenate([next(found) for _ in one.rows]) for one in _completions(groups)]
 
     def _normalizer(self, part: TrainingRows) -> Normalizer:
         rows = part.rows
         return Normalizer(
-            rows=sum(any(row.loss_mask) for row in rows),
+            rows=round(sum(row.share for row in rows if any(row.loss_mask))),
             tokens=sum(sum(row.loss_mask) for row in rows),
             max_completion_tokens=self.max_completion_tokens,
             world_size=self.ranks.world,
@@ -410,6 +415,7 @@ class PolicyTrainer:
             group_B=batch.group_B,
         )
         outputs, shown_to = [], []
+        normalizer = replace(part.normalizer, share_B=batch.share_B)
         for term in training.terms:
             shown = seen
             if term.traits.top_entropy < 1:
@@ -422,10 +428,10 @@ class PolicyTrainer:
                     teacher_logp_BTK=aux.teacher_logprobs[term.name][1],
                     student_logp_BTK=next(student),
                 )
-            outputs.append((term, term.of(shown, part.normalizer)))
+            outputs.append((term, term.of(shown, normalizer)))
             shown_to.append((term.loss, shown, outputs[-1][1]))
         if micro.counts:
-            seen_by = LossComputed(batch, part.normalizer, shown_to, training.given)
+            seen_by = LossComputed(batch, normalizer, shown_to, training.given)
             self.observer.loss_computed(seen_by)
         return outputs
 
@@ -471,17 +477,13 @@ class PolicyTrainer:
         )
 
 
-def _bare_rows(groups: Sequence[Group]) -> list[Row]:
-    """Rows of all completions without advantages; ``group`` is the index of the completion."""
-    members = [member for group in groups for member in group.members]
+def _completions(groups: Sequence[Group]) -> Iterator[Completion]:
+    return (member.completion for group in groups for member in group.members)
+
+
+def _bare_rows(sequences: Iterable[Completion]) -> list[Row]:
+    """Rows without advantages; ``group`` is the place of each sequence."""
     return [
-        Row(
-            member.completion.prompt_ids,
-            member.completion.token_ids,
-            member.completion.loss_mask,
-            member.completion.logprobs,
-            0.0,
-            group=place,
-        )
-        for place, member in enumerate(members)
+        Row(one.prompt_ids, one.token_ids, one.loss_mask, one.logprobs, 0.0, group=place)
+        for place, one in enumerate(sequences)
     ]

@@ -231,6 +231,39 @@ def test_conversations(tmp_path):
             answered(run, bad, step=1)
 
 
+def branched(run, side, main=None, *, turns=3, mask=None):
+    """A conversation that tried its second turn twice: ``side`` is the other branch."""
+    main = main or talk(run, "ask</s>", "(4)", "it is 4</s>")
+    first = len(run.ids("ask</s>"))
+    own = (False,) * first + side.loss_mask[first:]
+    script = replace(main.transcript, counts={"sampled_turns": turns})
+    other = replace(side, loss_mask=own if mask is None else mask)
+    return replace(main, transcript=script, branches=(other,))
+
+
+def test_branches_of_conversations(tmp_path):
+    run = Run(tmp_path, byte_level("</s>"), sampling={"max_tokens": 30},
+              environment={"max_turn_tokens": CAP, "max_turns": 4})  # fmt: skip
+    side = talk(run, "ask</s>", "(4)", "or 5</s>")
+    cut = {"ended": "turn_length", "reason": "length"}
+    limited = talk(run, "ask</s>", "(4)", LONG, **cut)
+    whole = talk(run, "ask</s>", "(4)", "it is 4</s>", **cut)
+    same = talk(run, "ask</s>", "(4)", "it is 4</s>")
+    # the limit was reached in the branch, and the judged reply was whole before; a second try may
+    # come out as the first one
+    answered(run, branched(run, side), branched(run, limited, whole), branched(run, same))
+    n = len(side.token_ids)
+    for bad, said in (
+        (branched(run, talk(run, "ask</s>", "(4)", "or 5")), "says that it stopped"),
+        (branched(run, side, mask=(False,) * n), "has 0 of its .* tokens, and the model wrote 5"),
+        (branched(run, side, mask=side.loss_mask), "train 4 turns of the model, and it wrote 3"),
+        (branched(run, side, turns=5), r"after 5 turns .*max_turns is 4"),
+        (branched(run, talk(run, "ask</s>", "(4)", LONG), whole), "cut off|says that it stopped"),
+    ):
+        with pytest.raises(RunError, match=said):
+            answered(run, bad, step=1)
+
+
 def test_masks_of_conversations(tmp_path):
     run = Run(tmp_path, byte_level("</s>"), sampling={"max_tokens": 30})
     one = talk(run, "ask</s>", "(4)", "it is 4</s>")

@@ -25,7 +25,9 @@ from custody import (  # type: ignore
 )
 
 from rlvr_core.api import (
+    Completion,
     Group,
+    Judged,
     LossTraits,
     Message,
     Problem,
@@ -299,19 +301,35 @@ def test_observations_that_are_other_tokens(tmp_path, template, fault):
         run.step([conversation(run, asked, ["3", "5", "4"], SAID, OBSERVED[fault])])
 
 
-def taught(run, shown, *prompts):
-    """Show the guard a micro-batch whose teacher has these prompts, a row for each problem."""
-    ids = [torch.tensor(run.ids(text)) for text in prompts]
-    own = SimpleNamespace(
-        prompt_of_row_B=torch.arange(len(ids)),
-        prompt_ids_SP=pad_sequence(ids, batch_first=True),
-        prompt_len_S=torch.tensor([len(one) for one in ids]),
+def taught(run, shown, *prompts, branch=None):
+    """Show the guard a micro-batch whose teacher has these prompts, a row for each problem.
+
+    ``branch`` is the prompt of the last row, if it is a branch that begins otherwise.
+    """
+
+    def rows(texts):
+        ids = [torch.tensor(run.ids(text)) for text in texts]
+        return SimpleNamespace(
+            prompt_of_row_B=torch.arange(len(ids)),
+            prompt_ids_SP=pad_sequence(ids, batch_first=True),
+            prompt_len_S=torch.tensor([len(one) for one in ids]),
+            group_B=torch.arange(len(ids)),
+        )
+
+    asked = [one.prompt for one in shown]
+    micro = SimpleNamespace(
+        teacher_batch=SimpleNamespace(host=rows(prompts)),
+        host=rows(asked if branch is None else [*asked[:-1], branch]),
     )
-    own.host = own
-    micro = SimpleNamespace(teacher_batch=own)
-    micro.host = SimpleNamespace(group_B=torch.arange(len(ids)))
     loss = SimpleNamespace(traits=LossTraits(teacher=TeacherTraits(4, prompt="[{a}] {prompt}")))
-    groups = [Group(one, (), 0) for one in shown]
+    groups = [
+        Group(
+            one,
+            (Judged(Completion(run.ids(one.prompt), (), (), (), "", "stop"), {}, 1.0, True),),
+            0,
+        )
+        for one in shown
+    ]
     event = SimpleNamespace(micro_batch=micro, losses=[(loss, None, None)])
     run.checks["prompts"].computed(StepView(None, groups, 0, 0), event)
 
@@ -324,3 +342,6 @@ def test_a_teacher_is_told_what_its_template_says(tmp_path):
         taught(run, two, "[2] 1+1?", "[2] 1+2?")
     with pytest.raises(RunError, match=r"for problem p1 is '1\+1\?', and its template makes"):
         taught(run, two, "1+1?", "[3] 1+2?")
+    taught(run, two, "[2] 1+1?", "an aside", branch="an aside")
+    with pytest.raises(RunError, match="and the branch begins with 'an aside'"):
+        taught(run, two, "[2] 1+1?", "[3] 1+2?", branch="an aside")

@@ -165,7 +165,13 @@ def test_what_is_not_played_again():
         assert wrong(environment, false) == ""
     assert wrong(Counting(), replace(false, ended="error")) == ""
     assert wrong(Counting(), replace(false, counts={"failed_calls": 1})) == ""
-    assert wrong(Counting(), replace(false, counts={"untrained_tokens": 9})) == ""
+    in_branches = event(false)
+    (group,) = in_branches.groups
+    (member,) = group.members
+    branched = replace(member.completion, branches=(member.completion,))
+    group = replace(group, members=(replace(member, completion=branched),))
+    replays = Replays(CONFIG, lambda problem: Counting())
+    assert replays.wrong(replace(in_branches, groups=(group,))) == ""
     assert wrong(Counting(), false, now=4) == ""  # sampled under earlier weights
     assert Counting.calls == 0
     assert wrong(Counting(), *[script] * 40) == ""

@@ -51,6 +51,67 @@ def editing(task, base_url=None, api_key=None):
     ask(client, edited)
 
 
+def talk(task, base_url, api_key, *histories, tools=()):
+    """Ask with each history in turn: texts are the user's, numbers the replies so far."""
+    client = OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    replies, more = [], {"tools": [TOOL]} if tools else {}
+    for history in histories:
+        messages = []
+        for one in history:
+            if isinstance(one, int):
+                messages.append(replies[one].model_dump(exclude_none=True))
+            elif one in tools:
+                (call,) = messages[-1]["tool_calls"]
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": one})
+            else:
+                messages.append({"role": "user", "content": one})
+        replies.append(ask(client, messages, **more))
+
+
+def linear(task, base_url=None, api_key=None):
+    """One growing history."""
+    hi = task["prompt"]
+    talk(task, base_url, api_key, [hi], [hi, 0, "more"], [hi, 0, "more", 1, "on"])
+
+
+def retrying(task, base_url=None, api_key=None):
+    """Asks its last question twice."""
+    hi = task["prompt"]
+    talk(task, base_url, api_key, [hi], [hi, 0, "more"], [hi, 0, "more"])
+
+
+def tree(task, base_url=None, api_key=None):
+    """Goes on in three ways."""
+    hi = task["prompt"]
+    talk(task, base_url, api_key, [hi], [hi, 0, "x"], [hi, 0, "y"], [hi, 0, "z"])
+
+
+def delegating(task, base_url=None, api_key=None):
+    """Has a sub-agent with a prompt of its own."""
+    hi, sub = task["prompt"], "sub"
+    talk(task, base_url, api_key, [hi], [sub], [sub, 1, "more"], [hi, 0, "so"])
+
+
+def wordy(task, base_url=None, api_key=None):
+    """Has a sub-agent with a prompt that is longer than a conversation may be."""
+    talk(task, base_url, api_key, [task["prompt"]], ["s" * 310])
+
+
+def summarising(task, base_url=None, api_key=None):
+    """Puts a summary in the place of the first half."""
+    hi = task["prompt"]
+    half = [[hi], [hi, 0, "more"]]
+    talk(task, base_url, api_key, *half, [hi, "sum"], [hi, "sum", 2, "on"])
+
+
+def shortening(task, base_url=None, api_key=None):
+    """Cuts an old tool result short."""
+    hi, whole, cut = task["prompt"], "long long", "long"
+    before = [[hi], [hi, 0, whole], [hi, 0, whole, 1, "b"]]
+    after = [[hi, 0, cut, 1, "b", 2, "on"], [hi, 0, cut, 1, "b", 2, "on", 3, "end"]]
+    talk(task, base_url, api_key, *before, *after, tools=(whole, cut, "b"))
+
+
 def calling(task, base_url=None, api_key=None):
     """Calls a tool."""
     client = OpenAI(base_url=base_url, api_key=api_key, max_retries=0)

@@ -13,7 +13,9 @@ from rlvr_core.api import EngineTraits, Generation, GenerationRequest, Problem, 
 from rlvr_core.api.services import EnvironmentSection, PromptSection, Renderer, load_host
 
 TEMPLATE = (
-    "{% for m in messages %}<|s|>{{ m['role'] }}:{{ m['content'] }}<|e|>{% endfor %}"
+    "{% for m in messages %}<|s|>{{ m['role'] }}:{{ m['content'] }}"
+    "{% for call in m['tool_calls'] or [] %}!{{ call['function']['name'] }}{% endfor %}<|e|>"
+    "{% endfor %}"
     "{% if add_generation_prompt %}<|s|>assistant:{% endif %}"
 )
 PROBLEM = Problem("p", "hi", "core/exact", {"answer": "ab"}, "d")
@@ -48,9 +50,11 @@ class Speaks:
         self.prompts.append(self.tokenizer.decode(request.prompt_ids))
         self.seeds += request.seeds
         text = self.texts[len(self.prompts) - 1]
-        ids = (*self.tokenizer.convert_tokens_to_ids(list(text)), self.tokenizer.eos_token_id)
+        whole = (*self.tokenizer.convert_tokens_to_ids(list(text)), self.tokenizer.eos_token_id)
+        ids = whole[: request.params.max_tokens]
         future = Future()
-        made = Generation(ids, (-0.5,) * len(ids), text, "stop", 0)
+        reason = "stop" if ids == whole else "length"
+        made = Generation(ids, (-0.5,) * len(ids), text[: len(ids)], reason, 0)
         future.set_result((made,) * len(request.seeds))
         return future
 
@@ -138,9 +142,113 @@ def test_histories_that_are_not_one_are_branches_kept_apart(played, tokenizer):
         (True, "e<|e|>"),
     ]
     assert one.transcript.counts["branches"] == 2
-    # "ab" and "cd" of the first branch, "x" of the second, each with its end
-    assert one.transcript.counts["untrained_tokens"] == 3 + 3 + 2
     assert len(one.token_ids) == sum(turn.n_tokens for turn in one.transcript.turns)
+    # the others are rows of their own
+    assert [tokenizer.decode(row.prompt_ids) for row in one.branches] == engine.prompts[:2]
+    assert [pieces(tokenizer, row) for row in one.branches] == [
+        [
+            (True, "ab<|e|>"),
+            (False, "<|s|>user:more<|e|><|s|>assistant:"),
+            (True, "cd<|e|>"),
+        ],
+        [(True, "x<|e|>")],
+    ]
+    assert [turn.text for turn in one.branches[1].transcript.turns] == ["aside", "x"]
+
+
+def user(text):
+    return False, f"<|s|>user:{text}<|e|><|s|>assistant:"
+
+
+def reply(text):
+    return True, f"{text}<|e|>"
+
+
+def context(text, *behind):
+    """A reply that another row trains, and what was said behind it."""
+    return False, f"{text}<|e|>" + "".join(said for _, said in behind)
+
+
+CALL = '<tool_call>{"name": "get", "arguments": {"key": "%s"}}</tool_call>'
+AGENTS = {
+    "linear": (
+        ["ab", "b", "c"],
+        [reply("ab"), user("more"), reply("b"), user("on"), reply("c")],
+    ),
+    "retrying": (
+        ["ab", "b", "c"],
+        [reply("ab"), user("more"), reply("c")],
+        [context("ab", user("more")), reply("b")],
+    ),
+    "tree": (
+        ["ab", "b", "c", "d"],
+        [reply("ab"), user("z"), reply("d")],
+        [context("ab", user("x")), reply("b")],
+        [context("ab", user("y")), reply("c")],
+    ),
+    "delegating": (
+        ["ab", "ab", "c", "d"],
+        [reply("ab"), user("so"), reply("d")],
+        [reply("ab"), user("more"), reply("c")],
+    ),
+    "summarising": (
+        ["ab", "ab", "c", "d"],
+        # the prompt of the problem ends with the beginning of a reply, which a summary does not:
+        # this history begins otherwise
+        [reply("ab"), user("more"), reply("ab")],
+        [reply("c"), user("on"), reply("d")],
+    ),
+    "shortening": (
+        [CALL % "a", CALL % "b", "c", "ab", "e"],
+        # the second reply stands behind another result: it is context as the program sent it
+        [
+            reply(CALL % "a"),
+            (False, "<|s|>tool:long long<|e|><|s|>assistant:"),
+            reply(CALL % "b"),
+            (False, "<|s|>tool:b<|e|><|s|>assistant:"),
+            reply("c"),
+        ],
+        [
+            (
+                False,
+                f"{CALL % 'a'}<|e|><|s|>tool:long<|e|><|s|>assistant:{CALL % 'b'}<|e|>"
+                "<|s|>tool:b<|e|><|s|>assistant:c<|e|><|s|>user:on<|e|><|s|>assistant:",
+            ),
+            reply("ab"),
+            user("end"),
+            reply("e"),
+        ],
+    ),
+}
+"""What the model says, and the rows that this must be trained as, by agent."""
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_every_sampled_token_is_in_the_loss_of_one_row(played, tokenizer, agent):
+    texts, *rows = AGENTS[agent]
+    one, engine = played(*texts, agent=agent)
+    assert one.transcript.ended == "done", one.transcript.detail
+    assert len(engine.prompts) == len(texts)
+    found = [one, *one.branches]
+    assert sorted(pieces(tokenizer, row) for row in found) == sorted(rows)
+    # every letter is a token of its own, the two of "ab" in a context too: never tokenised again
+    assert sum(sum(row.loss_mask) for row in found) == sum(len(text) + 1 for text in texts)
+
+
+def test_a_limit_in_a_branch_that_is_not_judged(played):
+    """The sub-agent's turn fills its five tokens; the reply before it was whole."""
+    one, _ = played("ab", "abcde", agent="delegating", max_turn_tokens=5)
+    (branch,) = one.branches
+    assert (one.transcript.ended, one.finish_reason, one.text) == ("turn_length", "length", "ab")
+    assert (branch.transcript.ended, branch.finish_reason) == ("turn_length", "length")
+    assert one.transcript.verdict.score == 0
+
+
+def test_a_prompt_of_its_own_counts_in_the_length_of_a_branch(played):
+    """Prompt and 300 tokens are the most, and the sub-agent's prompt is longer than that."""
+    one, engine = played("ab", "c", agent="wordy")
+    assert (one.transcript.ended, one.text, one.branches) == ("budget", "ab", ())
+    assert len(engine.prompts) == 1
 
 
 def test_where_one_branch_is_asked_for_another_ends_the_conversation(played):

@@ -37,7 +37,10 @@ ADAMW, CONSTANT = AdamW(AdamW.Config()), Constant(NoConfig())
 
 
 def groups(n_groups, seed=0):
-    """Groups of three completions of different lengths, rewards 0, 0.5 and 1."""
+    """Groups of three completions of different lengths, rewards 0, 0.5 and 1.
+
+    The last of every second group is a conversation with a branch behind another prompt.
+    """
     generator = torch.Generator().manual_seed(seed)
     made = []
     for index in range(n_groups):
@@ -47,6 +50,9 @@ def groups(n_groups, seed=0):
             length = 2 + 3 * place + index
             ids = tuple(torch.randint(3, 60, (length,), generator=generator).tolist())
             answer = Completion(prompt, ids, (-4.0,) * length, (True,) * length, "", "stop", 0)
+            if index % 2 and place == 2:
+                other = Completion((7, 8), ids[:2], (-4.0,) * 2, (False, True), "", "stop", 0)
+                answer = replace(answer, branches=(other,))
             members.append(Judged(answer, {}, place / 2, None))
         problem = Problem(f"p{index}", "x", "v", {}, "d")
         made.append(Group(problem, tuple(members), 0))

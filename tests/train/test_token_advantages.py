@@ -105,7 +105,7 @@ def test_what_is_reported_of_the_returns():
     groups = sample(trainer.model)
     view = replace(trainer.observer._view, groups=groups)
     tokens = TokenAdvantages()
-    tokens.begin(view, {})
+    tokens.begin(view)
     whole = tokens.whole
     line = {"advantage/return_mean": whole.mean, "advantage/return_std": whole.std}
     assert tokens.wrong_figure(line) == ""

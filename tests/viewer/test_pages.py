@@ -215,6 +215,37 @@ def test_turns_and_tool_calls_of_a_conversation_are_shown(run, viewed):
     assert groups(viewed.get(f"{at}/rollouts?text=arguments")) == 1, "every turn is searched"
 
 
+def test_branches_of_a_conversation_are_shown_as_such(run, viewed):
+    def said(*turns):
+        return Transcript("core/agent", tuple(Turn(*turn) for turn in turns), "done")
+
+    aside = Completion(
+        (4,), (9,), (-0.1,), (True,), "Aside.", "stop",
+        transcript=said(("user", "Ask aside.", 0), ("assistant", "Aside.", 1)),
+    )  # fmt: skip
+    again = Completion(
+        (1,), (5, 7), (-0.1,) * 2, (False, True), "Again.", "stop",
+        transcript=said(("assistant", "First.", 1), ("assistant", "Again.", 1)),
+    )  # fmt: skip
+    completion = Completion(
+        (1,), (5, 6), (-0.1,) * 2, (True,) * 2, "Last.", "stop",
+        transcript=said(("assistant", "First.", 1), ("assistant", "Last.", 1)),
+        branches=(aside, again),
+    )  # fmt: skip
+    member = Judged(completion, {"exact": Verdict(1.0, passed=True)}, 1.0, True)
+    group = Group(Problem("hens", "How many?", "exact", {}, "d"), (member,), 8)
+    with Recorder(run) as recorder:
+        recorder.rollout(8, 8, group, "How many?", ["trained"], [1.0], 16)
+    page = viewed.get(f"{viewed.read(run)}/groups/8.16")
+    assert re.findall(r'class="role role-\w+">([\w ]+)<', page) == [
+        "assistant", "assistant", "token ids",
+        "branch 1 of 2", "user", "assistant", "token ids",
+        "branch 2 of 2", "assistant", "assistant", "token ids",
+    ]  # fmt: skip
+    assert page.index("Last.") < page.index("Ask aside.") < page.index("Again.")
+    assert page.count('class="t s1 out"') == 1, "the shared turn is context in the second branch"
+
+
 def test_a_selection_is_exported_as_recorded(run, viewed):
     at = viewed.read(run)
     answer = viewed.client.get(f"{at}/export?fate=error&step_from=6")
@@ -313,7 +344,8 @@ def test_records_of_wrong_types_are_said_on_the_page(run, viewed):
     line = json.loads((run.traces / "rollouts.jsonl").read_text().splitlines()[0])
     line |= {"step": 20, "draw_index": 2**70, "problem_id": ["odd"], "tags": [1]}
     one = {"passed": {}, "reward": 2**2000, "verdicts": {"a": 1, "b": {"score": []}}, "text": 5}
-    line["completions"] = [one, None, {"token_ids": {}, "transcript": {"turns": [1, {}]}}]
+    odd = {"token_ids": {}, "transcript": {"turns": [1, {}]}, "branches": [1, {"token_ids": {}}]}
+    line["completions"] = [one | {"branches": 7}, None, odd]
     with (run.traces / "rollouts.jsonl").open("a") as file:
         file.write(json.dumps(line) + "\n" + json.dumps({**line, "step": 2**70}) + "\n")
     with run.metrics.open("a") as file:

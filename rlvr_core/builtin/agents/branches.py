@@ -2,8 +2,9 @@
 
 Programs send the whole history with every request. A request whose history is that of a branch,
 the model's own replies included, goes on with that branch: only the messages behind it are new,
-and what was sampled stays the tokens that it was. Any other history, as of a program that edits,
-shortens or begins anew, is a branch of its own.
+and what was sampled stays the tokens that it was. Any other history, as of a program that tries
+again, edits, shortens or begins anew, is a branch of its own. It begins with the tokens of the
+branch that it has the most replies of the model in common with.
 """
 
 from __future__ import annotations
@@ -15,16 +16,42 @@ from dataclasses import dataclass, field
 from rlvr_core.api import Json
 
 _NEW = ("user", "tool")
-"""Roles of messages that can go behind a reply; another one begins a branch."""
+"""Roles of messages that can go behind a reply; another one begins a branch by itself."""
 
 
 @dataclass(slots=True)
 class Branch:
-    """A branch: the messages it consists of, normalised, and the tools that it was begun with."""
+    """A branch of a conversation.
+
+    Attributes:
+        number: Its number.
+        tools: The tools that it was begun with.
+        messages: Its messages, normalised.
+        replies: How many messages there are up to and with each of the model's replies.
+    """
 
     number: int
     tools: str
     messages: list[str] = field(default_factory=list)
+    replies: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a request belongs.
+
+    Attributes:
+        branch: Its branch.
+        new: Its messages that the branch did not have.
+        fresh: Whether the branch is a new one.
+        fork: Of a new branch that begins as another one does: the number of that one, and how many
+            of its replies they share.
+    """
+
+    branch: Branch
+    new: list[Json]
+    fresh: bool = False
+    fork: tuple[int, int] | None = None
 
 
 class Branches:
@@ -32,41 +59,67 @@ class Branches:
 
     def __init__(self) -> None:
         self._all: list[Branch] = []
+        self._replies: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def place(self, messages: Sequence[Json], tools: Json) -> tuple[Branch, list[Json], bool]:
-        """Return the branch that a request continues.
+    def place(self, messages: Sequence[Json], tools: Json) -> Placed:
+        """Return the branch that a request continues, or a new one.
+
+        A new branch shares the beginning of the one that has the most of the request's history, up
+        to a reply of the model.
 
         Args:
             messages: All messages of the request.
             tools: Its tools.
-
-        Returns:
-            The branch, the messages that are new in it, and whether it is a new branch.
         """
         sent, told = [_normal(message) for message in messages], _plain(tools)
+        # behind its last message that can only be part of a beginning
+        least = max((n for n, one in enumerate(messages) if one["role"] not in _NEW), default=-1)
         fitting = [
-            one
+            (kept, kept == len(one.messages), one.number, shared)
             for one in self._all
             if one.tools == told
-            and one.messages == sent[: len(one.messages)]
-            and len(one.messages) < len(sent)
-            and all(one_of["role"] in _NEW for one_of in messages[len(one.messages) :])
+            for most in [min(_common(one.messages, sent), len(sent) - 1)]
+            for shared, kept in enumerate(one.replies, start=1)
+            if least < kept <= most
         ]
-        if fitting:
-            longest = max(fitting, key=lambda one: (len(one.messages), one.number))
-            new = list(messages[len(longest.messages) :])
-            longest.messages += sent[len(longest.messages) :]
-            return longest, new, False
-        made = Branch(len(self._all), told, sent)
+        kept, whole, number, shared = max(fitting, default=(0, False, -1, 0))
+        new = list(messages[kept:])
+        if whole:
+            branch = self._all[number]
+            branch.messages += sent[kept:]
+            return Placed(branch, new)
+        replies = self._all[number].replies[:shared] if fitting else []
+        made = Branch(len(self._all), told, sent, replies)
         self._all.append(made)
-        return made, list(messages), True
+        return Placed(made, new, fresh=True, fork=(number, shared) if fitting else None)
 
     def replied(self, branch: Branch, message: Json) -> None:
         """Note what the model replied in a branch, as the program was given it."""
         branch.messages.append(_normal(message))
+        branch.replies.append(len(branch.messages))
+        self._replies.add(branch.messages[-1])
+
+    def written(self, messages: Sequence[Json]) -> list[Json]:
+        """Return messages as a chat template is to write them.
+
+        The text of a reply of the model has its calls as the model wrote them: a template would
+        write them a second time.
+        """
+        return [
+            {name: value for name, value in message.items() if name != "tool_calls"}
+            if _normal(message) in self._replies
+            else message
+            for message in messages
+        ]
+
+
+def _common(some: Sequence[str], others: Sequence[str]) -> int:
+    """Return how many messages two histories begin with alike."""
+    pairs = enumerate(zip(some, others, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(some), len(others)))
 
 
 def text_of(message: Json) -> str:

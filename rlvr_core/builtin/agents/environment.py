@@ -32,7 +32,7 @@ from rlvr_core.api import (
     tool_format,
 )
 from rlvr_core.api.services import Branched, files
-from rlvr_core.builtin.agents.branches import Branch, Branches, text_of
+from rlvr_core.builtin.agents.branches import Branch, Branches, Placed, text_of
 from rlvr_core.builtin.agents.programs import ProgramError, run_command, run_function
 
 _THREADS = 512
@@ -80,9 +80,9 @@ class Agent:
         format: Annotated[str, Names("tool_format")] = "hermes"
         """How the model writes calls, where the program offers tools."""
         branches: Literal["one", "many"] = "many"
-        """``many``: a request with another history than what was said so far is played as a branch
-        of its own, and one branch is trained on. ``one``: such a request ends the conversation as
-        an error, so that nothing the model writes is left out of training unseen."""
+        """``many``: a request with another history than what was said so far is a branch of its
+        own, and a row of its own in training. ``one``: such a request ends the conversation as an
+        error."""
 
         @model_validator(mode="after")
         def _one_program(self) -> Any:
@@ -139,19 +139,22 @@ class Agent:
         found = await self._next(talk)
         if found is None:
             return Done()
-        new, fresh = found
+        new, fresh = found.new, found.fresh
         if fresh and self._config.branches == "one":
             raise ProgramError(
                 f"the agent program sent a history that is not what was said so far, of "
                 f"{len(new)} messages with {text_of(new[-1])!r:.200} at its end: a branch, and "
-                f"only one is trained on; environment.with.branches 'one' refuses that"
+                f"environment.with.branches 'one' refuses that"
             )
-        said = tuple(_shown(message) for message in new)
+        said = tuple(map(_shown, new))
         counts = {"requests": 1.0, "branches": float(fresh)}
-        if not fresh and talk.branch.number == before:
+        if found.branch.number == before:
             return Observation(said, counts)
-        opening = {"messages": talk.asked.messages, "tools": talk.asked.tools} if fresh else None
-        return Branched(said, counts, talk.branch.number, opening)
+        opening = None
+        if fresh and found.fork is None:
+            messages = talk.branches.written(talk.asked.messages)
+            opening = {"messages": messages, "tools": talk.asked.tools}
+        return Branched(said, counts, found.branch.number, opening, found.fork)
 
     async def close(self, talk: Talk) -> None:
         """Refuse further requests and end the program."""
@@ -181,8 +184,8 @@ class Agent:
         else:
             await run_function(self._function, self._threads, task, self._endpoint.url, key)
 
-    async def _next(self, talk: Talk) -> tuple[list[Json], bool] | None:
-        """Wait for the next request; return what is new in it, or None when the program ended."""
+    async def _next(self, talk: Talk) -> Placed | None:
+        """Wait for the next request; return where it belongs, or None when the program ended."""
         coming = asyncio.ensure_future(talk.line.requests.get())
         try:
             await asyncio.wait([coming, talk.program], return_when=asyncio.FIRST_COMPLETED)
@@ -192,8 +195,9 @@ class Agent:
         finally:
             coming.cancel()
         talk.asked = coming.result()
-        talk.branch, new, fresh = talk.branches.place(talk.asked.messages, talk.asked.tools)
-        return new, fresh
+        placed = talk.branches.place(talk.asked.messages, talk.asked.tools)
+        talk.branch = placed.branch
+        return placed
 
 
 def _imported(function: str) -> Callable[..., Any]:

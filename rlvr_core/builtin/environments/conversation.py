@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Literal
 
 from rlvr_core.api import (
+    Completion,
     Ended,
     Generation,
     GenerationRequest,
@@ -36,18 +37,68 @@ class Ticket:
     future: Future[tuple[Generation, ...]] = field(default_factory=Future)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Branch:
-    """A branch of a conversation that is put aside; see ``Conversation`` for the fields."""
+    """One history of a conversation, token by token.
 
-    ids: list[int]
-    logprobs: list[float]
-    mask: list[bool]
-    versions: list[int]
-    turns: list[Turn]
-    last_turn: int
+    Attributes:
+        version: Policy version that sampled its first turn.
+        prompt: What it begins with, if not with the request's prompt.
+        ids: The tokens behind that.
+        logprobs: Their log-probs; 0 for an environment's.
+        versions: Policy version of each token; an environment's tokens have that of the turn they
+            answer.
+        turns: The turns that these tokens are.
+        spoken: Number in the conversation of each turn of the model; a branch that began as another
+            one has turns of the same numbers.
+    """
+
     version: int
-    prompt: tuple[int, ...] | None
+    prompt: tuple[int, ...] | None = None
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    spoken: list[int] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """Text of the model's last turn."""
+        return next((t.text for t in reversed(self.turns) if t.role == "assistant"), "")
+
+    @property
+    def reply_ids(self) -> list[int]:
+        """Tokens of the model's last turn, which must be the end of the branch."""
+        return self.ids[len(self.ids) - self.turns[-1].n_tokens :] if self.turns else []
+
+    def upto(self, replies: int) -> Branch:
+        """Return a new branch that begins as this one, up to and with so many of its replies."""
+        ends = [n for n, turn in enumerate(self.turns, start=1) if turn.role == "assistant"]
+        turns = self.turns[: ends[replies - 1]]
+        n = sum(turn.n_tokens for turn in turns)
+        return Branch(
+            self.version,
+            self.prompt,
+            self.ids[:n],
+            self.logprobs[:n],
+            self.versions[:n],
+            turns,
+            self.spoken[:replies],
+        )
+
+    def sampled(self, elsewhere: Container[int]) -> tuple[bool, ...]:
+        """Return which tokens are of turns that the model wrote, but for turns of these numbers."""
+        numbers = iter(self.spoken)
+        mask: list[bool] = []
+        for turn in self.turns:
+            own = turn.role == "assistant" and next(numbers) not in elsewhere
+            mask += [own] * turn.n_tokens
+        return tuple(mask)
+
+    @property
+    def token_versions(self) -> tuple[int, ...]:
+        """See ``Completion``."""
+        return tuple(self.versions) if {*self.versions} - {self.version} else ()
 
 
 @dataclass(eq=False, slots=True)
@@ -58,153 +109,162 @@ class Conversation:
         number: Sequence number of the conversation.
         ticket: The request it belongs to.
         index: Its index in that request.
-        version: Policy version that sampled its first turn.
+        now: The branch that goes on.
         state: Pickled state of the environment; None before the start and after closing.
-        versions: Policy version of each token; an environment's tokens have that of the turn they
-            answer.
+        counts: What the environment counted.
         unsaid: Messages of the environment that are not tokenized yet.
         limit: Token limit of the current turn.
-        last_turn: Number of tokens of the model's last turn.
+        usage: What a remote engine was asked.
         n_turns: Number of turns written by the model, in all branches.
-        prompt: What a branch begins with that does not begin with the request's prompt; such a
-            branch is played, but not trained on.
-        branch: Number of the current branch; the tokens and turns here are its own.
+        branch: Number of the branch that goes on.
         heading: The branch that goes on next, and what it begins with if it is new.
-        apart: Tokens and turns of the other branches, the one that spoke last at the end.
+        branches: All branches by number, in the order in which they began.
     """
 
     number: int
     ticket: Ticket
     index: int
-    version: int
+    now: Branch
     state: bytes | None = None
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    mask: list[bool] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-    turns: list[Turn] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     unsaid: tuple[Message, ...] = ()
     limit: int = 0
-    last_turn: int = 0
     usage: Usage | None = None
     n_turns: int = 0
-    prompt: tuple[int, ...] | None = None
     branch: int = 0
     heading: dict[str, Json] | None = None
-    apart: dict[int, Branch] = field(default_factory=dict)
+    branches: dict[int, Branch] = field(init=False)
 
-    @property
-    def text(self) -> str:
-        """Text of the model's last turn."""
-        return next((t.text for t in reversed(self.turns) if t.role == "assistant"), "")
-
-    @property
-    def reply_ids(self) -> list[int]:
-        """Tokens of the model's last turn, which must be the end of the conversation."""
-        return self.ids[len(self.ids) - self.last_turn :]
+    def __post_init__(self) -> None:
+        self.branches = {0: self.now}
 
     def room(self, *, text_only: bool) -> int:
-        """Return the number of tokens left in the conversation.
+        """Return the number of tokens left in the current branch.
+
+        With a prompt of its own it may be as long as one that begins with the problem's.
 
         Args:
             text_only: Whether the engine returns text only, so that the server counts tokens.
         """
-        used = len(self.ids)
+        asked, own = self.ticket.request, self.now.prompt
+        used = len(self.now.ids) + max(0, len(own or ()) - len(asked.prompt_ids))
         if text_only and self.usage is not None:
             used = self.usage.completion_tokens or 0
-        return self.ticket.request.params.max_tokens - used
+        return asked.params.max_tokens - used
 
     def say(self, generation: Generation) -> None:
         """Append a turn of the model."""
-        n = len(generation.token_ids)
-        if not self.turns:
-            self.version = generation.version
-        self.ids += generation.token_ids
-        self.logprobs += generation.logprobs
-        self.mask += [True] * n
-        self.versions += generation.token_versions or [generation.version] * n
-        self.turns.append(Turn("assistant", generation.text, n))
-        self.last_turn = n
+        now, n = self.now, len(generation.token_ids)
+        if not now.spoken:
+            now.version = generation.version
+            now.versions = [now.version] * len(now.ids)
+        now.ids += generation.token_ids
+        now.logprobs += generation.logprobs
+        now.versions += generation.token_versions or [generation.version] * n
+        now.turns.append(Turn("assistant", generation.text, n))
+        now.spoken.append(self.n_turns)
         self.n_turns += 1
         if generation.usage is not None:
             self.usage = generation.usage if self.usage is None else self.usage + generation.usage
 
     def hear(self, messages: Sequence[Message], ids: Sequence[int]) -> None:
         """Append an environment's messages, and the tokens that encode them."""
-        self.ids += ids
-        self.logprobs += [0.0] * len(ids)
-        self.mask += [False] * len(ids)
-        self.versions += [self.versions[-1] if self.versions else self.version] * len(ids)
+        now = self.now
+        now.ids += ids
+        now.logprobs += [0.0] * len(ids)
+        now.versions += [now.versions[-1] if now.versions else now.version] * len(ids)
         for index, message in enumerate(messages):
             role: Literal["tool", "user"] = "tool" if message.role == "tool" else "user"
-            self.turns.append(Turn(role, message.content, 0 if index else len(ids)))
+            now.turns.append(Turn(role, message.content, 0 if index else len(ids)))
 
-    def turn_to(self, branch: int) -> None:
-        """Put the current branch aside and go on with another one, empty if it is new."""
-        if branch == self.branch:
-            return
-        self.apart.pop(self.branch, None)
-        self.apart[self.branch] = Branch(
-            self.ids,
-            self.logprobs,
-            self.mask,
-            self.versions,
-            self.turns,
-            self.last_turn,
-            self.version,
-            self.prompt,
-        )
-        self.branch = branch
-        found = self.apart.pop(branch, None) or Branch([], [], [], [], [], 0, self.version, None)
-        self.ids, self.logprobs, self.mask = found.ids, found.logprobs, found.mask
-        self.versions, self.turns, self.last_turn = found.versions, found.turns, found.last_turn
-        self.version, self.prompt = found.version, found.prompt
+    def turn_to(self, branch: int, fork: tuple[int, int] | None) -> None:
+        """Go on with another branch.
+
+        Args:
+            branch: Its number.
+            fork: Of a new one that begins as another: the number of that one, and how many of its
+                replies they share. A new one without it is empty.
+        """
+        if branch not in self.branches:
+            made = (
+                Branch(self.now.version) if fork is None else self.branches[fork[0]].upto(fork[1])
+            )
+            self.branches[branch] = made
+        self.branch, self.now = branch, self.branches[branch]
 
     def as_text(self, *, in_turns: bool) -> tuple[Message, ...]:
-        """Return the conversation as chat turns, or as one turn with the whole raw text."""
-        asked = self.ticket.request.turns
-        if not self.turns:
+        """Return the current branch as chat turns, or as one turn with the whole raw text."""
+        asked, turns = self.ticket.request.turns, self.now.turns
+        if not turns:
             return asked
         if not in_turns:
-            text = asked[0].content + "".join(turn.text for turn in self.turns)
+            text = asked[0].content + "".join(turn.text for turn in turns)
             return (Message("user", text),)
         # a 'tool' message would have to refer to a call that the server has parsed
         return asked + tuple(
             Message("assistant" if turn.role == "assistant" else "user", turn.text)
-            for turn in self.turns
+            for turn in turns
         )
 
     def whole(self, ended: Ended, detail: str, verdict: Verdict | None) -> Generation:
         """Return the conversation as one generation.
+
+        The branch that is judged is the last to speak of those that begin with the problem's
+        prompt. It trains all that was sampled in it, and each other one what none before it does.
 
         Args:
             ended: How it ended.
             detail: The failure, if there was one.
             verdict: Verdict of the environment.
         """
-        if self.prompt is not None:  # not of this prompt: the last one that is stands for all
-            for number, branch in reversed(list(self.apart.items())):
-                if branch.prompt is None:
-                    self.turn_to(number)
-                    break
-        if self.apart:
-            self.counts["untrained_tokens"] = sum(sum(one.mask) for one in self.apart.values())
+        ours = [n for n, one in self.branches.items() if one.spoken and one.prompt is None]
+        first = max(ours, key=lambda n: self.branches[n].spoken[-1], default=0)
+        judged = self.branches[first]
+        others = tuple(self._others(first, ended))
+        if others:
+            self.counts["sampled_turns"] = self.n_turns
         transcript = Transcript(
-            self.ticket.environment, tuple(self.turns), ended, detail, verdict, dict(self.counts)
+            self.ticket.environment, tuple(judged.turns), ended, detail, verdict, dict(self.counts)
         )
-        failed = transcript.failed
         return Generation(
-            token_ids=tuple(self.ids),
-            logprobs=tuple(self.logprobs),
-            text=self.text,
-            finish_reason="error" if failed else "stop" if ended == "done" else "length",
-            version=self.version,
+            token_ids=tuple(judged.ids),
+            logprobs=tuple(judged.logprobs),
+            text=judged.text,
+            finish_reason=_finish_reason(transcript),
+            version=judged.version,
             usage=self.usage,
-            loss_mask=tuple(self.mask),
+            loss_mask=judged.sampled(()),
             transcript=transcript,
-            token_versions=tuple(self.versions) if {*self.versions} - {self.version} else (),
+            token_versions=judged.token_versions,
+            branches=others,
         )
+
+    def _others(self, first: int, ended: Ended) -> Iterator[Completion]:
+        """Yield the other branches that the model wrote in, each but what is trained before it."""
+        trained = {*self.branches[first].spoken}
+        for number, one in self.branches.items():
+            if {*one.spoken} <= trained:
+                continue
+            how = ended if number == self.branch else "done"
+            transcript = Transcript(self.ticket.environment, tuple(one.turns), how)
+            yield Completion(
+                prompt_ids=one.prompt or self.ticket.request.prompt_ids,
+                token_ids=tuple(one.ids),
+                logprobs=tuple(one.logprobs),
+                loss_mask=one.sampled(trained),
+                text=one.text,
+                finish_reason=_finish_reason(transcript),
+                version=one.version,
+                transcript=transcript,
+                token_versions=one.token_versions,
+            )
+            trained |= {*one.spoken}
+
+
+def _finish_reason(transcript: Transcript) -> Literal["stop", "length", "error"]:
+    if transcript.failed:
+        return "error"
+    return "stop" if transcript.ended == "done" else "length"
 
 
 def seconds_left(deadline: float | None, timeout: float | None) -> float | None:

@@ -119,7 +119,8 @@ class Coroutines:
         most = traits_of(environment, EnvironmentTraits).max_characters
         answer = {"state": base64.b85encode(call.state).decode("ascii"), **said(found, most)}
         if isinstance(found, Branched):
-            answer["branch"] = {"number": found.branch, "opening": found.opening}
+            heading = {"number": found.branch, "opening": found.opening, "fork": found.fork}
+            answer["branch"] = heading
         return answer
 
     async def _release(self, key: bytes) -> None:

@@ -26,10 +26,13 @@ class Branched(Observation):
         branch: Number of the branch that goes on; the conversation began with branch 0.
         opening: Of a new branch: the messages and tools that it begins with, in the place of the
             prompt, as a chat template takes them.
+        fork: Of a new branch without an opening: the branch that it begins like, and up to which
+            reply of the model, from 1.
     """
 
     branch: int = 0
     opening: Mapping[str, Json] | None = None
+    fork: tuple[int, int] | None = None
 
 
 @runtime_checkable

@@ -40,7 +40,7 @@ from rlvr_core.api import (
     traits_of,
 )
 from rlvr_core.api.services import Suffix, from_plain
-from rlvr_core.builtin.environments.conversation import Conversation, Ticket, seconds_left
+from rlvr_core.builtin.environments.conversation import Branch, Conversation, Ticket, seconds_left
 from rlvr_core.builtin.environments.faults import EnvironmentFailedError, EnvironmentTimeoutError
 from rlvr_core.builtin.environments.health import Health
 from rlvr_core.builtin.environments.observations import cut_to_fit, shortened
@@ -127,7 +127,7 @@ class TurnTaking:
                 for index in range(len(ticket.finished)):
                     # if it fails before its first turn, it keeps the version it would have been
                     # sampled under
-                    one = Conversation(self._numbers, ticket, index, self._version)
+                    one = Conversation(self._numbers, ticket, index, Branch(self._version))
                     self._waiting.append(one)
                     self._numbers += 1
         self._admit()
@@ -198,7 +198,8 @@ class TurnTaking:
                 if one in self._playing and self._speak(one):
                     room = one.room(text_only=self._text_only)
                     one.limit = min(self._section.max_turn_tokens or room, room)
-                    key = (one.ticket, one.prompt, tuple(one.ids), self._said(one), one.limit)
+                    now = one.now
+                    key = (one.ticket, now.prompt, tuple(now.ids), self._said(one), one.limit)
                     together.setdefault(key, []).append(one)
             except BaseException as error:
                 self._break(one.ticket, error)
@@ -217,7 +218,7 @@ class TurnTaking:
         messages, one.unsaid = one.unsaid, ()
         if one.heading is not None:
             heading, one.heading = one.heading, None
-            one.turn_to(heading["number"])
+            one.turn_to(heading["number"], heading["fork"])
             if heading["opening"] is not None:
                 return self._open_branch(one, heading["opening"], messages)
         if not messages:
@@ -226,11 +227,12 @@ class TurnTaking:
         assert problem is not None
         ids: Sequence[int] = ()
         if not self._text_only:
-            ids = self._suffix(problem, one.reply_ids, messages)
+            ids = self._suffix(problem, one.now.reply_ids, messages)
         room = one.room(text_only=self._text_only)
         if len(ids) >= room > 0:
+            reply_ids = one.now.reply_ids
             messages, ids = cut_to_fit(
-                messages, ids, room // 2, lambda said: self._suffix(problem, one.reply_ids, said)
+                messages, ids, room // 2, lambda said: self._suffix(problem, reply_ids, said)
             )
         if len(ids) >= room:
             self._end(one, "budget")
@@ -268,7 +270,11 @@ class TurnTaking:
             )
             return False
         else:
-            one.prompt = ids
+            one.now.prompt = ids
+            if one.room(text_only=False) <= 0:
+                self._end(one, "budget")
+                return False
+            one.hear(messages, ())
         return True
 
     def _said(self, one: Conversation) -> tuple[Message, ...]:
@@ -284,7 +290,7 @@ class TurnTaking:
         request = replace(
             asked,
             id=f"{asked.id}/{first.index}.{first.n_turns}",
-            prompt_ids=(*(first.prompt or asked.prompt_ids), *first.ids),
+            prompt_ids=(*(first.now.prompt or asked.prompt_ids), *first.now.ids),
             params=replace(asked.params, max_tokens=first.limit, stop=first.ticket.stop),
             seeds=tuple(turn_seed(asked.seeds[one.index], one.n_turns) for one in group),
             turns=self._said(first),
@@ -378,7 +384,7 @@ class TurnTaking:
     def _started(self, one: Conversation, answer: dict[str, Json]) -> None:
         one.state = base64.b85decode(answer["state"])
         if "opening" in answer:
-            one.heading = {"number": 0, "opening": answer["opening"]}
+            one.heading = {"number": 0, "opening": answer["opening"], "fork": None}
             texts = [Message("user", text) for text in opening_texts(answer["opening"])]
             one.unsaid = tuple(texts)
         self._go_on(one)

@@ -19,7 +19,7 @@ from rlvr_core.api.services import judged_step
 from rlvr_core.builtin.invariants.check import Invariant, StepView
 from rlvr_core.builtin.invariants.differences import larger
 from rlvr_core.builtin.invariants.oracles import cause, normalise_then_sum, oracle_of
-from rlvr_core.builtin.invariants.rows import members_by_key, rows_of
+from rlvr_core.builtin.invariants.rows import Key, members_by_key, rows_of
 from rlvr_core.builtin.invariants.token_advantages import TokenAdvantages
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Advantages(Invariant):
         component = estimator.component
         traits = traits_of(component, AdvantageTraits)
         self._keys = members_by_key(view.groups)
-        self._tokens.begin(view, self._keys)
+        self._tokens.begin(view)
         found = None
         if not traits.per_token:
             found = self._by_formula(view, type(component))
@@ -112,17 +112,16 @@ class Advantages(Invariant):
         rewards = [[member.reward for member in group.members] for group in view.groups]
         return None if oracle is None else oracle(rewards)
 
-    def share(self, view: StepView) -> tuple[dict[Place, list[float]], int, int]:
-        """Advantages by the first completion of their tokens, and signs that agree or not."""
-        found: dict[Place, list[float]] = {}
+    def share(self, view: StepView) -> tuple[dict[Key, list[float]], int, int]:
+        """Advantages by the key of their rows, and signs that agree or not."""
+        found: dict[Key, list[float]] = {}
         if view.trainer.objective.estimator is None:
             return found, 0, 0
         self._check_tokens(view)
         self._check_each_token(view)
         for row in rows_of(view):
-            places = self._keys.get(row.key)
-            if places:
-                found.setdefault(places[0], []).append(row.advantage)
+            if row.key in self._keys:
+                found.setdefault(row.key, []).append(row.advantage)
         agree, against = _signs(view) if view.update == 0 else (0, 0)
         return found, agree, against
 
@@ -168,15 +167,14 @@ class Advantages(Invariant):
 
     def judge(self, view: StepView, shares: Sequence[Any]) -> None:
         """See ``Invariant.judge``."""
-        given: dict[Place, list[float]] = {}
+        given: dict[Key, list[float]] = {}
         for found, _, _ in shares:
-            for place, values in found.items():
-                given.setdefault(place, []).extend(values)
-        equal = {places[0]: places for places in self._keys.values()}
+            for key, values in found.items():
+                given.setdefault(key, []).extend(values)
         if self._expected is not None:
-            self._compare(view, given, equal, self._expected)
+            self._compare(view, given, self._expected)
         elif self._ordered:
-            self._check_order(view, given, equal)
+            self._check_order(view, given)
         agree, against = (sum(share[number] for share in shares) for number in (1, 2))
         if agree + against >= LEAST_SIGNS:
             self._ascent = agree / (agree + against)
@@ -193,13 +191,13 @@ class Advantages(Invariant):
     def _compare(
         self,
         view: StepView,
-        given: Mapping[Place, list[float]],
-        equal: Mapping[Place, list[Place]],
+        given: Mapping[Key, list[float]],
         expected: Mapping[Place, float],
     ) -> None:
         pairs: list[tuple[Place, float, float]] = []
-        for place, values in given.items():
-            wanted = sorted(expected[one] for one in equal[place] if one in expected)
+        for key, values in given.items():
+            place, *_ = places = self._keys[key]
+            wanted = sorted(expected[one] for one in places if one in expected)
             if len(wanted) == len(values):
                 pairs += [(place, a, e) for a, e in zip(sorted(values), wanted, strict=True)]
             elif wanted:  # an equal completion was left out: which one is not known
@@ -226,19 +224,21 @@ class Advantages(Invariant):
     def _check_order(
         self,
         view: StepView,
-        given: Mapping[Place, list[float]],
-        equal: Mapping[Place, list[Place]],
+        given: Mapping[Key, list[float]],
     ) -> None:
         rows: dict[int, list[tuple[float, float]]] = {}
-        for place, values in given.items():
-            members = view.groups[place[0]].members
-            rewards = sorted(members[number].reward or 0.0 for _, number in equal[place])
+        for key, values in given.items():
+            place = key[0]
+            members = view.groups[place].members
+            rewards = sorted(members[number].reward or 0.0 for _, number in self._keys[key])
             if len(rewards) == len(values):
-                rows.setdefault(place[0], []).extend(zip(rewards, sorted(values), strict=True))
+                rows.setdefault(place, []).extend(zip(rewards, sorted(values), strict=True))
         for number, pairs in rows.items():
             group = view.groups[number]
             known = [m.reward for m in group.members if m.reward is not None]
-            fault = _disorder(pairs, known)
+            # rows are completions only where none has branches
+            whole = not any(member.completion.branches for member in group.members)
+            fault = _disorder(pairs, known, whole=whole)
             if fault:
                 raise self.fault(
                     view.step,
@@ -257,7 +257,7 @@ def _scale(view: StepView, place: int) -> float:
     return view.trainer.advantage_scale.get(view.groups[place].problem.id, 1.0)
 
 
-def _disorder(pairs: Sequence[tuple[float, float]], known: Sequence[float]) -> str:
+def _disorder(pairs: Sequence[tuple[float, float]], known: Sequence[float], *, whole: bool) -> str:
     """Return what is wrong with a group's (reward, advantage) pairs; empty if nothing is."""
     mean = math.fsum(known) / len(known)
     size = max((abs(a) for _, a in pairs), default=0.0)
@@ -273,7 +273,7 @@ def _disorder(pairs: Sequence[tuple[float, float]], known: Sequence[float]) -> s
         if a - b > tiny or (high == low and abs(a - b) > tiny):
             return f"reward {low:.4g} has the advantage {a:.4g}, reward {high:.4g} has {b:.4g}"
     total = math.fsum(a for _, a in pairs)
-    if len(pairs) == len(known) > 1 and abs(total) > tiny * len(pairs):
+    if whole and len(pairs) == len(known) > 1 and abs(total) > tiny * len(pairs):
         return f"they sum to {total:.4g}, not to 0"
     return ""
 

@@ -19,7 +19,7 @@ from rlvr_core.builtin.invariants.endings import Endings, Turn, Wrong, remedy, t
 from rlvr_core.builtin.invariants.first_sheet import FirstSheet
 from rlvr_core.builtin.invariants.model_files import ModelFiles
 from rlvr_core.builtin.invariants.replays import Replays
-from rlvr_core.builtin.invariants.tokens import sampled_by_model
+from rlvr_core.builtin.invariants.rows import sampled_by_model, sampled_turns
 
 if TYPE_CHECKING:
     from rlvr_core.api import (
@@ -143,12 +143,15 @@ class Completions(Invariant):
         for group in event.groups:
             for number, member in enumerate(group.members):
                 completion = member.completion
-                mask = sampled_by_model(completion)
-                if completion.transcript is not None and mask != completion.loss_mask:
+                if completion.transcript is None:
+                    continue
+                for row, mask in zip(completion.rows, sampled_by_model(completion), strict=True):
+                    if mask == row.loss_mask:
+                        continue
                     raise self.fault(
                         event.step,
                         f"the loss mask of completion {number} of problem {group.problem.id} has "
-                        f"{sum(completion.loss_mask)} of its {len(mask)} tokens, and the model "
+                        f"{sum(row.loss_mask)} of its {len(mask)} tokens, and the model "
                         f"wrote {sum(mask)} of them (band: none)",
                         "a mask covers each token that the model wrote, the end-of-sequence token "
                         "included, and no observation of a tool or an environment",
@@ -159,23 +162,28 @@ class Completions(Invariant):
         most = self._max_turns
         for group in event.groups:
             for number, member in enumerate(group.members):
-                script = member.completion.transcript
-                if script is None or (
-                    script.n_turns <= most
-                    and (
-                        script.ended != "max_turns"
-                        or script.n_turns == most
-                        or "untrained_tokens" in script.counts  # turns of other branches
-                    )
-                ):
+                completion, script = member.completion, member.completion.transcript
+                if script is None:
                     continue
-                raise self.fault(
-                    event.step,
-                    f"conversation {number} about problem {group.problem.id} ended "
-                    f"({script.ended}) after {script.n_turns} turns of the model, and "
-                    f"environment.max_turns is {most} (band: none)",
-                    "look at what counts the turns of a conversation, and ends it",
-                )
+                turns = int(script.counts.get("sampled_turns", script.n_turns))
+                if turns > most or (script.ended == "max_turns" and turns != most):
+                    raise self.fault(
+                        event.step,
+                        f"conversation {number} about problem {group.problem.id} ended "
+                        f"({script.ended}) after {turns} turns of the model, and "
+                        f"environment.max_turns is {most} (band: none)",
+                        "look at what counts the turns of a conversation, and ends it",
+                    )
+                counted = completion.branches and completion.token_ids
+                trained = sampled_turns(completion) if counted else turns
+                if trained != turns:
+                    raise self.fault(
+                        event.step,
+                        f"the rows of conversation {number} about problem {group.problem.id} "
+                        f"train {trained} turns of the model, and it wrote {turns} (band: none)",
+                        "each turn is in the loss of one of the branches that have it: look at "
+                        "what makes their loss masks",
+                    )
         if what := self._replays.wrong(event):
             raise self.fault(
                 event.step,
@@ -212,7 +220,8 @@ class Completions(Invariant):
             (group, number, what)
             for group in event.groups
             for number, member in enumerate(group.members)
-            if (what := self._wrong_version(group, member.completion, event.version))
+            for row in member.completion.rows
+            if (what := self._wrong_version(group, row, event.version))
         ]
         if wrong:
             group, number, what = wrong[0]

@@ -58,7 +58,7 @@ class Wrong:
 
 
 def turns_of(completion: Completion, cap: int, turn_cap: int | None) -> list[Turn]:
-    """Return the turns that the model wrote in a completion.
+    """Return the turns that the model wrote in a completion, those of its branches first.
 
     Args:
         completion: The completion; one without tokens, of an engine that gives text, has none.
@@ -73,11 +73,17 @@ def turns_of(completion: Completion, cap: int, turn_cap: int | None) -> list[Tur
         ended = completion.finish_reason
         known = ended if ended in ("stop", "length") else None
         return [Turn(ids, completion.text, start, known, cap)]
-    turns, at, written = [], 0, 0
+    turns: list[Turn] = []
+    for branch in completion.branches:
+        # it has as much room as one behind the problem's prompt, its own prompt included
+        longer = max(0, len(branch.prompt_ids) - start)
+        turns += turns_of(branch, cap - longer, turn_cap)
+    at = written = 0
     for turn in script.turns:
         if turn.role == "assistant":
             written += 1
             whole = written < script.n_turns or script.ended in ("done", "max_turns")
+            whole |= any(_ended(branch) == script.ended for branch in completion.branches)
             how: Ended = "stop" if whole else None
             if script.ended in ("turn_length", "budget") and not whole:
                 how = "length" if script.ended == "turn_length" else "either"
@@ -85,6 +91,11 @@ def turns_of(completion: Completion, cap: int, turn_cap: int | None) -> list[Tur
             turns.append(Turn(ids[at : at + turn.n_tokens], turn.text, start + at, how, most))
         at += turn.n_tokens
     return turns
+
+
+def _ended(branch: Completion) -> str:
+    """Return how a branch ended: as its conversation, if that ended in it."""
+    return "" if branch.transcript is None else branch.transcript.ended
 
 
 class Endings:

@@ -98,7 +98,7 @@ def _lengths(groups: Sequence[Group], members: Sequence[Judged]) -> dict[str, fl
         "length/max": max(lengths),
         "truncated_rate": ends["length"] / len(members),
         "tokens/prompt": sum(len(g.members[0].completion.prompt_ids) for g in groups if g.members),
-        "tokens/completion": sum(lengths) - sum(_foreign(member) for member in members),
+        "tokens/completion": sum(map(_sampled, members)),
         **{f"stop/{reason}": n for reason, n in ends.items()},
     }
 
@@ -109,6 +109,12 @@ def _foreign(member: Judged) -> int:
     if completion.transcript is None:
         return 0
     return completion.transcript.loss_mask(len(completion.token_ids)).count(False)
+
+
+def _sampled(member: Judged) -> int:
+    """Return how many tokens of a completion the model wrote, those of its branches included."""
+    own = len(member.completion.token_ids) - _foreign(member)
+    return own + sum(branch.loss_mask.count(True) for branch in member.completion.branches)
 
 
 def _conversations(members: Sequence[Judged]) -> dict[str, float]:
@@ -137,7 +143,7 @@ def trained_figures(groups: Sequence[Group], *, mask_truncated: bool) -> dict[st
         mask_truncated: Whether completions that were cut off are left out.
     """
     tokens = [
-        len(member.completion.token_ids) - _foreign(member)
+        _sampled(member)
         for group in groups
         for member in group.members
         if member.reward is not None

@@ -284,7 +284,7 @@ def probe(loss: Loss, batch: LossBatch, normalizer: Normalizer) -> str:
         advantage_BT=None if batch.advantage_BT is None else torch.zeros_like(still_BT),
     )
     with torch.enable_grad():
-        value = loss(made_up, normalizer).loss
+        value = loss(made_up, replace(normalizer, share_B=None)).loss
         gradient_BT = None
         if value.requires_grad:
             (gradient_BT,) = torch.autograd.grad(value, logp_BT, allow_unused=True)

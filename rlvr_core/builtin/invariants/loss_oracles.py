@@ -236,6 +236,8 @@ class _Formula:
             divisor = torch.full_like(self._d, max(of.rows * length, 1))
         else:
             divisor = rows * self._n.double().expand_as(self._d)
+            if of.share_B is not None:  # a branch has a share of its completion's tokens
+                divisor = divisor / of.share_B.double()[:, None].clamp(min=1e-30)
         return of.world_size / divisor
 
     def _entropy(self) -> tuple[float, float]:

@@ -64,6 +64,8 @@ def distilled(loss: Any, batch: LossBatch, normalizer: Normalizer) -> Distilled 
     s = torch.where(mask_BT1, student_BTK.detach().double().clamp(min=LEAST), 0.0)
     n_B11 = batch.mask_BT.sum(1).clamp(min=1)[:, None, None]
     share = mask_BT1 * normalizer.world_size / (max(normalizer.rows, 1) * n_B11)
+    if normalizer.share_B is not None:
+        share = share * normalizer.share_B[:, None, None]
     q, p = t.exp(), s.exp()
     if options.divergence == "kl":
         q = q / q.sum(-1, keepdim=True)

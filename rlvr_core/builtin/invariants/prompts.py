@@ -17,7 +17,7 @@ from rlvr_core.builtin.invariants.model_files import ModelFiles
 from rlvr_core.builtin.invariants.prompt_oracle import PromptOracle
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Group, GroupsScored, LossComputed, Problem
+    from rlvr_core.api import Group, GroupsScored, LossComputed, MicroBatch, Problem
     from rlvr_core.api.services import Prepared
 
 MOST = 64
@@ -86,16 +86,19 @@ class Prompts(Invariant):
             if (traits := loss.traits.teacher) is not None and traits.prompt is not None
         ]
         group_B = event.micro_batch.host.group_B.tolist()
-        own = teacher.host
-        for row, place in zip(own.prompt_of_row_B.tolist(), group_B, strict=True):
-            ids = tuple(own.prompt_ids_SP[row, : int(own.prompt_len_S[row])].tolist())
+        given, shown = (_prompts(one.host) for one in (event.micro_batch, teacher))
+        for policys, ids, place in zip(given, shown, group_B, strict=True):
             problem = view.groups[place].problem
             due = [self._oracle.told(problem, one) for one in templates]
+            makes = "its template makes"
+            if policys != _prompt(view.groups[place]):
+                # a branch that begins otherwise is shown to its teacher as it is
+                due, makes = [policys], "the branch begins with"
             if due and ids not in due:
                 raise self.fault(
                     view.step,
                     f"the teacher's prompt for problem {problem.id} is {_shown(self._said(ids))}, "
-                    f"and its template makes {_shown(self._said(due[0]))} (band: none)",
+                    f"and {makes} {_shown(self._said(due[0]))} (band: none)",
                     "look at what fills the prompt of loss.with.prompt, and at which problem's "
                     "fields it takes",
                 )
@@ -128,7 +131,10 @@ class Prompts(Invariant):
             # most runs have none
             from rlvr_core.builtin.invariants.observations import wrong_observation
 
-            if what := wrong_observation(self._oracle, group.problem, completion):
+            for row in completion.rows:
+                what = wrong_observation(self._oracle, group.problem, row)
+                if not what:
+                    continue
                 raise self.fault(
                     step,
                     f"between two turns of a conversation about problem {group.problem.id} the "
@@ -228,6 +234,13 @@ _CHANGED = (
 def _prompt(group: Group) -> Ids:
     """Return the prompt of a group; empty for an engine that takes text."""
     return group.members[0].completion.prompt_ids if group.members else ()
+
+
+def _prompts(micro: MicroBatch) -> list[Ids]:
+    """Return the prompt of each row of a micro-batch on the CPU."""
+    lengths = micro.prompt_len_S.tolist()
+    prompts = [tuple(ids[:n]) for ids, n in zip(micro.prompt_ids_SP.tolist(), lengths, strict=True)]
+    return [prompts[place] for place in micro.prompt_of_row_B.tolist()]
 
 
 def _without(ids: Ids, special: frozenset[int]) -> Ids:

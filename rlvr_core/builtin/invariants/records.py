@@ -168,6 +168,9 @@ def _pairs(
         ("token_ids", row.get("token_ids"), list(completion.token_ids)),
         ("log-probs", row.get("logprobs"), list(completion.logprobs)),
     ]
+    recorded = [[one.get("prompt_ids"), one.get("token_ids")] for one in row.get("branches", ())]
+    due = [[list(one.prompt_ids), list(one.token_ids)] for one in completion.branches]
+    pairs.append(("the branches", recorded, due))
     for name, verdict in member.verdicts.items():
         told = row.get("verdicts", {}).get(name, {}).get("score")
         pairs.append((f"a score of {name}", told, verdict.score))

@@ -31,9 +31,6 @@ AT_MOST = 4
 WORLD = -1
 """What stands for the sample in the seed of an environment."""
 
-NOT_ALL_TOLD = {"untrained_tokens", "failed_calls"}
-"""Counts of conversations of which the transcript lacks something: branches, or a call's end."""
-
 SHORTENED = "more characters are left out]", "the rest is left out]"
 """Ends of a message that was cut, which other guards look at."""
 
@@ -69,11 +66,9 @@ class Replays:
 
     def _playable(self, group: Group, completion: Completion) -> bool:
         script = completion.transcript
-        if (
-            script is None
-            or script.failed
-            or {"untrained_tokens", "failed_calls"} & {*script.counts}
-        ):
+        if script is None or script.failed or completion.branches:
+            return False
+        if "failed_calls" in script.counts:  # what the call was told is not in the transcript
             return False
         environment = self._environment(group.problem)
         if environment is None:

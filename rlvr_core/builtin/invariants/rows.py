@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rlvr_core.builtin.invariants.check import Seen, StepView
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Group, Judged
+    from rlvr_core.api import Completion, Group
 
 Key = tuple[int, tuple[int, ...], tuple[int, ...]]
 
@@ -64,15 +64,52 @@ def _rows_of(seen: Sequence[Seen]) -> Iterator[SeenRow]:
             yield SeenRow(one, index, key, tuple(mask), advantage)
 
 
-def key_of(place: int, member: Judged) -> Key:
-    """Return the key of a completion of the group at this place."""
-    return (place, member.completion.prompt_ids, member.completion.token_ids)
+def key_of(place: int, row: Completion) -> Key:
+    """Return the key of a completion, or of a branch of one, of the group at this place."""
+    return (place, row.prompt_ids, row.token_ids)
 
 
 def members_by_key(groups: Sequence[Group]) -> dict[Key, list[tuple[int, int]]]:
-    """Return places of group and member by key; equal completions of a group share one."""
+    """Return places of group and member by the key of each row; equal rows of a group share one."""
     found: dict[Key, list[tuple[int, int]]] = {}
     for place, group in enumerate(groups):
         for number, member in enumerate(group.members):
-            found.setdefault(key_of(place, member), []).append((place, number))
+            for row in member.completion.rows:
+                found.setdefault(key_of(place, row), []).append((place, number))
+    return found
+
+
+def sampled_turns(completion: Completion) -> int:
+    """Return how many turns of the model are in the loss, in all rows."""
+    found = 0
+    for row in completion.rows:
+        at = 0
+        for turn in row.transcript.turns if row.transcript is not None else ():
+            own = row.loss_mask[at : at + turn.n_tokens]
+            found += turn.role == "assistant" and (any(own) or not own)
+            at += turn.n_tokens
+    return found
+
+
+def sampled_by_model(completion: Completion) -> list[tuple[bool, ...]]:
+    """Return which tokens of each row the model wrote, and no row before it has.
+
+    By transcripts and tokens alone: a turn that an earlier row of the completion has as well,
+    behind the same tokens, may have been sampled once or twice, and is as its mask has it.
+    """
+    if completion.transcript is None:
+        return [(True,) * len(completion.token_ids)]
+    found = [completion.transcript.loss_mask(len(completion.token_ids))]
+    for number, row in enumerate(completion.branches, start=1):
+        before = [one.prompt_ids + one.token_ids for one in completion.rows[:number]]
+        whole, start = row.prompt_ids + row.token_ids, len(row.prompt_ids)
+        mask: list[bool] = []
+        for turn in row.transcript.turns if row.transcript is not None else ():
+            begin, end = len(mask), len(mask) + turn.n_tokens
+            own = turn.role == "assistant"
+            shared = any(one[: start + end] == whole[: start + end] for one in before)
+            if own and shared and not any(row.loss_mask[begin:end]):
+                own = False
+            mask += [own] * turn.n_tokens
+        found.append(tuple(mask))
     return found

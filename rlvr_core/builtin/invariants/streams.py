@@ -339,7 +339,7 @@ def _numbers(seed: int, completion: Completion) -> list[float]:
     script = completion.transcript
     if script is None:
         return stream(seed, len(completion.token_ids))
-    if script.failed or "untrained_tokens" in script.counts:
+    if script.failed or completion.branches:
         return []
     numbers: list[float] = []
     written = 0

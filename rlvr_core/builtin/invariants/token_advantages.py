@@ -21,7 +21,7 @@ from rlvr_core.api.services import completion_logprobs
 from rlvr_core.builtin.invariants.check import StepView, Trainer
 from rlvr_core.builtin.invariants.fingerprints import is_sharded
 from rlvr_core.builtin.invariants.oracles import cause
-from rlvr_core.builtin.invariants.rows import Key, rows_of
+from rlvr_core.builtin.invariants.rows import Key, key_of, rows_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,7 +66,7 @@ def reinforce_plus_plus(
         known = [member.reward for member in group.members if member.reward is not None]
         base = math.fsum(known) / len(known) if group_baseline and known else 0.0
         for member in group.members:
-            mask = member.completion.loss_mask
+            mask = member.completion.joined().loss_mask
             start = 0.0 if member.reward is None else member.reward - base
             ahead, own = 0.0, [start] * len(mask)
             for t in reversed(range(len(mask))):
@@ -95,13 +95,8 @@ class TokenAdvantages:
         self._steps = 0
         self._of_key: dict[Key, list[list[float]]] = {}
 
-    def begin(self, view: StepView, keys: dict[Key, list[tuple[int, int]]]) -> None:
-        """Compute the advantages of the step that begins, if it is one to compute.
-
-        Args:
-            view: The step.
-            keys: Places of its completions by the key of their rows.
-        """
+    def begin(self, view: StepView) -> None:
+        """Compute the advantages of the step that begins, if it is one to compute."""
         self.whole, self._of_key = None, {}
         component = view.trainer.objective.estimator.component
         if f"{type(component).__module__}:{type(component).__qualname__}" != KNOWN:
@@ -111,21 +106,22 @@ class TokenAdvantages:
         options = component.traits, component._config
         needs_kl = options[0].needs_reference_kl
         sharded = needs_kl and any(map(is_sharded, view.trainer.model.parameters()))
-        if not due or sharded:
+        # of branches the KL is not computed here
+        members = [member for group in view.groups for member in group.members]
+        branched = needs_kl and any(member.completion.branches for member in members)
+        if not due or sharded or branched:
             return
         kl = _kl(view.trainer, view.groups) if needs_kl else None
         beta, baseline = options[1].beta, options[1].group_baseline
         self.whole = reinforce_plus_plus(view.groups, kl, beta, group_baseline=baseline)
         flat = iter(self.whole.advantages)
-        by_place = {
-            (place, number): next(flat)
-            for place, group in enumerate(view.groups)
-            for number in range(len(group.members))
-        }
-        for key, places in keys.items():
-            scales = view.trainer.advantage_scale
-            factor = scales.get(view.groups[places[0][0]].problem.id, 1.0)
-            self._of_key[key] = [[factor * a for a in by_place[place]] for place in places]
+        for place, group in enumerate(view.groups):
+            factor = view.trainer.advantage_scale.get(group.problem.id, 1.0)
+            for member in group.members:
+                values = iter(next(flat))
+                for row in member.completion.rows:
+                    own = [factor * next(values) for _ in row.token_ids]
+                    self._of_key.setdefault(key_of(place, row), []).append(own)
 
     def check(self, view: StepView) -> tuple[float, *tuple[str, ...]]:
         """Return the largest error of an update's advantages, what is wrong, and what to do."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +19,7 @@ import torch
 from rlvr_core.api import Metric
 from rlvr_core.builtin.invariants.check import Invariant, StepView
 from rlvr_core.builtin.invariants.deliveries import Deliveries
-from rlvr_core.builtin.invariants.rows import Key, key_of, rows_of
+from rlvr_core.builtin.invariants.rows import Key, key_of, rows_of, sampled_by_model
 
 if TYPE_CHECKING:
     from rlvr_core.api import Completion, GroupsScored, RunError, RunStarted
@@ -52,6 +53,7 @@ class Tokens(Invariant):
         self._read: Counter[tuple[Key, tuple[bool, ...]]] = Counter()
         self._reads: Counter[tuple[Key, tuple[bool, ...]]] = Counter()
         self._cut_off: set[Key] = set()
+        self._shares: dict[tuple[Key, tuple[bool, ...]], list[Fraction]] = {}
         self._updates = 0
         self._found: dict[str, float] = {}
 
@@ -77,18 +79,22 @@ class Tokens(Invariant):
         self._check_groups(view.step, self._deliveries.trained(view.groups))
         self._found, self._updates = {}, 0
         self._wanted, self._read, self._reads = Counter(), Counter(), Counter()
-        self._cut_off = set()
+        self._cut_off, self._shares = set(), {}
         for place, group in enumerate(view.groups):
             for member in group.members:
                 completion = member.completion
                 left_out = self._mask_truncated and completion.finish_reason == "length"
-                mask = sampled_by_model(completion)
-                if mask != completion.loss_mask:
-                    raise self._masked(view, place, completion, mask)
-                if left_out:
-                    self._cut_off.add(key_of(place, member))
-                elif member.reward is not None and any(mask):
-                    self._wanted[key_of(place, member), mask] += 1
+                masks = sampled_by_model(completion)
+                for row, mask in zip(completion.rows, masks, strict=True):
+                    key = key_of(place, row)
+                    if mask != row.loss_mask:
+                        raise self._masked(view, place, row, mask)
+                    if left_out:
+                        self._cut_off.add(key)
+                    elif member.reward is not None and any(mask):
+                        share = Fraction(sum(mask), sum(map(sum, masks)))
+                        self._wanted[key, mask] += 1
+                        self._shares.setdefault((key, mask), []).append(share)
 
     def share(self, view: StepView) -> tuple[Counter[Any], tuple[int, int] | None, _Ends]:
         """Rows of this process, the denominators, and where gradients arrived."""
@@ -115,12 +121,14 @@ class Tokens(Invariant):
             self._read.update(rows)
             self._updates += 1
         tokens = sum(sum(mask) * n for (_, mask), n in rows.items())
+        # the branches of a conversation are one completion
+        n_completions = sum(sum(self._shares[row][:n]) for row, n in rows.items())
         for denominators in (share[1] for share in shares if share[1] is not None):
-            if denominators != (sum(rows.values()), tokens):
+            if denominators != (n_completions, tokens):
                 raise self.fault(
                     view.step,
                     f"the loss is divided by {denominators[0]} rows and {denominators[1]} tokens, "
-                    f"and the update has {sum(rows.values())} and {tokens}",
+                    f"and the update has {n_completions} and {tokens}",
                     "micro-batches are counted twice or left out of the denominators",
                 )
         ends = _Ends()
@@ -225,9 +233,10 @@ class Tokens(Invariant):
     def _why_missing(self, view: StepView, missing: Set[Key]) -> str:
         """Return what to do about rows that are not trained on, by what they have in common."""
         reasons = {
-            key_of(place, member): member.completion.finish_reason
+            key_of(place, row): member.completion.finish_reason
             for place, group in enumerate(view.groups)
             for member in group.members
+            for row in member.completion.rows
         }
         if {reasons[key] for key in missing} == {"length"} != set(reasons.values()):
             return (
@@ -280,11 +289,3 @@ def _ends(view: StepView) -> _Ends:
         found.tokens.update(dict(zip(_PLACES, tokens, strict=True)))
         found.reached.update(dict(zip(_PLACES, reached, strict=True)))
     return found
-
-
-def sampled_by_model(completion: Completion) -> tuple[bool, ...]:
-    """Return which tokens of a completion the model wrote, by its transcript."""
-    length = len(completion.token_ids)
-    if completion.transcript is None:
-        return (True,) * length
-    return completion.transcript.loss_mask(length)

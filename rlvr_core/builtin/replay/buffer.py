@@ -131,12 +131,18 @@ def _entry(saved: Mapping[str, Json], problem: Problem) -> _Entry:
 
 def member_of(saved: Mapping[str, Json]) -> Judged:
     """Rebuild a judged completion from the JSON of its ``dataclasses.asdict``."""
-    completion = dict(saved["completion"])
+    verdicts = {name: Verdict.from_json(verdict) for name, verdict in saved["verdicts"].items()}
+    spans = tuple(Span(**span) for span in saved["spans"])
+    completion = _completion_of(saved["completion"])
+    return Judged(completion, verdicts, saved["reward"], saved["passed"], spans)
+
+
+def _completion_of(saved: Mapping[str, Json]) -> Completion:
+    completion = dict(saved)
     for name in ("prompt_ids", "token_ids", "logprobs", "loss_mask"):
         completion[name] = tuple(completion[name])
     if completion.get("transcript") is not None:
         completion["transcript"] = Transcript.from_json(completion["transcript"])
     completion["token_versions"] = tuple(completion.get("token_versions", ()))
-    verdicts = {name: Verdict.from_json(verdict) for name, verdict in saved["verdicts"].items()}
-    spans = tuple(Span(**span) for span in saved["spans"])
-    return Judged(Completion(**completion), verdicts, saved["reward"], saved["passed"], spans)
+    completion["branches"] = tuple(map(_completion_of, completion.get("branches", ())))
+    return Completion(**completion)

@@ -76,9 +76,16 @@ def _full(row: Mapping[str, Any]) -> Iterator[str]:
         for name, verdict in (row.get("verdicts") or {}).items()
     }
     yield from (printable(f"  {name:<12} {fact}") for name, fact in facts.items() if fact)
-    said = [("prompt", row.get("prompt"))]
-    said += [(turn.get("role"), turn.get("text")) for turn in row.get("turns", [])]
-    for role, text in said:
-        yield from ("", f"  {role}")
+    yield from _said([{"role": "prompt", "text": row.get("prompt")}, *row.get("turns", [])])
+    branches = row.get("branches") or []
+    for number, branch in enumerate(branches, start=1):
+        yield from ("", f"branch {number} of {len(branches)}, with the same reward")
+        yield from _said((branch.get("transcript") or {}).get("turns", []))
+
+
+def _said(turns: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for turn in turns:
+        yield from ("", f"  {turn.get('role')}")
         # each line is prefixed by a bar, so that none can imitate our output
-        yield from (f"  | {line}" for line in printable(str(text or "")).split("\n"))
+        text = printable(str(turn.get("text") or ""))
+        yield from (f"  | {line}" for line in text.split("\n"))

@@ -20,6 +20,8 @@ from rlvr_core.api.services import open_segment, parse_line, segments
 def add_gaps(row: dict[str, Any], traces: Path) -> None:
     """Give each completion of a group ``gaps``: trainer - engine log-prob of each token, in nats.
 
+    So it does to each branch of a conversation.
+
     NaN stands for a token outside the loss; a completion without a record is left as it is.
 
     Args:
@@ -28,8 +30,17 @@ def add_gaps(row: dict[str, Any], traces: Path) -> None:
     """
     recorded = _of_step(traces / "gaps.jsonl", row.get("step"))
     for one in row["completions"]:
-        if isinstance(one, dict) and (gaps := _decoded(recorded.get(_key(row, one)), one)):
-            one["gaps"] = gaps
+        if not isinstance(one, dict):
+            continue
+        for prompt, part in ((row, one), *((branch, branch) for branch in branches_of(one))):
+            if gaps := _decoded(recorded.get(_key(prompt, part)), part):
+                part["gaps"] = gaps
+
+
+def branches_of(completion: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the branches that a completion was recorded with."""
+    found = completion.get("branches")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def _of_step(path: Path, step: Any) -> Mapping[str, Any]:

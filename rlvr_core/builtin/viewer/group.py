@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import BadCall, RlvrError, RunView, tool_format
 from rlvr_core.api.services import brief, load_host
+from rlvr_core.builtin.viewer.gaps import branches_of
 from rlvr_core.builtin.viewer.tokens import Token, strength, tokens, unlikely
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ def _completion(
             turn.text = turn.text[:TEXT]
     if told and not tokenizer:
         turns.append(Turn("token ids", "", told))
+    turns += _branches(one, tokenizer, formats, whole=whole)
     unit = "tokens" if tokenizer else "characters"
     advantage = one.get("advantage")
     advantage = advantage if isinstance(advantage, int | float) else None
@@ -213,6 +215,29 @@ def _turns(
         calls = list(_calls(text, formats)) if tools and role == "assistant" else []
         yield Turn(role, text, told[place:end], calls)
         place = end
+
+
+def _branches(
+    one: Mapping[str, Any],
+    tokenizer: Tokenizer | None,
+    formats: Sequence[ToolFormat],
+    *,
+    whole: bool,
+) -> Iterator[Turn]:
+    """Yield the turns of a conversation's other branches, each behind a heading."""
+    branches = branches_of(one)
+    for number, branch in enumerate(branches, start=1):
+        yield Turn(
+            f"branch {number} of {len(branches)}",
+            "A history of its own, with this reward and advantage.",
+        )
+        ids = branch.get("token_ids")
+        count = len(ids) if isinstance(ids, list) else 0
+        told = tokens(branch, tokenizer, count if whole else TOKENS)
+        for turn in _turns(branch, told if tokenizer else [], formats):
+            yield turn if whole else replace(turn, text=turn.text[:TEXT])
+        if told and not tokenizer:
+            yield Turn("token ids", "", told)
 
 
 def _calls(text: str, formats: Sequence[ToolFormat]) -> Iterator[str]:

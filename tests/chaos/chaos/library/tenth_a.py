@@ -13,7 +13,7 @@ from chaos.registry import TRANSFORMERS, Patch, fault
 from chaos.when import DECODE, ENGINE, engine_has
 
 COLLECT = "rlvr_core.rollout.collect"
-CONVERSATION = "rlvr_core.builtin.environments.conversation:Conversation"
+BRANCH = "rlvr_core.builtin.environments.conversation:Branch"
 SAMPLER = "rlvr_core.builtin.samplers.base:SamplerBase"
 SPECIAL = 256
 """The end of sequence; the model's first ids are the bytes."""
@@ -143,22 +143,21 @@ def first_wave_sampled_by_the_weights_before(patch: Patch) -> None:
 def observations_are_trained_on(patch: Patch) -> None:
     """What the environment says in a conversation is trained on as if the model had said it."""
 
-    def after(result: Any, one: Any, messages: Any, ids: Any) -> None:
-        one.mask[len(one.mask) - len(ids) :] = [True] * len(ids)
+    def after(mask: Any, one: Any, elsewhere: Any) -> Any:
+        return (True,) * len(mask)
 
-    patch.after(f"{CONVERSATION}.hear", after)
+    patch.after(f"{BRANCH}.sampled", after)
 
 
 @tenth("masks", "turn", "conversation", shape="two turns", backends=TRANSFORMERS)
 def only_the_first_turn_is_trained(patch: Patch) -> None:
     """Of a conversation the first turn is trained on; later ones count as history."""
 
-    def after(result: Any, one: Any, generation: Any) -> None:
-        n = len(generation.token_ids)
-        if one.n_turns > 1:
-            one.mask[len(one.mask) - n :] = [False] * n
+    def after(mask: Any, one: Any, elsewhere: Any) -> Any:
+        first = next((turn.n_tokens for turn in one.turns if turn.role == "assistant"), 0)
+        return tuple(own and place < first for place, own in enumerate(mask))
 
-    patch.after(f"{CONVERSATION}.say", after)
+    patch.after(f"{BRANCH}.sampled", after)
 
 
 @tenth("tokens", "given answer", "demonstrat", "imitat", "sft", shape="grpo and given answers")
