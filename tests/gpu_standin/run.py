@@ -26,7 +26,7 @@ from steps import CASE, groups, models, trainer_of  # noqa: E402
 from rlvr_core.api import MicroBatch  # noqa: E402
 from rlvr_core.builtin.lora import lora  # noqa: E402
 from rlvr_core.builtin.offload.layers import offload  # noqa: E402
-from rlvr_core.step.step import _bare_rows  # noqa: E402
+from rlvr_core.step.step import _bare_rows, _completions  # noqa: E402
 
 
 def put(device: standin.StandIn, case: Mapping[str, Any], made: dict[str, Any]) -> None:
@@ -83,7 +83,7 @@ def run(case: Mapping[str, Any]) -> dict[str, Any]:
             "peak": device.peak,
             "peak_at": device.peak_at,
         }
-        rows = [one.batch for one in trainer._pack(_bare_rows(given))]
+        rows = [one.batch for one in trainer._pack(_bare_rows(_completions(given)))]
         return figures | {"micro_batches": len(rows), "sizes": [sizes_of(one) for one in rows]}
 
 

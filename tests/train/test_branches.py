@@ -310,8 +310,8 @@ def steps(trainer, n=1, change=lambda groups: groups):
     ("loss", "more"),
     [
         (GRPO(GRPO.Config(beta=0.05)), {"reference": "frozen", "mini_batches": 2}),
-        pytest.param(GSPO(GSPO.Config()), {"tokens_per_micro_batch": 40}, marks=pytest.mark.slow),
-        pytest.param(DrGRPO(DrGRPO.Config()), {"num_iterations": 2}, marks=pytest.mark.slow),
+        (GSPO(GSPO.Config()), {"tokens_per_micro_batch": 40}),
+        (DrGRPO(DrGRPO.Config()), {"num_iterations": 2}),
     ],
 )
 def test_healthy_steps_with_branches_are_quiet(loss, more):
@@ -323,7 +323,7 @@ def test_healthy_steps_with_branches_are_quiet(loss, more):
     assert max(line["loss/error"] for line in lines) < 1
 
 
-@pytest.mark.parametrize("per_token", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("per_token", [False, True])
 def test_healthy_token_advantages_with_branches_are_quiet(per_token):
     loss = DAPO(DAPO.Config())
     name = "reinforce_plus_plus" if per_token else "rloo"
