@@ -85,7 +85,7 @@ _HOMES = {
     "parallel.model": "ParallelModel",
     "parallel.model_adapter": "WHOLE_MODEL adapter_of export_weights whole",
     "parallel.ranks": "LOST LostError Ranks fault_of",
-    "record.checkpoints": "BEST COMPLETE CheckpointStore LATEST pointed_at verify",
+    "record.checkpoints": "BEST COMPLETE CheckpointStore LATEST file_fingerprint pointed_at verify",
     "record.files": "lock_folder sync_file sync_folder write_atomic write_failed",
     "record.jsonl": "Stream encode open_segment parse_line read_jsonl segments whole_lines",
     "record.ledger": "FATES",

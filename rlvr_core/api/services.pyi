@@ -216,6 +216,7 @@ from rlvr_core.record.checkpoints import BEST as BEST
 from rlvr_core.record.checkpoints import COMPLETE as COMPLETE
 from rlvr_core.record.checkpoints import CheckpointStore as CheckpointStore
 from rlvr_core.record.checkpoints import LATEST as LATEST
+from rlvr_core.record.checkpoints import file_fingerprint as file_fingerprint
 from rlvr_core.record.checkpoints import pointed_at as pointed_at
 from rlvr_core.record.checkpoints import verify as verify
 from rlvr_core.record.files import lock_folder as lock_folder
