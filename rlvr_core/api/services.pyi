@@ -206,6 +206,7 @@ from rlvr_core.parallel import ranks as ranks
 from rlvr_core.parallel.model import ParallelModel as ParallelModel
 from rlvr_core.parallel.model_adapter import WHOLE_MODEL as WHOLE_MODEL
 from rlvr_core.parallel.model_adapter import adapter_of as adapter_of
+from rlvr_core.parallel.model_adapter import export_config as export_config
 from rlvr_core.parallel.model_adapter import export_weights as export_weights
 from rlvr_core.parallel.model_adapter import whole as whole
 from rlvr_core.parallel.ranks import LOST as LOST
@@ -216,6 +217,7 @@ from rlvr_core.record.checkpoints import BEST as BEST
 from rlvr_core.record.checkpoints import COMPLETE as COMPLETE
 from rlvr_core.record.checkpoints import CheckpointStore as CheckpointStore
 from rlvr_core.record.checkpoints import LATEST as LATEST
+from rlvr_core.record.checkpoints import file_fingerprint as file_fingerprint
 from rlvr_core.record.checkpoints import pointed_at as pointed_at
 from rlvr_core.record.checkpoints import verify as verify
 from rlvr_core.record.files import lock_folder as lock_folder

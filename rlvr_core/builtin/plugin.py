@@ -790,6 +790,16 @@ def register_services(registrar: Registrar) -> None:
         summary="Splits a model over the processes, for train.parallel: fsdp.",
     )
     registrar.add(
+        "shards",
+        "rlvr_core.builtin.fsdp.shards:shards_of",
+        summary="What each process writes of a sharded checkpoint, for train.parallel: fsdp.",
+    )
+    registrar.add(
+        "read-shards",
+        "rlvr_core.builtin.fsdp.shards:read_shards",
+        summary="Reads a sharded checkpoint into any number of processes.",
+    )
+    registrar.add(
         "stored-dtype",
         "rlvr_core.builtin.fsdp.loading:stored_dtype",
         summary="The dtype of a model's files, which are mapped into memory in it.",

@@ -147,6 +147,11 @@ def export_weights(
         for name, tensor in tensors.items()
     }
     save_file(exported, folder / "model.safetensors", metadata={"format": "pt"})
+    export_config(folder, model, dtype)
+
+
+def export_config(folder: Path, model: Any, dtype: torch.dtype) -> None:
+    """Write the configurations of a model whose weights are in a dtype."""
     config = model.config.to_dict()
     config["dtype"] = str(dtype).removeprefix("torch.")
     type(model.config).from_dict(config).save_pretrained(folder)

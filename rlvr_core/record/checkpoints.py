@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +43,22 @@ class CheckpointStore:
         self.pinned = pinned
         self._broken: set[int] = set()
 
-    def write(self, step: int, fill: Callable[[Path], None], *, best: bool = False) -> Path:
+    def write(
+        self,
+        step: int,
+        fill: Callable[[Path], None],
+        *,
+        best: bool = False,
+        known: Mapping[str, Any] | None = None,
+    ) -> Path:
         """Write the checkpoint of a step, point ``latest`` at it and delete old ones.
 
         Args:
             step: Number of steps done.
             fill: Writes the content into an empty folder.
             best: Also point ``best`` at it, and pin it in place of the previous best.
+            known: Fingerprints of files by name, of which ``fill`` may make some: they have to be
+                there, and are not read again.
 
         Returns:
             The complete checkpoint, ``step000020`` for step 20.
@@ -65,7 +74,7 @@ class CheckpointStore:
             temporary.mkdir()
             fill(temporary)
             _check_index(temporary)
-            _seal(temporary, step)
+            _seal(temporary, step, known or {})
             self._put_in_place(temporary, target)
         except BaseException as error:
             written = _content_bytes(temporary)
@@ -251,17 +260,24 @@ def verify(path: Path, *, content: bool = True) -> str | None:
     return None
 
 
-def _seal(folder: Path, step: int) -> None:
-    files = {}
+def file_fingerprint(file: Path) -> dict[str, Any]:
+    """Flush a file to disk, and return its size and checksum for ``COMPLETE``."""
+    sync_file(file)
+    return {"size": file.stat().st_size, "sha256": _sha256(file)}
+
+
+def _seal(folder: Path, step: int, known: Mapping[str, Any]) -> None:
+    files = dict(known)
     for path in _files(folder):
-        sync_file(path)
         name = path.relative_to(folder).as_posix()
-        files[name] = {"size": path.stat().st_size, "sha256": _sha256(path)}
+        files[name] = known.get(name) or file_fingerprint(path)
     for path in [folder, *folder.rglob("*")]:
         if path.is_dir():
             sync_folder(path)
     seal = {"format": 1, "step": step, "files": files}
     write_atomic(folder / COMPLETE, json.dumps(seal, indent=1) + "\n")
+    if wrong := verify(folder, content=False):
+        raise ValueError(wrong)
 
 
 def _check_index(folder: Path) -> None:

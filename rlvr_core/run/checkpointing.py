@@ -27,11 +27,12 @@ class Writing:
 
     Attributes:
         step: Steps done.
-        written: Its folder, once it is complete; only the process that writes it ever knows.
+        written: Its folder, once it is complete, in process 0; in others nothing, once they have
+            written their shard.
     """
 
     step: int
-    written: Future[Path]
+    written: Future[Any]
 
 
 def save(session: Session, *, best: bool = False) -> None:
@@ -46,13 +47,13 @@ def save(session: Session, *, best: bool = False) -> None:
     """
     settle(session)
     with session.phase("checkpoint"):
-        trainer, main = session.trainer, session.ranks.main
-        snapshot = checkpoint.collect(
-            trainer.model, trainer.optimizer, trainer.reference, keep=main
-        )
+        trainer, ranks = session.trainer, session.ranks
+        parts = (trainer.model, trainer.optimizer, trainer.reference)
+        snapshot = checkpoint.collect(*parts, ranks, session.folder.path)
         session.writing = Writing(session.step, Future())
-        if main:
-            state = json.loads(json.dumps(_state(session)))  # its parts change with the next step
+        if ranks.main or snapshot.shards:
+            # its parts change with the next step
+            state = json.loads(json.dumps(_state(session))) if ranks.main else {}
             work = (session, session.writing, snapshot, state, best)
             # a daemon: a disk that does not answer must not keep a process that is to end
             threading.Thread(target=_write, args=work, name="checkpoint", daemon=True).start()
@@ -89,8 +90,8 @@ def settle_alone(session: Session, limit: float) -> None:
     writing, session.writing = session.writing, None
     if writing is not None:
         with contextlib.suppress(TimeoutError, KeyboardInterrupt):
-            path = writing.written.result(limit)
-            session.events.checkpoint_saved(CheckpointSaved(writing.step, path))
+            if path := writing.written.result(limit):
+                session.events.checkpoint_saved(CheckpointSaved(writing.step, path))
 
 
 def _write(
@@ -111,8 +112,14 @@ def _write(
         )
         session.trainer.observer.checkpoint_written(folder)
 
+    shards, path = snapshot.shards, None
     try:
-        writing.written.set_result(session.checkpoints.write(writing.step, fill, best=best))
+        if session.ranks.main:
+            known = shards and shards.written
+            path = session.checkpoints.write(writing.step, fill, best=best, known=known)
+        else:
+            shards.write(None, session.trainer.precision.compute)
+        writing.written.set_result(path)
     except BaseException as error:
         writing.written.set_exception(error)
 

@@ -72,11 +72,13 @@ def recorded_outcome(session: Session, manifest: Manifest | None) -> Iterator[No
         session: The run.
         manifest: The run's manifest; None in a process that does not write it.
     """
-    if manifest is None:
-        yield
-        return
     from rlvr_core.run.checkpointing import settle_alone  # imports torch
 
+    if manifest is None:
+        with contextlib.ExitStack() as ending:  # process 0 waits for this one's shard
+            ending.callback(_each, [lambda: settle_alone(session, 600.0)], quietly=True)
+            yield
+        return
     outcome: Outcome = "failed"
     fault = reason = trace = None
     patience = 600.0  # one that failed must not keep the process for ever

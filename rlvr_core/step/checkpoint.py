@@ -7,6 +7,8 @@
     trainer/reference.safetensors                 the reference, where it moves
     trainer/state.json                            step, version, sampler, ledger, offsets, RNG
 
+A sharded policy is written by all processes, each its slices, to folders in the place of these
+files: see ``builtin.fsdp.shards``.
 The folder itself (temporary name, checksums, rotation) is ``record.checkpoints``'s business. A
 reference that never moves is not saved: it comes from ``model.path`` (T94), as does what is below
 an adapter.
@@ -24,12 +26,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from rlvr_core.parallel.model_adapter import adapter_of, like, whole
+from rlvr_core.host.host import load_host
+from rlvr_core.parallel.model_adapter import adapter_of, is_sharded, like, whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from rlvr_core.api import Json
+    from rlvr_core.parallel.ranks import Ranks
     from rlvr_core.step.optim import Optimizer
     from rlvr_core.step.reference import Reference
 
@@ -46,6 +50,7 @@ class Snapshot:
         reference: The reference, where it moves, whole.
         scaler: State of float16's loss scale.
         random: State of torch's random numbers.
+        shards: In the place of all these tensors, the slices that this process writes.
     """
 
     weights: dict[str, torch.Tensor]
@@ -53,14 +58,15 @@ class Snapshot:
     reference: dict[str, torch.Tensor]
     scaler: dict[str, Any]
     random: torch.Tensor
+    shards: Any = None
 
 
 def collect(
     model: PreTrainedModel,
     optimizer: Optimizer,
     reference: Reference | None = None,
-    *,
-    keep: bool = True,
+    ranks: Ranks | None = None,
+    place: Path | None = None,
 ) -> Snapshot:
     """Copy weights, moments and random state. A collective if they are sharded.
 
@@ -68,24 +74,29 @@ def collect(
         model: The policy.
         optimizer: Its optimizer.
         reference: The run's reference, if any.
-        keep: Whether this process is the one that writes them; the others only take part.
+        ranks: The processes, the first of which writes; None if this one does.
+        place: A folder. If all processes see it, each is to write its slices of a sharded policy,
+            but for an adapter, which is gathered.
     """
+    parts = {
+        "master": adapter_of(model).trained_tensors(model),
+        "optimizer": optimizer.state_tensors(),
+        "reference": reference.named() if reference else {},
+    }
+    sharded = place and any(map(is_sharded, parts["master"].values()))
+    shards = load_host().service("core/shards")(model, parts, ranks, place) if sharded else None
 
     def copied(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         copies = {}
         for name, tensor in tensors.items():
             full = whole(tensor.detach())
-            if keep:
+            if ranks is None or ranks.main:
                 copies[name] = full.to("cpu", copy=True).contiguous()
         return copies
 
-    return Snapshot(
-        copied(adapter_of(model).trained_tensors(model)),
-        copied(optimizer.state_tensors()),
-        copied(reference.named() if reference else {}),
-        optimizer.scaler.state_dict(),
-        torch.get_rng_state(),
-    )
+    weights, moments, held_to = ({} if shards else copied(one) for one in parts.values())
+    scaler, random = optimizer.scaler.state_dict(), torch.get_rng_state()
+    return Snapshot(weights, moments, held_to, scaler, random, shards)
 
 
 def save(
@@ -110,9 +121,12 @@ def save(
     """
     trainer = folder / "trainer"
     trainer.mkdir()
-    adapter_of(model).save(folder, model, snapshot.weights, compute_dtype)
+    if snapshot.shards:
+        snapshot.shards.write(folder, compute_dtype)
+    else:
+        adapter_of(model).save(folder, model, snapshot.weights, compute_dtype)
+        save_file(snapshot.moments, trainer / "optimizer.safetensors")
     tokenizer.save_pretrained(folder)
-    save_file(snapshot.moments, trainer / "optimizer.safetensors")
     if snapshot.reference:
         save_file(snapshot.reference, trainer / "reference.safetensors")
     full = {
@@ -143,12 +157,20 @@ def load(
     state: dict[str, Any] = json.loads((trainer / "state.json").read_text(encoding="utf-8"))
     if state.pop("format") != FORMAT:
         raise ValueError(f"{folder} was written in another checkpoint format")
-    adapter = adapter_of(model)
-    _put_back(adapter.load(folder, model), adapter.trained_tensors(model), "model", folder)
-    moved = trainer / "reference.safetensors"
-    saved = load_file(moved) if moved.is_file() else {}
-    _put_back(saved, reference.named() if reference else {}, "reference", folder)
-    optimizer.load_state_tensors(load_file(trainer / "optimizer.safetensors"))
+
+    def saved(part: str, ours: Mapping[str, torch.Tensor]) -> Any:
+        file = trainer / f"{part}.safetensors"
+        if file.is_file():
+            return load_file(file)
+        return load_host().service("core/read-shards")(trainer, part, ours)
+
+    adapter, sharded = adapter_of(model), not (trainer / "optimizer.safetensors").is_file()
+    weights, held_to = adapter.trained_tensors(model), reference.named() if reference else {}
+    found = saved("master", weights) if sharded else adapter.load(folder, model)
+    _put_back(found, weights, "model", folder)
+    _put_back(saved("reference", held_to), held_to, "reference", folder)
+    parameters = dict(zip(optimizer.names, optimizer.parameters, strict=True))
+    optimizer.load_state_tensors(saved("optimizer", parameters))
     optimizer.scaler.load_state_dict(state.pop("scaler"))
     rng = base64.b64decode(state.pop("torch_rng"))
     torch.set_rng_state(torch.tensor(list(rng), dtype=torch.uint8))

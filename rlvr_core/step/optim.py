@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 
 from rlvr_core.api import ComponentConfig, NoConfig, OptimizerTraits, TrainedParameter
-from rlvr_core.parallel.model_adapter import like, whole
+from rlvr_core.parallel.model_adapter import is_sharded, like, whole
 from rlvr_core.record.metrics import misuse
 
 if TYPE_CHECKING:
@@ -221,4 +221,5 @@ def _restored(value: torch.Tensor, parameter: torch.Tensor) -> Any:
     """Restore a saved state value: an integer as an integer, a tensor on its device."""
     if value.ndim == 0 and value.dtype == torch.int64:
         return int(value)
-    return like(value.clone(), parameter)  # fused AdamW counts on the device
+    # fused AdamW counts on the device
+    return like(value if is_sharded(value) else value.clone(), parameter)

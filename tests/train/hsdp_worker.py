@@ -38,7 +38,7 @@ def everything(folder, ranks):
 def resumed(folder, ranks, trainer, more):
     """Weights two steps after a checkpoint, of the trainer that wrote it and of one that read."""
     trainer.update(groups(4), 0, 0)
-    made = checkpoint.collect(trainer.model, trainer.optimizer, keep=ranks.main)
+    made = checkpoint.collect(trainer.model, trainer.optimizer, ranks=ranks)
     place = folder / "checkpoint"
     if ranks.main:
         place.mkdir()
