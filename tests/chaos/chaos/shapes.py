@@ -550,4 +550,111 @@ SHAPES: dict[str, Mapping[str, Any]] = {
         "train": {"prompts_per_step": 5, "steps": 10},
         "sampling": {"temperature": 0.4},
     },
+    # the fifteenth set's: shapes of its faults, then others
+    "cool, with an entropy bonus": {
+        "sampling": {"temperature": 0.6},
+        "loss": {"with": {"entropy_bonus": 0.02}},
+    },
+    "two turns and a stop string": {
+        "data": _source(verifier="core/environment"),
+        "environment": {"use": "chaos/again", "max_turns": 3, "workers": 2},
+        "sampling": {"max_tokens": 72, "stop": ["]"]},
+    },
+    "gmpo, a high rate, many updates": {
+        "loss": {"use": "gmpo"},
+        "train": {"mini_batches": 4, "num_iterations": 2, "lr": 8e-3},
+    },
+    "dapo, one problem in many groups, penalty for length": {
+        "rows": lambda: lab.rows()[:2],
+        "loss": {"use": "dapo", "with": {"clip_low": 0.1, "clip_high": 1.0}},
+        "rewards": [
+            {"use": "auto"},
+            {"use": "core/overlong", "weight": 0.5, "with": {"max_tokens": 24, "buffer": 18}},
+        ],
+        "train": {"prompts_per_step": 6, "mini_batches": 6},
+    },
+    "three rewards, one of them without weight, by batch": {
+        "rewards": [
+            {"use": "auto", "weight": 2.0},
+            {"use": "chaos/form", "weight": 0.0},
+            {"use": "chaos/brief", "weight": 0.3, "schedule": {"to": -0.3, "steps": 6}},
+        ],
+        "advantage": {"use": "batch"},
+        "sampling": {"n": 5, "temperature": 0.9, "top_p": 0.95},
+    },
+    "sequence ratios, masked weights, kept in flight": {
+        "loss": {
+            "with": {
+                "ratio": "sequence",
+                "clip_low": 0.01,
+                "clip_high": 0.02,
+                "importance_correction": {"mode": "sequence_mask", "cap": 4.0, "floor": 0.1},
+            }
+        },
+        "train": {"max_staleness": 3, "in_flight": "keep", "mini_batches": 2},
+    },
+    "entropy steered, cold, lora, half of the tokens": {
+        "model": {"lora": {"rank": 3, "alpha": 3, "target_modules": ["o_proj", "down_proj"]}},
+        "sampling": {"temperature": 0.5, "n": 6},
+        "loss": {
+            "with": {
+                "beta": 0.0,
+                "top_entropy": 0.5,
+                "entropy_bonus": 0.01,
+                "entropy_control": {"target": 0.4, "step": 0.002, "max": 0.05},
+            }
+        },
+        "train": {"lr": 6e-3},
+    },
+    "dr grpo by a constant, groups of two to twenty, long prompts": {
+        "data": _source(prompt=None, template=PREFACE + "{question}"),
+        "loss": {"use": "dr_grpo", "with": {"constant": 7, "beta": 0.05, "kl_estimator": "k2"}},
+        "sampler": {
+            "use": "sequential",
+            "with": {
+                "adaptive": {
+                    "k_success": 1,
+                    "k_failure": 1,
+                    "chunk_size": 2,
+                    "max_completions": 20,
+                }
+            },
+        },
+        "rewards": [{"use": "chaos/form"}],
+        "sampling": {"max_tokens": 14},
+        "train": {"tokens_per_micro_batch": 700, "lr": 2e-4},
+    },
+    "two turns, reinforce++ by group, two iterations": {
+        "data": _source(verifier="core/environment"),
+        "environment": {"use": "chaos/again", "max_turns": 2, "workers": 1},
+        "sampling": {"max_tokens": 60, "n": 4, "temperature": 1.1},
+        "advantage": {
+            "use": "reinforce_plus_plus",
+            "with": {"beta": 0.02, "group_baseline": True},
+        },
+        "loss": {"with": {"beta": 0.0, "delta": 2.0}},
+        "train": {"num_iterations": 2, "prompts_per_step": 4},
+    },
+    "given answers alone, then less and less": {
+        "rows": _with_answers_shown,
+        "loss": {"use": "sft", "with": {"target": "shown", "rows_per_step": 5}},
+        "train": {
+            "steps": 10,
+            "warmup_steps": 0,
+            "lr_schedule": {"use": "linear", "with": {"min_lr_ratio": 0.5}},
+            "mini_batches": 2,
+        },
+    },
+    "rloo of two, moving reference each third, muon, warm-up": {
+        "sampling": {"n": 2, "temperature": 1.2, "top_k": 12},
+        "loss": {"use": "reinforce", "with": {"beta": 0.1, "kl_ratio_corrected": True}},
+        "advantage": {"use": "rloo"},
+        "train": {
+            "prompts_per_step": 12,
+            "reference": {"sync_every": 3, "ema": 0.25},
+            "optimizer": {"use": "muon", "with": {"iterations": 7}},
+            "warmup_steps": 4,
+        },
+        "sampler": {"use": "shuffle", "with": {"refill": 0.0}},
+    },
 }
