@@ -325,6 +325,17 @@ def environment_is_given_all_that_was_said(patch: Patch) -> None:
     patch.wrap("rlvr_chaos:Again.step", make)
 
 
+@fifteenth("tokens", "environment", "conversation", "turn", "observation", shape="two turns",
+           backends=TRANSFORMERS)  # fmt: skip
+def observations_are_said_twice(patch: Patch) -> None:
+    """What an environment says is put behind a turn by two wrappers: the model reads it twice."""
+
+    def make(original: Any) -> Any:
+        return lambda one, messages, ids: original(one, messages, (*ids, *ids))
+
+    patch.wrap("rlvr_core.builtin.environments.conversation:Conversation.hear", make)
+
+
 @fifteenth("verifier", "weight", "sign", "sum", shape="rewards below zero", backends=EVERYWHERE)
 def negative_weights_of_rewards_lose_their_sign(patch: Patch) -> None:
     """Weights are made positive, as for a mean: what was to cost something earns it."""

@@ -128,6 +128,32 @@ def kl_on_the_chosen_tokens_alone(patch: Patch) -> None:
     patch.after(f"{POLICY}._kl", after)
 
 
+@fifteenth("kl", "importance", "weight", "mismatch", shape=FAR)
+def kl_weighed_as_the_surrogate_is(patch: Patch) -> None:
+    """Importance weights are put on the whole loss of a token, and so on its KL term, too."""
+
+    def after(kl_BT: Any, loss: Any, batch: Any, *_: Any) -> Any:
+        drift_BT = torch.where(batch.mask_BT, batch.old_logp_BT - batch.behaviour_logp_BT, 0.0)
+        return kl_BT * drift_BT.exp().clamp(max=3.0)
+
+    patch.after(f"{POLICY}._kl", after)
+
+
+@fifteenth("kl", "advantage", "return", "token", shape="reinforce++ with a strong kl",
+           backends=EVERYWHERE)  # fmt: skip
+def kl_of_a_row_all_at_its_end(patch: Patch) -> None:
+    """The KL in the reward is paid at a row's last token: each return has all of the row's KL."""
+
+    def after(kl_N: Any, *_: Any) -> Any:
+        for kl_T in kl_N or ():
+            total = kl_T.sum()
+            kl_T[:] = 0.0
+            kl_T[-1:] = total
+        return kl_N
+
+    patch.after(f"{TRAINER}._reference_kl", after)
+
+
 @fifteenth("learning", "adapter", "lora", "layer", "gradient", "reference", "parity",
            shape="lora", backends=TRANSFORMERS)  # fmt: skip
 def adapters_of_one_layer_stay_off_after_the_reference(patch: Patch) -> None:
