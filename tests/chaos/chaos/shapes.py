@@ -564,7 +564,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
         "loss": {"use": "gmpo"},
         "train": {"mini_batches": 4, "num_iterations": 2, "lr": 8e-3},
     },
-    "dapo, one problem in many groups, penalty for length": {
+    "dapo, two problems in many groups, penalty for length": {
         "rows": lambda: lab.rows()[:2],
         "loss": {"use": "dapo", "with": {"clip_low": 0.1, "clip_high": 1.0}},
         "rewards": [

@@ -177,8 +177,7 @@ def rows_of_tokens_that_a_step_did_not_have_stay_behind(patch: Patch) -> None:
 # -- sampling, seeds -----------------------------------------------------------------------------
 
 
-@fifteenth("sampler", "parity", "disagree", "log-?prob", shape="very hot, top p and top k",
-           backends=TRANSFORMERS)  # fmt: skip
+@fifteenth("sampler", "parity", "disagree", "log-?prob", shape="very hot, top p and top k")
 def top_p_taken_of_all_tokens_before_top_k(patch: Patch) -> None:
     """Top-p is taken of the whole distribution, and top-k of what that leaves, as elsewhere."""
 
@@ -289,7 +288,7 @@ def limit_of_a_source_taken_for_where_it_begins(patch: Patch) -> None:
     patch.wrap("rlvr_core.builtin.datasets.jsonl:islice", make)
 
 
-@fifteenth("data", "draw", "drop", "group", "length", "long", "straggler", backends=EVERYWHERE[:1])
+@fifteenth("data", "draw", "drop", "group", "length", "long", "straggler")
 def slowest_group_of_each_step_is_dropped(patch: Patch) -> None:
     """Oversampling of another recipe is left on: the group with most tokens is not waited for."""
     from rlvr_core.api import Drop

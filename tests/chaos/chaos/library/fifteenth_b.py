@@ -66,7 +66,7 @@ def ratios_begin_at_the_engines_log_probs(patch: Patch) -> None:
 
 
 @fifteenth("loss", "clip", "geometric", "gmpo", shape="gmpo, a high rate, many updates",
-           backends=EVERYWHERE)  # fmt: skip
+           backends=("in process", "vllm"))  # fmt: skip
 def gmpo_clips_the_mean_and_not_its_tokens(patch: Patch) -> None:
     """The clip is on the geometric mean of a row, which one token can take far, not on tokens."""
     from rlvr_core.algorithm.ratio import exp_linear, row_mean_log_ratio
@@ -100,8 +100,7 @@ def given_answers_divided_by_the_rows_of_completions(patch: Patch) -> None:
     patch.wrap("rlvr_core.step.step:split_into_mini_batches", make)
 
 
-@fifteenth("loss", "teacher", "distil", "reference", shape="grpo and a teacher",
-           backends=EVERYWHERE)  # fmt: skip
+@fifteenth("loss", "teacher", "distil", "reference", shape="grpo and a teacher")
 def teacher_is_the_policy_itself(patch: Patch) -> None:
     """Two models of one path are loaded once: the teacher has the policy's weights for ever."""
 
