@@ -64,6 +64,34 @@ def test_pinned_ones_stay(tmp_path):
     assert names(store) == ["latest", "step000010", "step000020"]
 
 
+def test_what_other_processes_wrote_is_sealed_by_their_checksums_without_reading_it(store):
+    theirs = {"size": 3, "sha256": "a" * 64}
+
+    def fill(folder):
+        filler(7)(folder)
+        (folder / "trainer" / "shard").write_bytes(b"abc")
+        return {"trainer/shard": theirs}
+
+    files = json.loads((store.write(7, fill) / "COMPLETE").read_text())["files"]
+    assert files["trainer/shard"] == theirs
+    assert files["model.safetensors"]["size"] == 2000
+
+
+@pytest.mark.parametrize(
+    ("size", "told"), [(None, "trainer/shard is missing"), (2, "shard has 2 bytes, not 3")]
+)
+def test_without_a_file_that_another_process_wrote_there_is_no_checkpoint(store, size, told):
+    def fill(folder):
+        filler(7)(folder)
+        if size is not None:
+            (folder / "trainer" / "shard").write_bytes(b"." * size)
+        return {"trainer/shard": {"size": 3, "sha256": "a" * 64}}
+
+    with pytest.raises(RunError, match=told):
+        store.write(7, fill)
+    assert names(store) == []
+
+
 def damage_flip(path):
     file = path / "model.safetensors"
     data = bytearray(file.read_bytes())

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from rlvr_core.api import ConfigError
+from rlvr_core.builtin.fsdp.shards import read_shards
 from rlvr_core.config.model import RunConfig
 from rlvr_core.run.prepare import check_processes
 
@@ -48,10 +49,17 @@ def same_metrics(one, two):
 
 
 def same_weights(one, two, step):
-    for name in ("model.safetensors", "trainer/optimizer.safetensors"):
-        first = load_file(one / "checkpoints" / step / name)
-        second = load_file(two / "checkpoints" / step / name)
-        torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-5)
+    first, second = (saved(run / "checkpoints" / step) for run in (one, two))
+    for ours, theirs in zip(first, second, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def saved(checkpoint):
+    """Weights and moments of a checkpoint, whole or in shards."""
+    trainer = checkpoint / "trainer"
+    if (moments := trainer / "optimizer.safetensors").is_file():
+        return load_file(checkpoint / "model.safetensors"), load_file(moments)
+    return read_shards(trainer, "master", {}), read_shards(trainer, "optimizer", {})
 
 
 def completions(run):
@@ -109,6 +117,48 @@ def test_t18_two_processes_do_the_run_of_one(shared, alone, strategy, request):
     AutoModelForCausalLM.from_pretrained(two / "checkpoints" / "step000004")
     samples = [line["event"] for line in lines(two / "traces" / "samples.jsonl")]
     assert samples == [line["event"] for line in lines(alone / "traces" / "samples.jsonl")]
+
+
+def test_a_sharded_run_goes_on_in_its_store_s_copy_bit_for_bit_past_a_bad_shard(shared, fsdp):
+    """Each of two processes wrote its shard; copied, damaged and gone on with, they are the run."""
+    store = shared.folder / "store"
+    changes = ["--set", f"run.mirror=file://{store}", "--set", "train.parallel=fsdp"]
+    run = launch(shared, "config.yaml", *changes)
+    for step in ("step000002", "step000004"):
+        ours, theirs = saved(run / "checkpoints" / step), saved(fsdp / "checkpoints" / step)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    shared.rlvr(
+        "jobs", "download", f"file://{store}/{run.name}", "--to", "fetched", "--checkpoints", "all"
+    )
+    fetched = shared.folder / "fetched" / run.name
+    newest = fetched / "checkpoints" / "step000004"
+    assert (newest / "COMPLETE").read_bytes() == (
+        run / "checkpoints" / "step000004" / "COMPLETE"
+    ).read_bytes()
+    shard = newest / "trainer" / "optimizer" / "00002-of-00002.safetensors"
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 64
+    shard.write_bytes(content)
+    words = ["--resume", str(fetched), "--processes", "2", "--display", "plain"]
+    told = shared.rlvr("launch", *words)
+    assert (
+        "checkpoint step000004 is passed over: the content of "
+        "trainer/optimizer/00002-of-00002.safetensors has changed" in told.stdout + told.stderr
+    )
+    torch.testing.assert_close(
+        saved(newest), saved(run / "checkpoints" / "step000004"), rtol=0, atol=0
+    )
+
+
+def test_commands_read_a_sharded_checkpoint(shared, fsdp):
+    shared.rlvr("export", fsdp.name, "exported")
+    exported = AutoModelForCausalLM.from_pretrained(shared.folder / "exported")
+    master, _ = saved(fsdp / "checkpoints" / "step000004")
+    for name, weight in exported.named_parameters():
+        assert torch.equal(weight, master[name].to(weight.dtype)), name
+    assert not (shared.folder / "exported" / "trainer").exists()
+    found = shared.rlvr("models", "check", str(fsdp / "checkpoints" / "latest"), check=None)
+    assert "Traceback" not in found.stdout + found.stderr
 
 
 @pytest.mark.parametrize(
