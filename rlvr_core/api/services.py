@@ -83,7 +83,7 @@ _HOMES = {
     "host.registry": "Entry KINDS NAME Registry kind_words loaded parse_kind plural",
     "parallel": "ranks",
     "parallel.model": "ParallelModel",
-    "parallel.model_adapter": "WHOLE_MODEL adapter_of export_weights whole",
+    "parallel.model_adapter": "WHOLE_MODEL adapter_of export_config export_weights whole",
     "parallel.ranks": "LOST LostError Ranks fault_of",
     "record.checkpoints": "BEST COMPLETE CheckpointStore LATEST file_fingerprint pointed_at verify",
     "record.files": "lock_folder sync_file sync_folder write_atomic write_failed",

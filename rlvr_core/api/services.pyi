@@ -206,6 +206,7 @@ from rlvr_core.parallel import ranks as ranks
 from rlvr_core.parallel.model import ParallelModel as ParallelModel
 from rlvr_core.parallel.model_adapter import WHOLE_MODEL as WHOLE_MODEL
 from rlvr_core.parallel.model_adapter import adapter_of as adapter_of
+from rlvr_core.parallel.model_adapter import export_config as export_config
 from rlvr_core.parallel.model_adapter import export_weights as export_weights
 from rlvr_core.parallel.model_adapter import whole as whole
 from rlvr_core.parallel.ranks import LOST as LOST

@@ -23,9 +23,6 @@ COMPLETE = "COMPLETE"
 LATEST = "latest"
 BEST = "best"
 
-Known = Mapping[str, Any]
-"""Fingerprints of files by name."""
-
 _STEP = re.compile(r"^step(\d{6,})$")
 _ASIDE = re.compile(r"^\.old-(step\d{6,})$")
 
@@ -46,14 +43,22 @@ class CheckpointStore:
         self.pinned = pinned
         self._broken: set[int] = set()
 
-    def write(self, step: int, fill: Callable[[Path], Known | None], *, best: bool = False) -> Path:
+    def write(
+        self,
+        step: int,
+        fill: Callable[[Path], None],
+        *,
+        best: bool = False,
+        known: Mapping[str, Any] | None = None,
+    ) -> Path:
         """Write the checkpoint of a step, point ``latest`` at it and delete old ones.
 
         Args:
             step: Number of steps done.
-            fill: Writes the content into an empty folder; returns the fingerprints of files that
-                need not be read again.
+            fill: Writes the content into an empty folder.
             best: Also point ``best`` at it, and pin it in place of the previous best.
+            known: Fingerprints of files by name, of which ``fill`` may make some: they have to be
+                there, and are not read again.
 
         Returns:
             The complete checkpoint, ``step000020`` for step 20.
@@ -67,7 +72,7 @@ class CheckpointStore:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._tidy()
             temporary.mkdir()
-            known = fill(temporary)
+            fill(temporary)
             _check_index(temporary)
             _seal(temporary, step, known or {})
             self._put_in_place(temporary, target)
@@ -261,7 +266,7 @@ def file_fingerprint(file: Path) -> dict[str, Any]:
     return {"size": file.stat().st_size, "sha256": _sha256(file)}
 
 
-def _seal(folder: Path, step: int, known: Known) -> None:
+def _seal(folder: Path, step: int, known: Mapping[str, Any]) -> None:
     files = dict(known)
     for path in _files(folder):
         name = path.relative_to(folder).as_posix()

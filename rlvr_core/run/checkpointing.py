@@ -101,8 +101,8 @@ def _write(
     state: dict[str, Any],
     best: bool,
 ) -> None:
-    def fill(folder: Path) -> dict[str, Any]:
-        written = checkpoint.save(
+    def fill(folder: Path) -> None:
+        checkpoint.save(
             folder,
             snapshot=snapshot,
             model=session.trainer.model,
@@ -111,14 +111,15 @@ def _write(
             state=state,
         )
         session.trainer.observer.checkpoint_written(folder)
-        return written
 
+    shards, path = snapshot.shards, None
     try:
         if session.ranks.main:
-            writing.written.set_result(session.checkpoints.write(writing.step, fill, best=best))
+            known = shards and shards.written
+            path = session.checkpoints.write(writing.step, fill, best=best, known=known)
         else:
-            snapshot.shards.write(None, session.trainer.precision.compute)
-            writing.written.set_result(None)
+            shards.write(None, session.trainer.precision.compute)
+        writing.written.set_result(path)
     except BaseException as error:
         writing.written.set_exception(error)
 

@@ -75,10 +75,9 @@ def recorded_outcome(session: Session, manifest: Manifest | None) -> Iterator[No
     from rlvr_core.run.checkpointing import settle_alone  # imports torch
 
     if manifest is None:
-        try:
+        with contextlib.ExitStack() as ending:  # process 0 waits for this one's shard
+            ending.callback(_each, [lambda: settle_alone(session, 600.0)], quietly=True)
             yield
-        finally:  # process 0 waits for this one's shard
-            _each([lambda: settle_alone(session, 600.0)], quietly=True)
         return
     outcome: Outcome = "failed"
     fault = reason = trace = None

@@ -27,7 +27,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rlvr_core.host.host import load_host
-from rlvr_core.parallel.model_adapter import adapter_of, export_config, is_sharded, like, whole
+from rlvr_core.parallel.model_adapter import adapter_of, is_sharded, like, whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -107,7 +107,7 @@ def save(
     tokenizer: PreTrainedTokenizerBase,
     compute_dtype: torch.dtype,
     state: dict[str, Json],
-) -> dict[str, Any]:
+) -> None:
     """Write everything into an empty folder.
 
     Args:
@@ -118,15 +118,11 @@ def save(
         compute_dtype: Dtype of the exported weights; below float32 the master goes to trainer/.
             An adapter is float32 in any case.
         state: The run's own state, JSON.
-
-    Returns:
-        The fingerprints of shards by file, those of other processes too.
     """
-    trainer, written = folder / "trainer", {}
+    trainer = folder / "trainer"
     trainer.mkdir()
     if snapshot.shards:
-        written = snapshot.shards.write(folder, compute_dtype)
-        export_config(folder, model, compute_dtype)
+        snapshot.shards.write(folder, compute_dtype)
     else:
         adapter_of(model).save(folder, model, snapshot.weights, compute_dtype)
         save_file(snapshot.moments, trainer / "optimizer.safetensors")
@@ -140,7 +136,6 @@ def save(
         **state,
     }
     (trainer / "state.json").write_text(json.dumps(full, indent=1), encoding="utf-8")
-    return written
 
 
 def load(

@@ -70,9 +70,9 @@ def test_what_other_processes_wrote_is_sealed_by_their_checksums_without_reading
     def fill(folder):
         filler(7)(folder)
         (folder / "trainer" / "shard").write_bytes(b"abc")
-        return {"trainer/shard": theirs}
 
-    files = json.loads((store.write(7, fill) / "COMPLETE").read_text())["files"]
+    path = store.write(7, fill, known={"trainer/shard": theirs})
+    files = json.loads((path / "COMPLETE").read_text())["files"]
     assert files["trainer/shard"] == theirs
     assert files["model.safetensors"]["size"] == 2000
 
@@ -85,10 +85,9 @@ def test_without_a_file_that_another_process_wrote_there_is_no_checkpoint(store,
         filler(7)(folder)
         if size is not None:
             (folder / "trainer" / "shard").write_bytes(b"." * size)
-        return {"trainer/shard": {"size": 3, "sha256": "a" * 64}}
 
     with pytest.raises(RunError, match=told):
-        store.write(7, fill)
+        store.write(7, fill, known={"trainer/shard": {"size": 3, "sha256": "a" * 64}})
     assert names(store) == []
 
 

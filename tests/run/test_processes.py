@@ -127,9 +127,8 @@ def test_a_sharded_run_goes_on_in_its_store_s_copy_bit_for_bit_past_a_bad_shard(
     for step in ("step000002", "step000004"):
         ours, theirs = saved(run / "checkpoints" / step), saved(fsdp / "checkpoints" / step)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
-    shared.rlvr(
-        "jobs", "download", f"file://{store}/{run.name}", "--to", "fetched", "--checkpoints", "all"
-    )
+    where = ["--to", "fetched", "--checkpoints", "all"]
+    shared.rlvr("jobs", "download", f"file://{store}", *where)
     fetched = shared.folder / "fetched" / run.name
     newest = fetched / "checkpoints" / "step000004"
     assert (newest / "COMPLETE").read_bytes() == (

@@ -56,7 +56,7 @@ def write(place, step, snapshot, trainer, ranks, dtype):
     """What a run's thread does: process 0 completes the checkpoint, the others write along."""
 
     def fill(folder):
-        return checkpoint.save(
+        checkpoint.save(
             folder,
             snapshot=snapshot,
             model=trainer.model,
@@ -66,7 +66,7 @@ def write(place, step, snapshot, trainer, ranks, dtype):
         )
 
     if ranks.main:
-        return CheckpointStore(place, keep=9).write(step, fill)
+        return CheckpointStore(place, keep=9).write(step, fill, known=snapshot.shards.written)
     return snapshot.shards.write(None, DTYPES[dtype])
 
 

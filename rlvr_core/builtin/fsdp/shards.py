@@ -28,8 +28,10 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.distributed.tensor import DTensor, Shard
 
-from rlvr_core.api.services import adapter_of, file_fingerprint, print_line
+from rlvr_core.api import RunError
+from rlvr_core.api.services import adapter_of, export_config, file_fingerprint, print_line
 
 if TYPE_CHECKING:
     from rlvr_core.api.services import Ranks
@@ -69,7 +71,7 @@ def shards_of(
                 stderr=True,
             )
         return None
-    return Shards(parts, ranks, _group(ranks))
+    return Shards(model, parts, ranks, _group(ranks))
 
 
 @cache
@@ -88,30 +90,37 @@ class Shards:
     copies of the policy (HSDP) the first is written.
 
     Args:
+        model: The policy, for its configuration alone.
         parts: See ``shards_of``.
         ranks: The processes.
         group: A process group of them that nothing else uses meanwhile.
+
+    Attributes:
+        written: The fingerprints of what all processes wrote, once they have.
     """
 
-    def __init__(self, parts: Mapping[str, Mapping[str, Tensor]], ranks: Ranks, group: Any) -> None:
-        self._ranks, self._group = ranks, group
+    def __init__(
+        self, model: Any, parts: Mapping[str, Mapping[str, Tensor]], ranks: Ranks, group: Any
+    ) -> None:
+        self._model, self._ranks, self._group = model, ranks, group
+        self.written: Fingerprints = {}
         self._weights = {name: tensor.shape for name, tensor in parts[MASTER].items()}
-        sharded: Any = next(one for one in parts[MASTER].values() if hasattr(one, "device_mesh"))
-        *copy, self._place = sharded.device_mesh.get_coordinate()
-        self._count = int(sharded.device_mesh.shape[-1])
+        mesh = next(one for one in parts[MASTER].values() if isinstance(one, DTensor)).device_mesh
+        *copy, self._place = mesh.get_coordinate() or ()
+        self._count = int(mesh.shape[-1])
         self._writes = not any(copy)
         self._parts: dict[str, dict[str, tuple[Tensor, list[int]]]] = {}
         for part, tensors in parts.items():
             mine = {name: self._slice(tensor.detach()) for name, tensor in tensors.items()}
             self._parts[part] = {name: one for name, one in mine.items() if one is not None}
 
-    def _slice(self, tensor: Any) -> tuple[Tensor, list[int]] | None:
+    def _slice(self, tensor: Tensor) -> tuple[Tensor, list[int]] | None:
         """The slice of a tensor that this process writes, and its place; None if it writes none."""
         offsets = [0] * tensor.ndim
         mine = self._writes and self._place == 0
-        if hasattr(tensor, "placements"):
+        if isinstance(tensor, DTensor):
             *others, last = tensor.placements
-            if last.is_shard() and all(one.is_replicate() for one in others):
+            if isinstance(last, Shard) and all(one.is_replicate() for one in others):
                 each = -(-tensor.shape[last.dim] // self._count)
                 offsets[last.dim] = min(self._place * each, tensor.shape[last.dim])
                 tensor = tensor.to_local()
@@ -120,37 +129,47 @@ class Shards:
                 tensor = tensor.full_tensor()
         return (tensor.to("cpu", copy=True).contiguous(), offsets) if mine else None
 
-    def write(self, folder: Path | None, dtype: torch.dtype) -> Fingerprints:
+    def write(self, folder: Path | None, dtype: torch.dtype) -> None:
         """Write into the checkpoint's folder, and give up the slices. All processes call this.
 
         Args:
             folder: The folder, in process 0; it tells the others.
             dtype: What the weights of the model folder are rounded to.
 
-        Returns:
-            The fingerprints of what all processes wrote.
-
         Raises:
-            Exception: If any of them could not.
+            RunError: If any of them could not; in process 0 what it could not.
         """
+        try:
+            self._write(folder, dtype)
+        except Exception as error:
+            if self._ranks.main:
+                raise
+            raise RunError(f"the checkpoint could not be written: {error}") from error
+
+    def _write(self, folder: Path | None, dtype: torch.dtype) -> None:
         place: Path | None = self._gather(folder)[0]
         assert place is not None, "process 0 has a folder"
         written = self._together(lambda: self._write_slices(place))
         # from here on the slices of all processes are on the disk
-        exported = self._together(lambda: self._export(place, dtype))
+        masters = sorted(name for name in written if f"/{MASTER}/" in name)
+        exported = self._together(lambda: self._export(place, masters, dtype))
         if dtype == torch.float32:  # the model folder has the same weights
-            written = {name: one for name, one in written.items() if f"/{MASTER}/" not in name}
+            written = {name: one for name, one in written.items() if name not in masters}
         if self._ranks.main:
             if dtype == torch.float32:
                 shutil.rmtree(place / "trainer" / MASTER)
             self._write_index(place, dtype)
-        return written | exported
+            export_config(place, self._model, dtype)
+        self.written |= written | exported
 
     def _gather(self, mine: Any) -> list[Any]:
         import torch.distributed as dist
 
         gathered: list[Any] = [None] * self._ranks.world
-        dist.all_gather_object(gathered, mine, group=self._group)
+        try:
+            dist.all_gather_object(gathered, mine, group=self._group)
+        except RuntimeError as error:  # the connection is closed
+            raise RuntimeError("another process ended before its shard was written") from error
         return gathered
 
     def _together(self, act: Callable[[], Fingerprints]) -> Fingerprints:
@@ -183,7 +202,7 @@ class Shards:
                 found[name] = file_fingerprint(folder / name)
         return found
 
-    def _export(self, folder: Path, dtype: torch.dtype) -> Fingerprints:
+    def _export(self, folder: Path, masters: list[str], dtype: torch.dtype) -> Fingerprints:
         """Write this process's share of the model folder, of the slices that all have written."""
         files = list(self._model_files().items())
         if not self._writes or self._place >= len(files):
@@ -192,20 +211,26 @@ class Shards:
         tensors: dict[str, Tensor] = {}
         with contextlib.ExitStack() as stack:
             opened = []
-            for path in sorted((folder / "trainer" / MASTER).glob("*.safetensors")):
-                slices = stack.enter_context(safe_open(path, framework="pt"))
+            for master in masters:
+                slices = stack.enter_context(safe_open(folder / master, framework="pt"))
                 opened.append((slices, json.loads(slices.metadata()[_LAYOUT])))
             for name in names:
-                for slices, offsets in opened:
-                    if name in offsets:
-                        one = slices.get_tensor(name)
-                        if name not in tensors:
-                            kind = dtype if one.is_floating_point() else one.dtype
-                            tensors[name] = torch.empty(self._weights[name], dtype=kind)
-                        starts = zip(offsets[name][_OFFSETS], one.shape, strict=True)
-                        tensors[name][tuple(slice(a, a + n) for a, n in starts)] = one
+                tensors[name] = self._whole(name, opened, dtype)
         save_file(tensors, folder / target, {"format": "pt"})
         return {target: file_fingerprint(folder / target)}
+
+    def _whole(self, name: str, opened: list[tuple[Any, Any]], dtype: torch.dtype) -> Tensor:
+        """A weight of its slices in several files, rounded."""
+        found = [(file.get_tensor(name), places[name]) for file, places in opened if name in places]
+        shape = self._weights[name]
+        if sum(one.numel() for one, _ in found) != math.prod(shape):
+            raise ValueError(f"the slices of {name} in trainer/{MASTER}/ are not all of it")
+        kind = next((one.dtype for one, _ in found if not one.is_floating_point()), dtype)
+        whole = torch.empty(shape, dtype=kind)
+        for one, place in found:
+            starts = zip(place[_OFFSETS], one.shape, strict=True)
+            whole[tuple(slice(start, start + n) for start, n in starts)] = one
+        return whole
 
     def _model_files(self) -> dict[str, list[str]]:
         """The names of the tensors by file: as many files as writers, of about the same size."""
