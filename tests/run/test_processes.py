@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 from rlvr_core.api import ConfigError
 from rlvr_core.builtin.fsdp.shards import read_shards
 from rlvr_core.config.model import RunConfig
+from rlvr_core.record.checkpoints import verify
 from rlvr_core.run.prepare import check_processes
 
 pytestmark = pytest.mark.slow
@@ -258,8 +259,9 @@ def test_a_run_goes_on_after_a_process_was_killed_and_its_ledger_balances(lab):
     assert len(drawn) == len(set(drawn)) >= per_step * (newest + 2)
 
 
-def test_a_signal_lets_the_step_finish_and_writes_a_checkpoint(lab):
-    launched = Launched(lab)
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_signal_lets_the_step_finish_and_writes_a_checkpoint(lab, strategy):
+    launched = Launched(lab, parallel=strategy)
     launched.process.send_signal(signal.SIGTERM)
     code, told = launched.end()
     assert code == 130
@@ -267,7 +269,7 @@ def test_a_signal_lets_the_step_finish_and_writes_a_checkpoint(lab):
     steps = launched.outcome()["steps"]
     assert launched.outcome()["outcome"] == "interrupted"
     assert len(lines(launched.run / "metrics.jsonl")) == steps
-    assert (launched.run / "checkpoints" / f"step{steps:06d}" / "COMPLETE").is_file()
+    assert verify(launched.run / "checkpoints" / f"step{steps:06d}") is None
 
 
 GUARD = """
