@@ -1,5 +1,6 @@
 """One process of test_shards: checkpoints that each process writes its shard of, beside a step."""
 
+import errno
 import os
 import signal
 import sys
@@ -131,6 +132,29 @@ def killed(folder, ranks):
     raise AssertionError("the second checkpoint was completed")
 
 
+def full(folder, ranks):
+    """What each process says when the disk of process 1 is full."""
+    trainer = made(folder, ranks)
+    place = Path(folder) / "full"
+    place.mkdir(exist_ok=True)
+    torch.distributed.barrier()
+    snapshot = checkpoint.collect(*parts(trainer), ranks, place)
+    fingerprint = shards.file_fingerprint
+
+    def no_room(file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
+
+    if not ranks.main:
+        shards.file_fingerprint = no_room
+    try:
+        write(place, 1, snapshot, trainer, ranks, "bfloat16")
+    except RunError as error:
+        return error.complaints[0].what, [one.name for one in place.iterdir()]
+    finally:
+        shards.file_fingerprint = fingerprint
+        torch.distributed.barrier()
+
+
 def unseen(folder, ranks):
     """Whether shards are written where process 1 does not see the run's folder."""
     trainer = made(folder, ranks)
@@ -149,6 +173,7 @@ def everything(folder, ranks):
         found[name, dtype] = written(folder, ranks, name, dtype, **more)
     if ranks.world == 2:
         found["unseen"] = unseen(folder, ranks)
+        found["full"] = full(folder, ranks)
     if ranks.world == 4:  # what two processes wrote, slices of which end within those of four
         for dtype in DTYPES:
             other = made(folder, ranks, dtype)

@@ -126,6 +126,13 @@ def test_without_a_folder_that_all_see_process_0_gathers(two):
     assert [rank["unseen"] for rank in two] == [(False, 20), (False, 0)]
 
 
+def test_a_full_disk_of_one_process_is_told_by_all_and_leaves_nothing(two):
+    (main, left), (other, _) = (rank["full"] for rank in two)
+    assert main.startswith("the checkpoint could not be written: the disk is full")
+    assert other.startswith("the checkpoint could not be written: [Errno 28]")
+    assert left == []
+
+
 @pytest.mark.parametrize("damage", ["flipped", "cut", "lost"])
 @pytest.mark.parametrize("part", ["trainer/master", "trainer/optimizer", "."])
 def test_one_bad_shard_makes_the_checkpoint_bad_and_is_named(folder, two, tmp_path, part, damage):
