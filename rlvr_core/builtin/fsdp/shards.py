@@ -65,13 +65,17 @@ def shards_of(
     blind = [rank for rank, sees in enumerate(ranks.gather(place.is_dir())) if not sees]
     if blind:
         if ranks.main:
-            print_line(
-                f"process {blind[0]} does not see '{place}': process 0 gathers the checkpoint and "
-                "writes it alone; run.dir in a folder that all machines share avoids it",
-                stderr=True,
+            _say_once(
+                f"process {blind[0]} does not see '{place}': process 0 gathers checkpoints and "
+                "writes them alone; run.dir in a folder that all machines share avoids it"
             )
         return None
     return Shards(model, parts, ranks, _group(ranks))
+
+
+@cache
+def _say_once(text: str) -> None:
+    print_line(text, stderr=True)
 
 
 @cache
