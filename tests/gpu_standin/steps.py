@@ -117,8 +117,10 @@ def groups(case: Mapping[str, Any], vocabulary: int) -> list[Group]:
     return found
 
 
-def trainer_of(case: Mapping[str, Any], made: dict[str, PreTrainedModel]) -> PolicyTrainer:
-    """A trainer of models that are where they belong."""
+def trainer_of(
+    case: Mapping[str, Any], made: dict[str, PreTrainedModel], **ranks: Any
+) -> PolicyTrainer:
+    """A trainer of models that are where they belong; ``ranks`` and ``parallel`` of several."""
     policy = made["policy"]
     dtype = getattr(torch, case["dtype"])
     train = TrainSection(
@@ -158,4 +160,5 @@ def trainer_of(case: Mapping[str, Any], made: dict[str, PreTrainedModel]) -> Pol
         temperature=1.0,
         max_completion_tokens=case["tokens"],
         reward_weights=lambda _: (1.0,),
+        **ranks,
     )
