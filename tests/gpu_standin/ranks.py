@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from steps import CASE, groups, models, trainer_of  # noqa: E402
 from torch.distributed.fsdp._fully_shard import _fsdp_param  # noqa: E402
 from torch.distributed.tensor import DTensor  # noqa: E402
 
+from rlvr_core.builtin.fsdp.shards import read_shards  # noqa: E402
 from rlvr_core.parallel.model import ParallelModel  # noqa: E402
 from rlvr_core.parallel.ranks import Ranks  # noqa: E402
 from rlvr_core.step import checkpoint  # noqa: E402
@@ -120,6 +123,40 @@ def pretend(gathered: Gathered) -> None:
     _fsdp_param.free_storage = lambda one: gathered.resize(one, 0)
 
 
+def there_and_back(trainer: Any, shards: Any, ranks: Ranks) -> list[int]:
+    """Write a rank's shards and read them; how many weights and moments are the same again."""
+    optimizer, weights = trainer.optimizer, dict(trainer.model.named_parameters())
+    of_parameters = dict(zip(optimizer.names, optimizer.parameters, strict=True))
+    kept = [
+        {name: local(one).cpu() for name, one in part.items()}
+        for part in (weights, optimizer.state_tensors())
+    ]
+    place = Path(ranks.gather(tempfile.mkdtemp() if ranks.main else "")[0])
+    if ranks.main:
+        (place / "trainer").mkdir()
+    shards.write(place if ranks.main else None, trainer.precision.compute)
+    with torch.no_grad():
+        for weight in weights.values():
+            weight.zero_()
+    found = [
+        read_shards(place / "trainer", "master", weights),
+        read_shards(place / "trainer", "optimizer", of_parameters),
+    ]
+    ranks.gather(None)
+    if ranks.main:
+        shutil.rmtree(place)
+    return [
+        sum(torch.equal(local(back[name]).cpu(), one) for name, one in before.items())
+        for back, before in zip(found, kept, strict=True)
+    ]
+
+
+def local(tensor: Any) -> torch.Tensor:
+    """What this rank has of a tensor."""
+    part: torch.Tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return part.detach()
+
+
 def run(case: Mapping[str, Any], ranks: Ranks, gathered: Gathered) -> dict[str, Any]:
     """Do the steps of a case; figures are of the last one."""
     made = models(case, "cpu")
@@ -155,6 +192,7 @@ def run(case: Mapping[str, Any], ranks: Ranks, gathered: Gathered) -> dict[str, 
             trainer.model, trainer.optimizer, trainer.reference, ranks, Path.cwd()
         ).shards
         copied = [one for part in shards._parts.values() for one, _ in part.values()]
+        restored = there_and_back(trainer, shards, ranks)
         weight: Any = next(made["policy"].parameters())
         held = weight.to_local()
     return figures | {
@@ -162,6 +200,7 @@ def run(case: Mapping[str, Any], ranks: Ranks, gathered: Gathered) -> dict[str, 
         "updates": updates,
         "device": str(held.device),
         "held": held.numel() / weight.numel(),
+        "restored": restored,
         "copied": sum(one.numel() for one in copied),
         "places": sorted({str(one.device) for one in copied}),
     }
