@@ -179,7 +179,8 @@ class Guard(Protocol):
     """Watches a run and stops it by raising ``RunError`` when something fails silently.
 
     A guard that remembers earlier steps is ``Stateful``: its state is saved in checkpoints. One
-    that is a ``RunObserver`` too is told of the start of the run, with its configuration.
+    that is a ``RunObserver`` too is told of the start of the run, with its configuration, and of
+    evaluations.
     """
 
     def on_groups(self, event: GroupsScored) -> None:

@@ -10,7 +10,7 @@ from rlvr_core.api import Json
 from rlvr_core.api.components import RunObserver, Stateful
 
 if TYPE_CHECKING:
-    from rlvr_core.api import GroupsScored, Guard, RunStarted, StepFinished
+    from rlvr_core.api import EvalFinished, GroupsScored, Guard, RunStarted, StepFinished
     from rlvr_core.host.host import Host
 
 _HOOKS = (
@@ -91,6 +91,12 @@ class Guards(RunObserver):
         """Pass the step's metrics to each guard."""
         for guard in self.guards.values():
             guard.on_step(event)
+
+    def eval_finished(self, event: EvalFinished) -> None:
+        """Pass an evaluation to each guard that observes runs."""
+        for guard in self.guards.values():
+            if isinstance(guard, RunObserver):
+                guard.eval_finished(event)
 
     def state_dict(self) -> dict[str, Json]:
         """Return the state of each stateful guard."""

@@ -21,6 +21,7 @@ CARDS = {
     "lora-24gb": ("l4-24", 1, None, 300),
     "math-2gpu": ("h100-80", 2, 1, 500),
     "math-8b-8gpu": ("h100-80", 8, None, 1000),
+    "math-8b-6and2": ("h100-80", 8, 2, 1000),
     "reasoning-32k-8gpu": ("h100-80", 8, 4, 12_000),
 }
 """GPU, how many, those of engines and mean tokens of a completion, by recipe."""

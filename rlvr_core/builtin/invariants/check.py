@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rlvr_core.api import (
+        EvalFinished,
         Group,
         GroupsScored,
         Json,
@@ -164,6 +165,9 @@ class Invariant:
 
     def finished(self, event: StepFinished) -> None:
         """The line of the step is complete; raises ``RunError``."""
+
+    def evaluated(self, event: EvalFinished) -> None:
+        """An evaluation is recorded, in process 0; raises ``RunError``."""
 
     def weights_loaded(self, step: int, version: int, source: WeightSource) -> None:
         """The engine says that it took the weights of this version; raises ``RunError``."""

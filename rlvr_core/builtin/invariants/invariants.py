@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from rlvr_core.api import (
         Engine,
+        EvalFinished,
         Group,
         GroupsScored,
         Json,
@@ -188,6 +189,12 @@ class Invariants(RunObserver, StepObserver):
         """See ``Invariant.finished``."""
         for one in self._checks.values():
             one.finished(event)
+
+    def eval_finished(self, event: EvalFinished) -> None:
+        """See ``Invariant.evaluated``."""
+        if self._trainer.ranks.main:
+            for one in self._checks.values():
+                one.evaluated(event)
 
     def state_dict(self) -> dict[str, Json]:
         """Return the state of each invariant by id."""

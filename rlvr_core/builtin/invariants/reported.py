@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.services import FATES
 from rlvr_core.builtin.invariants.check import Invariant, StepView
+from rlvr_core.builtin.invariants.evaluations import wrong_evaluation
 from rlvr_core.builtin.invariants.figures import (
     FAMILIES,
     ages_of,
@@ -31,7 +32,9 @@ from rlvr_core.builtin.invariants.rows import rows_of
 from rlvr_core.builtin.invariants.tallies import Tallied, losses_of, tally
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Group, GroupsScored, Json, RunStarted, StepFinished
+    from pathlib import Path
+
+    from rlvr_core.api import EvalFinished, Group, GroupsScored, Json, RunStarted, StepFinished
     from rlvr_core.api.services import RunConfig
     from rlvr_core.builtin.invariants.model_files import ModelFiles
 
@@ -60,11 +63,13 @@ class Reported(Invariant):
         self._current: Tallied | None = None
         self._updates: list[tuple[Tallied | None, float, bool]] = []
         self._rows: list[int] = []
+        self._run_dir: Path | None = None
         self._records: Records | None = None
         self._advantages: dict[Any, set[float]] = {}
 
     def run_started(self, event: RunStarted) -> None:
         """Read what is written from here on."""
+        self._run_dir = event.run_dir
         self._records = Records(event.run_dir, self._files)
 
     def on_groups(self, event: GroupsScored) -> None:
@@ -101,6 +106,16 @@ class Reported(Invariant):
         """Note what became of the update."""
         self._rows += [view.seen[0].normalizer.rows] if view.seen else []
         self._updates.append((self._current, grad_norm, applied))
+
+    def evaluated(self, event: EvalFinished) -> None:
+        """Compare an evaluation's figures with its recorded completions; raises ``RunError``."""
+        if self._run_dir is not None and (wrong := wrong_evaluation(self._run_dir, event)):
+            raise self.fault(
+                event.step,
+                f"the evaluation {event.task} after {event.step} steps {wrong}",
+                "look at what scores an evaluation's groups, and at what records them: "
+                "keep_best and early stopping go by this figure",
+            )
 
     def finished(self, event: StepFinished) -> None:
         """Compare the step's line; raises ``RunError``."""
