@@ -73,7 +73,7 @@ def fake_run(folder, outcome="finished", steps=(1,)):
         path = folder / "checkpoints" / f"step{step:06d}"
         path.mkdir(parents=True)
         (path / "weights").write_text("w")
-        _seal(path, step)
+        _seal(path, step, {})
     (folder / "run.json").write_text(json.dumps({"outcome": outcome, "process": _process()}))
     return folder
 

@@ -83,6 +83,7 @@ def scheduled(name, **train):
     trainer = trainer_with(**train)
     trainer.optimizer.schedule = SCHEDULES[name]
     config = config_with(name, **{"warmup_steps": 0} | train)
+    trainer.train = config.train
     trainer.observer = invariants_of(config, trainer, Sampling())
     return trainer
 

@@ -42,6 +42,7 @@ from rlvr_core.builtin.invariants.invariants import Invariants
 from rlvr_core.builtin.invariants.moments import TokenScores
 from rlvr_core.builtin.invariants.records import Records, _other_fates
 from rlvr_core.builtin.invariants.tallies import Tallied, _weights, tally
+from rlvr_core.builtin.losses.gmpo import GMPO
 from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO, SAPO
 from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.rundir import RunFolder
@@ -118,7 +119,7 @@ def finish(trainer, n=2, change=lambda name, value: value, **more):
         report = trainer.update(groups[1:], step, version)
         line = rollout_metrics(Rollouts(kept=kept, dropped=[lost])) | report.metrics
         drawn = sum(len(one.members) for one in groups)
-        line |= {"groups/replayed": 0, "step_skipped": 0.0, "lr": 0.01}
+        line |= {"groups/replayed": 0, "step_skipped": 0.0, "lr": trainer.train.lr}
         line |= {"ledger/drawn": drawn, "ledger/trained": drawn - 6, "ledger/zero_variance": 6}
         line |= {"ledger/in_flight": 0, "ledger/error": 0}
         line = {name: change(name, value) for name, value in line.items()}
@@ -133,6 +134,8 @@ SHAPES = [
     (with_kl, {"reference": "frozen", "mini_batches": 2, "num_iterations": 2}),
     (DAPO(DAPO.Config(entropy_bonus=0.01)), {"tokens_per_micro_batch": 40}),
     (GSPO(GSPO.Config()), {"num_iterations": 3}),
+    # its clips bound the logarithm of a ratio
+    (GMPO(GMPO.Config()), {"mini_batches": 3, "num_iterations": 2, "lr": 0.1}),
 ]
 
 

@@ -34,6 +34,8 @@ class GivenRows:
         self._files, self._oracle = files, oracle
         self._step = -1
         self._due: dict[str, Counter[Row]] = {}
+        self._divided: dict[tuple[str, int], int] = {}
+        self._read: dict[tuple[str, int], int] = {}
 
     def wrong(self, view: StepView, event: LossComputed) -> str:
         """Return what is wrong with a micro-batch of given answers; empty if nothing is."""
@@ -44,11 +46,15 @@ class GivenRows:
             return ""
         if self._step != view.step:
             self._step, self._due = view.step, {}
+            self._divided, self._read = {}, {}
         if term.name not in self._due:
             reads = view.trainer.train.num_iterations
             rows = Counter(self._rows_of_step(term.demonstrations, view.step))
             self._due[term.name] = Counter({row: reads * n for row, n in rows.items()})
         due, micro = self._due[term.name], event.micro_batch.host
+        update = term.name, view.update
+        self._divided[update] = event.normalizer.rows
+        self._read[update] = self._read.get(update, 0) + len(micro.valid_BT)
         if left_out := int((micro.valid_BT & ~batch.mask_BT.cpu()).sum()):
             return f"{left_out} tokens of the given answers of {term.name} are not in its loss mask"
         for row in _rows(micro):
@@ -63,6 +69,12 @@ class GivenRows:
 
     def left(self) -> str:
         """Return which answers of the step no update was made of; empty if there are none."""
+        for (name, update), rows in self._divided.items():
+            if rows != self._read[name, update]:
+                return (
+                    f"the loss {name} is divided by {rows} rows, and update {update + 1} of the "
+                    f"step has {self._read[name, update]} of its answers"
+                )
         lost = {name: sum(due.values()) for name, due in self._due.items()}
         name = next((name for name, n in lost.items() if n), "")
         if not name:

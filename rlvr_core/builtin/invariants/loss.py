@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rlvr_core.api import Json, LossBatch, LossComputed
     from rlvr_core.api.services import RunConfig
     from rlvr_core.builtin.invariants.check import Trainer
+    from rlvr_core.builtin.invariants.teachers import Teachers
     from rlvr_core.builtin.invariants.weighted_sum import WeightedSum
 
 FIRST = 8
@@ -96,6 +97,7 @@ class LossValues(Invariant):
         self._behind: tuple[int, str] | None = None
         self._control = EntropyControl()
         self._sum: WeightedSum | None = None
+        self._teachers: Teachers | None = None
 
     def begin(self, view: StepView) -> None:
         """Forget the step before."""
@@ -120,9 +122,11 @@ class LossValues(Invariant):
         taught = self._config is not None and any(distils(one) for one, _, _ in event.losses)
         if not what and taught and self._config is not None:
             # most runs have no teacher
-            from rlvr_core.builtin.invariants.teachers import wrong_teacher
+            if self._teachers is None:
+                from rlvr_core.builtin.invariants.teachers import Teachers
 
-            what = wrong_teacher(view.trainer, event, self._config.model)
+                self._teachers = Teachers(self._config.model)
+            what = self._teachers.wrong(view.trainer, event)
         self._behind = self._updates, what
         self._backward = larger(self._backward, error)
 

@@ -34,6 +34,9 @@ entropy and the one that is trained on."""
 SQUARE = "mismatch/weight_square"
 """What losses count and the line gives as ``mismatch/ess``."""
 
+OF_LOG_RATIOS = {"GMPO"}
+"""Losses whose clips bound the logarithm of a ratio."""
+
 ITERATION = ("ratio/", "clip_fraction/")
 """Beginnings of what the line gives by iteration, too."""
 
@@ -149,7 +152,7 @@ def _of_batch(loss: Any, batch: LossBatch, found: Tallied) -> None:
             tau_BT = torch.where(_advantages(batch) > 0, options.tau_pos, options.tau_neg)
             means["gate/mean"] = torch.cosh(tau_BT.double() * (r_BT - 1) / 2) ** -2
         if "clip_fraction/low" in found.sums and "clip_low" in type(options).model_fields:
-            _clips(options, batch, r_BT, means, unsure)
+            _clips(loss, batch, r_BT, means, unsure)
     if batch.entropy_BT is not None:
         means["entropy/mean"] = batch.entropy_BT.detach().double()
     if batch.entropy_mask_BT is not None:
@@ -199,16 +202,19 @@ def _weights(
 
 
 def _clips(
-    options: Any,
+    loss: Any,
     batch: LossBatch,
     r_BT: Tensor,
     means: dict[str, Tensor],
     unsure: dict[str, Tensor],
 ) -> None:
-    a_BT = _advantages(batch)
+    a_BT, options = _advantages(batch), loss.options
+    low, high = 1 - options.clip_low, 1 + options.clip_high
+    if type(loss).__name__ in OF_LOG_RATIOS:
+        low, high = math.exp(-options.clip_low), math.exp(options.clip_high)
     for name, bound, live_BT in (
-        ("clip_fraction/low", 1 - options.clip_low, a_BT < 0),
-        ("clip_fraction/high", 1 + options.clip_high, a_BT > 0),
+        ("clip_fraction/low", low, a_BT < 0),
+        ("clip_fraction/high", high, a_BT > 0),
     ):
         beyond_BT = r_BT < bound if name.endswith("low") else r_BT > bound
         means[name] = (live_BT & beyond_BT).double()

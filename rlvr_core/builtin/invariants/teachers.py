@@ -7,6 +7,7 @@ policy gives them. A teacher that is a model of its own must have the weights of
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from rlvr_core.builtin.invariants.other_gradients import distils
 from rlvr_core.builtin.invariants.plain_pass import comparable, plain_distributions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from rlvr_core.api import LossBatch, LossComputed, MicroBatch
@@ -33,29 +36,70 @@ SLOPES = {torch.float32: 1e-2, torch.float16: 2e-2, torch.bfloat16: 5e-2}
 """How far from 1 the slope of the teacher's log-probs on those of a plain pass may be."""
 
 
-@torch.no_grad()
-def wrong_teacher(trainer: Trainer, event: LossComputed, section: ModelSection) -> str:
-    """Return what is wrong with the teachers of a micro-batch's distillations; or nothing.
+TOWARDS, SURE = 0.3, 10.0
+"""Share of the way from the teacher's log-probs to the policy's that is no rounding, once they are
+apart by so many times the square of what a log-prob may be rounded by."""
+
+NOISE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 3e-2}
+"""Rounding of a log-prob."""
+
+
+class Teachers:
+    """Follows the teachers of a run.
 
     Args:
-        trainer: The policy's trainer.
-        event: The micro-batch.
         section: The config's ``model``.
     """
-    terms = {id(term.loss): term for term in trainer.objective.terms}
-    if not comparable(trainer):
+
+    def __init__(self, section: ModelSection) -> None:
+        self._section = section
+        self._along: dict[str, float] = {}
+        self._way: dict[str, float] = {}
+        self._rounding: dict[str, float] = {}
+
+    @torch.no_grad()
+    def wrong(self, trainer: Trainer, event: LossComputed) -> str:
+        """Return what is wrong with the teachers of a micro-batch's distillations; or nothing."""
+        terms = {id(term.loss): term for term in trainer.objective.terms}
+        if not comparable(trainer):
+            return ""
+        for loss, batch, _ in event.losses:
+            term = terms.get(id(loss))
+            if term is None or term.teacher is None or not distils(loss):
+                continue
+            follow = partial(self._follow, term.name, NOISE[compute_dtype(trainer)])
+            if what := _compared(trainer, term, event.micro_batch, batch, self._section, follow):
+                return f"the loss {term.name}: {what}"
         return ""
-    for loss, batch, _ in event.losses:
-        term = terms.get(id(loss))
-        if term is None or term.teacher is None or not distils(loss):
-            continue
-        if what := _compared(trainer, term, event.micro_batch, batch, section):
-            return f"the loss {term.name}: {what}"
-    return ""
+
+    def _follow(
+        self, name: str, noise: float, found_MK: Tensor, due_MK: Tensor, policy_MK: Tensor
+    ) -> str:
+        """Add up how far what is used lies on the way to the policy; say so if it is far."""
+        way_MK = (policy_MK - due_MK).clamp(-5, 5)
+        along = float((way_MK * (found_MK - due_MK).clamp(-5, 5)).sum())
+        for sums, more in (
+            (self._along, along),
+            (self._way, float(way_MK.square().sum())),
+            (self._rounding, way_MK.numel() * noise**2),
+        ):
+            sums[name] = sums.get(name, 0.0) + more
+        share = self._along[name] / self._way[name] if self._way[name] else 0.0
+        if self._way[name] <= SURE * self._rounding[name] or share <= TOWARDS:
+            return ""
+        return (
+            f"the log-probs of its teacher are {share:.0%} of the way from those of the teacher's "
+            f"weights to those of the policy (band {TOWARDS:.0%})"
+        )
 
 
 def _compared(
-    trainer: Trainer, term: Any, micro: MicroBatch, batch: LossBatch, section: ModelSection
+    trainer: Trainer,
+    term: Any,
+    micro: MicroBatch,
+    batch: LossBatch,
+    section: ModelSection,
+    follow: Callable[[Tensor, Tensor, Tensor], str],
 ) -> str:
     teacher_BTK, student_BTK = batch.teacher_logp_BTK, batch.student_logp_BTK
     if teacher_BTK is None or student_BTK is None or not bool(batch.mask_BT.any()):
@@ -94,6 +138,10 @@ def _compared(
             f"the policy's log-probs of the teacher's tokens are {apart:.3g} nats from those of a "
             f"plain pass of one row (band: {band:g})"
         )
+    if term.teacher.model is not None and (
+        what := follow(found_MK, best.values, policy_MV.gather(-1, best.indices))
+    ):
+        return what
     named = term.traits.teacher
     if term.teacher.model is not None and named is not None and named.model is not None:
         folder = local_path(named.model) if is_uri(named.model) else Path(named.model)

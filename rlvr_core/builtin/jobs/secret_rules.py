@@ -81,8 +81,8 @@ _OTHERS = tuple(
         rf"[\"']{_VALUE}",
         r"://[^\s/:@\"']{0,64}:(?P<value>[^\s/@\"'{}<>]{6,})@[\w\[]",
         rf"(?i:\bidentified[ \t]+by[ \t]+[\"']?){_VALUE}",
-        # a name without a password, as Sentry's and GitHub's
-        r"://(?P<value>[\w.-]{20,})(?::[\w-]{0,64})?@[\w\[]",
+        # a name without a password, as Sentry's and GitHub's; [:] so that this line is none itself
+        r"[:]//(?P<value>[\w.-]{20,})(?::[\w-]{0,64})?@[\w\[]",
         # signatures in addresses, and addresses that are secrets themselves
         r"[?&](?:sig|signature|X-Amz-Security-Token)=(?P<value>[\w%+/=-]{16,})",
         r"/webhooks?/[\w-]{1,64}/(?P<value>[\w-]{24,})",
