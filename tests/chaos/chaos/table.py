@@ -248,6 +248,20 @@ one of its words, which the suite would have counted. Dropout of a recomputed pa
 later updates and the text of recorded prompts came after them.
 
 """
+FIFTEENTH = """
+## A fifteenth set
+
+And {faults} by another author who had not read the guards, after the mends that followed the
+fourteenth; 11 healthy runs beside them. In figures, counted as above:
+
+"""
+FIFTEENTH_BEFORE = """
+First measured, unseen: 39 of 44 in bfloat16 with the right name (89 %) and 41 of 45 in float32
+(91 %); one was given a wrong name in float32, the others were missed. Teachers that are the policy
+and the denominators of given answers came after them. Of an environment that hears otherwise than
+it was meant to nothing in a run says so, as it hears the same when it is played again.
+
+"""
 LATER = {
     2: (SECOND, SECOND_BEFORE),
     3: (THIRD, THIRD_BEFORE),
@@ -262,6 +276,7 @@ LATER = {
     12: (TWELFTH, TWELFTH_BEFORE),
     13: (THIRTEENTH, THIRTEENTH_BEFORE),
     14: (FOURTEENTH, FOURTEENTH_BEFORE),
+    15: (FIFTEENTH, FIFTEENTH_BEFORE),
 }
 """What is said before and after the figures of each later set."""
 KINDS = ("stopped", "note", "wrong name", "missed")
