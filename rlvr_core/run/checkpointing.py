@@ -57,6 +57,8 @@ def save(session: Session, *, best: bool = False) -> None:
             work = (session, session.writing, snapshot, state, best)
             # a daemon: a disk that does not answer must not keep a process that is to end
             threading.Thread(target=_write, args=work, name="checkpoint", daemon=True).start()
+        else:
+            session.writing.written.set_result(None)  # nobody has to wait for this process
 
 
 def settle(session: Session) -> None:

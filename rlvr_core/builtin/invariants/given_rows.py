@@ -68,18 +68,18 @@ class GivenRows:
         return ""
 
     def left(self) -> str:
-        """Return which answers of the step no update was made of; empty if there are none."""
+        """Return which answers of the step are in no update, or what else they are divided by."""
+        lost = {name: sum(due.values()) for name, due in self._due.items()}
+        name = next((name for name, n in lost.items() if n), "")
+        if name:
+            return f"{lost[name]} of the step's answers for the loss {name} are in no update"
         for (name, update), rows in self._divided.items():
             if rows != self._read[name, update]:
                 return (
                     f"the loss {name} is divided by {rows} rows, and update {update + 1} of the "
                     f"step has {self._read[name, update]} of its answers"
                 )
-        lost = {name: sum(due.values()) for name, due in self._due.items()}
-        name = next((name for name, n in lost.items() if n), "")
-        if not name:
-            return ""
-        return f"{lost[name]} of the step's answers for the loss {name} are in no update"
+        return ""
 
     def _rows_of_step(self, given: Any, step: int) -> Iterator[Row]:
         answers, n = given.answers, len(given.answers)
