@@ -64,6 +64,10 @@ class Stop:
             raise KeyboardInterrupt
 
 
+PATIENCE = 600.0
+"""Seconds for the checkpoint in work where a run fails: it must not keep a process for ever."""
+
+
 @contextlib.contextmanager
 def recorded_outcome(session: Session, manifest: Manifest | None) -> Iterator[None]:
     """Record in its folder how the run ended, whatever ended it.
@@ -76,12 +80,12 @@ def recorded_outcome(session: Session, manifest: Manifest | None) -> Iterator[No
 
     if manifest is None:
         with contextlib.ExitStack() as ending:  # process 0 waits for this one's shard
-            ending.callback(_each, [lambda: settle_alone(session, 600.0)], quietly=True)
+            ending.callback(_each, [lambda: settle_alone(session, PATIENCE)], quietly=True)
             yield
         return
     outcome: Outcome = "failed"
     fault = reason = trace = None
-    patience = 600.0  # one that failed must not keep the process for ever
+    patience = PATIENCE
     try:
         yield
         reason = session.stop_reason

@@ -40,6 +40,11 @@ def _split(share: float) -> dict[str, Any]:
 _ALL = _source()["sources"][0]
 
 
+_AND_GIVEN_ANSWERS = [
+    {"use": "grpo", "with": {"beta": 0.02}},
+    {"use": "sft", "weight": 0.3, "with": {"target": "shown", "rows_per_step": 8}},
+]
+
 SHAPES: dict[str, Mapping[str, Any]] = {
     "base": {},
     "cool": {"sampling": {"temperature": 0.6}},
@@ -228,10 +233,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     },
     "grpo and given answers": {
         "rows": _with_answers_shown,
-        "loss": [
-            {"use": "grpo", "with": {"beta": 0.02}},
-            {"use": "sft", "weight": 0.3, "with": {"target": "shown", "rows_per_step": 8}},
-        ],
+        "loss": _AND_GIVEN_ANSWERS,
     },
     "some verdicts are missing": {"data": _source(verifier="chaos/patchy")},
     "reinforce++ with a strong kl": {
@@ -402,10 +404,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     "given answers, cool": {
         "rows": _with_answers_shown,
         "sampling": {"temperature": 0.6},
-        "loss": [
-            {"use": "grpo", "with": {"beta": 0.02}},
-            {"use": "sft", "weight": 0.3, "with": {"target": "shown", "rows_per_step": 8}},
-        ],
+        "loss": _AND_GIVEN_ANSWERS,
     },
     "lora, moving reference": {
         "model": {"lora": {"rank": 4, "alpha": 8}},
@@ -446,10 +445,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     "cool, and given answers": {
         "rows": _with_answers_shown,
         "sampling": {"temperature": 0.7},
-        "loss": [
-            {"use": "grpo", "with": {"beta": 0.02}},
-            {"use": "sft", "weight": 0.3, "with": {"target": "shown", "rows_per_step": 8}},
-        ],
+        "loss": _AND_GIVEN_ANSWERS,
     },
     "constant, then down": {"train": {"lr_schedule": {"use": "wsd", "with": {"decay": 0.25}}}},
     "lora, dropout, recomputed activations": {
