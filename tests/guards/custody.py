@@ -120,7 +120,7 @@ class Run:
             model_path=str(folder),
             problems=self.problems,
             conversations=SingleTurn(),
-            sampler=Shuffle.__new__(Shuffle),
+            sampler=Shuffle(Shuffle.Config()),
             longest_prompt=200,
             evaluations=SimpleNamespace(max_tokens=0),
             sources=[],

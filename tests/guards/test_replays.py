@@ -22,7 +22,8 @@ from rlvr_core.api import (
 )
 from rlvr_core.builtin.environments.lookup import LookupWorld
 from rlvr_core.builtin.invariants.replays import AT_MOST, Replays
-from rlvr_core.config.model import RunConfig
+from rlvr_core.builtin.invariants.seeds import Seeds
+from rlvr_core.config.model import RunConfig, TrainSection
 from rlvr_core.engines.sampling import WORLD, completion_seed
 
 CONFIG = RunConfig.model_validate(
@@ -94,8 +95,23 @@ def event(*scripts, problem=PROBLEM, version=3, now=3, copies=1):
     return GroupsScored(5, now, (Group(problem, members, version),) * copies)
 
 
+class Drawn:
+    """A sampler, which counts its draws, and what follows them."""
+
+    def __init__(self, config, before=0):
+        self.drawn = before
+        self.seeds = Seeds(config, self)
+        self.seeds.run_started()
+
+    def wrong(self, environment, event):
+        self.drawn += len(event.groups)
+        self.seeds.on_groups(event)
+        turns = CONFIG.environment.max_turns
+        return Replays(turns, lambda problem: environment, self.seeds).wrong(event)
+
+
 def wrong(environment, *scripts, **more):
-    return Replays(CONFIG, lambda problem: environment).wrong(event(*scripts, **more))
+    return Drawn(CONFIG).wrong(environment, event(*scripts, **more))
 
 
 CALL = '<tool_call>{"name": "count", "arguments": {"of": "pears"}}</tool_call>'
@@ -118,11 +134,54 @@ def test_what_was_really_said_is_said_again(environment, replies, ended):
     assert wrong(environment, script, script, script) == ""
 
 
-def test_the_second_draw_of_a_problem_has_a_seed_of_its_own():
+def test_each_draw_has_a_seed_of_its_own():
+    """The draw is the number of problems drawn in the run before, of this problem or others."""
     environment = Counting()
-    script = played(environment, ["a", "b"], draw=1)
-    assert "says" in wrong(environment, script)
-    assert wrong(environment, script, copies=2) == ""
+    first, third = (event(played(environment, ["a", "b"], draw=n)).groups for n in (0, 2))
+    other = replace(first[0], problem=replace(PROBLEM, id="q"), members=())
+    step = replace(event(), groups=(*first, other, *third))
+    assert Drawn(CONFIG).wrong(environment, step) == ""
+    assert "says" in Drawn(CONFIG, before=1).wrong(environment, step)
+    moved = replace(step, groups=(other, *first, *third))
+    assert "says" in Drawn(CONFIG).wrong(environment, moved)
+
+
+def test_the_draws_of_later_steps_go_on():
+    environment, drawn = Counting(), Drawn(CONFIG, before=40)
+    for draw in (40, 41, 42):
+        script = played(environment, ["a", "b"], draw=draw)
+        assert drawn.wrong(environment, event(script)) == ""
+    assert "says" in drawn.wrong(environment, event(script))
+
+
+class Settled(Counting):
+    """Says what it does whatever its seed is, but for every 50th."""
+
+    def start(self, problem, seed):
+        return {"seed": int(seed % 50 == 0), "heard": []}
+
+
+def test_beside_training_a_world_by_its_seed_is_let_be_and_another_is_not():
+    """The draw is not known then: only what no seed of a recent draw explains is reported."""
+    beside = CONFIG.model_copy(update={"train": TrainSection(steps=9, max_staleness=2)})
+    script = played(Counting(), ["a", "b"], draw=9)
+    false = replace(script, verdict=Verdict(0.25))
+    assert Drawn(beside, before=8).wrong(Counting(), event(false)) == ""
+
+    environment = Settled()
+    seeds = {n: completion_seed(7, "p", 2, n, WORLD) for n in range(200)}
+    rare = next(n for n, seed in seeds.items() if seed % 50 == 0)
+    script = played(environment, ["a", "b"], draw=rare, version=2)
+    assert script.turns[1].text.startswith("1 ")
+    assert Drawn(beside, before=rare).wrong(environment, event(script)) == ""
+    false = replace(script, verdict=Verdict(0.25))
+    assert Drawn(beside, before=rare).wrong(environment, event(false)) != ""
+
+
+def test_nothing_is_played_again_where_the_draws_are_counted_in_another_way():
+    false = replace(played(Counting(), ["a", "b"]), verdict=Verdict(0.25))
+    replays = Replays(CONFIG.environment.max_turns, lambda problem: Counting(), None)
+    assert replays.wrong(event(false)) == ""
 
 
 def test_observations_and_verdicts_of_another_conversation():
@@ -170,8 +229,7 @@ def test_what_is_not_played_again():
     (member,) = group.members
     branched = replace(member.completion, branches=(member.completion,))
     group = replace(group, members=(replace(member, completion=branched),))
-    replays = Replays(CONFIG, lambda problem: Counting())
-    assert replays.wrong(replace(in_branches, groups=(group,))) == ""
+    assert Drawn(CONFIG).wrong(Counting(), replace(in_branches, groups=(group,))) == ""
     assert wrong(Counting(), false, now=4) == ""  # sampled under earlier weights
     assert Counting.calls == 0
     assert wrong(Counting(), *[script] * 40) == ""

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
         Group,
         GroupsScored,
         LossComputed,
+        RunStarted,
         WeightSource,
     )
     from rlvr_core.api.services import Conversations, RunConfig
+    from rlvr_core.builtin.invariants.seeds import Seeds
 
 AT_FIRST = 128
 """Completions that are decoded in the first step, evenly spread."""
@@ -56,6 +58,7 @@ class Completions(Invariant):
         config: The run's configuration.
         files: The model's files.
         conversations: Present problems, and have their environments.
+        seeds: Follows the draws of the sampler; None if it counts them in another way.
         room: Tokens of prompt and completion that the engine was told to make room for.
         say: Tells the user.
     """
@@ -72,11 +75,13 @@ class Completions(Invariant):
         config: RunConfig,
         files: ModelFiles,
         conversations: Conversations,
+        seeds: Seeds | None,
         room: int,
         say: Callable[[str], None],
     ) -> None:
         self._files, self._present = files, conversations.present
-        self._replays = Replays(config, conversations.environment)
+        self._seeds = seeds
+        self._replays = Replays(config.environment.max_turns, conversations.environment, seeds)
         self._endings, self._room = Endings(files, room), room
         self._sampling, self._turn_cap = config.sampling, config.environment.max_turn_tokens
         self._max_turns = config.environment.max_turns
@@ -86,12 +91,19 @@ class Completions(Invariant):
         self._base: int | None = None
         self._loaded: set[int] = set()
 
+    def run_started(self, event: RunStarted) -> None:
+        """Begin where the sampler is."""
+        if self._seeds is not None:
+            self._seeds.run_started()
+
     def weights_loaded(self, step: int, version: int, source: WeightSource) -> None:
         """Note which versions the engine has had."""
         self._loaded.add(version)
 
     def on_groups(self, event: GroupsScored) -> None:
         """Check the completions of a step, dropped groups included."""
+        if self._seeds is not None:
+            self._seeds.on_groups(event)
         self._check_versions(event)
         self._check_masks(event)
         self._check_conversations(event)

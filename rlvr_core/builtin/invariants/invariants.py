@@ -27,6 +27,7 @@ from rlvr_core.builtin.invariants.prompts import Prompts
 from rlvr_core.builtin.invariants.reported import Reported
 from rlvr_core.builtin.invariants.resume import Resume
 from rlvr_core.builtin.invariants.rewards import Rewards
+from rlvr_core.builtin.invariants.seeds import Seeds
 from rlvr_core.builtin.invariants.streams import Streams
 from rlvr_core.builtin.invariants.sync import Sync
 from rlvr_core.builtin.invariants.token_gaps import TokenGaps
@@ -91,7 +92,9 @@ def custody_of(
     if config.guards.completions:
         longest = max(config.sampling.max_tokens, prepared.evaluations.max_tokens)
         room = prepared.longest_prompt + longest
-        checks.append(Completions(config, files, prepared.conversations, room, say))
+        counted = is_ours(prepared.sampler, "draw")
+        seeds = Seeds(config, prepared.sampler) if counted else None
+        checks.append(Completions(config, files, prepared.conversations, seeds, room, say))
     return checks
 
 
@@ -127,8 +130,9 @@ def invariants_of(
     if guards.loss:
         checks.append(LossValues(config))
     traits = traits_of(engine, EngineTraits)
-    if guards.seeds and traits.seeded and traits.inverts_stream and is_ours(sampler, "draw"):
-        checks.append(Streams(config, trainer, sampler, scores))
+    ours = sampler is not None and is_ours(sampler, "draw")
+    if guards.seeds and traits.seeded and traits.inverts_stream and ours:
+        checks.append(Streams(config, trainer, Seeds(config, sampler), scores))
     if guards.calibration and traits.seeded:
         truncated = sampling.top_k > 0 or sampling.top_p < 1
         truncation = Truncation(config, trainer.precision.compute) if truncated else None

@@ -19,11 +19,10 @@ from rlvr_core.api import (
     Reply,
     traits_of,
 )
-from rlvr_core.builtin.invariants.streams import seed_of
 
 if TYPE_CHECKING:
     from rlvr_core.api import Completion, Group, GroupsScored, Problem, Transcript, Turn, Verdict
-    from rlvr_core.api.services import RunConfig
+    from rlvr_core.builtin.invariants.seeds import Seeds
 
 AT_MOST = 4
 """Conversations of a step that are played again."""
@@ -39,16 +38,21 @@ class Replays:
     """Plays conversations again.
 
     Args:
-        config: The run's configuration.
+        max_turns: Cap on the turns of a conversation.
         environment: Returns an instance of a problem's environment.
+        seeds: Follows the draws of the sampler; None if it counts them in another way, and then
+            nothing is played again.
     """
 
-    def __init__(self, config: RunConfig, environment: Callable[[Problem], Any]) -> None:
-        self._seed, self._max_turns = config.run.seed, config.environment.max_turns
-        self._environment = environment
+    def __init__(
+        self, max_turns: int, environment: Callable[[Problem], Any], seeds: Seeds | None
+    ) -> None:
+        self._max_turns, self._environment, self._seeds = max_turns, environment, seeds
 
     def wrong(self, event: GroupsScored) -> str:
         """Return what is wrong with a few conversations of a step; empty if nothing is."""
+        if self._seeds is None:
+            return ""
         places = [
             (group, number)
             for group in event.groups
@@ -57,10 +61,9 @@ class Replays:
         ]
         stride = max(1, -(-len(places) // AT_MOST))
         for group, number in places[event.step % stride :: stride]:
-            drawn = sum(one.problem.id == group.problem.id for one in event.groups)
             script = group.members[number].completion.transcript
             assert script is not None
-            if what := self._differs(group, script, drawn):
+            if what := self._differs(group, script):
                 return f"conversation {number} about problem {group.problem.id}, {what}"
         return ""
 
@@ -76,15 +79,26 @@ class Replays:
         traits = traits_of(environment, EnvironmentTraits)
         return traits.deterministic and not traits.asynchronous
 
-    def _differs(self, group: Group, script: Transcript, drawn: int) -> str:
+    def _differs(self, group: Group, script: Transcript) -> str:
         """Return what the environment says otherwise under every seed that it may have had."""
+        assert self._seeds is not None
+        if not self._seeds.exact and self._begins_by_seed(group.problem):
+            return ""  # hundreds of worlds would have to be tried
         found = ""
-        for draw in range(drawn):
-            seed = seed_of(self._seed, group.problem.id, group.version, draw, WORLD)
+        for seed in self._seeds.all_of(group, WORLD):
             found = self._played(group.problem, seed, script)
             if not found:
                 return ""
         return found
+
+    def _begins_by_seed(self, problem: Problem) -> bool:
+        """Whether an environment's first state differs with the seed, or cannot be had."""
+        try:
+            states = [self._environment(problem).start(problem, seed) for seed in (1, 2)]
+            first, second = (pickle.dumps(state, pickle.HIGHEST_PROTOCOL) for state in states)
+        except Exception:
+            return True
+        return first != second
 
     def _played(self, problem: Problem, seed: int, script: Transcript) -> str:
         environment = self._environment(problem)

@@ -13,8 +13,6 @@ Rounding moves the intervals, so a share of tokens may be outside by ``Slack``. 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +35,7 @@ from rlvr_core.builtin.invariants.moments import (
     chosen,
     fresh_groups,
 )
+from rlvr_core.builtin.invariants.seeds import Seeds, turn_seed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,7 +77,7 @@ class Streams(Invariant):
     Args:
         config: The run's configuration.
         trainer: The policy's trainer.
-        sampler: Chooses the problems; counts its draws.
+        seeds: Follows the draws of the sampler.
         scores: Scores of groups under the trainer.
     """
 
@@ -93,11 +92,10 @@ class Streams(Invariant):
     )
 
     def __init__(
-        self, config: RunConfig, trainer: Trainer, sampler: Any, scores: TokenScores
+        self, config: RunConfig, trainer: Trainer, seeds: Seeds, scores: TokenScores
     ) -> None:
         self._config, self._trainer = config, trainer
-        self._sampler, self._scores = sampler, scores
-        self._drawn = 0
+        self._seeds, self._scores = seeds, scores
         self._seen = {True: 0, False: 0}
         self._bets = Bets()
         self._again: Bets | None = None
@@ -106,20 +104,20 @@ class Streams(Invariant):
 
     def run_started(self, event: RunStarted) -> None:
         """Look at every group at first, and once more after a resumption."""
-        self._drawn = self._sampler.drawn
+        self._seeds.run_started()
         self._again = Bets() if event.resumed and event.step > 0 else None
         self._seen_again = 0
 
     def on_groups(self, event: GroupsScored) -> None:
         """Check the tokens of a step; raises ``RunError`` if their seeds do not draw them."""
         self._found = {}
-        first, self._drawn = self._drawn, self._sampler.drawn
+        self._seeds.on_groups(event)
         fresh = fresh_groups(event)
         stale = not fresh and bool(event.groups)
         those = _whole(event.groups) if stale else fresh
         warm = self._seen[stale] < (WARM if stale else WARM_TOKENS)
         groups = chosen(those, event.step, warm=warm)
-        found, n = self._look(event, groups, first, self._bets, stale=stale)
+        found, n = self._look(event, groups, self._bets, stale=stale)
         self._seen[stale] += n
         if self._again is not None and self._seen_again < WARM:
             # apart from the others, so that the numbers of a resumed run are those of a whole one
@@ -127,14 +125,13 @@ class Streams(Invariant):
             others = tuple(
                 group for group in chosen(those, event.step, warm=True) if id(group) not in own
             )
-            self._seen_again += n + self._look(event, others, first, self._again, stale=stale)[1]
+            self._seen_again += n + self._look(event, others, self._again, stale=stale)[1]
         self._found = found
 
     def _look(
         self,
         event: GroupsScored,
         groups: tuple[Group, ...],
-        first: int,
         bets: Bets,
         *,
         stale: bool,
@@ -144,7 +141,6 @@ class Streams(Invariant):
         Args:
             event: The step.
             groups: Groups of one version each, the newest unless ``stale``.
-            first: Draws of the sampler before the step.
             bets: Bets on the groups so far; they are settled.
             stale: Whether the groups are of an older policy.
 
@@ -157,19 +153,10 @@ class Streams(Invariant):
         if stale and _moved(scores_NK):
             return {}, 0
         n = sum(len(member.completion.token_ids) for group in groups for member in group.members)
-        in_turns = self._config.train.max_staleness == 0
-        if not self._trainer.ranks.main and not in_turns:
+        if not self._trainer.ranks.main and not self._seeds.exact:
             return {}, n  # another process draws
-        places = {id(group): place for place, group in enumerate(event.groups)}
-        if in_turns:
-            draws = [
-                range(first + places[id(group)], first + places[id(group)] + 1) for group in groups
-            ]
-        else:
-            back = (2 + self._config.train.max_staleness) * 4 * self._config.train.prompts_per_step
-            draws = [range(max(0, self._drawn - back), self._drawn)] * len(groups)
         slack = self._slack(stale=stale)
-        tokens = self._tokens_of(groups, draws, places, scores_NK.double(), slack)
+        tokens = self._tokens_of(groups, scores_NK.double(), slack)
         return (self._judge(event.step, tokens, slack, bets), n) if tokens else ({}, n)
 
     def _slack(self, *, stale: bool) -> Slack:
@@ -191,8 +178,6 @@ class Streams(Invariant):
     def _tokens_of(
         self,
         groups: Sequence[Group],
-        draws: Sequence[range],
-        places: Mapping[int, int],
         scores_NK: Tensor,
         slack: Slack,
     ) -> list[Token]:
@@ -205,9 +190,9 @@ class Streams(Invariant):
             rows[int(row)].append((int(position), below, math.exp(min(0.0, logp)), ahead <= 0))
         found: list[Token] = []
         first = 0
-        for group, several in zip(groups, draws, strict=True):
+        for group in groups:
             own = rows[first : first + len(group.members)]
-            found += self._best_fit(group, own, several, (first, places[id(group)]), slack)
+            found += self._best_fit(group, own, first, slack)
             first += len(group.members)
         return found
 
@@ -215,19 +200,14 @@ class Streams(Invariant):
         self,
         group: Group,
         rows: Sequence[Sequence[tuple[int, float, float, bool]]],
-        draws: range,
-        at: tuple[int, int],
+        first: int,
         slack: Slack,
     ) -> list[Token]:
-        """Return the tokens of a group as those of the draw and the version that fit best.
-
-        Seeds are those of the version that was asked for. Beside training a sync may come before
-        the engine takes a request up, whose tokens are then of a newer one.
-        """
+        """Return the tokens of a group as those of the draw and the version that fit best."""
         best: list[Token] = []
-        oldest = max(0, group.version - self._config.train.max_staleness)
-        for version in range(group.version, oldest - 1, -1):
-            fits = [self._fit(group, rows, draw, version, at, slack) for draw in draws]
+        for version in self._seeds.versions(group):
+            draws = self._seeds.draws(group)
+            fits = [self._fit(group, rows, draw, version, first, slack) for draw in draws]
             best = max([best, *fits], key=lambda tokens: sum(token.inside for token in tokens))
             if all(token.inside for token in best):
                 break
@@ -239,25 +219,22 @@ class Streams(Invariant):
         rows: Sequence[Sequence[tuple[int, float, float, bool]]],
         draw: int,
         version: int,
-        at: tuple[int, int],
+        first: int,
         slack: Slack,
     ) -> list[Token]:
-        """Return the tokens of a group as those of a draw under a version.
-
-        ``at`` has its first row and its place.
-        """
+        """Return the tokens of a group, whose first row is given, as of a draw under a version."""
         found = []
-        run_seed = self._config.run.seed
+        place = self._seeds.place(group)
         for sample, (member, row) in enumerate(zip(group.members, rows, strict=True)):
             if not row:
                 continue
-            seed = seed_of(run_seed, group.problem.id, version, draw, sample)
+            seed = self._seeds.of(group, version, draw, sample)
             numbers = _numbers(seed, member.completion)
             if not numbers:
                 continue
             for position, below, p, likeliest in row:
                 low, high = below - slack.edge, below + p + slack.edge
-                where = at[0] + sample, sample, at[1], position
+                where = first + sample, sample, place, position
                 found.append(token_at(where, low, high, numbers[position], likeliest=likeliest))
         return found
 
@@ -302,21 +279,7 @@ class Streams(Invariant):
         self._seen = dict(zip((False, True), state["seen"], strict=True))
 
 
-# -- the published seeds and numbers -------------------------------------------------------------
-
-
-def seed_of(run_seed: int, problem_id: str, version: int, draw: int, sample: int) -> int:
-    """Return the seed of a completion: 63 bits of a BLAKE2b over its parts as JSON."""
-    text = json.dumps([run_seed, problem_id, version, draw, sample]).encode()
-    return int(hashlib.blake2b(text, digest_size=8, person=b"rlvr-seed").hexdigest(), 16) // 2
-
-
-def turn_seed(seed: int, turn: int) -> int:
-    """Return the seed of a turn of a conversation, from 0: the first is the completion's own."""
-    if turn == 0:
-        return seed
-    text = json.dumps([seed, turn]).encode()
-    return int(hashlib.blake2b(text, digest_size=8, person=b"rlvr-turn").hexdigest(), 16) // 2
+# -- the published numbers ------------------------------------------------------------------------
 
 
 def stream(seed: int, n: int) -> list[float]:
