@@ -740,6 +740,11 @@ def register_services(registrar: Registrar) -> None:
         summary="Whether packed rows get torch's flash kernel on a GPU.",
     )
     registrar.add(
+        "attention-way",
+        "rlvr_core.builtin.packing.way:way_of_run",
+        summary="Which rows and which attention a run on a GPU trains with, and why.",
+    )
+    registrar.add(
         "gpu-checks",
         "rlvr_core.builtin.gpu.checks:check_gpus",
         summary="What the GPUs of this machine are and can do, for rlvr doctor --gpu.",

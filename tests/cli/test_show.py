@@ -122,6 +122,21 @@ def test_what_a_gpu_reached(tmp_path, run_show):
     assert reached["gpu/peak_memory"] == 40.0
 
 
+@pytest.mark.parametrize(
+    ("chosen", "line"),
+    [
+        (("packed", "flash", ""), "  attention: packed rows, flash"),
+        (("packed", "grids", "it needs sm_80"), "  attention: packed rows, grids: it needs sm_80"),
+    ],
+)
+def test_which_attention_a_gpu_trained_with_and_why_no_faster_one(tmp_path, run_show, chosen, line):
+    folder = make_run(tmp_path)
+    manifest = json.loads((folder.path / "run.json").read_text())
+    manifest["checks"] = {"attention": dict(zip(("rows", "kernel", "reason"), chosen, strict=True))}
+    (folder.path / "run.json").write_text(json.dumps(manifest))
+    assert line in run_show("last").splitlines()
+
+
 def test_times_of_steps_that_a_resumption_cut_away_do_not_count(tmp_path, run_show):
     folder = make_run(tmp_path)
     lines = folder.metrics.read_bytes().splitlines(keepends=True)

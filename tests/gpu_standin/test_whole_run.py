@@ -61,6 +61,8 @@ def test_a_run_with_every_guard_ends_well_and_says_which_card_it_had(tmp_path):
         {"name": "NVIDIA H100 80GB HBM3", "memory_bytes": 80 << 30}
     ]
     assert manifest["checks"]["gradient_checkpointing"]["choice"] == "none"
+    assert manifest["checks"]["attention"] == {"rows": "packed", "kernel": "flash", "reason": ""}
+    assert "attention: rows are packed, flash kernel" in said
     assert "the largest micro-batch (" in said
     assert "warn" not in said.lower()
     found = metrics(large)
@@ -84,6 +86,9 @@ def test_a_run_in_float32_is_that_of_a_cpu(tmp_path, options):
     subprocess.run(command, check=True, capture_output=True, timeout=600, env=environment)
     (done,), said = stood_in({"words": words(there, **options)})
     assert done["code"] == 0, said[-3000:]
+    assert json.loads(of_run(there, "run.json"))["checks"]["attention"] == {
+        "rows": "packed", "kernel": "grids", "reason": "it does not compute in float32",
+    }  # fmt: skip
     for ours, theirs in zip(metrics(there), metrics(here), strict=True):
         assert ours["reward/mean"] == theirs["reward/mean"]
         for name in ("loss", "grad_norm", "entropy/mean"):

@@ -139,7 +139,9 @@ class GpuGuard(RunObserver, StepObserver):
 
 
 def of_run(prepared: Prepared, trainer: Any, engine: Engine, events: RunObserver) -> GpuGuard:
-    """The service ``core/gpu``: measure the trainer's steps; for ``guards.memory`` rehearse them.
+    """The service ``core/gpu``: measure the trainer's steps, and say how it computes them.
+
+    For ``guards.memory`` the largest is rehearsed.
 
     Args:
         prepared: The run.
@@ -147,6 +149,11 @@ def of_run(prepared: Prepared, trainer: Any, engine: Engine, events: RunObserver
         engine: What generates; it sleeps meanwhile.
         events: Is told how it went.
     """
+    way = load_host().service("core/attention-way")
+    chosen = way(trainer.model, prepared.config.model.forward_paths, trainer.precision.compute)
+    prepared.data_reports.append(chosen)  # run.json is written later
+    for line in chosen.lines:
+        events.message(line)
     guard = GpuGuard(trainer, torch.cuda.get_device_properties(trainer.model.device).name)
     if prepared.config.guards.memory:
         guard.rehearse_with(prepared, engine, events)

@@ -220,9 +220,20 @@ class VarlenMask:
 @lru_cache
 def flash_works(device: torch.device, dtype: torch.dtype, heads: HeadSizes) -> bool:
     """Whether the flash kernel gives what grids give, gradients too: found out by trying, once."""
-    half = dtype in (torch.float16, torch.bfloat16)
-    if _FLASH is None or device.type != "cuda" or not half or heads.dim != heads.value_dim:
-        return False
+    return not flash_fault(device, dtype, heads)
+
+
+@lru_cache
+def flash_fault(device: torch.device, dtype: torch.dtype, heads: HeadSizes) -> str:
+    """Why the flash kernel is not to be taken; empty where it is."""
+    if _FLASH is None:
+        return f"torch {torch.__version__} has no flash attention of varying lengths"
+    if device.type != "cuda":
+        return "it needs a GPU"
+    if dtype not in (torch.float16, torch.bfloat16):
+        return f"it does not compute in {str(dtype).removeprefix('torch.')}"
+    if heads.dim != heads.value_dim:
+        return f"heads are of {heads.dim} for keys and of {heads.value_dim} for values"
     batch = _example(device)
     n = int(batch.prompt_len_S.sum() + batch.fed_lengths().sum())
     draw = torch.Generator().manual_seed(0)
@@ -237,10 +248,13 @@ def flash_works(device: torch.device, dtype: torch.dtype, heads: HeadSizes) -> b
                 q, k, v = (x.detach().requires_grad_() for x in given[:3])
                 out = way.attend(q, k, v, heads.dim**-0.5)
                 found.append([out.detach(), *torch.autograd.grad(out, (q, k, v), given[3])])
-    except (RuntimeError, ValueError, TypeError, ImportError):
-        return False  # no such kernel in this torch, for this GPU or for heads of this size
-    pairs = zip(*found, strict=True)
-    return all(bool(((a - b).abs().max() <= 0.05 * b.abs().max()).item()) for a, b in pairs)
+    except (RuntimeError, ValueError, TypeError, ImportError) as error:
+        # no such kernel in this torch, for this GPU or for heads of this size
+        return f"it failed: {type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+    for flash, grid in zip(*found, strict=True):
+        if not bool(((flash - grid).abs().max() <= 0.05 * grid.abs().max()).item()):
+            return "its results are not those of grids"
+    return ""
 
 
 def flash_on(device: torch.device) -> bool:

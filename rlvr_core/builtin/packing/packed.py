@@ -152,11 +152,18 @@ def heads_of(model: PreTrainedModel) -> frozenset[HeadSizes]:
 
 
 def _sees_everything(model: PreTrainedModel) -> bool:
+    return not padded_because(model)
+
+
+def padded_because(model: PreTrainedModel) -> str:
+    """Why a model's configuration rules out packed rows; empty where it does not."""
     config = model.config.get_text_config()
+    used = model.config._attn_implementation
+    if used != "sdpa":
+        return f"model.attention is {used}, and only sdpa knows packed rows"
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     local = any(getattr(config, name, None) for name in _LOCAL)
-    sdpa = model.config._attn_implementation == "sdpa"
-    return sdpa and kinds == {"full_attention"} and not local
+    return "" if kinds == {"full_attention"} and not local else "its attention has windows"
 
 
 @dataclass(slots=True)

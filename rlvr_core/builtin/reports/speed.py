@@ -19,6 +19,7 @@ def speed_of(view: RunView) -> dict[str, Any]:
 
     Both leave out the first step where there are more, since kernels are chosen and compiled in it.
     A phase such as ``train.forward`` is a part of ``train``. The memory is the most of any step.
+    Of a GPU there is also which attention the run took, and why no faster one.
     """
     rows = view.metrics.rows
     # a resumed run has timings of steps that were cut away: the newest of each step counts
@@ -35,6 +36,8 @@ def speed_of(view: RunView) -> dict[str, Any]:
         if "gpu/peak_memory" in reached:
             reached["gpu/peak_memory"] = max(_numbers(rows, "gpu/peak_memory"))
         found["gpu"] = reached
+    if chosen := view.manifest.get("checks", {}).get("attention"):
+        found["attention"] = chosen
     return found
 
 
@@ -59,6 +62,9 @@ def lines_of(speed: Mapping[str, Any]) -> Iterator[str]:
     ]
     if words:
         yield f"  GPU of process 0, while it trains: {', '.join(words)}"
+    if chosen := speed.get("attention"):
+        why = f": {chosen['reason']}" if chosen["reason"] else ""
+        yield f"  attention: {chosen['rows']} rows, {chosen['kernel']}{why}"
 
 
 def _timings(view: RunView) -> list[dict[str, Any]]:
