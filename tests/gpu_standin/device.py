@@ -12,7 +12,7 @@ import sys
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ import attention
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 DEVICE = torch.device("cuda", 0)
 HALF = (torch.float16, torch.bfloat16)
@@ -205,7 +204,7 @@ class StandIn(TorchDispatchMode):
         self.shapes_only, self.capacity, self.name = shapes_only, capacity, name
         self.live = self.peak = 0
         self._running = ""
-        self._storages: set[int] = set()
+        self._storages: dict[int, int] = {}  # bytes
         self._outer: StandIn | None = None
         self.forget()
 
@@ -266,23 +265,31 @@ class StandIn(TorchDispatchMode):
         storage = value.untyped_storage()
         key = storage._cdata
         if key not in self._storages:
-            size = -(-storage.nbytes() // ALLOCATION) * ALLOCATION
-            if self.live + size > self.capacity:
-                gib = (size / 2**30, self.capacity / 2**30, (self.capacity - self.live) / 2**30)
-                raise torch.OutOfMemoryError(
-                    "CUDA out of memory. Tried to allocate {:.2f} GiB. GPU 0 has a total capacity "
-                    "of {:.2f} GiB of which {:.2f} GiB is free.".format(*gib)
-                )
-            self._storages.add(key)
-            self.live += size
-            if self.live > self.peak:
-                self.peak, self.peak_at = self.live, self._running
-            weakref.finalize(storage, self._freed, key, size)
+            self._storages[key] = 0
+            weakref.finalize(storage, self._freed, key)
+            self.resized(storage)
         return OnDevice(value)
 
-    def _freed(self, key: int, size: int) -> None:
-        self._storages.discard(key)
-        self.live -= size
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """Count a storage that was made, or that torch has given another size since.
+
+        Raises:
+            torch.OutOfMemoryError: There is no room for it.
+        """
+        key, size = storage._cdata, -(-storage.nbytes() // ALLOCATION) * ALLOCATION
+        live = self.live + size - self._storages[key]
+        if live > self.capacity:
+            gib = (size / 2**30, self.capacity / 2**30, (self.capacity - self.live) / 2**30)
+            raise torch.OutOfMemoryError(
+                "CUDA out of memory. Tried to allocate {:.2f} GiB. GPU 0 has a total capacity "
+                "of {:.2f} GiB of which {:.2f} GiB is free.".format(*gib)
+            )
+        self._storages[key], self.live = size, live
+        if live > self.peak:
+            self.peak, self.peak_at = live, self._running
+
+    def _freed(self, key: int) -> None:
+        self.live -= self._storages.pop(key)
 
     # -- operations ------------------------------------------------------------------------------
 
@@ -294,7 +301,7 @@ class StandIn(TorchDispatchMode):
         """
         space, name = func._schema.name.split("::")
         self._running = name
-        flat, _ = tree_flatten((args, kwargs))
+        flat = [*_leaves((args, kwargs))]
         ours = [one for one in flat if isinstance(one, OnDevice)]
         device = kwargs.get("device")
         to_us = device is not None and torch.device(device).type == "cuda"
@@ -321,7 +328,7 @@ class StandIn(TorchDispatchMode):
                 found, flops = attention.run(name, func._schema, args, kwargs)
             else:
                 found, flops = attention.run_efficient(name, args, kwargs)
-            out = tree_map(self._wrap, found)
+            out = _mapped(self._wrap, found)
             self._count(func, name, ours, out, flops)
             return out
         out = self._computed(func, name, args, kwargs, to_us=to_us)
@@ -332,7 +339,7 @@ class StandIn(TorchDispatchMode):
         self, func: Any, name: str, args: Any, kwargs: dict[str, Any], *, to_us: bool
     ) -> Any:
         """Run an operation on what is held; results that are inputs stay the same tensors."""
-        flat, spec = tree_flatten((args, kwargs))
+        flat = [*_leaves((args, kwargs))]
         held = [one.held if isinstance(one, OnDevice) else one for one in flat]
         shapes = any(isinstance(one, Tensor) and one.is_meta for one in held)
         if shapes:
@@ -341,7 +348,8 @@ class StandIn(TorchDispatchMode):
                 return self._wrap(known)
             held = [_shape_of(one) if isinstance(one, Tensor) else one for one in held]
         inputs = {id(new): old for new, old in zip(held, flat, strict=True) if new is not old}
-        new_args, new_kwargs = tree_unflatten(held, spec)
+        in_order = iter(held)
+        new_args, new_kwargs = _mapped(lambda _: next(in_order), (args, kwargs))
         if to_us or (shapes and new_kwargs.get("device") is not None):
             default = torch.get_default_dtype() if name in _WITHOUT_TENSORS else None
             dtype = new_kwargs.get("dtype") or default
@@ -349,9 +357,7 @@ class StandIn(TorchDispatchMode):
             new_kwargs = new_kwargs | {"device": "meta" if bare else "cpu"}
             new_kwargs.pop("pin_memory", None)
         found = func(*new_args, **new_kwargs)
-        return tree_map(
-            lambda one: inputs[id(one)] if id(one) in inputs else self._wrap(one), found
-        )
+        return _mapped(lambda one: inputs[id(one)] if id(one) in inputs else self._wrap(one), found)
 
     @staticmethod
     def _known_size(name: str, held: list[Any]) -> Tensor | None:
@@ -431,7 +437,7 @@ class StandIn(TorchDispatchMode):
         self.waits[what, _line()] += 1
 
     def _count(self, func: Any, name: str, ours: list[OnDevice], out: Any, flops: int) -> None:
-        made = [one for one in tree_flatten(out)[0] if isinstance(one, OnDevice)]
+        made = [one for one in _leaves(out) if isinstance(one, OnDevice)]
         storages = {one.held.untyped_storage()._cdata for one in ours}
         views = bool(made) and all(o.held.untyped_storage()._cdata in storages for o in made)
         changes = func._schema.is_mutable
@@ -446,6 +452,27 @@ class StandIn(TorchDispatchMode):
             self.flops[dtype] += flops
             if dtype == torch.float32:
                 self.wide[_line()] += flops
+
+
+def _leaves(tree: Any) -> Iterator[Any]:
+    """What an operation is given, or gives; torch's own functions for trees are slow."""
+    if isinstance(tree, dict):
+        tree = tree.values()
+    elif type(tree) not in (tuple, list):
+        yield tree
+        return
+    for one in tree:
+        yield from _leaves(one)
+
+
+def _mapped(change: Callable[[Any], Any], tree: Any) -> Any:
+    """The same with each leaf changed, in their order."""
+    kind = type(tree)
+    if kind is dict:
+        return {key: _mapped(change, one) for key, one in tree.items()}
+    if kind in (tuple, list):
+        return kind([_mapped(change, one) for one in tree])
+    return change(tree)
 
 
 def _shape_of(tensor: Tensor) -> Tensor:

@@ -85,6 +85,7 @@ class Gathered:
         storage = tensor.held.untyped_storage()
         if storage.size() != size:
             storage.resize_(size)
+            standin._current().resized(storage)
         self.peak = max(self.peak, self.live)
 
 

@@ -19,6 +19,7 @@ sys.path.insert(0, str(HERE))
 from matrix import EVERY  # noqa: E402
 
 FILE = HERE / "figures.jsonl"
+SHARDED = HERE.parent / "planner" / "sharded.jsonl"
 PAGE = HERE.parents[1] / "docs" / "gpu-budgets.md"
 GIB = 2**30
 LARGE: Mapping[str, Any] = {
@@ -123,6 +124,25 @@ def large_table() -> str:
     return "\n".join(lines)
 
 
+def sharded_table() -> str:
+    """Qwen3-8B, a row a case of those of ``rlvr plan``'s page."""
+    lines = [
+        "| case | waits a step, allowed | float32 products, FLOPs | launches a step "
+        "| peak, GiB | between steps | |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for one in map(json.loads, SHARDED.read_text(encoding="utf-8").splitlines()):
+        if one["name"].startswith("Qwen3-8B") and "layers" not in one["case"]:
+            name = one["name"].removeprefix("Qwen3-8B, 8 GPUs").removeprefix(", ")
+            holds = one["waits"] <= WAITS_AN_UPDATE and not one["wide"]
+            lines.append(
+                f"| {name or 'nothing recomputed'} | {one['waits']}, {WAITS_AN_UPDATE} "
+                f"| {one['wide']} | {one['launches']:,} | {one['peak'] / GIB:.2f} "
+                f"| {one['at_rest'] / GIB:.2f} | {'holds' if holds else '**does not hold**'} |"
+            )
+    return "\n".join(lines)
+
+
 def page() -> str:
     """The page."""
     found = known()
@@ -135,6 +155,7 @@ def page() -> str:
         half=len(half),
         wide=sum(found[name]["wide"] for name in half),
         large=large_table(),
+        sharded=sharded_table(),
     )
 
 

@@ -9,14 +9,25 @@ import yaml
 
 from rlvr_core.builtin.planner.memory import memory_of
 from rlvr_core.builtin.planner.setup import Micro
+from tests.gpu_standin.sizes import SIZES
 from tests.planner.places import HUB, config_of, model, planned
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "examples" / "recipes"
 GIB = 2**30
-_FILE = Path(__file__).with_name("measured.jsonl")
-MEASURED = [json.loads(line) for line in _FILE.read_text(encoding="utf-8").splitlines()]
+LAYERS = "num_hidden_layers"
+_HERE = Path(__file__).parent
+
+
+def _figures(name):
+    lines = (_HERE / name).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+MEASURED = _figures("measured.jsonl")
 """What the stand-in gave: ``python tests/gpu_standin/run.py '[CASE]'``."""
+SHARDED = _figures("sharded.jsonl")
+"""What it gave of one rank of several: ``python tests/gpu_standin/one_rank.py '[CASE]'``."""
 CARDS = {
     "lora-24gb": ("l4-24", 1, None, 300),
     "math-2gpu": ("h100-80", 2, 1, 500),
@@ -29,22 +40,24 @@ CARDS = {
 
 def predicted(figure, folder):
     """Memory by the formulas for the micro-batches that the stand-in had."""
-    setup = planned(config_of(figure["case"], folder)).setup
+    case = figure["case"]
+    changes = ["train.parallel=fsdp", "engine.use=core/vllm"] if "ranks" in case else []
+    setup = planned(config_of(case, folder), *changes, count=case.get("ranks", 1)).setup
     micros = [Micro(**sizes) for sizes in figure["micro_batches"]]
     given = [(micro, place > 0) for place, micro in enumerate(micros)]
     return memory_of(setup, given, reserved=0)
 
 
-def measured():
+def measured(figures=MEASURED):
     """Peaks of the stand-in beside the formulas'."""
     lines = [
         "| model and run | layers | tokens | stand-in, GiB | formula | difference |",
         "|---|---|---|---|---|---|",
     ]
     with tempfile.TemporaryDirectory() as folder:
-        for figure in MEASURED:
+        for figure in figures:
             peak, found = figure["peak"], predicted(figure, folder).training
-            layers = figure["case"].get("layers", 28)
+            layers = figure["case"].get("layers") or SIZES[figure["case"]["size"]][LAYERS]
             most = max(sizes["tokens"] for sizes in figure["micro_batches"])
             lines.append(
                 f"| {figure['name']} | {layers} | {most:,} | {peak / GIB:.2f} | {found / GIB:.2f} "
@@ -92,4 +105,4 @@ def recipes():
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{measured()}\n\n{recipes()}\n")
+    sys.stdout.write(f"{measured()}\n\n{measured(SHARDED)}\n\n{recipes()}\n")

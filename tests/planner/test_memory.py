@@ -2,22 +2,24 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from rlvr_core.builtin.planner.memory import held_by, memory_of, saved_by_layer
+from rlvr_core.builtin.planner.memory import held_by, memory_of
+from rlvr_core.builtin.planner.moments import saved_by_layer
 from rlvr_core.builtin.planner.setup import Micro
 from rlvr_core.builtin.planner.speed import checkpoint_bytes, gradient_of, scoring_of
 from tests.gpu_standin.test_step import RUN
 from tests.gpu_standin.test_step import pytestmark as needs_compiler
 from tests.planner.places import config_of, planned
-from tests.planner.tables import MEASURED, measured, predicted
+from tests.planner.tables import MEASURED, SHARDED, measured, predicted
 
 PAGE = Path(__file__).parents[2] / "docs" / "plan.md"
-FIGURES = {figure["name"]: figure for figure in MEASURED}
+FIGURES = {figure["name"]: figure for figure in [*MEASURED, *SHARDED]}
 LAYER = 2 * 2048 * 2048 + 2 * 2048 * 1024 + 3 * 2048 * 6144 + 2 * 2048 + 2 * 128
 TABLE = 151_936 * 2048
 PARAMS = 28 * LAYER + TABLE + 2048
@@ -31,7 +33,39 @@ def test_the_peak_is_that_of_the_stand_in(name, tmp_path):
 
 
 def test_the_table_of_the_page_is_made_of_these_figures():
-    assert measured() in PAGE.read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
+    assert measured() in page
+    assert measured(SHARDED) in page
+
+
+def test_a_rank_holds_its_part_of_weights_and_moments():
+    """Of Qwen3-8B, added up: 12 bytes a parameter, over 8 GPUs."""
+    layer = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 12_288 + 2 * 4096 + 2 * 128
+    whole = 36 * layer + 2 * 151_936 * 4096 + 4096
+    figure = FIGURES["Qwen3-8B, 8 GPUs, checkpointing"]
+    assert figure["at_rest"] == pytest.approx(12 * whole / 8, rel=1e-3)
+    assert figure["wide"] == 0
+    assert figure["waits"] <= 4
+
+
+TURN = int(os.environ.get("RLVR_TEST_TURN", "0"), 16) // 7 % len(SHARDED)
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_a_rank_of_several_takes_what_is_written_down():
+    """One case by the commit's turn; all with RLVR_TEST_ALL."""
+    chosen = SHARDED if "RLVR_TEST_ALL" in os.environ else [SHARDED[TURN]]
+    words = [sys.executable, RUN.with_name("one_rank.py")]
+    words.append(json.dumps([figure["case"] for figure in chosen]))
+    done = subprocess.run(words, capture_output=True, text=True, timeout=3000, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for figure, line in zip(chosen, done.stdout.splitlines(), strict=True):
+        found = json.loads(line)
+        for what, share in (("peak", 0.03), ("at_rest", 0.03), ("launches", 0.02)):
+            assert found[what] == pytest.approx(figure[what], rel=share), figure["name"]
+        assert found["waits"] <= 4
+        assert found["wide"] == figure["wide"]
 
 
 PRODUCTS = {

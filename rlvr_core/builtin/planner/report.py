@@ -90,7 +90,7 @@ def _memory(plan: Plan) -> list[tuple[str, str]]:
         ("gradients (ddp)", held.buckets),
         ("CUDA, assumed", memory.reserved),
         ("= held throughout", held.total + memory.reserved),
-        ("gathered layers (fsdp)", worst.gathered),
+        ("gathered and sent layers (fsdp)", worst.gathered),
         ("gradients", worst.gradients),
         (f"activations of {tokens:,} tokens", worst.activations),
         ("LM head: logits, gradient", worst.head),

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 from rlvr_core.builtin.planner.cards import LAUNCH
-from rlvr_core.builtin.planner.memory import head_chunk
+from rlvr_core.builtin.planner.moments import head_chunk
 from rlvr_core.builtin.planner.setup import MASTER, Setup
 from rlvr_core.builtin.planner.shape import Shape
 
