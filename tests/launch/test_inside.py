@@ -2,22 +2,32 @@
 
 import importlib
 import json
+import os
 import shutil
 import subprocess
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from rlvr_core.api import MachineError
 from rlvr_core.api.services import LOST, ToldElsewhereError
 from rlvr_core.builtin.jobs import processes
-from rlvr_core.builtin.jobs.inside import check, wheels
+from rlvr_core.builtin.jobs.inside import check, facts, wheels
 from rlvr_core.builtin.jobs.inside.compare import judge
 from rlvr_core.builtin.jobs.inside.facts import Facts, values_of
-from rlvr_core.builtin.jobs.inside.link import Link, judge_link, transports
+from rlvr_core.builtin.jobs.inside.link import (
+    Link,
+    device_here,
+    judge_link,
+    nccl_log,
+    transports,
+)
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 
@@ -117,6 +127,7 @@ def test_what_vllm_is_built_for_is_read_without_importing_it(tmp_path, monkeypat
     more = (f"-L{tmp_path}", "-l:libcudart.so.13", "-Wl,--no-as-needed")
     source = "int cudaThere(void); int there(void) { return cudaThere(); }"
     library = compiled(package, "_C.abi3.so", source, *more)
+    compiled(package, "_C_stable_libtorch.abi3.so", "int other(void) { return 0; }")
     info = tmp_path / "vllm-0.23.0.dist-info"
     info.mkdir()
     needs = "Requires-Dist: torch==2.11.0\nRequires-Dist: torchvision==0.26.0\n"
@@ -137,6 +148,67 @@ def test_gpus_that_torch_cannot_see_for_an_old_driver_are_refused_with_the_reaso
     told = error.value.complaints[0]
     assert "sees no GPU of them here: the driver speaks CUDA 12.4 at most" in told.what
     assert "580.65" in told.remedy[0]
+
+
+class Card:
+    """torch.cuda of a machine with two H100; ``taken`` is the device that was chosen."""
+
+    def __init__(self, monkeypatch, build="12.8"):
+        said = {
+            "is_available": lambda: True,
+            "device_count": lambda: 2,
+            "get_device_name": lambda index: f"H100 number {index}",
+            "get_device_capability": lambda index: (9, 0),
+            "get_arch_list": lambda: list(CU128),
+            "set_device": lambda index: setattr(self, "taken", index),
+            "current_device": lambda: self.taken,
+        }
+        for name, call in said.items():
+            monkeypatch.setattr(f"torch.cuda.{name}", call)
+        monkeypatch.setattr("torch.version.cuda", build)
+        monkeypatch.setattr(facts, "driver_cuda", lambda: (12, 8))
+        monkeypatch.setattr(facts, "driver_number", lambda: "570.133.20")
+        monkeypatch.setattr(facts, "vllm_built", lambda: ("0.23.0", "12", "2.11.0"))
+
+
+def resolved(engine="vllm"):
+    run, chosen = SimpleNamespace(mirror=None), SimpleNamespace(use=engine)
+    return SimpleNamespace(config=SimpleNamespace(run=run, engine=chosen))
+
+
+def test_a_process_looks_at_its_own_card_and_takes_no_other(monkeypatch):
+    card = Card(monkeypatch)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name, value in {"LOCAL_RANK": "1", "RANK": "5", "GROUP_RANK": "2"}.items():
+        monkeypatch.setenv(name, value)
+    found = facts.facts_here(resolved())
+    assert (found.rank, found.machine, found.first) == (5, 2, False)
+    assert (found.gpu, found.capability, card.taken) == ("H100 number 1", (9, 0), 1)
+    assert (found.cuda, found.driver, found.archs) == ("12.8", (12, 8), CU128)
+    assert device_here() == torch.device("cuda", 1)
+    monkeypatch.setenv("LOCAL_RANK", "2")  # one more than there are cards
+    monkeypatch.setattr(facts, "driver_cuda", lambda: None)
+    beyond = facts.facts_here(resolved())
+    assert (beyond.gpu, beyond.capability, beyond.driver, card.taken) == ("", (), (), 1)
+
+
+def test_the_first_process_looks_at_the_machine_and_a_hidden_card_needs_no_driver(monkeypatch):
+    Card(monkeypatch)
+    for name in ("LOCAL_RANK", "RANK", "GROUP_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    found = facts.facts_here(resolved())
+    assert found.vllm == ("0.23.0", "12", "2.11.0")
+    assert found.scratch[1] == ""
+    assert found.scratch_free > 0
+    assert (found.code, found.config) == ({}, {})  # nobody to compare with
+    assert facts.facts_here(resolved("auto")).vllm
+    assert facts.facts_here(resolved("transformers")).vllm == ()
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.version.cuda", None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    hidden = facts.facts_here(resolved())
+    assert (hidden.gpu, hidden.capability, hidden.driver, hidden.vllm) == ("", (), (), ())
+    assert device_here() == torch.device("cpu")
 
 
 # -- comparing -------------------------------------------------------------------------------------
@@ -173,13 +245,13 @@ def second(first, **changed):
     )
 
 
-def bad(facts):
-    return [one for one in judge(facts) if not one.good]
+def bad(given):
+    return [one for one in judge(given) if not one.good]
 
 
 def test_machines_that_are_alike_and_fit_have_no_complaint():
-    facts = [H100, second(H100), on(1), second(on(1))]
-    found = judge([Facts.of_json(one.as_json()) for one in facts])
+    alike = [H100, second(H100), on(1), second(on(1))]
+    found = judge([Facts.of_json(one.as_json()) for one in alike])
     assert all(one.good for one in found)
     assert found[0].line() == (
         "2 machines, 4 processes; torch 2.11.0+cu128, CUDA 12.8; driver 570.133.20, CUDA 12.8; "
@@ -198,8 +270,8 @@ def test_one_machine_with_an_old_driver_is_one_complaint_that_names_it():
 
 
 def test_a_fault_of_all_machines_is_told_once():
-    facts = [replace(one, driver=(11, 8)) for one in (H100, on(1), on(2))]
-    (one,) = bad(facts)
+    old = [replace(one, driver=(11, 8)) for one in (H100, on(1), on(2))]
+    (one,) = bad(old)
     assert one.where == "all 3 machines"
 
 
@@ -293,7 +365,7 @@ def test_values_are_compared_by_hash_and_paths_by_their_last_name():
 # -- telling each other ----------------------------------------------------------------------------
 
 
-def all_at_once(store, facts, world, seconds):
+def all_at_once(store, given, world, seconds):
     """What ``exchange`` does in each process; a thread and a client of the store for each."""
     results = {}
 
@@ -304,9 +376,9 @@ def all_at_once(store, facts, world, seconds):
         except Exception as error:
             results[mine.rank] = error
 
-    for mine in facts:  # they have all come, however busy the machine is
+    for mine in given:  # they have all come, however busy the machine is
         store.set(f"rlvr/machines/facts/{mine.rank}", mine.as_json())
-    threads = [threading.Thread(target=one, args=(mine,)) for mine in facts]
+    threads = [threading.Thread(target=one, args=(mine,)) for mine in given]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -322,10 +394,10 @@ def store(monkeypatch):
 
 
 def test_process_0_compares_and_all_learn_what_it_found(store):
-    facts = [H100, second(H100), on(1, code={"rlvr_core": "zz"}), second(on(1))]
-    results = all_at_once(store, facts, 4, 60)
+    four = [H100, second(H100), on(1, code={"rlvr_core": "zz"}), second(on(1))]
+    results = all_at_once(store, four, 4, 60)
     assert sorted(results) == [0, 1, 2, 3]
-    assert results[0] == judge(facts)
+    assert results[0] == judge(four)
     assert all(results[rank] == results[0] for rank in (1, 2, 3))
     assert [one.check for one in results[0] if one.good is False] == ["code"]
 
@@ -389,6 +461,25 @@ SHM = "h:1:2 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via SHM/direct/direct\n"
 )
 def test_which_transport_nccl_says_it_took(log, ways):
     assert transports(log) == ways
+
+
+def test_the_log_of_nccl_is_read_and_its_variables_are_gone_afterwards(monkeypatch):
+    for name in ("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS"):
+        monkeypatch.delenv(name, raising=False)
+    with nccl_log(True) as log:
+        assert log() == ""
+        assert os.environ["NCCL_DEBUG"] == "INFO"
+        Path(os.environ["NCCL_DEBUG_FILE"]).write_text(SOCKETS)
+        assert transports(log()) == ["NET/Socket", "P2P/IPC"]
+    assert not [name for name in os.environ if name.startswith("NCCL_DEBUG")]
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")  # the user's own
+    with nccl_log(True) as log:
+        assert (log(), os.environ["NCCL_DEBUG"]) == ("", "WARN")
+        assert "NCCL_DEBUG_FILE" not in os.environ
+    assert os.environ["NCCL_DEBUG"] == "WARN"
+    monkeypatch.delenv("NCCL_DEBUG")
+    with nccl_log(False):
+        assert "NCCL_DEBUG" not in os.environ
 
 
 def link(**changed):

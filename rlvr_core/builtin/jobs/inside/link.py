@@ -149,7 +149,7 @@ def measure(ranks: Ranks, machines: int, lasting: float, place: torch.device) ->
         summed(tensor)
         return slowest(time.perf_counter() - begun)
 
-    with _nccl_log(cuda) as log:
+    with nccl_log(cuda) as log:
         size = _MIB
         timed(size)  # connections are made by the first
         took = timed(size)
@@ -206,7 +206,7 @@ def transports(log: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _nccl_log(cuda: bool) -> Iterator[Callable[[], str]]:
+def nccl_log(cuda: bool) -> Iterator[Callable[[], str]]:
     """Have NCCL write what it does into a file, unless the user has it write somewhere already."""
     if not cuda or "NCCL_DEBUG" in os.environ:
         yield lambda: ""
