@@ -74,6 +74,7 @@ from rlvr_core.builtin.packing.joined_attention import JoinedMask as JoinedMask
 from rlvr_core.builtin.packing.packed import PackedTokens as PackedTokens
 from rlvr_core.builtin.packing.packed import pack as pack
 from rlvr_core.builtin.provenance.code import code_hash as code_hash
+from rlvr_core.builtin.provenance.code import package_hash as package_hash
 from rlvr_core.builtin.provenance.lineage import lineage_lines as lineage_lines
 from rlvr_core.builtin.provenance.lineage import lineage_of as lineage_of
 from rlvr_core.builtin.provenance.lineage import write_lineage as write_lineage
@@ -212,6 +213,7 @@ from rlvr_core.parallel.model_adapter import whole as whole
 from rlvr_core.parallel.ranks import LOST as LOST
 from rlvr_core.parallel.ranks import LostError as LostError
 from rlvr_core.parallel.ranks import Ranks as Ranks
+from rlvr_core.parallel.ranks import ToldElsewhereError as ToldElsewhereError
 from rlvr_core.parallel.ranks import fault_of as fault_of
 from rlvr_core.record.checkpoints import BEST as BEST
 from rlvr_core.record.checkpoints import COMPLETE as COMPLETE

@@ -700,6 +700,11 @@ def register_services(registrar: Registrar) -> None:
         summary="Examines data, prompts and verifiers before a run, for guards.preflight.",
     )
     registrar.add(
+        "machines",
+        "rlvr_core.builtin.jobs.inside.check:examined",
+        summary="Examines the machines of a job from inside it, for guards.preflight.",
+    )
+    registrar.add(
         "doctor",
         "rlvr_core.builtin.doctor.command:doctor",
         summary="Examines a configuration on its own model and data.",

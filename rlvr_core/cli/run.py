@@ -100,7 +100,11 @@ def run(
         stop = Stop(patient=ranks.launched())
         stop.listen()
         quiet_libraries()
+        checked = resolved.config.guards.preflight and ranks.launched()
+        machines = host.service("core/machines")(resolved, display) if checked else None
         with ranks.joined(resolved.config.run.timeout) as together:
+            if machines is not None:
+                machines.connected(together)
             carry_out(resolved, folder, host, display, together, stop, dry_run=dry_run)
 
 

@@ -7,6 +7,8 @@ sets it up.
 
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -78,18 +80,19 @@ class Machines:
         for lab in self.labs:
             lab.write(**sections)
 
-    def start(self, *arguments):
+    def start(self, *arguments, display="none"):
         with socket.socket() as free:
             free.bind(("", 0))
             port = free.getsockname()[1]
         several = ["--backend", "accelerate", "--nodes", "2", "--main-port", str(port)]
-        several += ["--main-address", self.address, "--processes", "1", "--display", "none"]
+        several += ["--main-address", self.address, "--processes", "1", "--display", display]
         self.launched = [
             subprocess.Popen(
                 [*before, *lab.command("launch", *arguments, *several, "--node-rank", str(index))],
                 cwd=lab.folder,
                 env=lab.env(),
-                stderr=subprocess.PIPE,
+                stdout=None if display == "none" else subprocess.PIPE,
+                stderr=subprocess.PIPE if display == "none" else subprocess.STDOUT,
                 text=True,
             )
             for index, (lab, before) in enumerate(zip(self.labs, self.before, strict=True))
@@ -101,8 +104,9 @@ class Machines:
                 self.lose(index)
 
     def end(self, timeout=200):
-        """Exit code and standard error of each."""
-        told = [one.communicate(timeout=timeout)[1] for one in self.launched]
+        """Exit code of each and what it told: standard error, or all where it has a display."""
+        told = [one.communicate(timeout=timeout) for one in self.launched]
+        told = [error if output is None else output for output, error in told]
         return [(one.returncode, text) for one, text in zip(self.launched, told, strict=True)]
 
     def run(self, *arguments):
@@ -218,3 +222,54 @@ def test_both_machines_end_when_the_cable_is_cut(machines):
     told = ended[0][1]
     assert "did not answer in time" in told or "gone without a word" in told
     assert "another machine has failed or is gone" in ended[1][1]
+
+
+def test_machines_with_another_config_and_other_code_are_refused_by_one_message(machines, tmp_path):
+    machines.write(sampler=SAMPLER, train=TRAIN)
+    ours, theirs = machines.labs
+    theirs.write(sampler=SAMPLER, train=TRAIN | {"lr": 2e-3})
+    theirs.site = shutil.copytree(theirs.site, tmp_path / "site")
+    with (theirs.site / "rlvr_toy.py").open("a") as file:
+        file.write("# newer\n")
+    machines.start("config.yaml")
+    (code, told), (other_code, other_told) = machines.end()
+    assert (code, other_code) == (4, 1)
+    assert told.count("error:") == 2  # code and config, by machine 0 alone
+    assert other_told.count("error:") == 1
+    assert "machine 1" in told
+    assert "the files of rlvr_toy differ" in told
+    assert "the values of train.lr differ" in told
+    assert "machine 0" in other_told  # it tells why
+    assert not ours.runs()
+    assert not theirs.runs()
+
+
+def test_a_slow_cable_is_told_with_its_speed(machines):
+    if machines.cable is None:
+        pytest.skip("needs root, who may make network namespaces")
+    name, end = machines.cable
+    shape = ["ip", "netns", "exec", name, "tc", "qdisc"]
+    limit = ["tbf", "rate", "40mbit", "burst", "32kbit", "latency", "400ms"]
+    if subprocess.run([*shape, "add", "dev", end, "root", *limit], check=False).returncode:
+        pytest.skip("needs the token bucket filter of tc")
+    machines.write(sampler=SAMPLER, train=TRAIN | {"steps": 1})
+    try:
+        machines.start("config.yaml", display="plain")
+        (code, told), (other_code, _) = machines.end()
+    finally:
+        subprocess.run([*shape, "del", "dev", end, "root"], check=True)
+    assert (code, other_code) == (0, 0), told
+    found = re.search(r"warning: all-reduce of 1 MiB over 2 processes: (\S+) GB/s by gloo", told)
+    assert found, told
+    assert float(found[1]) <= 0.0055  # 40 Mbit/s are 5 MB/s, and the first bytes go at once
+
+
+def test_preflight_looks_from_inside_and_trains_nothing(make_lab, tmp_path):
+    lab = make_lab(tmp_path)
+    lab.write(guards={"preflight": False})
+    asked = ("launch", "config.yaml", "--processes", "2", "--preflight", "--json")
+    checks = {one["check"]: one for one in json.loads(lab.rlvr(*asked).stdout)["checks"]}
+    assert checks["machines"]["found"].startswith("1 machine, 2 processes; torch ")
+    assert checks["all-reduce"]["verdict"] == checks["clocks"]["verdict"] == "ok"
+    assert "over 2 processes" in checks["all-reduce"]["found"]
+    assert not lab.runs()

@@ -45,6 +45,14 @@ def code_hash(use: str, target: str) -> str | None:
     return _of_table(_table(folder))
 
 
+def package_hash(package: str) -> str | None:
+    """Return the SHA-256 of the files of a package: paths and contents; None if it is unknown."""
+    folder = location(package)
+    if folder is None:
+        return None
+    return _of_table(_table(folder)) if folder.is_dir() else digest_of([_read(folder)])
+
+
 def packages(host: Host) -> dict[str, dict[str, Json]]:
     """Describe the code of the core and of every loaded plugin, by package.
 

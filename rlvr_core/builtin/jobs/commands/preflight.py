@@ -102,7 +102,7 @@ def _all(
     yield Finding(
         "image",
         "unknown",
-        f"here: {_torch()}; what the nodes have is not looked at",
+        f"here: {_torch()}; that of a job is looked at from inside, as it starts",
     )
 
 
