@@ -743,10 +743,10 @@ SHAPES: dict[str, Mapping[str, Any]] = {
         "advantage": {"use": "rloo"},
         "train": {"prompts_per_step": 1, "num_iterations": 4, "lr": 4e-3},
     },
-    "a warm-up that outlasts the run, luspo, penalty alone": {
+    "luspo, a penalty alone, a warm-up to the last step": {
         "loss": {"use": "luspo", "with": {"delta": 3.0}},
         "rewards": [{"use": "core/overlong", "with": {"max_tokens": 24, "buffer": 24}}],
-        "train": {"warmup_steps": 40, "lr": 2e-3, "lr_schedule": {"use": "cosine"}},
+        "train": {"warmup_steps": 7, "lr": 2e-3, "lr_schedule": {"use": "cosine"}},
     },
     "two losses on the same completions, and two on given answers": {
         "rows": _with_answers_shown,
@@ -755,7 +755,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
             {"use": "cispo", "with": {"cap": 1.5}},
             {"use": "sapo", "weight": 0.25, "with": {"beta": 0.05}},
             {"use": "sft", "weight": 0.1, "with": {"target": "shown", "rows_per_step": 3}},
-            {"use": "sft", "weight": 0.2, "with": {"target": "answer", "rows_per_step": 5}},
+            {"use": "sft", "weight": 0.2, "with": {"target": "shown", "rows_per_step": 5}},
         ],
         "train": {"mini_batches": 2, "tokens_per_micro_batch": 300},
     },
