@@ -12,7 +12,10 @@ from typing import Any
 from chaos.lab import NUMBER
 from chaos.registry import Fault
 
-NUMBERS = ("loss", "grad_norm", "reward/mean", "tokens/loss", "kl/mean", "length/mean", "rows")
+NUMBERS = (
+    *("loss", "grad_norm", "reward/mean", "tokens/loss", "kl/mean", "length/mean", "rows"),
+    *("pass_rate", "clip_fraction/low", "clip_fraction/high"),
+)
 """Metrics that a fault must move, unless it moves tokens, rewards or weights."""
 
 

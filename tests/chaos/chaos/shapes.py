@@ -26,6 +26,10 @@ def _with_answers_shown() -> list[dict[str, Any]]:
     return [row | {"shown": f" [{row['answer']}]"} for row in lab.rows()]
 
 
+def _with_levels() -> list[dict[str, Any]]:
+    return [row | {"level": "high" if int(row["answer"]) > 55 else "low"} for row in lab.rows()]
+
+
 def _source(**options: Any) -> dict[str, Any]:
     """The base shape's data with other options."""
     given = {"path": "data.jsonl", "prompt": "question", "id": "id", "verifier": "chaos/brackets"}
@@ -652,5 +656,163 @@ SHAPES: dict[str, Mapping[str, Any]] = {
             "warmup_steps": 4,
         },
         "sampler": {"use": "shuffle", "with": {"refill": 0.0}},
+    },
+    # the sixteenth set's: shapes of its faults, then others
+    "curriculum of two phases": {
+        "rows": _with_levels,
+        "data": _source(tags=["level"]),
+        "sampler": {
+            "use": "difficulty",
+            "with": {
+                "tier_by": "level",
+                "phases": [
+                    {"until_step": 3, "tiers": {"low": 1.0}},
+                    {"tiers": {"low": 0.2, "high": 1.0}},
+                ],
+            },
+        },
+    },
+    "two data sets by epochs": {
+        "data": {
+            "sources": [
+                {
+                    "use": "core/jsonl",
+                    "with": {
+                        "path": "data.jsonl",
+                        "name": name,
+                        "verifier": "chaos/brackets",
+                        "prompt": "question",
+                        "limit": limit,
+                    },
+                    "weight": 1.0,
+                }
+                for name, limit in (("short", 6), ("long", 40))
+            ]
+        },
+        "sampler": {"use": "mixture", "with": {"mode": "epoch"}},
+    },
+    "penalty for length": {
+        "rewards": [
+            {"use": "auto"},
+            {"use": "core/overlong", "weight": 0.5, "with": {"max_tokens": 24, "buffer": 18}},
+        ]
+    },
+    "batch advantages, pairs": {
+        "advantage": {"use": "batch"},
+        "sampling": {"n": 2},
+        "train": {"prompts_per_step": 24},
+    },
+    "reinforce++ by group": {
+        "advantage": {"use": "reinforce_plus_plus", "with": {"group_baseline": True}},
+        "loss": {"with": {"beta": 0.0}},
+    },
+    "dapo, three iterations": {
+        "loss": {"use": "dapo", "with": {"clip_low": 0.1, "clip_high": 0.5}},
+        "train": {"num_iterations": 3, "mini_batches": 2, "lr": 4e-3},
+    },
+    "stale, weighed by rows": {
+        "sampling": {"n": 4},
+        "loss": {"with": {"importance_correction": {"mode": "sequence_truncate", "cap": 1.2}}},
+        "train": {"max_staleness": 4, "num_iterations": 2, "mini_batches": 2, "lr": 2e-3},
+    },
+    "high entropy, micro batches": {
+        "loss": {"with": {"top_entropy": 0.2}},
+        "train": {"tokens_per_micro_batch": 200},
+    },
+    "a teacher, cool": {
+        "sampling": {"temperature": 0.6},
+        "loss": [
+            {"use": "grpo", "with": {"beta": 0.02}},
+            {"use": "gkd", "weight": 0.5, "with": {"teacher": "../../model", "top_k": 12}},
+        ],
+    },
+    "cispo, three iterations": {
+        "loss": {"use": "cispo"},
+        "train": {"num_iterations": 3, "mini_batches": 2, "lr": 3e-3},
+    },
+    "a single step, and a checkpoint of it": {
+        "train": {"steps": 1, "prompts_per_step": 30},
+        "checkpoint": {"every": 1},
+        "sampling": {"n": 3, "temperature": 0.9, "top_k": 9},
+    },
+    "forty answers to one problem, rloo, lora, four iterations": {
+        "rows": lambda: lab.rows()[:7],
+        "model": {"lora": {"rank": 2, "alpha": 16, "dropout": 0.3, "target_modules": ["v_proj"]}},
+        "sampling": {"n": 40},
+        "loss": {"use": "reinforce", "with": {"cap": 2.0, "beta": 0.3, "kl_estimator": "k2"}},
+        "advantage": {"use": "rloo"},
+        "train": {"prompts_per_step": 1, "num_iterations": 4, "lr": 4e-3},
+    },
+    "luspo, a penalty alone, a warm-up to the last step": {
+        "loss": {"use": "luspo", "with": {"delta": 3.0}},
+        "rewards": [{"use": "core/overlong", "with": {"max_tokens": 24, "buffer": 24}}],
+        "train": {"warmup_steps": 7, "lr": 2e-3, "lr_schedule": {"use": "cosine"}},
+    },
+    "two losses on the same completions, and two on given answers": {
+        "rows": _with_answers_shown,
+        "sampling": {"temperature": 1.25},
+        "loss": [
+            {"use": "cispo", "with": {"cap": 1.5}},
+            {"use": "sapo", "weight": 0.25, "with": {"beta": 0.05}},
+            {"use": "sft", "weight": 0.1, "with": {"target": "shown", "rows_per_step": 3}},
+            {"use": "sft", "weight": 0.2, "with": {"target": "shown", "rows_per_step": 5}},
+        ],
+        "train": {"mini_batches": 2, "tokens_per_micro_batch": 300},
+    },
+    "the longer the better, dr grpo, cold, odd vocabulary, ahead": {
+        "model": {"path": "../../odd"},
+        "rewards": [{"use": "chaos/brief", "weight": -3.0}],
+        "loss": {"use": "dr_grpo", "with": {"constant": 3}},
+        "sampling": {"temperature": 0.35, "n": 6},
+        "train": {"max_staleness": 1, "max_grad_norm": None, "lr": 2e-4},
+    },
+    "three phases, problems that are solved, groups that grow": {
+        "rows": _with_levels,
+        "data": _source(tags=["level"], verifier="chaos/patchy"),
+        "sampler": {
+            "use": "difficulty",
+            "with": {
+                "tier_by": "level",
+                "solved_after": 1,
+                "window": 3,
+                "hard": 0.5,
+                "phases": [
+                    {"until_step": 2, "tiers": {"low": 3.0, "high": 1.0}},
+                    {"until_step": 5, "tiers": {"high": 1.0}},
+                    {"tiers": {"low": 1.0}},
+                ],
+                "adaptive": {
+                    "k_success": 1,
+                    "k_failure": 2,
+                    "chunk_size": 5,
+                    "max_completions": 15,
+                },
+            },
+        },
+        "train": {"prompts_per_step": 5},
+    },
+    "a checkpoint at each step, two turns, stop string, reference that follows": {
+        "data": _source(verifier="core/environment"),
+        "environment": {"use": "chaos/again", "max_turns": 2, "max_turn_tokens": 16, "workers": 1},
+        "sampling": {"max_tokens": 60, "n": 4, "stop": ["]"], "temperature": 0.8},
+        "train": {"prompts_per_step": 6, "reference": {"sync_every": 1, "ema": 0.1}},
+        "loss": {"with": {"beta": 0.3}},
+        "checkpoint": {"every": 1, "keep": 2},
+    },
+    "muon without momentum, entropy steered, a quarter of the tokens, read twice": {
+        "sampler": {"use": "shuffle", "with": {"max_reads": 2}},
+        "train": {
+            "optimizer": {"use": "muon", "with": {"momentum": 0.0, "betas": [0.0, 0.9]}},
+            "lr_schedule": {"use": "wsd", "with": {"decay": 1.0}},
+            "warmup_steps": 0,
+        },
+        "loss": {
+            "with": {
+                "beta": 0.0,
+                "top_entropy": 0.25,
+                "entropy_bonus": 0.004,
+                "entropy_control": {"target": 0.8, "step": 0.001, "max": 0.02},
+            }
+        },
     },
 }

@@ -262,6 +262,14 @@ and the denominators of given answers came after them. Of an environment that he
 it was meant to nothing in a run says so, as it hears the same when it is played again.
 
 """
+SIXTEENTH = """
+## A sixteenth set
+
+And {faults} by another author who had not read the guards; 8 healthy runs of unusual shape beside
+them. In figures, counted as above:
+
+"""
+SIXTEENTH_BEFORE = "\n"
 LATER = {
     2: (SECOND, SECOND_BEFORE),
     3: (THIRD, THIRD_BEFORE),
@@ -277,6 +285,7 @@ LATER = {
     13: (THIRTEENTH, THIRTEENTH_BEFORE),
     14: (FOURTEENTH, FOURTEENTH_BEFORE),
     15: (FIFTEENTH, FIFTEENTH_BEFORE),
+    16: (SIXTEENTH, SIXTEENTH_BEFORE),
 }
 """What is said before and after the figures of each later set."""
 KINDS = ("stopped", "note", "wrong name", "missed")
