@@ -83,7 +83,8 @@ def model_state(module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
     """What a module computes with beside its parameters, by name.
 
     Buffers, but for those of rotations that follow the length of what was computed last; and the
-    numbers of its layers, such as an epsilon or a scale, of all layers of a class together.
+    numbers and switches of its layers, such as an epsilon, a scale or whether a layer divides its
+    gradients, of all layers of a class together.
     """
     numbers: dict[str, list[float]] = {}
     for owner, layer in module.named_modules():
@@ -92,7 +93,8 @@ def model_state(module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
         buffers = layer.named_buffers(owner, recurse=False)
         yield from (one for one in buffers if one[1].is_floating_point())
         for name, value in vars(layer).items():
-            if isinstance(value, float):
+            own = name.startswith("_") or name in ("training", "gradient_checkpointing")
+            if isinstance(value, float | bool) and not own:
                 numbers.setdefault(f"{type(layer).__name__}.{name}", []).append(value)
     yield from ((name, torch.tensor(some, dtype=torch.float64)) for name, some in numbers.items())
 

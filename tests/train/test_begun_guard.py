@@ -54,12 +54,17 @@ def epsilon(model):
     model.model.layers[0].input_layernorm.variance_epsilon = 1e-3
 
 
+def divided(model):
+    model.get_input_embeddings().scale_grad_by_freq = True
+
+
 @pytest.mark.parametrize(
     ("change", "name"),
     [
         (one_number, "model.layers.1.mlp.down_proj.weight"),
         (rotation, "model.rotary_emb.inv_freq"),
         (epsilon, "RMSNorm.variance_epsilon"),
+        (divided, "Embedding.scale_grad_by_freq"),
     ],
 )
 def test_what_was_changed_at_loading_is_named(folder, change, name):
@@ -77,6 +82,18 @@ def adapted(section):
     return lambda model: lora.attach(
         model, section, seed=1, compute=model.dtype, path="x", revision=None
     )
+
+
+def test_an_adapter_that_changes_the_model_before_it_is_trained(folder):
+    def drawn(model):
+        with_adapter(model)
+        for name, one in model.named_parameters():
+            if "layers.1.mlp.up_proj.lora_B" in name:
+                one[0, 0] = 1e-3
+
+    with pytest.raises(RunError, match=r"1 tensors or numbers differ.*up_proj\.lora_B"):
+        begin(folder, drawn)
+    begin(folder, drawn, resumed=True)
 
 
 @pytest.mark.parametrize("section", [ALL, QUERIES, GATES])

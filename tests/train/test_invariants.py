@@ -186,6 +186,19 @@ def test_parity_sees_a_training_pass_that_is_off_by_one(monkeypatch):
     fault(trainer_with(), "parity", "k3")
 
 
+def test_parity_names_weights_that_move_between_micro_batches(monkeypatch):
+    real = step_module.PolicyTrainer._losses
+    trainer = trainer_with(tokens_per_micro_batch=60, lr=0.03)
+
+    def losses(one, *given):
+        if any(parameter.grad is not None for parameter in one.optimizer.parameters):
+            one.optimizer.inner.step()
+        return real(one, *given)
+
+    monkeypatch.setattr(step_module.PolicyTrainer, "_losses", losses)
+    fault(trainer, "parity", "the optimizer steps between them", n=1)
+
+
 def test_parity_does_not_judge_completions_of_older_weights():
     trainer = trainer_with()
     stale = sample(trainer.model, version=0)

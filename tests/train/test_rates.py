@@ -93,6 +93,15 @@ def test_no_schedule_alarms(name):
     steps(scheduled(name, lr=1e-3, steps=5), 5)
 
 
+@pytest.mark.parametrize("option", ["amsgrad", "maximize"])
+def test_an_option_of_the_librarys_optimizer_that_the_config_does_not_know(option):
+    trainer = trainer_with(lr=1e-3)
+    for group in trainer.optimizer.inner.param_groups:
+        assert group[option] is False
+        group[option] = True
+    fault(trainer, "updates", "AdamW", f"{option} is True")
+
+
 class TwoRates:
     """Half of the learning rate for vectors."""
 

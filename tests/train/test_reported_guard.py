@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "guards"))
 
 from custody import Run, byte_level, sentence_pieces  # type: ignore
 from test_invariants import run_config, sample, trainer_with, with_kl  # type: ignore
+from test_loss_guard import imitating  # type: ignore
 
 from rlvr_core.api import (
     Completion,
@@ -143,6 +144,21 @@ SHAPES = [
 def test_healthy_lines_are_quiet(loss, more):
     line = finish(trainer_with(loss, **more))
     assert line["groups/kept"] == 5
+
+
+@pytest.mark.parametrize("train", [{}, {"num_iterations": 2, "mini_batches": 2}])
+def test_losses_on_given_answers_are_in_the_sum(train):
+    line = finish(imitating(weight=0.3, **train))
+    whole = line["loss/l"] + 0.3 * line["loss/sft"]
+    assert line["loss"] == pytest.approx(whole, rel=1e-6)
+
+    def plain(name, value):
+        return value + 0.7 * abs(whole) if name == "loss" else value
+
+    with pytest.raises(RunError, match=r"guard reported: .*loss is "):
+        finish(imitating(weight=0.3, **train), change=plain)
+    with pytest.raises(RunError, match=r"guard reported: .*loss/sft is "):
+        finish(imitating(**train), change=lambda n, v: 2 * v if n == "loss/sft" else v)
 
 
 EVERY = trainer_with(with_kl, reference="frozen", mini_batches=2, num_iterations=2)

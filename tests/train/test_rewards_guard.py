@@ -83,6 +83,33 @@ def test_completions_without_verdicts_are_not_compared():
     assert check(guard("auto"), [], 0.3, None) != 0  # NaN: nothing was compared
 
 
+LONG = {"use": "core/overlong", "weight": 0.5, "with": {"max_tokens": 24, "buffer": 10}}
+
+
+@pytest.mark.parametrize(
+    ("n", "finish", "score"),
+    [
+        (3, "stop", 0.0),
+        (14, "stop", 0.0),
+        (19, "stop", -0.5),
+        (30, "stop", -1.0),
+        (5, "length", -1),
+    ],
+)
+def test_the_penalty_on_length_is_its_formula(n, finish, score):
+    """It grows from 14 tokens to 24."""
+    completion = Completion((1,) * 9, (2,) * n, (-1.0,) * n, (True,) * n, "x", finish, 0)
+
+    def judged(given):
+        verdicts = {"core/exact": Verdict(1.0), "core/overlong": Verdict(given)}
+        member = Judged(completion, verdicts, 1.0 + 0.5 * given, True)
+        return GroupsScored(0, 0, (Group(Problem("p", "?", "v", {}, "d"), (member,), 0),))
+
+    guard("auto", LONG).on_groups(judged(score))
+    with pytest.raises(RunError, match=f"core/overlong gives {n} tokens -0.7, and its formula"):
+        guard("auto", LONG).on_groups(judged(-0.7))
+
+
 def judged_by_environment(told, due):
     made, script = guard({"use": "auto"}), Transcript("e", (), "done", "", due)
     completion = Completion((1,), (2,), (-1.0,), (True,), "x", "stop", 0, transcript=script)

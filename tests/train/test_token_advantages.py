@@ -24,6 +24,7 @@ from rlvr_core.api import Completion, Group, Judged, Problem
 from rlvr_core.builtin.advantages.reinforce_plus_plus import ReinforcePlusPlus
 from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.builtin.invariants.token_advantages import TokenAdvantages, reinforce_plus_plus
+from rlvr_core.config.model import ComponentRef
 
 
 def member(reward, mask):
@@ -61,7 +62,7 @@ def test_they_are_those_of_the_estimator(baseline):
         assert ours[place] == pytest.approx(list(theirs[place]))
 
 
-def whitening(**options):
+def whitening(configured=None, **options):
     """A trainer with REINFORCE++, and a reference that the policy leaves with its first update."""
     component = ReinforcePlusPlus(ReinforcePlusPlus.Config(**options))
     trainer = trainer_with(
@@ -69,7 +70,10 @@ def whitening(**options):
         estimator=Estimator("reinforce_plus_plus", component),
         tokens_per_micro_batch=60,
     )
-    trainer.observer = invariants_of(run_config(trainer.train), trainer, Sampling())
+    config = run_config(trainer.train)
+    ref = ComponentRef.model_validate({"use": "reinforce_plus_plus", "with": configured or options})
+    config = config.model_copy(update={"advantage": ref})
+    trainer.observer = invariants_of(config, trainer, Sampling())
     return trainer
 
 
@@ -92,6 +96,14 @@ def test_a_micro_batch_that_whitens_for_itself(monkeypatch, beta):
     fault(whitening(beta=beta), "advantages", "have another advantage than rewards and KL give")
 
 
+@pytest.mark.parametrize(
+    "configured", [{"beta": 0.0, "group_baseline": True}, {"beta": 0.5}, {"beta": 0.0}]
+)
+def test_options_that_do_not_reach_the_estimator(configured):
+    other = whitening(configured, beta=0.5 if configured["beta"] == 0 else 0.1)
+    fault(other, "advantages", "have another advantage than rewards and KL give")
+
+
 def test_a_kl_of_the_wrong_sign(monkeypatch):
     real = step_module.PolicyTrainer._reference_kl
     monkeypatch.setattr(
@@ -104,7 +116,7 @@ def test_what_is_reported_of_the_returns():
     trainer = whitening(beta=0.0)
     groups = sample(trainer.model)
     view = replace(trainer.observer._view, groups=groups)
-    tokens = TokenAdvantages()
+    tokens = TokenAdvantages({"beta": 0.0})
     tokens.begin(view)
     whole = tokens.whole
     line = {"advantage/return_mean": whole.mean, "advantage/return_std": whole.std}

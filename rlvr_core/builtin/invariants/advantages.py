@@ -61,7 +61,7 @@ class Advantages(Invariant):
         self._expected: dict[Place, float] | None = None
         self._ordered = False
         self._keys: dict[Any, list[Place]] = {}
-        self._tokens = TokenAdvantages()
+        self._tokens = TokenAdvantages(self._options)
         self._error = self._ascent = math.nan
 
     def begin(self, view: StepView) -> None:

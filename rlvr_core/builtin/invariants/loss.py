@@ -92,6 +92,8 @@ class LossValues(Invariant):
 
     def __init__(self, config: RunConfig | None = None) -> None:
         self._config = config
+        lora = None if config is None else config.model.lora
+        self._dropout = lora is not None and lora.dropout > 0
         self._updates = 0
         self._error = self._backward = math.nan
         self._behind: tuple[int, str] | None = None
@@ -167,7 +169,7 @@ class LossValues(Invariant):
         for one in shares:
             self._error = larger(self._error, one.worst)
         what = next((one.what for one in shares if one.what), "")
-        what = what or wrong_choice(one.choices for one in shares)
+        what = what or wrong_choice((one.choices for one in shares), dropout=self._dropout)
         what = what or self._control.wrong(view, [one.entropies for one in shares])
         if what:
             raise self.fault(

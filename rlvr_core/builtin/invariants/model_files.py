@@ -116,16 +116,21 @@ class ModelFiles:
     def other_weights(self, model: nn.Module) -> list[str]:
         """Return the names of a model's tensors that are not what its files have by that name.
 
-        Files of a hub id are not looked for, and a tensor of another shape is not compared.
+        Files of a hub id are not looked for, and a tensor of another shape is not compared. The
+        second matrices of a new adapter, which no file has, must be 0: it changes nothing yet.
         """
         from safetensors import safe_open
 
         files = sorted(Path(self._path).glob("*.safetensors"))
+        wrong = [
+            name
+            for name, one in model.named_parameters()
+            if ".lora_B." in name and bool(one.count_nonzero())
+        ]
         stride = 1 if sum(one.stat().st_size for one in files) <= WHOLE else 0
         own = {name.replace(".base_layer.", "."): one for name, one in model.named_parameters()}
         # some files have more digits than their config says, and are loaded as it says
         stated = self._config.dtype or torch.float32
-        wrong = []
         for file in files:
             with safe_open(file, framework="pt") as stored:
                 for name in own.keys() & set(stored.keys()):

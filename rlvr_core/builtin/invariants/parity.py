@@ -22,12 +22,18 @@ from rlvr_core.api import Metric, RunError
 from rlvr_core.builtin.invariants.check import Invariant, StepView, Trainer, compute_dtype
 from rlvr_core.builtin.invariants.differences import Fit, Positions, Sums, fit
 from rlvr_core.builtin.invariants.dropout import Dropped, DroppedInputs
-from rlvr_core.builtin.invariants.moments import TokenScores, fresh_groups
+from rlvr_core.builtin.invariants.moments import (
+    LOGP,
+    WARM_TOKENS,
+    TokenScores,
+    chosen,
+    fresh_groups,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlvr_core.api import GroupsScored, Json, LossComputed, RunStarted
+    from rlvr_core.api import Group, GroupsScored, Json, LossComputed, RunStarted
     from rlvr_core.api.services import ParitySection, RunConfig
 
 LEAST_TOKENS = 64
@@ -111,7 +117,10 @@ class Parity(Invariant):
         # the trainer does not truncate, and its pass with dropout is not the policy that samples
         truncated = config.sampling.top_p < 1.0 or config.sampling.top_k > 0
         lora = config.model.lora
-        self._on_loss = not truncated and (lora is None or lora.dropout == 0)
+        dropout = lora is not None and lora.dropout > 0
+        self._on_loss = not truncated and not dropout
+        self._on_scores = not truncated and dropout
+        self._scored, self._n_scored = Sums(), 0
         self._dropout = DroppedInputs(lora.dropout) if lora is not None and lora.dropout else None
         self._due = False
         self._sums, self._for_slope, self._pooled = Sums(), Sums(), Sums()
@@ -130,6 +139,8 @@ class Parity(Invariant):
         groups = fresh_groups(event)
         first = event.version <= self._updates_per_step
         self._found = {}
+        if groups and self._on_scores:
+            self._score(groups, event.step)
         if not groups or not (first or self._due):
             return
         scores_NK = self._scores(groups)
@@ -144,6 +155,18 @@ class Parity(Invariant):
         if first:
             self._found = {"parity/mean": found.mean, "parity/max": found.max}
 
+    def _score(self, groups: tuple[Group, ...], step: int) -> None:
+        """Compare log-probs of a pass without dropout, which the loss does not have.
+
+        They are those that other invariants look at: nothing is computed twice.
+        """
+        some = chosen(groups, step, warm=self._n_scored < WARM_TOKENS)
+        if some:
+            scores_NK = self._scores(some)
+            self._scored = Sums.of(scores_NK[:, LOGP], scores_NK[:, -1])
+            n = (len(m.completion.token_ids) for group in some for m in group.members)
+            self._n_scored += sum(n)
+
     def computed(self, view: StepView, event: LossComputed) -> None:
         """Note what the adapter dropped in a micro-batch."""
         if self._dropout is not None:
@@ -154,9 +177,12 @@ class Parity(Invariant):
     def _dropped(self) -> Dropped:
         return Dropped(0, 0) if self._dropout is None else self._dropout.take()
 
-    def share(self, view: StepView) -> tuple[Sums, Positions, Dropped]:
-        """Sums over the loss tokens of fresh completions, by the numbers the loss used; dropout."""
-        total, positions = Sums(), Positions()
+    def share(self, view: StepView) -> tuple[Sums, Positions, Dropped, Sums]:
+        """Sums over the loss tokens of fresh completions, by the numbers the loss used; dropout.
+
+        The last are those of the update's first micro-batch.
+        """
+        total, positions, first = Sums(), Positions(), Sums()
         floor = FLOOR * (10 if _on_gpu(view) else 1)
         if view.first_pass and self._on_loss:
             for seen in view.seen:
@@ -164,15 +190,19 @@ class Parity(Invariant):
                 fresh = [view.fresh(place) for place in seen.micro_batch.group_B.tolist()]
                 chosen_BT = batch.mask_BT & batch.mask_BT.new_tensor(fresh)[:, None]
                 pair = (batch.old_logp_BT[chosen_BT], batch.behaviour_logp_BT[chosen_BT])
-                total = total.add(Sums.of(*pair))
+                own = Sums.of(*pair)
+                total, first = total.add(own), first if total.n else own
                 both = (batch.old_logp_BT, batch.behaviour_logp_BT)
                 positions = positions.add(Positions.of(*both, batch.mask_BT, chosen_BT, floor))
-        return total, positions, self._dropped()
+        if view.trainer.ranks.main:  # each process has the scores of all
+            total = total.add(self._scored)
+        self._scored = Sums()
+        return total, positions, self._dropped(), first
 
     def judge(self, view: StepView, shares: Sequence[Any]) -> None:
         """See ``Invariant.judge``."""
         if self._dropout is not None and (
-            what := self._dropout.wrong(view, [dropped for *_, dropped in shares])
+            what := self._dropout.wrong(view, [share[2] for share in shares])
         ):
             raise self.fault(
                 view.step,
@@ -180,7 +210,9 @@ class Parity(Invariant):
                 "look at what makes the adapter of its options, and at what turns dropout on for "
                 "the training pass",
             )
-        for sums, positions, _ in shares:
+        first = Sums()
+        for sums, positions, _, of_first in shares:
+            first = first.add(of_first)
             self._sums, self._positions = self._sums.add(sums), self._positions.add(positions)
         if self._sums.n >= LEAST_TOKENS:
             self._for_slope = self._for_slope.add(self._sums)
@@ -190,7 +222,7 @@ class Parity(Invariant):
             if tilted.deciding >= DECIDING:
                 self._for_slope = Sums()
                 self._found["parity/slope"] = tilted.slope
-            self._check(view, found, tilted, fit(self._pooled))
+            self._check(view, found, tilted, fit(self._pooled), first)
         # whoever accepts larger differences accepts them most of all where tokens are nearly sure
         bands = (self._section.mean, self._section.slope, self._section.k3)
         # below half the temperature rounding of half precision is more than half of what is sure
@@ -202,7 +234,7 @@ class Parity(Invariant):
         if wrong:
             raise self.fault(view.step, *wrong)
 
-    def _check(self, view: StepView, found: Fit, tilt: Fit, pooled: Fit) -> None:
+    def _check(self, view: StepView, found: Fit, tilt: Fit, pooled: Fit, first: Sums) -> None:
         band = (ON_GPU if _on_gpu(view) else BANDS)[compute_dtype(view.trainer)]
         section = self._section
         # whoever accepts a mean difference accepts the k3 and the slope that come of it
@@ -218,12 +250,19 @@ class Parity(Invariant):
         if not (tilted or apart):
             return
         found = tilt if tilted else found
+        cause = self._cause(found, view.version, tilted=tilted)
+        if first.n > 2 and fit(first).k3 < min(k3, found.k3 / 100):
+            cause = (
+                "the first micro-batch of the update agrees, and later ones do not: the optimizer "
+                "steps between them, before the gradients of all are accumulated"
+            )
+        those = "of the trainer without dropout" if self._on_scores else "that the loss used"
         raise self.fault(
             view.step,
-            f"the log-probs that the loss used differ from the engine's at version {view.version}: "
+            f"the log-probs {those} differ from the engine's at version {view.version}: "
             f"slope {found.slope:.4f} (band 1 +- {slope:g}), mean k3 {found.k3:.3g} (band {k3:g}), "
             f"bias {found.bias:+.3g} nats, over {found.tokens} tokens",
-            f"likely: {self._cause(found, view.version, tilted=tilted)}",
+            f"likely: {cause}",
             switch="guards.parity.slope and k3 widen the band, guards.parity: false turns it off",
         )
 
@@ -257,6 +296,7 @@ class Parity(Invariant):
             "slope": list(astuple(self._for_slope)),
             "pooled": list(astuple(self._pooled)),
             "positions": list(self._positions.counts),
+            "scored": self._n_scored,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -264,6 +304,7 @@ class Parity(Invariant):
         if "slope" in state:  # not in checkpoints of 0.2.0, whose sums were fewer
             self._sums, self._for_slope = Sums(*state["sums"]), Sums(*state["slope"])
         self._pooled = Sums(*state["pooled"]) if "pooled" in state else Sums()
+        self._n_scored = state.get("scored", 0)
         self._positions = Positions(state.get("positions", self._positions.counts))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -50,6 +51,28 @@ _FORMULAS: dict[str, Callable[[float, Mapping[str, Any]], float]] = {
     ),
     "rlvr_core.builtin.schedules.decay:WSD": _wsd,
 }
+
+
+SPEED = ("foreach", "fused", "capturable", "differentiable", "params", "lr")
+"""Options of torch's optimizers that change no formula, and those that are looked at elsewhere."""
+
+
+def wrong_option(optimizer: Any) -> str:
+    """Return an option of an optimizer that its builder's config does not have, and is not default.
+
+    Args:
+        optimizer: The trainer's; of one that a plugin built nothing is said.
+    """
+    inner, builder = optimizer.inner, optimizer.builder
+    if not type(builder).__module__.startswith("rlvr_core."):
+        return ""
+    named = {*SPEED, *type(builder).Config.model_fields}
+    for name, option in inspect.signature(type(inner)).parameters.items():
+        known = name not in named and option.default is not option.empty
+        for group in inner.param_groups if known else ():
+            if name in group and group[name] != option.default:
+                return f"{name} is {group[name]}, and the config knows of no such option"
+    return ""
 
 
 def wrong_rate(optimizer: Any, wanted: float, peak: float) -> float | None:

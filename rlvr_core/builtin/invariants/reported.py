@@ -34,7 +34,17 @@ from rlvr_core.builtin.invariants.tallies import Tallied, losses_of, tally
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rlvr_core.api import EvalFinished, Group, GroupsScored, Json, RunStarted, StepFinished
+    from torch import Tensor
+
+    from rlvr_core.api import (
+        EvalFinished,
+        Group,
+        GroupsScored,
+        Json,
+        LossComputed,
+        RunStarted,
+        StepFinished,
+    )
     from rlvr_core.api.services import RunConfig
     from rlvr_core.builtin.invariants.model_files import ModelFiles
 
@@ -66,6 +76,7 @@ class Reported(Invariant):
         self._run_dir: Path | None = None
         self._records: Records | None = None
         self._advantages: dict[Any, set[float]] = {}
+        self._given: dict[str, list[Tensor]] = {}
 
     def run_started(self, event: RunStarted) -> None:
         """Read what is written from here on."""
@@ -79,7 +90,7 @@ class Reported(Invariant):
     def begin(self, view: StepView) -> None:
         """Keep those that are trained on."""
         self._view, self._current, self._updates, self._rows = view, None, [], []
-        self._advantages = {}
+        self._advantages, self._given = {}, {}
 
     @property
     def _due(self) -> bool:
@@ -93,7 +104,19 @@ class Reported(Invariant):
             group, *completion = row.key
             key = (id(view.groups[group]), tuple(completion))
             self._advantages.setdefault(key, set()).add(row.advantage)
-        return tally(view)
+        found = tally(view)
+        for name, parts in self._given.items():
+            found.losses[name] = math.fsum(map(float, parts))
+        self._given = {}
+        return found
+
+    def given(self, view: StepView, event: LossComputed) -> None:
+        """Note a loss on given answers, of which an update has no other trace."""
+        if self._due:
+            names = {id(term.loss): term.name for term in view.trainer.objective.terms}
+            for loss, _, output in event.losses:
+                part = output.loss.detach().double() / event.normalizer.world_size
+                self._given.setdefault(names[id(loss)], []).append(part)
 
     def judge(self, view: StepView, shares: Sequence[Tallied | None]) -> None:
         """Put the parts together."""
@@ -256,11 +279,10 @@ class Reported(Invariant):
         if len(tallies) == len(self._updates):
             more, rounding = self._by_iteration(view)
             due, bands = due | more, bands | rounding
-        terms = view.trainer.objective.terms
-        if all(term.demonstrations is None for term in terms):
-            losses = losses_of(tallies, {term.name: term.weight for term in terms})
-            due |= losses
-            bands |= {name: 1e-6 * abs(value) + 1e-9 for name, value in losses.items()}
+        weights = {term.name: term.weight for term in view.trainer.objective.terms}
+        losses = losses_of(tallies, weights)
+        due |= losses
+        bands |= {name: 1e-6 * abs(value) + 1e-9 for name, value in losses.items()}
         return due, bands
 
     def _of_weights(self, step: int, line: Mapping[str, float]) -> list[str]:

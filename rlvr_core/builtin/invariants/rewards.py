@@ -24,6 +24,9 @@ ROUNDING = 1e-9
 ENVIRONMENT = "core/environment"
 """The verifier whose verdicts are those of environments."""
 
+OVERLONG = "core/overlong"
+"""The verifier whose scores follow from the number of tokens."""
+
 FULL_MARKS = 1.0
 """Score that passes where a verdict does not say whether it does."""
 
@@ -73,6 +76,9 @@ class Rewards(Invariant):
 
     def _wrong(self, member: Judged, weights: Sequence[tuple[float, float]]) -> str:
         verdicts = list(member.verdicts.values())
+        for ref, (name, verdict) in zip(self._refs, member.verdicts.items(), strict=True):
+            if name == OVERLONG and (what := _other_penalty(ref.with_, member, verdict)):
+                return what
         if what := _not_its_environments(member):
             return what
         first = outcome(verdicts[0])
@@ -120,6 +126,20 @@ def _not_its_environments(member: Judged) -> str:
     if told.score == due:
         return ""
     return f"the verdict has the score {told.score}, and its conversation's environment gave {due}"
+
+
+def _other_penalty(options: Mapping[str, Any], member: Judged, verdict: Verdict) -> str:
+    """Say how a penalty on length differs from DAPO's (arXiv:2503.14476, eq. 13)."""
+    length, text = len(member.completion.token_ids), member.completion.text
+    if verdict.score is None or (text and not length) or member.completion.transcript is not None:
+        return ""
+    most, buffer = int(options["max_tokens"]), int(options["buffer"])
+    due = -min(max((length - (most - buffer)) / buffer, 0.0), 1.0)
+    if member.completion.finish_reason == "length":
+        due = -1.0
+    if abs(verdict.score - due) <= ROUNDING:
+        return ""
+    return f"{OVERLONG} gives {length} tokens {verdict.score:g}, and its formula {due:g}"
 
 
 def outcome(verdict: Verdict) -> bool | None:

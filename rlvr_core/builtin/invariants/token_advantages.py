@@ -86,11 +86,16 @@ def reinforce_plus_plus(
 class TokenAdvantages:
     """What each token's advantage must be, of the steps that are computed again.
 
+    Args:
+        options: The estimator's options from the config.
+
     Attributes:
         whole: The returns of the step; None if it is not computed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._beta = float(options.get("beta", 0.01))
+        self._baseline = bool(options.get("group_baseline", False))
         self.whole: Whitened | None = None
         self._steps = 0
         self._of_key: dict[Key, list[list[float]]] = {}
@@ -103,8 +108,7 @@ class TokenAdvantages:
             return
         due = self._steps < FIRST or self._steps % EVERY == 0
         self._steps += 1
-        options = component.traits, component._config
-        needs_kl = options[0].needs_reference_kl
+        needs_kl = self._beta > 0
         sharded = needs_kl and any(map(is_sharded, view.trainer.model.parameters()))
         # of branches the KL is not computed here
         members = [member for group in view.groups for member in group.members]
@@ -112,8 +116,7 @@ class TokenAdvantages:
         if not due or sharded or branched:
             return
         kl = _kl(view.trainer, view.groups) if needs_kl else None
-        beta, baseline = options[1].beta, options[1].group_baseline
-        self.whole = reinforce_plus_plus(view.groups, kl, beta, group_baseline=baseline)
+        self.whole = reinforce_plus_plus(view.groups, kl, self._beta, group_baseline=self._baseline)
         flat = iter(self.whole.advantages)
         for place, group in enumerate(view.groups):
             factor = view.trainer.advantage_scale.get(group.problem.id, 1.0)

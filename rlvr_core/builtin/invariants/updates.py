@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr_core.api import Metric
 from rlvr_core.builtin.invariants.check import Invariant, StepView
 from rlvr_core.builtin.invariants.fingerprints import checksums, local, sampled
-from rlvr_core.builtin.invariants.rates import rate_of, wrong_rate
+from rlvr_core.builtin.invariants.rates import rate_of, wrong_option, wrong_rate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,6 +84,13 @@ class Updates(Invariant):
                     f"the trainer goes by {name} {found[name]}, and the config has {value}",
                     "look at what changes settings while a run is set up or resumed",
                 )
+
+        if what := wrong_option(trainer.optimizer):
+            raise self.fault(
+                view.step,
+                f"of the optimizer {type(trainer.optimizer.inner).__name__} {what}",
+                "look at what builds the optimizer, and at the defaults of its library",
+            )
 
     def _watch(self, view: StepView) -> None:
         named = dict(view.trainer.model.named_parameters())
