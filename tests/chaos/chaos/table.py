@@ -273,8 +273,8 @@ SIXTEENTH_BEFORE = """
 First measured, unseen: 33 of 39 with the right name in bfloat16 (85 %) and in float32 (85 %); five
 were missed in either, one more in bfloat16, and one was given a wrong name in float32. Formulas of
 the config's options for REINFORCE++ and the penalty on length, the choice by entropy over a whole
-update, adapters that are not 0 at the start, options of the library's optimizer, and losses on given
-answers in the line came after them.
+update, adapters that are not 0 at the start, options of the library's optimizer, and losses on
+given answers in the line came after them.
 
 """
 LATER = {
