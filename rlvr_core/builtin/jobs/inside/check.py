@@ -33,7 +33,7 @@ LINKING = 120.0
 MEASURED = 10.0
 """Seconds of all-reduces where the check is all that is done."""
 _WORDS = 3.0
-"""Seconds that processes leave the one that tells the fault, before their own end ends it too."""
+"""Seconds that processes leave the one that reports the fault, before their end ends it too."""
 _SLACK = 60.0
 
 _PREFIX = "rlvr/machines"
@@ -46,7 +46,7 @@ def examined(resolved: Resolved, display: RunObserver) -> Machines:
         What makes the second, once the processes have joined.
 
     Raises:
-        MachineError: If machines cannot do the run; told by one process.
+        MachineError: If machines cannot do the run; raised by one process.
     """
     display.phase("the machines of the job")
     world = int(os.environ.get("WORLD_SIZE", "1"))
@@ -94,7 +94,7 @@ class Machines:
 
         Raises:
             MachineError: If an all-reduce does not end.
-            ToldElsewhereError: If the check is all that is done: nobody has to be told anything.
+            ToldElsewhereError: If the check is all that is done: there is no fault to report.
         """
         if ranks.world > 1:
             self._found += self._link(ranks)
@@ -139,9 +139,9 @@ def unlinked(store: Any, world: int, seconds: float) -> MachineError:
 
 
 def exchange(store: Any, facts: Facts, world: int, seconds: float) -> list[Found]:
-    """Tell this process's facts, and return what process 0 finds in those of all.
+    """Publish this process's facts, and return what process 0 finds in those of all.
 
-    Process 0 alone reads them, and tells what it finds: the store is asked a few times for each
+    Process 0 alone reads them and publishes what it finds: the store is read a few times for each
     process, however many there are.
 
     Args:
@@ -161,13 +161,13 @@ def exchange(store: Any, facts: Facts, world: int, seconds: float) -> list[Found
             found = _compared(store, world, seconds)
             store.set(f"{_PREFIX}/found", json.dumps([asdict(one) for one in found]))
             return found
-        # process 0 tells who is missing after its own deadline
+        # process 0 reports who is missing after its own deadline
         if not _there(store, [f"{_PREFIX}/found"], seconds + _WORDS):
             raise _absent(store, facts.rank, world, seconds)
-        told = json.loads(store.get(f"{_PREFIX}/found"))
+        found_there = json.loads(store.get(f"{_PREFIX}/found"))
     except RuntimeError as error:  # its keeper, machine 0, is gone
         raise ToldElsewhereError(LOST) from error
-    return [Found(**(one | {"remedy": tuple(one["remedy"])})) for one in told]
+    return [Found(**(one | {"remedy": tuple(one["remedy"])})) for one in found_there]
 
 
 def _compared(store: Any, world: int, seconds: float) -> list[Found]:
@@ -189,12 +189,11 @@ def _compared(store: Any, world: int, seconds: float) -> list[Found]:
 
 
 def _absent(store: Any, rank: int, world: int, seconds: float) -> RlvrError:
-    """Process 0 says nothing: the first of those that are there tells so."""
+    """Process 0 says nothing: the first process that is there reports it."""
     missing = _missing(store, f"{_PREFIX}/facts", world)
     if rank > next(one for one in range(world) if one not in missing):
         time.sleep(_WORDS)
-        told: RlvrError = ToldElsewhereError(LOST)
-        return told
+        return ToldElsewhereError(LOST)
     return MachineError(
         f"process 0 did not come to the check of the machines within {seconds:g} s",
         where="the check of the machines",

@@ -204,7 +204,8 @@ def _alike(
         if keys:
             differing[tuple(keys)].append(one)
     for names, having in differing.items():
-        shown = [_told(key, begin, of(having[0]), told=check == "versions") for key in names]
+        values = check == "versions"
+        shown = [_shown(key, begin, of(having[0]), values=values) for key in names]
         yield Found(
             check,
             f"{what} {_listed(shown)} differ from those of machine 0",
@@ -224,8 +225,8 @@ _REMEDIES = {
 _COUNTED = {"versions": "{} versions", "code": "code of {} parts", "config": "{} values"}
 
 
-def _told(key: str, ours: Mapping[str, str], theirs: Mapping[str, str], *, told: bool) -> str:
-    if not told:
+def _shown(key: str, ours: Mapping[str, str], theirs: Mapping[str, str], *, values: bool) -> str:
+    if not values:
         return key
     here, there = ours.get(key, "not installed"), theirs.get(key, "not installed")
     return f"{key} {there} (there {here})"

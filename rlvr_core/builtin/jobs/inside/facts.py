@@ -46,7 +46,7 @@ class Facts:
         shared_memory: Free bytes of /dev/shm; None without it.
         scratch: The folder for temporary files, and why nothing can be written there.
         scratch_free: Free bytes there.
-        store: Why ``run.mirror`` does not work from here; empty if it does, or was not asked.
+        store: Why ``run.mirror`` does not work from here; empty if it does, or was not tried.
     """
 
     rank: int
@@ -136,7 +136,7 @@ def _of_machine(resolved: Resolved, machine: int) -> dict[str, Any]:
 
 
 def _hidden() -> bool:
-    """Whether the run is on the CPU because it was told to be."""
+    """Whether the run is on the CPU because the user wants it there."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip() in ("", "-1")
 
 
@@ -163,7 +163,7 @@ def _code(resolved: Resolved) -> Iterator[tuple[str, str]]:
 
 
 def values_of(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield key and hash of each value of a configuration; values themselves are told nobody.
+    """Yield key and hash of each value of a configuration; values themselves are sent nowhere.
 
     Of an absolute path only its last name counts: machines may have things in different places.
     """
@@ -174,8 +174,8 @@ def values_of(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
         for index, below in enumerate(value):
             yield from values_of(below, f"{path}.{index}")
     elif path not in _OWN:
-        told = Path(value).name if isinstance(value, str) and value.startswith("/") else value
-        text = json.dumps(told, sort_keys=True, default=str)
+        compared = Path(value).name if isinstance(value, str) and value.startswith("/") else value
+        text = json.dumps(compared, sort_keys=True, default=str)
         yield path, hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

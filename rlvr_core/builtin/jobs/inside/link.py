@@ -140,8 +140,8 @@ def measure(ranks: Ranks, machines: int, lasting: float, place: torch.device) ->
         return tensor
 
     def slowest(seconds: float) -> float:
-        told = torch.tensor([seconds], dtype=torch.float64, device=place)
-        return float(summed(told, dist.ReduceOp.MAX).item())
+        own = torch.tensor([seconds], dtype=torch.float64, device=place)
+        return float(summed(own, dist.ReduceOp.MAX).item())
 
     def timed(size: int) -> float:
         tensor = torch.zeros(size // 4, device=place)
@@ -177,8 +177,8 @@ def measure(ranks: Ranks, machines: int, lasting: float, place: torch.device) ->
 def _apart(ranks: Ranks) -> tuple[float, ...]:
     """How far each clock is from that of process 0, of some rounds the least.
 
-    All look at their clocks right after a collective, so that what is told is their distance and
-    by how much processes come out of it at different times.
+    All look at their clocks right after a collective, so that what is measured is their distance
+    and by how much processes come out of it at different times.
     """
     rounds = []
     for _ in range(_ROUNDS):
@@ -213,16 +213,16 @@ def nccl_log(cuda: bool) -> Iterator[Callable[[], str]]:
         return
     with tempfile.TemporaryDirectory(prefix="rlvr-nccl-") as folder:
         path = Path(folder, "log")
-        told = {
+        settings = {
             "NCCL_DEBUG": "INFO",
             "NCCL_DEBUG_SUBSYS": "INIT,NET,P2P,SHM",
             "NCCL_DEBUG_FILE": str(path),
         }
-        os.environ.update(told)
+        os.environ.update(settings)
         try:
             yield lambda: path.read_text(errors="replace") if path.exists() else ""
         finally:
-            for name in told:  # NCCL has read them; an engine's processes must not
+            for name in settings:  # NCCL has read them; an engine's processes must not
                 os.environ.pop(name, None)
 
 

@@ -2,7 +2,7 @@
 
 A wheel brings its own CUDA, and the driver must not be of an older major version; see NVIDIA's
 "CUDA Compatibility". A driver with the package ``cuda-compat`` speaks a newer CUDA than its number
-says, so the library that torch itself loads is asked, and not ``nvidia-smi``.
+says, so the library that torch itself loads is called, and not ``nvidia-smi``.
 """
 
 from __future__ import annotations
