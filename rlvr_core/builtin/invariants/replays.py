@@ -6,6 +6,7 @@ Environments do it whose traits say that they are ``deterministic``.
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 AT_MOST = 4
 """Conversations of a step that are played again."""
+
+TRYING = 0.25
+"""Seconds for the seeds that a conversation beside training may have had: whatever has not been
+tried by then may be the right one."""
 
 WORLD = -1
 """What stands for the sample in the seed of an environment."""
@@ -57,7 +62,7 @@ class Replays:
             (group, number)
             for group in event.groups
             for number, member in enumerate(group.members)
-            if group.version == event.version and self._playable(group, member.completion)
+            if self._seeds.known(group, event.version) and self._playable(group, member.completion)
         ]
         stride = max(1, -(-len(places) // AT_MOST))
         for group, number in places[event.step % stride :: stride]:
@@ -82,23 +87,13 @@ class Replays:
     def _differs(self, group: Group, script: Transcript) -> str:
         """Return what the environment says otherwise under every seed that it may have had."""
         assert self._seeds is not None
-        if not self._seeds.exact and self._begins_by_seed(group.problem):
-            return ""  # hundreds of worlds would have to be tried
-        found = ""
+        found, until = "", time.monotonic() + TRYING
         for seed in self._seeds.all_of(group, WORLD):
             found = self._played(group.problem, seed, script)
-            if not found:
+            # beside training there are hundreds of seeds that it may have had
+            if not found or (not self._seeds.exact and time.monotonic() > until):
                 return ""
         return found
-
-    def _begins_by_seed(self, problem: Problem) -> bool:
-        """Whether an environment's first state differs with the seed, or cannot be had."""
-        try:
-            states = [self._environment(problem).start(problem, seed) for seed in (1, 2)]
-            first, second = (pickle.dumps(state, pickle.HIGHEST_PROTOCOL) for state in states)
-        except Exception:
-            return True
-        return first != second
 
     def _played(self, problem: Problem, seed: int, script: Transcript) -> str:
         environment = self._environment(problem)

@@ -39,6 +39,13 @@ class Seeds:
         self._first, self._drawn = self._drawn, self._sampler.drawn
         self._places = {id(group): place for place, group in enumerate(event.groups)}
 
+    def known(self, group: Group, now: int) -> bool:
+        """Whether the draw of a group is among ``draws``, at a version of the policy.
+
+        Those of groups that are read again, of an older policy, are not.
+        """
+        return now - group.version <= self._train.max_staleness
+
     def place(self, group: Group) -> int:
         """Return a group's place in the step."""
         return self._places[id(group)]
@@ -65,9 +72,9 @@ class Seeds:
         return seed_of(self._seed, group.problem.id, version, draw, sample)
 
     def all_of(self, group: Group, sample: int) -> Iterator[int]:
-        """Yield each seed that a sample of a group may have had."""
-        for version in self.versions(group):
-            for draw in self.draws(group):
+        """Yield each seed that a sample of a group may have had, of the newest draws first."""
+        for draw in reversed(self.draws(group)):
+            for version in self.versions(group):
                 yield self.of(group, version, draw, sample)
 
 

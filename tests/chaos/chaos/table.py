@@ -11,10 +11,11 @@ from chaos.registry import DTYPES, EVERYWHERE, Fault
 HEAD = """# The chaos suite
 
 `make chaos` breaks runs, one fault at a time, and notes what each run says of its fault.
-`tests/chaos` has the faults: {faults} of them, in the training pass, the sampler, the sync, the
-data, the verifiers and wherever else a run can go wrong in silence. Each is put into runs of eight
-steps of a small model that has half learned its task, in float32 and bfloat16, with the engine in
-the trainer's process, in a process of its own, and with vLLM where that applies, or strikes when a
+`tests/chaos` has the faults: {faults} of them in the first set, {more} in later ones, in the
+training pass, the sampler, the sync, the data, the verifiers and wherever else a run can go wrong
+in silence. Each is put into runs of eight steps of a small model that has half learned its task, in
+float32 and bfloat16, with the engine in the trainer's process, in a process of its own, and with
+vLLM where that applies, or strikes when a
 healthy run is resumed.
 
 - **A fault matters.** A fault that moves no token, reward, loss, gradient or weight against the
@@ -309,7 +310,7 @@ def kind(line: Mapping[str, Any]) -> str:
 
 
 def page(
-    faults: Iterable[Fault],
+    faults: Sequence[Fault],
     results: Sequence[Mapping[str, Any]],
     healthy: Sequence[Mapping[str, Any]],
 ) -> str:
@@ -319,7 +320,7 @@ def page(
     lines = {n: [line for line in results if set_of[line["fault"]] == n] for n in by_set}
     shapes = {line["shape"] for line in healthy}
     disturbed = [line["case"] for line in healthy if line["code"] != 0]
-    out = HEAD.format(faults=len(by_set[1]))
+    out = HEAD.format(faults=len(by_set[1]), more=len(faults) - len(by_set[1]))
     out += _summary(lines[1])
     out += (
         f"\nHealthy runs: {len(healthy)}, of {len(shapes)} shapes, {len(disturbed)} disturbed"
