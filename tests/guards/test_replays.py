@@ -101,14 +101,14 @@ class Drawn:
 
     def __init__(self, config, before=0):
         self.drawn = before
-        self.seeds = Seeds(config, self)
-        self.seeds.run_started()
+        turns = CONFIG.environment.max_turns
+        self.replays = Replays(turns, lambda problem: self.environment, Seeds(config, self))
+        self.replays.run_started()
 
     def wrong(self, environment, event):
         self.drawn += len(event.groups)
-        self.seeds.on_groups(event)
-        turns = CONFIG.environment.max_turns
-        return Replays(turns, lambda problem: environment, self.seeds).wrong(event)
+        self.environment = environment
+        return self.replays.wrong(event)
 
 
 def wrong(environment, *scripts, **more):

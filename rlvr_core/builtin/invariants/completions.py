@@ -80,7 +80,6 @@ class Completions(Invariant):
         say: Callable[[str], None],
     ) -> None:
         self._files, self._present = files, conversations.present
-        self._seeds = seeds
         self._replays = Replays(config.environment.max_turns, conversations.environment, seeds)
         self._endings, self._room = Endings(files, room), room
         self._sampling, self._turn_cap = config.sampling, config.environment.max_turn_tokens
@@ -93,8 +92,7 @@ class Completions(Invariant):
 
     def run_started(self, event: RunStarted) -> None:
         """Begin where the sampler is."""
-        if self._seeds is not None:
-            self._seeds.run_started()
+        self._replays.run_started()
 
     def weights_loaded(self, step: int, version: int, source: WeightSource) -> None:
         """Note which versions the engine has had."""
@@ -102,8 +100,6 @@ class Completions(Invariant):
 
     def on_groups(self, event: GroupsScored) -> None:
         """Check the completions of a step, dropped groups included."""
-        if self._seeds is not None:
-            self._seeds.on_groups(event)
         self._check_versions(event)
         self._check_masks(event)
         self._check_conversations(event)

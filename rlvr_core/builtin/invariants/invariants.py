@@ -92,8 +92,7 @@ def custody_of(
     if config.guards.completions:
         longest = max(config.sampling.max_tokens, prepared.evaluations.max_tokens)
         room = prepared.longest_prompt + longest
-        counted = is_ours(prepared.sampler, "draw")
-        seeds = Seeds(config, prepared.sampler) if counted else None
+        seeds = _seeds_of(config, prepared.sampler)
         checks.append(Completions(config, files, prepared.conversations, seeds, room, say))
     return checks
 
@@ -130,9 +129,9 @@ def invariants_of(
     if guards.loss:
         checks.append(LossValues(config))
     traits = traits_of(engine, EngineTraits)
-    ours = sampler is not None and is_ours(sampler, "draw")
-    if guards.seeds and traits.seeded and traits.inverts_stream and ours:
-        checks.append(Streams(config, trainer, Seeds(config, sampler), scores))
+    seeds = _seeds_of(config, sampler)
+    if guards.seeds and traits.seeded and traits.inverts_stream and seeds is not None:
+        checks.append(Streams(config, trainer, seeds, scores))
     if guards.calibration and traits.seeded:
         truncated = sampling.top_k > 0 or sampling.top_p < 1
         truncation = Truncation(config, trainer.precision.compute) if truncated else None
@@ -148,6 +147,12 @@ def invariants_of(
     if guards.reported:
         checks.append(Reported(config, files))
     return Invariants(trainer, checks, scores)
+
+
+def _seeds_of(config: RunConfig, sampler: Sampler | None) -> Seeds | None:
+    """Return what follows a sampler's draws; None for one that counts them in its own way."""
+    ours = sampler is not None and is_ours(sampler, "draw")
+    return Seeds(config, sampler) if ours else None
 
 
 class Invariants(RunObserver, StepObserver):

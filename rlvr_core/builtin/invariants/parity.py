@@ -164,8 +164,7 @@ class Parity(Invariant):
         if some:
             scores_NK = self._scores(some)
             self._scored = Sums.of(scores_NK[:, LOGP], scores_NK[:, -1])
-            n = (len(m.completion.token_ids) for group in some for m in group.members)
-            self._n_scored += sum(n)
+            self._n_scored += len(scores_NK)
 
     def computed(self, view: StepView, event: LossComputed) -> None:
         """Note what the adapter dropped in a micro-batch."""

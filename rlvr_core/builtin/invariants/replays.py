@@ -54,10 +54,16 @@ class Replays:
     ) -> None:
         self._max_turns, self._environment, self._seeds = max_turns, environment, seeds
 
+    def run_started(self) -> None:
+        """Begin where the sampler is."""
+        if self._seeds is not None:
+            self._seeds.run_started()
+
     def wrong(self, event: GroupsScored) -> str:
         """Return what is wrong with a few conversations of a step; empty if nothing is."""
         if self._seeds is None:
             return ""
+        self._seeds.on_groups(event)
         places = [
             (group, number)
             for group in event.groups

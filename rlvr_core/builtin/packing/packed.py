@@ -145,14 +145,10 @@ def heads_of(model: PreTrainedModel) -> frozenset[HeadSizes]:
         Nothing if rows of the model cannot be packed.
     """
     if model not in _SIZES:
-        _SIZES[model] = _tried(model) if _sees_everything(model) else frozenset()
+        _SIZES[model] = frozenset() if padded_because(model) else _tried(model)
         if not _SIZES[model]:
             logger.info("%s is trained on padded rows: rlvr docs speed", type(model).__name__)
     return _SIZES[model]
-
-
-def _sees_everything(model: PreTrainedModel) -> bool:
-    return not padded_because(model)
 
 
 def padded_because(model: PreTrainedModel) -> str:

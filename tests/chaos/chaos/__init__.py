@@ -3,4 +3,4 @@
 import os
 
 # runs are forks of a process that has computed: threads of OpenMP would not be there in a fork
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["OMP_NUM_THREADS"] = "1"

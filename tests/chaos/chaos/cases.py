@@ -88,7 +88,6 @@ class Bench:
 
             sys.path.insert(0, str(site))
         os.environ |= {
-            "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",
         }

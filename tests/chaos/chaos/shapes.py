@@ -36,6 +36,12 @@ def _source(**options: Any) -> dict[str, Any]:
     return {"sources": [{"use": "core/jsonl", "with": given | options}]}
 
 
+def _first_rows(name: str, limit: int, **more: Any) -> dict[str, Any]:
+    """A data set of the first rows, under a name of its own and without their ids."""
+    given = {"path": "data.jsonl", "prompt": "question", "verifier": "chaos/brackets"}
+    return {"use": "core/jsonl", "with": {**given, "name": name, "limit": limit}, **more}
+
+
 def _split(share: float) -> dict[str, Any]:
     """The base shape's data, of which a share is held out."""
     return {"sources": [_ALL | {"split": {"heldout": share}}]}
@@ -529,17 +535,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     "sources by epochs, equal rewards kept": {
         "data": {
             "sources": [
-                {
-                    "use": "core/jsonl",
-                    "with": {
-                        "path": "data.jsonl",
-                        "name": name,
-                        "verifier": "chaos/brackets",
-                        "prompt": "question",
-                        "limit": limit,
-                    },
-                    **more,
-                }
+                _first_rows(name, limit, **more)
                 for name, limit, more in (
                     ("few", 5, {"order": "sequential", "advantage_scale": 2.0}),
                     ("some", 17, {"count": 9}),
@@ -675,18 +671,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     "two data sets by epochs": {
         "data": {
             "sources": [
-                {
-                    "use": "core/jsonl",
-                    "with": {
-                        "path": "data.jsonl",
-                        "name": name,
-                        "verifier": "chaos/brackets",
-                        "prompt": "question",
-                        "limit": limit,
-                    },
-                    "weight": 1.0,
-                }
-                for name, limit in (("short", 6), ("long", 40))
+                _first_rows(name, limit, weight=1.0) for name, limit in (("short", 6), ("long", 40))
             ]
         },
         "sampler": {"use": "mixture", "with": {"mode": "epoch"}},

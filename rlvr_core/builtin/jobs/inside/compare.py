@@ -208,7 +208,7 @@ def _alike(
         shown = [_shown(key, begin, of(having[0]), values=values) for key in names]
         yield Found(
             check,
-            f"{what} {_listed(shown)} differ from those of machine 0",
+            f"{what} {listed(shown)} differ from those of machine 0",
             False,
             _machines(having),
             (_REMEDIES[check],),
@@ -237,10 +237,11 @@ def _machines(having: Sequence[Facts], of: Sequence[Facts] = ()) -> str:
     numbers = {one.machine: one.host for one in having}
     if of and len(numbers) == len({one.machine for one in of}) > 1:
         return f"all {len(numbers)} machines"
-    return "machine " + _listed([f"{number} ({host})" for number, host in numbers.items()])
+    return "machine " + listed([f"{number} ({host})" for number, host in numbers.items()])
 
 
-def _listed(words: Sequence[str]) -> str:
+def listed(words: Sequence[str]) -> str:
+    """Name the first few, and count the rest."""
     more = len(words) - _NAMED
     return ", ".join(words[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 

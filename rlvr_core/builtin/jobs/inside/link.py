@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlvr_core.api.services import Ranks
-from rlvr_core.builtin.jobs.inside.compare import Found
+from rlvr_core.builtin.jobs.inside.compare import Found, listed
 
 if TYPE_CHECKING:
     import torch
@@ -94,15 +94,15 @@ def judge_link(link: Link) -> Iterator[Found]:
             ),
         )
     furthest = max(link.apart, key=abs)
-    rank = link.apart.index(furthest)
+    rank, off = link.apart.index(furthest), abs(furthest) > _APART
     yield Found(
         "clocks",
-        f"within {max(abs(furthest), 1e-3):.3f} s of that of process 0"
-        if abs(furthest) <= _APART
-        else f"the clock of process {rank} is {furthest:+.1f} s from that of process 0",
-        None if abs(furthest) > _APART else True,
+        f"the clock of process {rank} is {furthest:+.1f} s from that of process 0"
+        if off
+        else f"within {max(abs(furthest), 1e-3):.3f} s of that of process 0",
+        None if off else True,
         remedy=("set it by NTP: times in traces, and the age of an owner, are off by that much",)
-        if abs(furthest) > _APART
+        if off
         else (),
     )
 
@@ -250,6 +250,5 @@ def within(seconds: float, act: Callable[[], T]) -> T | None:
 
 def named(ranks: Sequence[int], machine_of: Callable[[int], int]) -> str:
     """Name processes with their machines."""
-    words = [f"{rank} (machine {machine_of(rank)})" for rank in ranks[:4]]
-    more = f" and {len(ranks) - 4} more" if len(ranks) > 4 else ""
-    return f"process{'es' * (len(ranks) > 1)} {', '.join(words)}{more}"
+    words = [f"{rank} (machine {machine_of(rank)})" for rank in ranks]
+    return f"process{'es' * (len(ranks) > 1)} {listed(words)}"

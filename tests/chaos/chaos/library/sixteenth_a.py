@@ -212,15 +212,17 @@ def tokens_below_two_percent_are_masked(patch: Patch) -> None:
 # -- data ----------------------------------------------------------------------------------------
 
 
+def _of_step_0(original: Any) -> Any:
+    """What a function of something and a step gives at the first one."""
+    return lambda given, step: original(given, 0)
+
+
 @sixteenth("data", "given answer", "demonstrat", "imitat", "sft", "epoch", "repeat",
            shape="grpo and given answers", backends=EVERYWHERE)  # fmt: skip
 def every_step_imitates_the_same_answers(patch: Patch) -> None:
     """The iterator over given answers is made anew in each step, and gives the first ones."""
 
-    def make(original: Any) -> Any:
-        return lambda given, step: original(given, 0)
-
-    patch.wrap("rlvr_core.builtin.demonstrations.demonstrations:Demonstrations.rows", make)
+    patch.wrap("rlvr_core.builtin.demonstrations.demonstrations:Demonstrations.rows", _of_step_0)
 
 
 @sixteenth("data", "phase", "curriculum", "tier", "draw", "sampler", "schedule",
@@ -228,10 +230,7 @@ def every_step_imitates_the_same_answers(patch: Patch) -> None:
 def first_phase_of_a_curriculum_never_ends(patch: Patch) -> None:
     """The sampler is never told the step, and stays in its first phase."""
 
-    def make(original: Any) -> Any:
-        return lambda phases, step: original(phases, 0)
-
-    patch.wrap("rlvr_core.builtin.samplers.difficulty:phase_at", make)
+    patch.wrap("rlvr_core.builtin.samplers.difficulty:phase_at", _of_step_0)
 
 
 @sixteenth("data", "epoch", "exhaust", "mixture", "source", "draw", "sampler",
