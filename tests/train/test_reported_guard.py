@@ -16,6 +16,7 @@ from custody import Run, byte_level, sentence_pieces  # type: ignore
 from test_invariants import run_config, sample, trainer_with, with_kl  # type: ignore
 from test_loss_guard import imitating  # type: ignore
 
+from rlvr_core.algorithm.entropy import entropy_threshold
 from rlvr_core.api import (
     Completion,
     Draw,
@@ -295,6 +296,19 @@ def test_figures_of_options(name):
 
     with pytest.raises(RunError, match=f"guard reported: .*{name} is"):
         finish(trainer_with(loss, **more), change=change)
+
+
+def test_a_threshold_between_two_tokens_of_few():
+    """The quantile of 0.1, 0.2 and 1.2 at 0.7 is 0.6: the least token chosen has twice as much."""
+    assert entropy_threshold(torch.tensor([0.1, 0.2, 1.2]), 0.3) == pytest.approx(0.6)
+    one = Tallied(threshold=1.2, left=-math.inf)
+    one.add(Tallied(left=0.2))  # seen by another process
+    due, bands = one.figures()
+    assert due["entropy/threshold"] == pytest.approx(0.7)
+    # half the distance, and 5 % of 1 + 1.2
+    assert bands["entropy/threshold"] == pytest.approx(0.5 + 0.11)
+    due, bands = Tallied(threshold=1.2).figures()
+    assert (due["entropy/threshold"], bands["entropy/threshold"]) == pytest.approx((1.2, 0.11))
 
 
 def test_what_invariants_handed_on_is_on_the_line():

@@ -275,6 +275,8 @@ class Reported(Invariant):
         total = Tallied()
         for one in tallies:
             total.add(one)
+        # the line has the least threshold of all updates
+        total.left = min(one.left for one in tallies)
         due, bands = total.figures()
         if len(tallies) == len(self._updates):
             more, rounding = self._by_iteration(view)

@@ -50,12 +50,14 @@ class Tallied:
         sums: By metric, the sum over loss tokens, their number, and how much of it is unsure.
         most: By metric, the largest value.
         threshold: Least entropy of the tokens that were chosen by it.
+        left: Greatest entropy of the tokens of an update that were not.
     """
 
     losses: dict[str, float] = field(default_factory=dict)
     sums: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     most: dict[str, float] = field(default_factory=dict)
     threshold: float = math.inf
+    left: float = -math.inf
 
     def add(self, other: Tallied) -> None:
         """Add the sums of another process, or of another update."""
@@ -67,6 +69,7 @@ class Tallied:
         for name, value in other.most.items():
             self.most[name] = max(value, self.most.get(name, -math.inf))
         self.threshold = min(self.threshold, other.threshold)
+        self.left = max(self.left, other.left)
 
     def figures(self) -> tuple[dict[str, float], dict[str, float]]:
         """Return each mean and maximum by name, and what of it may be rounding."""
@@ -80,8 +83,10 @@ class Tallied:
             if value > -math.inf:
                 due[name], bands[name] = value, ROUNDING * abs(value) + 10 * LEAST
         if self.threshold < math.inf:
-            due["entropy/threshold"] = self.threshold
-            bands["entropy/threshold"] = ENTROPY * (1 + self.threshold)
+            # a quantile: it lies anywhere between two tokens, which are far apart if they are few
+            gap = max(0.0, self.threshold - self.left) if self.left > -math.inf else 0.0
+            due["entropy/threshold"] = self.threshold - gap / 2
+            bands["entropy/threshold"] = gap / 2 + ENTROPY * (1 + self.threshold)
         square = due.pop(SQUARE, 0.0)
         if square > 0:
             # effective sample size, as a share of the tokens: (sum w)^2 / (n sum w^2)
@@ -113,8 +118,11 @@ def tally(view: StepView) -> Tallied:
             share = float(output.loss.detach()) / seen.normalizer.world_size
             one.losses[term.name] = one.losses.get(term.name, 0.0) + share
             if batch.entropy_BT is not None and batch.entropy_mask_BT is not None:
-                chosen_N = batch.entropy_BT.detach()[batch.mask_BT & batch.entropy_mask_BT]
-                one.threshold = min([one.threshold, *chosen_N.float().tolist()])
+                entropy_BT, chosen_BT = batch.entropy_BT.detach().float(), batch.entropy_mask_BT
+                chosen_N = entropy_BT[batch.mask_BT & chosen_BT]
+                left_N = entropy_BT[batch.mask_BT & ~chosen_BT]
+                one.threshold = min([one.threshold, *chosen_N.tolist()])
+                one.left = max([one.left, *left_N.tolist()])
             if term is first:  # metrics of others may be under longer names
                 _of_output(output, one)
                 if known(loss):
