@@ -800,4 +800,90 @@ SHAPES: dict[str, Mapping[str, Any]] = {
             }
         },
     },
+    # the eighteenth set's: shapes of its faults, then others
+    "two turns, short ones": {
+        "data": _source(verifier="core/environment"),
+        "environment": {"use": "chaos/again", "max_turns": 2, "max_turn_tokens": 12, "workers": 2},
+        "sampling": {"max_tokens": 64},
+    },
+    "a budget below the longest rows": {"train": {"tokens_per_micro_batch": 30}},
+    "two turns by pairs, muon, a budget below one row, kept groups": {
+        "data": _source(verifier="core/environment"),
+        "environment": {"use": "chaos/again", "max_turns": 3, "workers": 1},
+        "sampling": {"max_tokens": 70, "n": 2},
+        "train": {"optimizer": {"use": "muon"}, "tokens_per_micro_batch": 24, "lr": 5e-4},
+        "sampler": {"use": "sequential", "with": {"drop_zero_variance": False}},
+    },
+    "lora beside one matrix alone, half of it dropped, gspo, two iterations": {
+        "model": {
+            "lora": {"rank": 1, "alpha": 2, "dropout": 0.5, "target_modules": ["k_proj"]},
+        },
+        "loss": {"use": "gspo", "with": {"beta": 0.05}},
+        "train": {"num_iterations": 2, "lr": 8e-3, "gradient_checkpointing": "all"},
+    },
+    "two tokens to choose from, cold, dr grpo, equal rewards kept": {
+        "sampling": {"top_k": 2, "temperature": 0.2, "n": 12},
+        "loss": {"use": "dr_grpo", "with": {"constant": 50}},
+        "sampler": {"use": "shuffle", "with": {"drop_zero_variance": False}},
+        "train": {"prompts_per_step": 4, "warmup_steps": 0},
+    },
+    "far ahead, aborted in flight, lora, small waves": {
+        "model": {"lora": {"rank": 4, "alpha": 8}},
+        "engine": {"with": {"max_rows": 12}},
+        "train": {"max_staleness": 3, "in_flight": "abort"},
+        "sampling": {"n": 4, "temperature": 0.9},
+    },
+    "answers of two tokens, twenty-four of each, k2": {
+        "sampling": {"max_tokens": 2, "n": 24},
+        "rewards": [{"use": "chaos/brief"}],
+        "loss": {"with": {"beta": 0.2, "kl_estimator": "k2"}},
+        "train": {"prompts_per_step": 3, "lr": 2e-3, "mini_batches": 3},
+    },
+    "three data sets one after the other, one of them a single problem": {
+        "data": {
+            "sources": [
+                _first_rows(name, limit, **more)
+                for name, limit, more in (
+                    ("single", 1, {"advantage_scale": 3.0}),
+                    ("few", 4, {"order": "sequential"}),
+                    ("more", 30, {"count": 11, "advantage_scale": 0.25}),
+                )
+            ]
+        },
+        "sampler": {"use": "mixture", "with": {"mode": "sequential", "refill": 0.5}},
+        "train": {"prompts_per_step": 6, "steps": 9},
+        "advantage": {"use": "rloo"},
+        "loss": {"use": "reinforce"},
+    },
+    "evaluated at each step, stop string, reference that follows slowly, checkpoints": {
+        "data": _split(0.3),
+        "sampling": {"stop": ["]"], "temperature": 1.1},
+        "eval": {
+            "every": 1,
+            "tasks": [
+                {
+                    "use": "core/dataset",
+                    "with": {"data": _ALL, "split": {"heldout": 0.3}, "max_tokens": 10},
+                }
+            ],
+        },
+        "train": {"reference": {"sync_every": 1, "ema": 0.05}, "steps": 5},
+        "loss": {"with": {"beta": 0.5, "kl_estimator": "k1", "kl_ratio_corrected": True}},
+        "checkpoint": {"every": 3, "keep": 1},
+    },
+    "rewards of opposite weight normalised each, sapo, tiny micro batches, wsd": {
+        "rewards": [
+            {"use": "auto", "weight": 0.5},
+            {"use": "chaos/brief", "weight": -1.0},
+            {"use": "chaos/debt", "weight": 0.2, "schedule": {"to": 0.0, "steps": 3}},
+        ],
+        "advantage": {"use": "group", "with": {"combine": "normalise_then_sum"}},
+        "loss": {"use": "sapo"},
+        "train": {
+            "tokens_per_micro_batch": 64,
+            "mini_batches": 2,
+            "lr_schedule": {"use": "wsd", "with": {"decay": 0.6}},
+            "max_grad_norm": 0.1,
+        },
+    },
 }
