@@ -57,7 +57,7 @@ def log_probs_reported_in_half_precision(patch: Patch) -> None:
 
 
 @eighteenth("parity", "padd", "attention", r"\bpack", "prompt", shape="prompts of many lengths",
-            backends=EVERYWHERE)  # fmt: skip
+            backends=TRANSFORMERS)  # fmt: skip
 def trainer_attends_to_the_holes_of_its_grid(patch: Patch) -> None:
     """Rows of a shorter prompt look at the empty places behind it, up to the longest one's end."""
 
@@ -78,7 +78,7 @@ def what_dropout_leaves_is_not_scaled_up(patch: Patch) -> None:
     patch.after("torch.nn.modules.dropout:Dropout.forward", after)
 
 
-@eighteenth("parity", "adapter", "lora", "dora", "magnitude", "tensor", "parameter", "peft",
+@eighteenth("parity", "adapter", "lora", "dora", "magnitude", "parameter", "peft",
             shape="lora")  # fmt: skip
 def magnitudes_of_columns_are_trained_beside_the_adapter(patch: Patch) -> None:
     """A library's newer default is on: adapters have magnitudes, which are trained, too."""
@@ -113,7 +113,7 @@ def fused_copies_of_matrices_are_made_once(patch: Patch) -> None:
 # -- sampler -------------------------------------------------------------------------------------
 
 
-@eighteenth("sampler", "calibrat", "filter", "parity", shape="top p", backends=TRANSFORMERS)
+@eighteenth("sampler", "calibrat", "filter", "parity", shape="top p")
 def top_p_keeps_three_tokens_at_least(patch: Patch) -> None:
     """A sampler's option for beams is left on: top-p never leaves fewer than three tokens."""
 
@@ -150,7 +150,7 @@ def every_world_has_the_same_seed(patch: Patch) -> None:
 # -- tokens, masks -------------------------------------------------------------------------------
 
 
-@eighteenth("tokens", "stop string", r"\bends?\b", "behind", "sampl", shape="stop string",
+@eighteenth("tokens", "stop string", r"\bends?\b", shape="stop string",
             backends=TRANSFORMERS)  # fmt: skip
 def stop_strings_looked_for_at_every_fourth_token(patch: Patch) -> None:
     """The engine decodes every fourth token only: up to three more stand behind a stop string."""
@@ -186,7 +186,7 @@ def limit_of_a_turn_is_that_of_the_conversation(patch: Patch) -> None:
     patch.wrap(f"{TURNS}._ask", make)
 
 
-@eighteenth("masks", r"\brows?\b", "micro-?batch", "budget", "left out", "long",
+@eighteenth("masks", r"\brows?\b", "micro-?batch", "budget", "left out",
             shape="a budget below the longest rows", backends=EVERYWHERE)  # fmt: skip
 def rows_above_the_budget_left_out(patch: Patch) -> None:
     """A packer skips what alone does not fit into a micro-batch, and gives it none of its own."""
@@ -261,7 +261,7 @@ def members_of_a_group_share_one_state(patch: Patch) -> None:
 # -- generation ahead ----------------------------------------------------------------------------
 
 
-@eighteenth("data", "wait", r"\bgroups?\b", "fewer", r"\bstep\b", "incomplete", "partial", "stale",
+@eighteenth("data", "wait", r"\bgroups?\b", "fewer", "incomplete", "partial", "stale",
             backends=("child",))  # fmt: skip
 def steps_begin_when_most_groups_are_there(patch: Patch) -> None:
     """The trainer does not wait for the last two groups of a step: it trains on six of eight."""
@@ -289,7 +289,7 @@ def resume_with_the_waiting_groups_thrown_away(patch: Patch) -> None:
 # -- gradient ------------------------------------------------------------------------------------
 
 
-@eighteenth("loss", "attention", "backward", "direction", backends=EVERYWHERE)
+@eighteenth("loss", "attention", "backward", "direction", backends=TRANSFORMERS)
 def attention_goes_back_by_each_parts_own_softmax(patch: Patch) -> None:
     """Attention is joined of two parts; going back, each has its own sum in the place of both's."""
 

@@ -239,7 +239,7 @@ def reference_kept_for_a_step_though_it_moves(patch: Patch) -> None:
     patch.set(f"{STEP}:PolicyTrainer._others_stay", kept)
 
 
-@eighteenth("loss", "entropy", "chosen", "denominator", "divided", "normal",
+@eighteenth("loss", "entropy", "chosen", "denominator", "divided", "normali[sz]",
             shape="tokens of high entropy", backends=EVERYWHERE)  # fmt: skip
 def loss_of_a_row_divided_by_its_chosen_tokens(patch: Patch) -> None:
     """A row is averaged over its tokens of high entropy, which may be one or nearly all."""
