@@ -272,18 +272,19 @@ def steps_begin_when_most_groups_are_there(patch: Patch) -> None:
     patch.after(f"{BUFFER}.ready", after)
 
 
-@eighteenth("resume", r"\bgroups?\b", "waiting", "draw", "skip", "buffer", "sampler", "data",
-            shape="many checkpoints", backends=("child",), resume=True)  # fmt: skip
-def resume_with_the_waiting_groups_thrown_away(patch: Patch) -> None:
-    """Groups that were generated ahead are not in a checkpoint: their problems are passed over."""
+@eighteenth("data", "abort", "draw", "again", "sampler", "lost", "never", "repeat",
+            shape="far ahead, aborted in flight, lora, small waves")  # fmt: skip
+def aborted_draws_are_never_made_again(patch: Patch) -> None:
+    """What a sync aborts is forgotten, and others are drawn: what is slow is seldom seen."""
 
     def make(original: Any) -> Any:
-        def load(buffer: Any, state: Any, problems: Any) -> None:
-            original(buffer, {"lots": [], "again": []}, problems)
+        def give_back(buffer: Any, draw: Any) -> None:
+            buffer._flying.remove(draw.index)
+            buffer._owed.pop(draw.index)
 
-        return load
+        return give_back
 
-    patch.wrap(f"{BUFFER}.load_state_dict", make)
+    patch.wrap(f"{BUFFER}.give_back", make)
 
 
 # -- gradient ------------------------------------------------------------------------------------

@@ -11,12 +11,14 @@ import torch
 from chaos.changes import at_call
 from chaos.library.eighteenth_a import eighteenth
 from chaos.library.o_resume import CHECKPOINT
-from chaos.registry import EVERYWHERE, TRANSFORMERS, Patch
+from chaos.registry import EVERYWHERE, Patch
 
 STEP = "rlvr_core.step.step"
 METRICS = "rlvr_core.run.metrics"
 RESTORE = "rlvr_core.run.checkpointing:restore"
 TWO_SETS = "two data sets"
+IN_TURNS = ("in process", "vllm")
+"""Engines of a run that makes several updates a step, and none ahead."""
 
 
 # -- schedules -----------------------------------------------------------------------------------
@@ -36,8 +38,8 @@ def schedule_goes_half_of_its_way(patch: Patch) -> None:
 # -- resume --------------------------------------------------------------------------------------
 
 
-@eighteenth("resume", r"\bhead\b", "embedding", "tied", "frozen", "unchanged", resume=True,
-            backends=TRANSFORMERS)  # fmt: skip
+@eighteenth("resume", r"\bhead\b", "embedding", "tied", "frozen", "unchanged",
+            resume=True)  # fmt: skip
 def resume_with_the_head_no_longer_tied(patch: Patch) -> None:
     """The head is loaded as a tensor of its own, which no optimizer knows: it stays as it was."""
 
@@ -68,7 +70,7 @@ def resume_with_what_was_cut_off_trained_on(patch: Patch) -> None:
 
 
 @eighteenth("loss", "clip", "record", "report", "metric", shape="clipped above and twice",
-            backends=EVERYWHERE)  # fmt: skip
+            backends=IN_TURNS)  # fmt: skip
 def clip_fractions_exchanged_in_the_records(patch: Patch) -> None:
     """The share that is clipped below is reported as that above, and the other way round."""
 
@@ -232,7 +234,7 @@ def scale_of_a_source_applied_twice(patch: Patch) -> None:
 
 
 @eighteenth("kl", "iteration", "stale", "moving", shape="reference renewed each update",
-            backends=EVERYWHERE)  # fmt: skip
+            backends=IN_TURNS)  # fmt: skip
 def reference_kept_for_a_step_though_it_moves(patch: Patch) -> None:
     """The reference's log-probs are computed once a step, though it follows every update of it."""
     kept = property(lambda trainer: trainer.train.num_iterations > 1)
@@ -252,7 +254,7 @@ def loss_of_a_row_divided_by_its_chosen_tokens(patch: Patch) -> None:
 
 
 @eighteenth("loss", "clip", "old log", "iteration", "mini-?batch", shape="two iterations",
-            backends=EVERYWHERE)  # fmt: skip
+            backends=IN_TURNS)  # fmt: skip
 def first_mini_batch_has_no_old_log_probs(patch: Patch) -> None:
     """As in a step of one iteration, the first update has none in the second: its ratio is 1."""
 
