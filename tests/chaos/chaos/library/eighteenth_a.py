@@ -272,7 +272,7 @@ def steps_begin_when_most_groups_are_there(patch: Patch) -> None:
     patch.after(f"{BUFFER}.ready", after)
 
 
-@eighteenth("data", "abort", "draw", "again", "sampler", "lost", "never", "repeat",
+@eighteenth("data", "abort", "draw", "sampler", "in_flight", "slow",
             shape="far ahead, aborted in flight, lora, small waves")  # fmt: skip
 def aborted_draws_are_never_made_again(patch: Patch) -> None:
     """What a sync aborts is forgotten, and others are drawn: what is slow is seldom seen."""

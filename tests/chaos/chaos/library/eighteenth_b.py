@@ -149,7 +149,7 @@ def advantages_recorded_without_the_scale_of_their_source(patch: Patch) -> None:
     patch.wrap(f"{STEP}:rows_of", make)
 
 
-@eighteenth("sync", "record", "report", "version", "rollout", "trace", "stale", "age",
+@eighteenth("sync", "record", "report", "version", "rollout", "trace", "stale", r"\bage\b",
             backends=EVERYWHERE)  # fmt: skip
 def rollouts_recorded_under_the_version_they_led_to(patch: Patch) -> None:
     """Rollouts are written down after the update's count: under the version that they made."""
