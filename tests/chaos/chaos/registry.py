@@ -139,7 +139,7 @@ class Fault:
         backends: The engines it applies to.
         dtypes: The precisions it applies to.
         resume: Whether it strikes when a healthy run is resumed.
-        set: 1, or 2 to 16 for a fault that was written later, without a look at the guards.
+        set: 1, or 2 to 17 for a fault that was written later, without a look at the guards.
     """
 
     name: str
