@@ -36,7 +36,7 @@ def seventeenth(
 # -- parity --------------------------------------------------------------------------------------
 
 
-@seventeenth("parity", "pack", "first token", "prompt", "boundar", backends=EVERYWHERE)
+@seventeenth("parity", "pack", "first token", "boundar", backends=EVERYWHERE)
 def first_tokens_are_read_off_the_row_before(patch: Patch) -> None:
     """In a pack the token before a row's first is taken for its predictor: another row's last."""
 
@@ -122,7 +122,7 @@ def trainers_head_in_half_precision(patch: Patch) -> None:
 # -- sampling ------------------------------------------------------------------------------------
 
 
-@seventeenth("sampler", "likel", "seed", "best of", "completion", "probab", backends=TRANSFORMERS)
+@seventeenth("sampler", "likel", "seed", "best of", "probab", backends=TRANSFORMERS)
 def best_half_of_twice_as_many_is_kept(patch: Patch) -> None:
     """Best-of is left on: twice as many are sampled, and the likelier half of them returned."""
 
@@ -172,7 +172,7 @@ def members_of_a_group_share_the_seed_of_their_second_turn(patch: Patch) -> None
 # -- tokens, masks -------------------------------------------------------------------------------
 
 
-@seventeenth("tokens", "prompt", "length", "finish", "string",
+@seventeenth("tokens", "finish", "string",
              shape="every other prompt has the stop string", backends=TRANSFORMERS)  # fmt: skip
 def stop_strings_are_looked_for_in_the_prompt_too(patch: Patch) -> None:
     """A stopping criterion reads the whole text: what a prompt has ends its completions at once."""
@@ -305,7 +305,7 @@ def each_step_is_of_one_source_alone(patch: Patch) -> None:
     patch.wrap("rlvr_core.builtin.samplers.epochs:EpochSampler.choose", make)
 
 
-@seventeenth("data", "environment", "observation", "answer", "turn", "conversation",
+@seventeenth("data", "environment", "observation", "turn", "conversation",
              shape="two turns", backends=TRANSFORMERS)  # fmt: skip
 def environment_tells_the_answer_with_its_question(patch: Patch) -> None:
     """What a tool says has the field with the solution in it, which was meant for the verifier."""
@@ -338,7 +338,7 @@ def rewards_are_cast_to_half_precision(patch: Patch) -> None:
     patch.after("rlvr_core.verify.judge:Judge.reward", after)
 
 
-@seventeenth("verifier", "equal", "duplicate", "share", "diversity", "sum", backends=EVERYWHERE)
+@seventeenth("verifier", "equal", "duplicate", "diversity", backends=EVERYWHERE)
 def reward_of_equal_completions_is_shared_among_them(patch: Patch) -> None:
     """A bonus for diversity is left on: the reward is divided by how often a group has the text."""
 
@@ -356,7 +356,7 @@ def reward_of_equal_completions_is_shared_among_them(patch: Patch) -> None:
     patch.after(f"{COLLECT}:Generator.sampled", after)
 
 
-@seventeenth("verifier", "extract", "text", "second", "brief", shape="two rewards",
+@seventeenth("verifier", "extract", "brief", shape="two rewards",
              backends=EVERYWHERE)  # fmt: skip
 def second_verifier_reads_the_extracted_answer(patch: Patch) -> None:
     """Verifiers are a chain: the second is given what the first has read, not the completion."""

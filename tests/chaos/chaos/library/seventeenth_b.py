@@ -42,8 +42,7 @@ def widths_of_the_clip_are_those_of_the_log_ratio(patch: Patch) -> None:
     patch.wrap(f"{POLICY}:clipped_surrogate", make)
 
 
-@seventeenth("loss", "old", "dropout", "adapter", "ratio", shape="lora, dropout, two iterations",
-             backends=IN_TURNS)  # fmt: skip
+@seventeenth("loss", "old", "dropout", "adapter", "ratio", shape="lora, dropout, two iterations")
 def old_log_probs_are_computed_with_dropout(patch: Patch) -> None:
     """The pass for the log-probs that ratios begin at is made in training mode, with dropout."""
 
@@ -143,7 +142,7 @@ def denominators_have_the_masked_rows_in_them(patch: Patch) -> None:
     patch.wrap("rlvr_core.step.step:split_into_mini_batches", make)
 
 
-@seventeenth("loss", "attention", "pack", "backward", "prompt", "quer", backends=EVERYWHERE)
+@seventeenth("loss", "attention", "pack", "backward", "quer", backends=EVERYWHERE)
 def queries_get_no_gradient_from_their_prompt(patch: Patch) -> None:
     """A kernel's backward pass keeps one part of a query's gradient, that of the row's own keys."""
     backward = [False]
