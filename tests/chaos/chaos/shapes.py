@@ -30,6 +30,13 @@ def _with_levels() -> list[dict[str, Any]]:
     return [row | {"level": "high" if int(row["answer"]) > 55 else "low"} for row in lab.rows()]
 
 
+def _every_other_with_a_label() -> list[dict[str, Any]]:
+    return [
+        row | {"question": "[q] " * (place % 2) + row["question"]}
+        for place, row in enumerate(lab.rows())
+    ]
+
+
 def _source(**options: Any) -> dict[str, Any]:
     """The base shape's data with other options."""
     given = {"path": "data.jsonl", "prompt": "question", "id": "id", "verifier": "chaos/brackets"}
@@ -885,5 +892,117 @@ SHAPES: dict[str, Mapping[str, Any]] = {
             "lr_schedule": {"use": "wsd", "with": {"decay": 0.6}},
             "max_grad_norm": 0.1,
         },
+    },
+    # the seventeenth set's: shapes of its faults, then others
+    "every other prompt has the stop string": {
+        "rows": _every_other_with_a_label,
+        "sampling": {"stop": ["]"]},
+    },
+    "two turns, capped each": {
+        "data": _source(verifier="core/environment"),
+        "environment": {"use": "chaos/again", "max_turns": 3, "max_turn_tokens": 12, "workers": 2},
+        "sampling": {"max_tokens": 64},
+    },
+    "lora, dropout, two iterations": {
+        "model": {"lora": {"rank": 4, "alpha": 16, "dropout": 0.2}},
+        "train": {"num_iterations": 2, "mini_batches": 2, "lr": 3e-3},
+    },
+    "a teacher of two tokens": {
+        "loss": [
+            {"use": "grpo", "with": {"beta": 0.02}},
+            {"use": "gkd", "weight": 0.5, "with": {"teacher": "../../model", "top_k": 2}},
+        ],
+    },
+    "two iterations, strong kl": {
+        "train": {"num_iterations": 2, "mini_batches": 2, "lr": 3e-3},
+        "loss": {"with": {"beta": 0.3}},
+    },
+    "odd vocabulary, two turns, ahead, groups of five": {
+        "model": {"path": "../../odd"},
+        "data": _source(verifier="core/environment"),
+        "environment": {"use": "chaos/again", "max_turns": 2, "workers": 2, "concurrent": 3},
+        "sampling": {"max_tokens": 70, "n": 5, "temperature": 1.1},
+        "train": {"max_staleness": 1, "prompts_per_step": 3},
+    },
+    "sapo and a teacher, muon, three mini-batches, wsd": {
+        "loss": [
+            {"use": "sapo", "with": {"tau_pos": 2.0, "tau_neg": 0.5}},
+            {"use": "gkd", "weight": 0.2, "with": {"teacher": "../../model", "top_k": 3}},
+        ],
+        "train": {
+            "optimizer": {"use": "muon", "with": {"momentum": 0.5}},
+            "mini_batches": 3,
+            "lr_schedule": {"use": "wsd", "with": {"decay": 0.9, "min_lr_ratio": 0.3}},
+        },
+    },
+    "a warm-up nearly to the end, vespo, hot": {
+        "loss": {"use": "vespo", "with": {"k_pos": 0.0, "lambda_neg": 5.0}},
+        "sampling": {"temperature": 1.6, "n": 3, "max_tokens": 15},
+        "train": {"warmup_steps": 6, "lr": 0.004, "tokens_per_micro_batch": 120},
+    },
+    "forty updates of two steps, four iterations, hardly any norm": {
+        "loss": {"use": "gspo", "with": {"beta": 0.6, "kl_estimator": "k2"}},
+        "sampling": {"n": 4},
+        "train": {
+            "steps": 2,
+            "prompts_per_step": 10,
+            "mini_batches": 5,
+            "num_iterations": 4,
+            "max_grad_norm": 0.001,
+            "lr": 8e-3,
+        },
+    },
+    "only penalties, three of them, groups of three by a sample's deviation": {
+        "rewards": [
+            {"use": "chaos/debt", "weight": 0.3},
+            {"use": "chaos/form", "weight": -0.4},
+            {"use": "core/overlong", "weight": 2.0, "with": {"max_tokens": 20, "buffer": 19}},
+        ],
+        "advantage": {"use": "group_std_ddof1", "with": {"combine": "normalise_then_sum"}},
+        "sampling": {"n": 3, "max_tokens": 13},
+        "train": {"mask_truncated": True, "prompts_per_step": 16},
+        "data": {"prompt": {"prefix": " "}},
+    },
+    "two data sets in turn, read twice, cold, lora of one matrix, dapo": {
+        "model": {"lora": {"rank": 1, "alpha": 1, "target_modules": ["down_proj"]}},
+        "data": {"sources": [_first_rows(name, limit) for name, limit in (("a", 9), ("b", 4))]},
+        "sampler": {
+            "use": "mixture",
+            "with": {"mode": "sequential", "max_reads": 2, "drop_zero_variance": False},
+        },
+        "loss": {"use": "dapo", "with": {"delta": 1.4}},
+        "sampling": {"temperature": 0.45, "n": 7},
+        "train": {"prompts_per_step": 5, "steps": 11, "lr": 9e-3},
+    },
+    "reinforce with k1 corrected, recomputed, micro batches, ahead, by likelihood": {
+        "rows": lambda: lab.rows()[::6],
+        "loss": {
+            "use": "reinforce",
+            "with": {"beta": 0.05, "kl_estimator": "k1", "kl_ratio_corrected": True, "cap": 1.1},
+        },
+        "advantage": {"use": "maxrl"},
+        "sampling": {"n": 12},
+        "train": {
+            "max_staleness": 2,
+            "gradient_checkpointing": "all",
+            "tokens_per_micro_batch": 333,
+            "prompts_per_step": 5,
+        },
+    },
+    "grows by one until it has failed twice, a stop string, an entropy to come down to": {
+        "sampler": {
+            "use": "sequential",
+            "with": {"adaptive": {"k_failure": 2, "chunk_size": 1, "max_completions": 9}},
+        },
+        "sampling": {"stop": ["]"], "n": 9},
+        "advantage": {"use": "center"},
+        "loss": {
+            "with": {
+                "beta": 0.0,
+                "entropy_bonus": 0.05,
+                "entropy_control": {"target": 0.3, "step": 0.02, "max": 0.05},
+            }
+        },
+        "train": {"warmup_steps": 0, "prompts_per_step": 6},
     },
 }

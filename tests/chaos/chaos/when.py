@@ -1,4 +1,4 @@
-"""Faults that do not strike at once: which step a run is at, and engines on a copy of the model."""
+"""Faults that strike at some step, in the engine alone, or in an engine on a copy of the model."""
 
 from __future__ import annotations
 
@@ -94,3 +94,30 @@ def drawn_from(patch: Patch, change: Callable[..., Any]) -> None:
         return sample
 
     patch.wrap(f"{DECODE}:sample", make)
+
+
+def while_sampling(patch: Patch) -> list[bool]:
+    """Sample by the model's own forward; whether it is just computing for the engine.
+
+    Args:
+        patch: The fault's.
+
+    Returns:
+        A list of one truth value, which changes.
+    """
+    within = [False]
+
+    def make(original: Any) -> Any:
+        def called(*args: Any) -> Any:
+            within[0] = True
+            try:
+                return original(*args)
+            finally:
+                within[0] = False
+
+        return called
+
+    patch.wrap(f"{ENGINE}:TransformersEngine._fast", lambda original: lambda engine: None)
+    patch.wrap(f"{DECODE}:HuggingFaceDecoder.prefill", make)
+    patch.wrap(f"{DECODE}:HuggingFaceDecoder.step", make)
+    return within
