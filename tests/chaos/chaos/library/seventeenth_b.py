@@ -334,18 +334,6 @@ def rows_reported_with_those_that_are_masked(patch: Patch) -> None:
     patch.after("rlvr_core.step.step:count_rows", after)
 
 
-@seventeenth("verifier", only=(*REPORTED, "pass[ _]rate", "passed"), shape="two data sets",
-             backends=EVERYWHERE)  # fmt: skip
-def pass_rate_reported_as_the_mean_of_the_data_sets(patch: Patch) -> None:
-    """The pass rate in the records is the mean of those of the data sets, however large each is."""
-
-    def after(rates: Any, *_: Any) -> Any:
-        own = [rate for name, rate in rates.items() if name.startswith("pass_rate/")]
-        return rates | {"pass_rate": fmean(own)} if own else rates
-
-    patch.after(f"{METRICS}:_pass_rates", after)
-
-
 @seventeenth("tokens", only=(*REPORTED, "length"), shape="short answers", backends=EVERYWHERE)
 def length_reported_of_what_was_not_cut_off(patch: Patch) -> None:
     """The mean length in the records leaves out completions that were cut off."""
