@@ -41,8 +41,6 @@ def test_the_share_that_is_dropped(has, config, fine):
     model, inputs = adapted(has), DroppedInputs(config)
     inputs.watch(model)
     passes(model, 3)
-    with torch.no_grad():  # what is not trained on does not count
-        passes(model)
     found = inputs.take()
     # 20 tokens through seven linear layers of 16 inputs
     assert found.total == 3 * 20 * 7 * 16
@@ -51,6 +49,42 @@ def test_the_share_that_is_dropped(has, config, fine):
     assert (wrong == "") == fine
     if not fine:
         assert f"model.lora.dropout is {config:g}" in wrong
+
+
+def test_dropout_in_a_pass_without_a_gradient():
+    model, inputs = adapted(0.1), DroppedInputs(0.1)
+    inputs.watch(model)
+    passes(model)
+    with torch.no_grad():
+        passes(model, on=False)
+    assert inputs.wrong(TRAINED, [inputs.take()]) == ""
+    passes(model)
+    with torch.no_grad():
+        passes(model)
+    found = inputs.take()
+    assert 0 < found.apart < 20 * 16  # of the first layer alone
+    assert found.total == 20 * 7 * 16  # and none of them counts as trained on
+    assert "is on in a pass without a gradient" in inputs.wrong(TRAINED, [found])
+
+
+@pytest.mark.parametrize(("factor", "fine"), [(1.0, True), (0.99, True), (0.9, False)])
+def test_what_is_not_dropped_is_scaled(factor, fine, monkeypatch):
+    plain = torch.nn.Dropout.forward
+
+    def scaled(layer, given):
+        out = plain(layer, given)
+        return factor * out if layer.training else out
+
+    monkeypatch.setattr(torch.nn.Dropout, "forward", scaled)
+    model, inputs = adapted(0.1), DroppedInputs(0.1)
+    inputs.watch(model)
+    passes(model)
+    found = inputs.take()
+    assert found.after / found.before == pytest.approx(factor / 0.9, rel=1e-5)
+    wrong = inputs.wrong(TRAINED, [found])
+    assert (wrong == "") == fine
+    if not fine:
+        assert "by 1.0000, and by 1 / (1 - 0.1) = 1.1111" in wrong
 
 
 def test_dropout_that_is_off():

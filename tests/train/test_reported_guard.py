@@ -410,14 +410,14 @@ def recorded(tmp_path):
     records = Records(tmp_path)
     drawn, line = two_groups(), {"reward/mean": 0.2, "pass_rate": 0.2}
 
-    def write(change=lambda group: group, told=line, advantages=(None, 0.5, -0.5, None)):
+    def write(change=lambda group: group, told=line, advantages=(None, 0.5, -0.5, None), led_to=0):
         recorder.metrics(0, 0, told)
         for place, group in enumerate(drawn):
             shown = change(group)
             n = len(shown.members)
-            recorder.rollout(0, 0, shown, "?", ["trained"] * n, list(advantages[:n]), place)
+            recorder.rollout(0, led_to, shown, "?", ["trained"] * n, list(advantages[:n]), place)
         found = {(id(drawn[0]), ((1, 2), (5,) * 4)): {0.5, -0.5}}
-        return records.wrong(0, line, drawn, found)
+        return records.wrong(0, 0, line, drawn, found)
 
     yield write
     recorder.close()
@@ -455,6 +455,8 @@ def test_records_of_other_prompts_and_versions(recorded):
 
     assert f"sampled_version {two_groups()[0].version + 1} of problem p" in recorded(later)[0]
 
+    assert recorded(led_to=1)[0] == "rollouts.jsonl has version 1 of problem p, and it is 0"
+
     def elsewhere(group):
         return replace(
             group,
@@ -491,7 +493,7 @@ def test_texts_of_recorded_prompts(tmp_path, name):
         folder.mkdir()
         recorder, records = Recorder(RunFolder(folder)), Records(folder, files)
         recorder.rollout(0, 0, group, shown, ["trained"] * 2, [None] * 2, 0)
-        wrong = records.wrong(0, {}, [group], {})
+        wrong = records.wrong(0, 0, {}, [group], {})
         recorder.close()
         assert (wrong == []) == fine, (shown, wrong)
         assert fine or "rollouts.jsonl has the prompt" in wrong[0]

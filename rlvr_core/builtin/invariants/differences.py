@@ -183,6 +183,20 @@ def fit(sums: Sums) -> Fit:
 POSITIONS = ("first", "last", "other")
 """Where tokens stand in their rows."""
 
+SIDES = (
+    (
+        "the loss used",
+        "compute the log-softmax of the training pass in float32, whatever the model computes in, "
+        "and keep what comes of it in float32",
+    ),
+    (
+        "the engine reported",
+        "compute the log-softmax of the engine in float32, and do not round its log-probs on their "
+        "way to the trainer: importance weights are made of them",
+    ),
+)
+"""Whose log-probs are looked at one by one, and what to do about those that are rounded."""
+
 LEAST = 32
 """Tokens at one position that are judged, at least. In a healthy run a twentieth of them at most is
 astray, so that half of them are in one of 10^11 steps."""
@@ -193,11 +207,11 @@ class Positions:
     """How many log-probs of two sides differ by more than half, by the position in the row.
 
     Attributes:
-        counts: For each of ``POSITIONS`` tokens, and those astray; then all tokens that the trainer
-            is not sure of, and those of them whose log-prob half precision can hold.
+        counts: For each of ``POSITIONS`` tokens, and those astray; then for trainer and engine all
+            tokens that it is not sure of, and those of them whose log-prob half precision can hold.
     """
 
-    counts: Sequence[float] = (0.0,) * (2 * len(POSITIONS) + 2)
+    counts: Sequence[float] = (0.0,) * (2 * len(POSITIONS) + 2 * len(SIDES))
 
     @classmethod
     def of(
@@ -224,10 +238,11 @@ class Positions:
         counts_BT = chosen_BT & (size_BT > floor)
         # not a number is astray
         astray_BT = counts_BT & ~((trainer_BT - engine_BT).abs() <= size_BT / 2)
-        short_BT = (trainer_BT == trainer_BT.bfloat16()) | (trainer_BT == trainer_BT.half())
-        unsure_BT = chosen_BT & (trainer_BT.abs() > floor)
         found = [one & place for place in places for one in (counts_BT, astray_BT)]
-        found += [unsure_BT, unsure_BT & short_BT]
+        for side_BT in (trainer_BT, engine_BT):
+            short_BT = (side_BT == side_BT.bfloat16()) | (side_BT == side_BT.half())
+            unsure_BT = chosen_BT & (side_BT.abs() > floor)
+            found += [unsure_BT, unsure_BT & short_BT]
         return cls(torch.stack([one.sum() for one in found]).tolist())
 
     def add(self, other: Positions) -> Positions:
@@ -256,14 +271,15 @@ class Positions:
                     "that of others, or the training pass reads other tokens there; another "
                     "temperature, or coarser numbers, show first at tokens that are nearly sure",
                 )
-        unsure, short = self.counts[-2:]
-        if unsure >= 2 * LEAST:
-            left[-2:] = 0.0, 0.0
+        for place, (side, remedy) in enumerate(SIDES, start=len(POSITIONS)):
+            unsure, short = self.counts[2 * place : 2 * place + 2]
+            if unsure < 2 * LEAST:
+                continue
+            left[2 * place : 2 * place + 2] = 0.0, 0.0
             if short == unsure and not wrong:
                 wrong = (
-                    f"all {unsure:.0f} log-probs that the loss used are numbers of half precision "
+                    f"all {unsure:.0f} log-probs that {side} are numbers of half precision "
                     "(bfloat16 or float16), whose dtype has no room for a loss",
-                    "compute the log-softmax of the training pass in float32, whatever the model "
-                    "computes in, and keep what comes of it in float32",
+                    remedy,
                 )
         return worst, wrong, Positions(left)

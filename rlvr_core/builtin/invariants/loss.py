@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from pydantic import BaseModel
 
 from rlvr_core.api import Metric
 from rlvr_core.builtin.invariants.backward import gradient_error
@@ -25,6 +26,7 @@ from rlvr_core.builtin.invariants.differences import compare, described, larger
 from rlvr_core.builtin.invariants.entropy_choice import Choice, choices, wrong_choice
 from rlvr_core.builtin.invariants.entropy_control import EntropyControl, Sums
 from rlvr_core.builtin.invariants.loss_oracles import Expected, expected, known
+from rlvr_core.builtin.invariants.old_logprobs import OldLogprobs
 from rlvr_core.builtin.invariants.other_gradients import (
     Distilled,
     distilled,
@@ -97,13 +99,14 @@ class LossValues(Invariant):
         self._updates = 0
         self._error = self._backward = math.nan
         self._behind: tuple[int, str] | None = None
-        self._control = EntropyControl()
+        self._control, self._old = EntropyControl(), OldLogprobs()
         self._sum: WeightedSum | None = None
         self._teachers: Teachers | None = None
 
     def begin(self, view: StepView) -> None:
         """Forget the step before."""
         self._error = self._backward = math.nan
+        self._old.begin()
         if self._config is not None and (what := _other_options(view.trainer, self._config)):
             raise self.fault(
                 view.step,
@@ -146,6 +149,8 @@ class LossValues(Invariant):
         found = self._recomputed(view)
         scale = float(view.trainer.optimizer.scaler.get_scale())
         if self._sum is not None and (what := self._sum.wrong(scale)):
+            found = replace(found, what=found.what or what)
+        if what := self._old.wrong(view):
             found = replace(found, what=found.what or what)
         return replace(found, choices=choices(view.seen), entropies=self._control.sums(view))
 
@@ -260,7 +265,24 @@ def _other_options(trainer: Trainer, config: RunConfig) -> str:
             has, should = getattr(options, name), getattr(wanted, name)
             if has != should:
                 return f"the loss {term.name} has {name} {has}, and the config makes it {should}"
+        if state := _other_state(loss, type(loss)(wanted)):
+            return f"the loss {term.name} does not work with its options: {state}"
     return ""
+
+
+def _other_state(loss: Any, made: Any) -> str:
+    """Return what a loss keeps beside its options and does not keep when it is made of them."""
+    for name, should in vars(made).items():
+        has = vars(loss).get(name)
+        if isinstance(should, BaseModel) and isinstance(has, BaseModel):
+            fields = type(should).model_fields
+            wrong = {one: (getattr(has, one), getattr(should, one)) for one in fields}
+            for one, (its, due) in wrong.items():
+                if its != due:
+                    return f"it computes with {one} {its}, and they say {due}"
+        elif isinstance(should, bool | int | float | str) and has != should:
+            return f"its {name.strip('_')} is {has}, and they make it {should}"
+    return "" if loss.traits == made.traits else "its traits are not those that follow from them"
 
 
 def _rewards_entropy(given: tuple[Any, LossBatch, Any]) -> bool:

@@ -5,6 +5,7 @@ That is its tokens, and the weights and the function that a run begins with.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -167,7 +168,7 @@ class ModelFiles:
                 f"model.lora.target_modules is {targets}: {len(wrong)} of {len(due)} layers lack "
                 f"their LoRA adapter, and {len(more)} others have one, such as {[*wrong, *more][0]}"
             )
-        return ""
+        return _other_adapter(model, lora)
 
     def other_state(self, model: nn.Module) -> list[str]:
         """Return what a model computes with beside weights and its config does not say.
@@ -241,6 +242,21 @@ class Begun(Invariant):
 def _base(layer: Any) -> Any:
     """Return a layer without the adapter around it."""
     return getattr(layer, "base_layer", layer)
+
+
+def _other_adapter(model: nn.Module, lora: LoraSection) -> str:
+    """Return what of the adapter is trained beside two matrices of its rank for each layer."""
+    trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
+    more = sorted(name for name in trained if not re.search(r"\.lora_[AB]\.\w+\.weight$", name))
+    if more:
+        return (
+            f"model.lora trains two matrices of each layer that it adapts, and {len(more)} other "
+            f"tensors are trained too, such as {more[0]}"
+        )
+    for name, one in trained.items():
+        if one.ndim != 2 or one.shape[0 if ".lora_A." in name else 1] != lora.rank:
+            return f"model.lora.rank is {lora.rank}, and {name} has the shape {list(one.shape)}"
+    return ""
 
 
 def _linear(model: nn.Module) -> Iterator[tuple[str, Any]]:

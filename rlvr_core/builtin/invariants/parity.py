@@ -113,6 +113,7 @@ class Parity(Invariant):
         section = config.guards.parity
         assert section is not False, "the guard is switched off"
         self._section, self._trainer, self._scores = section, trainer, scores
+        self._dtype = getattr(torch, config.model.dtype)
         self._updates_per_step = config.train.updates_per_step
         # the trainer does not truncate, and its pass with dropout is not the policy that samples
         truncated = config.sampling.top_p < 1.0 or config.sampling.top_k > 0
@@ -135,6 +136,15 @@ class Parity(Invariant):
 
     def on_groups(self, event: GroupsScored) -> None:
         """Compare all completions of the first step, and of the first after a sync."""
+        computes = compute_dtype(self._trainer)
+        if computes != self._dtype:
+            names = [str(one).removeprefix("torch.") for one in (computes, self._dtype)]
+            raise self.fault(
+                event.step,
+                f"the trainer computes in {names[0]}, and model.dtype is {names[1]} (band: none)",
+                "mixed precision is on where it should not be, or off: look at the launcher's "
+                "settings and at what makes the trainer's precision",
+            )
         # samples of older weights say nothing about the current ones
         groups = fresh_groups(event)
         first = event.version <= self._updates_per_step
@@ -304,7 +314,9 @@ class Parity(Invariant):
             self._sums, self._for_slope = Sums(*state["sums"]), Sums(*state["slope"])
         self._pooled = Sums(*state["pooled"]) if "pooled" in state else Sums()
         self._n_scored = state.get("scored", 0)
-        self._positions = Positions(state.get("positions", self._positions.counts))
+        counts = state.get("positions", ())
+        if len(counts) == len(self._positions.counts):  # those of 0.2.0 lack the engine's side
+            self._positions = Positions(counts)
 
 
 def _is_tilted(found: Fit, band: float) -> bool:

@@ -45,6 +45,7 @@ class Records:
     def wrong(
         self,
         step: int,
+        version: int,
         line: Mapping[str, float],
         drawn: Sequence[Group],
         advantages: Mapping[tuple[int, Key], Set[float]],
@@ -54,6 +55,7 @@ class Records:
 
         Args:
             step: It, from 0.
+            version: The policy's version at its start.
             line: The metrics that observers were shown.
             drawn: The new groups of the step, in the order in which they were drawn.
             advantages: What the losses were given, by the ``id`` of the group and its completion.
@@ -64,7 +66,9 @@ class Records:
         found = _other_metrics(lines[-1], line) if lines else []
         groups = [one for one in self._added(self._rollouts) if one.get("step") == step]
         for recorded, group in zip(groups, drawn, strict=False):
-            found += _other_group(recorded, group, advantages) or self._other_prompt(recorded)
+            found += _other_group(recorded, group, version, advantages) or self._other_prompt(
+                recorded
+            )
             if kept is not None:
                 found += _other_fates(recorded, group, kept.get(id(group)))
         return found
@@ -106,7 +110,10 @@ def _other_metrics(recorded: Mapping[str, Any], line: Mapping[str, float]) -> li
 
 
 def _other_group(
-    recorded: Mapping[str, Any], group: Group, advantages: Mapping[tuple[int, Key], Set[float]]
+    recorded: Mapping[str, Any],
+    group: Group,
+    version: int,
+    advantages: Mapping[tuple[int, Key], Set[float]],
 ) -> list[str]:
     id_, rows = group.problem.id, recorded["completions"]
     if recorded["problem_id"] != id_ or len(rows) != len(group.members):
@@ -116,8 +123,8 @@ def _other_group(
         ]
     found = []
     ids = list(group.members[0].completion.prompt_ids) if group.members else []
-    told = {"prompt_ids": ids, "sampled_version": group.version}
-    for name, due in told.items():
+    due_of = {"prompt_ids": ids, "sampled_version": group.version, "version": version}
+    for name, due in due_of.items():
         if recorded.get(name) != due:
             has = _short(recorded.get(name))
             found.append(f"rollouts.jsonl has {name} {has} of problem {id_}, and it is {due}")

@@ -25,8 +25,12 @@ if TYPE_CHECKING:
     from rlvr_core.api import Completion, Group, GroupsScored, Problem, Transcript, Turn, Verdict
     from rlvr_core.builtin.invariants.seeds import Seeds
 
-AT_MOST = 4
+AT_LEAST = 4
 """Conversations of a step that are played again."""
+
+PLAYING = 0.02
+"""Seconds a step in which more of them are: an environment may hear the wrong words and yet answer
+most of them alike."""
 
 TRYING = 0.25
 """Seconds for the seeds that a conversation beside training may have had: whatever has not been
@@ -70,12 +74,17 @@ class Replays:
             for number, member in enumerate(group.members)
             if self._seeds.known(group, event.version) and self._playable(group, member.completion)
         ]
-        stride = max(1, -(-len(places) // AT_MOST))
-        for group, number in places[event.step % stride :: stride]:
-            script = group.members[number].completion.transcript
+        stride = max(1, len(places) // AT_LEAST)
+        first = [(event.step + part) % stride for part in range(stride)]
+        spread = [place for part in first for place in places[part::stride]]
+        until = time.monotonic() + PLAYING
+        for number, (group, sample) in enumerate(spread):
+            if number >= AT_LEAST and time.monotonic() > until:
+                break
+            script = group.members[sample].completion.transcript
             assert script is not None
             if what := self._differs(group, script):
-                return f"conversation {number} about problem {group.problem.id}, {what}"
+                return f"conversation {sample} about problem {group.problem.id}, {what}"
         return ""
 
     def _playable(self, group: Group, completion: Completion) -> bool:

@@ -157,7 +157,9 @@ class Reported(Invariant):
                 cut = "truncated" if self._config.train.mask_truncated else "trained"
                 done = all(applied for _, _, applied in self._updates)
                 kept = {id(group): cut for group in view.groups} if done else None
-                wrong += self._records.wrong(event.step, event.metrics, drawn or (), given, kept)
+                wrong += self._records.wrong(
+                    event.step, view.version, event.metrics, drawn or (), given, kept
+                )
             else:
                 self._records.skip()
         self._steps += 1
