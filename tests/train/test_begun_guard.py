@@ -115,6 +115,28 @@ def test_adapters_on_other_layers(folder, attached, section, words):
         begin(folder, adapted(attached), section=section, resumed=True)
 
 
+def with_magnitudes(model):
+    """As ``use_dora`` of peft does, and as one would train biases along."""
+    adapted(QUERIES)(model)
+    model.model.layers[1].mlp.up_proj.bias = torch.nn.Parameter(torch.zeros(1))
+
+
+@pytest.mark.parametrize(
+    ("change", "section", "words"),
+    [
+        (with_magnitudes, QUERIES, r"1 other tensors are trained too, such as .*up_proj\.bias"),
+        (
+            adapted(QUERIES),
+            QUERIES.model_copy(update={"rank": 8}),
+            r"model\.lora\.rank is 8, and .*lora_A\.default\.weight has the shape \[4, 32\]",
+        ),
+    ],
+)
+def test_adapters_of_more_than_two_matrices_of_their_rank(folder, change, section, words):
+    with pytest.raises(RunError, match=f"guard weights: .*{words}"):
+        begin(folder, change, section=section, resumed=True)
+
+
 def untied(model):
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone())
 

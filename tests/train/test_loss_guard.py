@@ -337,6 +337,32 @@ def test_a_loss_with_other_options_than_the_configs():
     fault(trainer, "loss", "the loss grpo has clip_high 0.9, and the config makes it 0.2")
 
 
+def test_a_loss_that_does_not_work_with_its_options():
+    """Its options are the config's; what it computes with, and so its traits, is not."""
+    trainer = trainer_with(GRPO(GRPO.Config()))
+    (term,) = trainer.objective.terms
+    term.loss._policy = GRPO.Config(beta=0.3)
+    trainer.objective = replace(trainer.objective, terms=(replace(term, name="grpo"),))
+    words = "the loss grpo does not work with its options: it computes with beta 0.3, and they say"
+    fault(trainer, "loss", words)
+
+
+def test_rows_that_are_read_again_without_their_old_log_probs(monkeypatch):
+    trainer = trainer_with(num_iterations=2, mini_batches=2)
+    real = type(trainer)._compute_old_logprobs
+    monkeypatch.setattr(
+        type(trainer), "_compute_old_logprobs", lambda self, batches: real(self, batches[1:])
+    )
+    words = "micro-batch 1 of 1: the old log-probs of rows that the step reads again are the policy"
+    fault(trainer, "loss", words)
+
+
+def test_a_loss_that_reads_no_old_log_probs_has_its_own():
+    loss = Plugin()
+    loss.traits = replace(Plugin.traits, needs_old=False)
+    assert len(steps(trainer_with(loss, num_iterations=2), 2)) == 2
+
+
 # -- what does not pass through the log-probs ----------------------------------------------------
 
 with_bonus = GRPO(GRPO.Config(entropy_bonus=0.01))

@@ -14,6 +14,7 @@ from test_invariants import fault, in_training, sample, steps, trainer_with
 from rlvr_core.api import GroupsScored, RunError
 from rlvr_core.builtin.invariants.differences import LEAST, Positions
 from rlvr_core.builtin.invariants.parity import Parity
+from rlvr_core.step.model import Precision
 
 
 def test_counts_by_hand():
@@ -22,19 +23,20 @@ def test_counts_by_hand():
     mask = torch.tensor([[True, True, True], [True, True, False]])
     found = Positions.of(trainer, engine, mask, mask, 1e-5)
     # first: -1 against -0.4 is astray, -0.1 is not; last: -0.3, and a sure token is not counted;
-    # other: -2 against -1.1 is not. Of four unsure tokens -1 and -2 are numbers of half precision
-    assert list(found.counts) == [2, 1, 1, 0, 1, 0, 4, 2]
+    # other: -2 against -1.1 is not. Of four unsure tokens -1 and -2 are numbers of half precision,
+    # and none of the engine's four
+    assert list(found.counts) == [2, 1, 1, 0, 1, 0, 4, 2, 4, 0]
     alone = Positions.of(trainer[1:], engine[1:], mask[1:, :1], mask[1:, :1], 1e-5)
     assert list(alone.counts[:4]) == [1, 0, 0, 0]  # the only token of a row is its first
 
 
 def test_few_tokens_wait_and_what_is_judged_is_forgotten():
-    few = Positions([LEAST - 1, 0, LEAST, LEAST / 2, 0, 0, 3, 0])
+    few = Positions([LEAST - 1, 0, LEAST, LEAST / 2, 0, 0, 3, 0, 2, 0])
     share, wrong, left = few.judged(strict=True)
     assert share == 0.5
     assert not wrong
-    assert list(left.counts) == [LEAST - 1, 0, 0, 0, 0, 0, 3, 0]
-    more = left.add(Positions([1, LEAST, 0, 0, 0, 0, 0, 0]))
+    assert list(left.counts) == [LEAST - 1, 0, 0, 0, 0, 0, 3, 0, 2, 0]
+    more = left.add(Positions([1, LEAST, 0, 0, 0, 0, 0, 0, 0, 0]))
     share, wrong, _ = more.judged(strict=True)
     assert share == 1
     assert "'first'" in wrong[0]
@@ -87,6 +89,29 @@ def test_log_probs_rounded_to_half_precision(monkeypatch, dtype):
     in_training(monkeypatch, rounded)
     monkeypatch.setattr(Parity, "_check", lambda *given: None)
     fault(trainer_with(), "parity", "half precision", "float32")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_log_probs_that_the_engine_rounds(monkeypatch, dtype):
+    monkeypatch.setattr(Parity, "_check", lambda *given: None)
+    trainer = trainer_with()
+    groups = changed(
+        sample(trainer.model, n=8),
+        lambda completion: torch.tensor(completion.logprobs).to(dtype).tolist(),
+    )
+    with pytest.raises(
+        RunError, match=r"all \d+ log-probs that the engine reported are numbers of"
+    ):
+        trainer.update(groups, 0, 0)
+
+
+@pytest.mark.parametrize("has", [torch.bfloat16, torch.float16])
+def test_a_trainer_in_another_precision_than_the_configs(has):
+    """Its bands would be those of the precision that it has."""
+    trainer = trainer_with()
+    trainer.precision = Precision(has)
+    name = str(has).removeprefix("torch.")
+    fault(trainer, "parity", f"the trainer computes in {name}, and model.dtype is float32")
 
 
 def test_healthy_log_probs_are_nowhere_astray():

@@ -166,8 +166,12 @@ class Bench:
             elif not pid:
                 time.sleep(0.01)
 
+    def path(self, case: Case) -> Path:
+        """The folder in which a case runs."""
+        return self.folder / "cases" / case.key.replace(" ", "-")
+
     def _folder(self, case: Case) -> Path:
-        folder = self.folder / "cases" / case.key.replace(" ", "-")
+        folder = self.path(case)
         shutil.rmtree(folder, ignore_errors=True)
         rows = self.shapes[case.shape].get("rows", lab.rows)()
         if case.fault and case.fault.data:
