@@ -278,6 +278,37 @@ update, adapters that are not 0 at the start, options of the library's optimizer
 given answers in the line came after them.
 
 """
+SEVENTEENTH = """
+## A seventeenth set
+
+And {faults} by another author who had not read the guards; 8 healthy runs of unusual shape beside
+them. In figures, counted as above:
+
+"""
+SEVENTEENTH_BEFORE = """
+First measured, unseen: 35 of 39 with the right name in bfloat16 (90 %) and 37 of 42 in float32
+(88 %); one was given a wrong name in float32, the others were missed. The precision of the trainer
+against the config, passes with dropout but without gradient, what a loss computes with beside its
+options, and a narrower band of k3 in float32 came after them. That a verifier's own function reads
+something else than it is given, nothing outside of it can know.
+
+"""
+EIGHTEENTH = """
+## An eighteenth set
+
+And {faults} by yet another, written at the same time without sight of the seventeenth; 8 healthy
+runs beside them. In figures, counted as above:
+
+"""
+EIGHTEENTH_BEFORE = """
+First measured, unseen: 26 of 35 with the right name in bfloat16 (74 %) and 29 of 36 in float32
+(81 %); one was given a wrong name, the others were missed. Rounded log-probs of the engine, the
+scale of dropout, tensors that are trained beside an adapter's two matrices, conversations of which
+more are played again, versions in records, references that moved within a step, and old log-probs
+of rows that are read again came after them. A draw that is aborted and never made again leaves no
+trace in eight steps.
+
+"""
 LATER = {
     2: (SECOND, SECOND_BEFORE),
     3: (THIRD, THIRD_BEFORE),
@@ -294,6 +325,8 @@ LATER = {
     14: (FOURTEENTH, FOURTEENTH_BEFORE),
     15: (FIFTEENTH, FIFTEENTH_BEFORE),
     16: (SIXTEENTH, SIXTEENTH_BEFORE),
+    17: (SEVENTEENTH, SEVENTEENTH_BEFORE),
+    18: (EIGHTEENTH, EIGHTEENTH_BEFORE),
 }
 """What is said before and after the figures of each later set."""
 KINDS = ("stopped", "note", "wrong name", "missed")

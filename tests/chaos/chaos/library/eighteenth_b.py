@@ -206,17 +206,6 @@ def weights_of_sources_count_for_each_problem(patch: Patch) -> None:
     patch.after("rlvr_core.builtin.samplers.mixture:shares", after)
 
 
-@eighteenth("data", "difficult", "outcome", "dropped", "draw", "sampler", "pass.rate",
-            shape="difficulty, few problems", backends=EVERYWHERE)  # fmt: skip
-def outcomes_of_dropped_groups_never_learned_of(patch: Patch) -> None:
-    """The sampler is told of the groups that are trained on alone: none is ever hard, or easy."""
-
-    def make(original: Any) -> Any:
-        return lambda sampler, outcomes: original(sampler, [one for one in outcomes if one.kept])
-
-    patch.wrap("rlvr_core.builtin.samplers.difficulty:Difficulty.update", make)
-
-
 # -- advantages ----------------------------------------------------------------------------------
 
 
