@@ -290,18 +290,18 @@ def _as_chat(history: list[dict[str, str]], add_generation_prompt: bool = True) 
     return CHAT + json.dumps([history, add_generation_prompt])
 
 
-def _sampling(name: str, given: Mapping[str, Any], config: LmEval.Config) -> SamplingParams:
-    """The harness's generation arguments as ours (T84)."""
-    until = given.get("until") or []
+def _sampling(name: str, arguments: Mapping[str, Any], config: LmEval.Config) -> SamplingParams:
+    """Convert the harness's generation arguments to sampling parameters (T84)."""
+    until = arguments.get("until") or []
     until = [until] if isinstance(until, str) else list(until)
-    said = next((given[key] for key in _CAPS if given.get(key) is not None), None)
+    yaml_cap = next((arguments[key] for key in _CAPS if arguments.get(key) is not None), None)
     family = next((n for start, n in BUDGETS.items() if name.startswith(start)), 0)
-    cap = config.max_tokens or max(int(said or 0), family) or DEFAULT_BUDGET
-    greedy = given.get("do_sample") is False
+    cap = config.max_tokens or max(int(yaml_cap or 0), family) or DEFAULT_BUDGET
+    greedy = arguments.get("do_sample") is False
     return SamplingParams(
-        temperature=0.0 if greedy else float(given.get("temperature") or 0.0),
-        top_p=1.0 if greedy else float(given.get("top_p", 1.0)),
-        top_k=0 if greedy else int(given.get("top_k") or 0),
+        temperature=0.0 if greedy else float(arguments.get("temperature") or 0.0),
+        top_p=1.0 if greedy else float(arguments.get("top_p", 1.0)),
+        top_k=0 if greedy else int(arguments.get("top_k") or 0),
         max_tokens=cap,
         stop=tuple(dict.fromkeys(stop for stop in until if stop)),
     )
