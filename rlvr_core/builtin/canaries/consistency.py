@@ -63,9 +63,8 @@ class Consistency:
         for member in group.members:
             verdict = next(iter(member.verdicts.values()), None)
             if verdict is not None and verdict.extracted and member.passed is not None:
-                by_answer[verdict.extracted].append(
-                    member
-                )  # exact text: the verifier may judge its form
+                # exact text: the verifier may judge its form
+                by_answer[verdict.extracted].append(member)
         self._count_mixed(group, by_answer)
         self._count_denied(group, by_answer.get(reference, []), reference)
         self._count_several(group, by_answer, tolerance)

@@ -213,9 +213,8 @@ class Canaries:
     def _verdicts(self, problem: Problem, completions: Sequence[Completion]) -> Judgement:
         names = self._repeatable(problem)
         if len(names) == len(self._judge.plan.names(problem)):
-            return self._judge.submit(
-                problem, completions
-            )  # the same call as for the step's own completions
+            # the same call as for the step's own completions
+            return self._judge.submit(problem, completions)
         return self._judge.pool.submit_group(problem, completions, names)
 
     def _canaries(self, group: Group, turn: float) -> dict[str, str]:

@@ -125,9 +125,8 @@ class SelfTest:
             prepared = change(prepared) if change else prepared
             watcher = watcher or Watcher(self.say)
             run_folder = start(prepared, watcher, folder=resumed, command=["selftest"], drive=drive)
-        if not run_folder.path.is_relative_to(
-            folder
-        ):  # managed machines may put run folders elsewhere
+        # managed machines may put run folders elsewhere
+        if not run_folder.path.is_relative_to(folder):
             shutil.rmtree(run_folder.path, ignore_errors=True)
         return run_folder
 

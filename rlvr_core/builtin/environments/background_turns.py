@@ -35,15 +35,13 @@ class BackgroundTurns(TurnTaking):
         super().__init__(engine, plan, suffix)
         self._background = engine
         self._eager = self._continuous
-        self._continuous = (
-            False  # the separate thread submits turns, not the one that delivers answers
-        )
+        # the separate thread submits turns, not the one that delivers answers
+        self._continuous = False
         self._queued: list[Ticket] = []
         self._unanswered = 0
         self._closing = False
-        self._submitting = (
-            threading.Lock()
-        )  # held while turns are submitted, and while weights change
+        # held while turns are submitted, and while weights change
+        self._submitting = threading.Lock()
         self._thread = threading.Thread(target=self._play, name="turns", daemon=True)
 
     @property

@@ -55,9 +55,8 @@ class Range:
         if self.kind == "uniform":
             return random.uniform(self.low, self.high)
         drawn = math.exp(random.uniform(math.log(self.low), math.log(self.high)))
-        return min(
-            max(drawn, self.low), self.high
-        )  # exp and log round, so the number may exceed a bound
+        # exp and log round, so the number may exceed a bound
+        return min(max(drawn, self.low), self.high)
 
     def ends(self) -> tuple[Json, ...]:
         """Return values that represent all: the bounds."""
