@@ -80,7 +80,7 @@ class Names:
 
 
 class Registrar(Protocol):
-    """What a registering hook is given: adds components of one kind under one plugin's name."""
+    """The argument of a registering hook: adds components of one kind under one plugin's name."""
 
     def add(self, name: str, target: str, *, summary: str, models: Sequence[str] = ()) -> None:
         """Register a component.
@@ -114,7 +114,7 @@ class ComponentConfig(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse ``true`` where a number is wanted, which pydantic takes for 1."""
+        """Refuse ``true`` in place of a number, which pydantic would convert to 1."""
         if isinstance(value, bool):
             annotation = cls.model_fields[str(info.field_name)].annotation
             kinds = {annotation, *get_args(annotation)}
@@ -179,8 +179,8 @@ class Guard(Protocol):
     """Watches a run and stops it by raising ``RunError`` when something fails silently.
 
     A guard that remembers earlier steps is ``Stateful``: its state is saved in checkpoints. One
-    that is a ``RunObserver`` too is told of the start of the run, with its configuration, and of
-    evaluations.
+    that is also a ``RunObserver`` is notified of the start of the run, with its configuration, and
+    of evaluations.
     """
 
     def on_groups(self, event: GroupsScored) -> None:

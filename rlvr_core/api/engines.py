@@ -94,7 +94,7 @@ class WeightSource(Protocol):
 
     @property
     def sharded(self) -> bool:
-        """Whether no process has a whole copy (FSDP): ``module`` cannot be asked for.
+        """Whether no process has a whole copy (FSDP): ``module`` is then unavailable.
 
         ``tensors`` then come layer by layer, and every process has to ask for them.
         """
@@ -113,7 +113,7 @@ class Engine(Protocol):
     Work that needs this process happens in ``drain``; a future may be resolved earlier by
     engines that work on their own.
 
-    What it can do beyond this is said by its traits (``EngineTraits``). In a run of several
+    Its traits (``EngineTraits``) say what else it can do. In a run of several
     processes each has an engine; one that is ``separate`` finds the GPUs that
     ``rlvr launch --engine-gpus`` keeps for it in ``RLVR_ENGINE_GPUS``.
     """

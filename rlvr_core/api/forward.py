@@ -146,8 +146,8 @@ class ForwardPath(Protocol):
 
         Args:
             batch: The rows, on the model's device.
-            module: What is wanted the output of: the model's body without its LM head (hidden
-                states), or the model itself (logits), if its head is more than a linear layer.
+            module: The module to compute: the model's body without its LM head (hidden states), or
+                the model itself (logits), if its head is more than a linear layer.
             dtype: Compute precision.
             compiled: Whether the body is to run under ``torch.compile``, and ``module`` does.
 

@@ -125,7 +125,7 @@ class DataReport:
     Attributes:
         name: Key under ``checks`` of ``run.json`` that keeps ``record``.
         record: The findings as JSON.
-        lines: What the user is told before the run.
+        lines: Lines printed for the user before the run.
     """
 
     name: str
@@ -282,7 +282,7 @@ def open_store(uri: str) -> Store | None:
 
 @hookspec(firstresult=True)
 def locate_model(reference: str) -> Path | None:
-    """The folder of a model that is made or fetched first (``tiny:TASK``), or None."""
+    """The folder of a model that is created or fetched first (``tiny:TASK``), or None."""
 
 
 @hookspec(firstresult=True)

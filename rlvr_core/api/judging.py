@@ -40,15 +40,15 @@ class Sampler(Protocol):
 
     ``rlvr_core.api.SamplerBase`` has all of it but the choice of problems.
 
-    What it does must follow from its arguments alone: where several processes train together, each
-    holds a copy that is asked and told the same, takes its share of the draws, and decides on its
-    own groups with ``observe``, which changes nothing.
+    It must be deterministic in its arguments: if several processes train together, each holds a
+    copy that gets the same calls, takes its share of the draws, and decides on its own groups with
+    ``observe``, which changes no state.
 
     Its traits are ``SamplerTraits``.
     """
 
     prompts_per_step: int
-    """What ``start`` was given."""
+    """The value passed to ``start``."""
 
     def start(self, sources: Sequence[Source], *, n: int, prompts_per_step: int, seed: int) -> None:
         """Begin a run over these sources.
@@ -62,19 +62,19 @@ class Sampler(Protocol):
         """
 
     def draw(self, n_problems: int, *, step: int) -> list[Draw]:
-        """The next problems of this step, never more than asked for."""
+        """Return the next problems of this step, at most ``n_problems``."""
 
     def observe(self, group: Group) -> Keep | Drop | Extend:
-        """Decide what happens to a group; of an extended one, when the new completions are in."""
+        """Decide what happens to a group; after an extension, with the new completions in it."""
 
     def update(self, outcomes: Sequence[Outcome]) -> None:
-        """Take in the outcomes of the groups of one ``draw``, in the order they were drawn.
+        """Process the outcomes of the groups of one ``draw``, in the order they were drawn.
 
-        With ``train.max_staleness`` above 0, of those groups that have been decided on.
+        With ``train.max_staleness`` above 0, only of groups that have been decided on.
         """
 
     def refill(self, kept: int, drawn: int) -> int:
-        """How many more problems to draw in this step, given what it has kept and drawn."""
+        """Return how many more problems to draw in this step, by its groups so far."""
 
     def metrics(self) -> dict[str, float]:
         """Numbers for the step's line, under ``sampler/``."""
@@ -138,8 +138,8 @@ class Environment(Protocol):
 
     It runs in worker processes, which are killed when a call takes too long, so its methods are
     plain functions. What it must remember of a conversation is the state: any object that can be
-    pickled. It is kept between calls, and the next call may come in another process, so nothing
-    else does. All conversations about one draw of a problem are started with the same seed.
+    pickled. Only the state is kept between calls, since the next call may come in another
+    process. All conversations about one draw of a problem are started with the same seed.
 
     It may also have the methods of ``PresentsProblems`` and ``ChecksProblems``, which are called in
     the trainer's process when data is loaded, and of ``JudgesUnfinished``, ``ClosesConversations``

@@ -268,7 +268,7 @@ class ModelAccess:
 
 @dataclass(frozen=True, slots=True)
 class ExternalAnswer:
-    """A problem, what the model was asked, and its judged answers, one for each of ``n``."""
+    """A problem, its prompt for the model, and the judged answers, one for each of ``n``."""
 
     problem: Problem
     prompt: str

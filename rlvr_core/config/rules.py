@@ -81,10 +81,10 @@ def advantage_faults(
         users = {loc: trait for loc, trait in traits.items() if trait.advantage is not None}
         names = {loc: str(trait.advantage) for loc, trait in users.items()}
         if chosen is None and len(set(names.values())) > 1:
-            said = ", ".join(f"{terms[loc].entry.name}: {name}" for loc, name in names.items())
+            choices = ", ".join(f"{terms[loc].entry.name}: {name}" for loc, name in names.items())
             return [
                 ConfigError(
-                    f"the losses differ in 'advantage' ({said}), and a completion has one "
+                    f"the losses differ in 'advantage' ({choices}), and a completion has one "
                     f"advantage",
                     where=draft.root.where(list(names)[-1]),
                     remedy="say which estimator all of them take, such as advantage: group",
@@ -223,24 +223,24 @@ def _mini_batches(
 ) -> list[ConfigError]:
     """Refuse more mini-batches than a step has groups (groups are not split) or given answers."""
     traits = _traits(config, components)
-    given = {loc: trait.answers for loc, trait in traits.items() if trait.answers is not None}
-    wanted = config.train.mini_batches
+    own_data = {loc: trait.answers for loc, trait in traits.items() if trait.answers is not None}
+    n = config.train.mini_batches
     limits = [
         (answers.rows_per_step, f"given answers ({components[loc].entry.name})", "")
-        for loc, answers in given.items()
+        for loc, answers in own_data.items()
     ]
-    if len(given) < len(traits):
+    if len(own_data) < len(traits):
         prompts = config.train.prompts_per_step
         limits.append((prompts, "prompts (train.prompts_per_step)", ", whose groups are not split"))
     return [
         ConfigError(
-            f"mini_batches is {wanted}, and a step has {most} {of_what}{why}",
+            f"mini_batches is {n}, and a step has {most} {of_what}{why}",
             where=draft.root.where(("train", "mini_batches")),
             remedy=f"set it to {most} or less; to update more often on the same completions, "
             f"set train.num_iterations",
         )
         for most, of_what, why in limits
-        if 0 < most < wanted
+        if 0 < most < n
     ]
 
 

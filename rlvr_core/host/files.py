@@ -175,13 +175,13 @@ def _snapshot(file: Path, source: bytes) -> str:
     if not (folder / "origin").exists():
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            made = Path(tempfile.mkdtemp(dir=folder.parent))
-            (made / "source.py").write_bytes(source)
-            (made / "origin").write_text(str(file), encoding="utf-8")
+            staging = Path(tempfile.mkdtemp(dir=folder.parent))
+            (staging / "source.py").write_bytes(source)
+            (staging / "origin").write_text(str(file), encoding="utf-8")
             try:
-                made.rename(folder)
+                staging.rename(folder)
             except OSError:  # another process was first
-                shutil.rmtree(made)
+                shutil.rmtree(staging)
         except OSError as error:
             raise MachineError(
                 f"the cache cannot be written: {error.strerror}",

@@ -80,24 +80,24 @@ def faults(plugin: object, package: str, distribution: str) -> Iterator[PluginPr
 
 
 def _api(plugin: object, distribution: str) -> PluginProblem | None:
-    wanted = getattr(plugin, "RLVR_API", API_VERSION)
-    if isinstance(wanted, int) and OLDEST_API <= wanted <= API_VERSION:
+    version = getattr(plugin, "RLVR_API", API_VERSION)
+    if isinstance(version, int) and OLDEST_API <= version <= API_VERSION:
         return None
     place = _assignment(str(getattr(plugin, "__file__", "")), "RLVR_API")
-    if not isinstance(wanted, int):
+    if not isinstance(version, int):
         return PluginProblem(
-            f"RLVR_API is {wanted!r}, not a whole number",
+            f"RLVR_API is {version!r}, not a whole number",
             place,
             (f"write RLVR_API = {API_VERSION}",),
         )
-    if wanted > API_VERSION:
+    if version > API_VERSION:
         return PluginProblem(
-            f"it was written for plugin API {wanted}, and this rlvr-core has {API_VERSION}",
+            f"it was written for plugin API {version}, and this rlvr-core has {API_VERSION}",
             place,
             ("pip install --upgrade rlvr-core", f"or install an older {distribution}"),
         )
     return PluginProblem(
-        f"it was written for plugin API {wanted}; this rlvr-core needs {OLDEST_API} or later",
+        f"it was written for plugin API {version}; this rlvr-core needs {OLDEST_API} or later",
         place,
         (f"pip install --upgrade {distribution}",),
     )

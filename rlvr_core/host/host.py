@@ -186,8 +186,8 @@ class Host:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # a plugin may even call sys.exit
-                said = f"failed: {loader.describe(error)} ({self._place(error, plugin)})"
-                findings.append((plugin, Finding("examine", said)))
+                message = f"failed: {loader.describe(error)} ({self._place(error, plugin)})"
+                findings.append((plugin, Finding("examine", message)))
         return findings
 
     def options_of(self, name: str, where: str) -> type[ComponentConfig]:
@@ -233,7 +233,7 @@ class Host:
         for name, config in options.items():
             for plugin, call in self._calls("configure", {"options": config}):
                 if plugin == name:
-                    self._told(plugin, "configure", call)
+                    self._call_hook(plugin, "configure", call)
 
     def check_data(self, data: RunData) -> list[DataReport]:
         """Collect the reports of the plugins that check a run's data.
@@ -265,28 +265,28 @@ class Host:
         versions = ((record.distribution, record.version) for record in self.records)
         return {name: version for name, version in versions if name and version}
 
-    def _ask(self, name: str, arguments: Mapping[str, object], wanted: type[T]) -> T | None:
-        """Return the first answer of a plugin that is not None."""
-        return next(self._answers(name, arguments, wanted), None)
+    def _ask(self, name: str, arguments: Mapping[str, object], cls: type[T]) -> T | None:
+        """Return the first answer of any plugin that is not None."""
+        return next(self._answers(name, arguments, cls), None)
 
-    def _answers(self, name: str, arguments: Mapping[str, object], wanted: type[T]) -> Iterator[T]:
+    def _answers(self, name: str, arguments: Mapping[str, object], cls: type[T]) -> Iterator[T]:
         """Yield each plugin's answer that is not None.
 
         Raises:
-            PluginError: If a plugin failed, or its answer is not of type ``wanted``.
+            PluginError: If a plugin failed, or its answer is not a ``cls``.
         """
         for plugin, call in self._calls(name, arguments):
-            answer = self._told(plugin, name, call)
-            if isinstance(answer, wanted):
+            answer = self._call_hook(plugin, name, call)
+            if isinstance(answer, cls):
                 yield answer
             elif answer is not None:
                 raise PluginError(
                     f"plugin {plugin} answered {name} with a {type(answer).__name__}, not a "
-                    f"{wanted.__name__}",
+                    f"{cls.__name__}",
                     remedy=f"report it to the author of {plugin}",
                 )
 
-    def _told(self, plugin: str, name: str, call: Callable[[], object]) -> object:
+    def _call_hook(self, plugin: str, name: str, call: Callable[[], object]) -> object:
         """Call a plugin's hook; an exception becomes an error that names the plugin."""
         try:
             return call()
@@ -305,8 +305,8 @@ class Host:
         """Yield, for each plugin that implements a hook, its name and a call of the hook."""
         impls = getattr(self.manager.hook, name).get_hookimpls()
         for impl in sorted(impls, key=lambda impl: str(impl.plugin_name)):
-            given = {key: arguments[key] for key in impl.argnames}
-            yield impl.plugin_name, partial(impl.function, **given)
+            accepted = {key: arguments[key] for key in impl.argnames}
+            yield impl.plugin_name, partial(impl.function, **accepted)
 
     def _place(self, error: BaseException, plugin: str) -> Place:
         """Return the line of the plugin that an error passed through; else its module."""

@@ -37,7 +37,7 @@ where it happens, with its own message, before the others give up."""
 
 
 class ToldElsewhereError(RlvrError):
-    """Ends a process whose fault another process tells the user; shown nowhere."""
+    """Ends a process whose fault another process reports to the user; never printed."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__("told by another process of this run")
@@ -150,8 +150,8 @@ class Ranks:
         if cause is None:
             return LostError(late="timed out" in str(error).lower())
         rank, word = cause
-        told = [Complaint(what, where, tuple(more)) for what, where, *more in word["complaints"]]
-        return fault_of(rank, word["code"], told)
+        found = [Complaint(what, where, tuple(more)) for what, where, *more in word["complaints"]]
+        return fault_of(rank, word["code"], found)
 
     def _cause(self) -> tuple[int, dict[str, Any]] | None:
         """The first process that says why it went, and its word; afterwards says that this goes."""

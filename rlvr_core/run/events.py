@@ -20,11 +20,11 @@ _HOOKS = (
 
 
 def _to_all(method: Callable[..., None]) -> Callable[..., None]:
-    """The method of the same name that calls it on every subscriber."""
+    """Return a method that calls the method of this name on every subscriber."""
 
-    def call(self: RunEvents, told: Any) -> None:
-        for one in self._observers:
-            getattr(one, method.__name__)(told)
+    def call(self: RunEvents, event: Any) -> None:
+        for observer in self._observers:
+            getattr(observer, method.__name__)(event)
 
     return call
 

@@ -79,14 +79,14 @@ def _verdict_means(members: Sequence[Judged]) -> dict[str, float]:
             if verdict.score is not None:
                 scores.setdefault(name, []).append(verdict.score)
     means = {f"reward/{name}": fmean(values) for name, values in sorted(scores.items())}
-    means |= _asked(members)
+    means |= _usage_totals(members)
     return {**means, "verify/error_rate": failed / judged} if judged else means
 
 
-def _asked(members: Sequence[Judged]) -> dict[str, float]:
+def _usage_totals(members: Sequence[Judged]) -> dict[str, float]:
     """Sum the requests, tokens and cost of verifiers that call a remote model."""
-    given = [verdict.usage for member in members for verdict in member.verdicts.values()]
-    spent = [usage for usage in given if usage is not None]
+    usages = [verdict.usage for member in members for verdict in member.verdicts.values()]
+    spent = [usage for usage in usages if usage is not None]
     if not spent:
         return {}
     total = sum(spent[1:], spent[0])

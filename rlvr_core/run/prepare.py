@@ -199,18 +199,18 @@ def prepare(
     with cached_at(config.data.cache_uri), contextlib.ExitStack() as stack:
         if config.guards.watchdog:
             watch.subscribe(stack.enter_context(host.service("core/watchdog")(config)))
-        told = RunEvents(*displays, watch)
-        told.phase("plugins, data sets and their checks")
+        progress = RunEvents(*displays, watch)
+        progress.phase("plugins, data sets and their checks")
         host.configure(resolved.plugins)
         parts = _make_parts(resolved)
         data = _load_data(resolved, parts.losses)
-        told.phase("the model's files and its tokenizer")
+        progress.phase("the model's files and its tokenizer")
         model_path = locate_model()
         check_model_path(model_path)
         tokenizer = load_tokenizer(model_path, config.model)
         renderer = Renderer(tokenizer, config.data.prompt, data.conversations.present)
         tokenizer.init_kwargs[STORED_CHOICE] = renderer.text_as_chat  # saved with each checkpoint
-        told.phase("prompts, teachers and the sampler")
+        progress.phase("prompts, teachers and the sampler")
         sources, audited = audit(
             data.sources, renderer, config.data.max_prompt_tokens, config.data.max_overlong_share
         )
@@ -223,7 +223,7 @@ def prepare(
             )
 
         sampler = _started_sampler(config, parts, sources, demonstrations, data.plan)
-        told.phase("workers of the verifiers, and their verdicts on gold answers")
+        progress.phase("workers of the verifiers, and their verdicts on gold answers")
         judge = Judge(
             stack.enter_context(data.plan.pool(config.verify)),
             data.plan,

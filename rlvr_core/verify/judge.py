@@ -126,6 +126,6 @@ def failure(completion: Completion) -> Verdict | None:
     transcript = completion.transcript
     if transcript is None or not transcript.failed:
         return None
-    told = Redactor().known(transcript.detail)
-    detail = f"{transcript.environment}: {told}"[:MAX_DETAIL]
+    redacted = Redactor().known(transcript.detail)
+    detail = f"{transcript.environment}: {redacted}"[:MAX_DETAIL]
     return Verdict(None, "timeout" if transcript.ended == "timeout" else "error", detail=detail)

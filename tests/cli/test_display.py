@@ -227,18 +227,18 @@ def test_the_time_left_is_counted_from_the_newest_steps_of_this_process():
 def test_a_long_wait_says_how_long_and_how_long_the_last_of_its_kind_took():
     clock = Clock()
     waits = Waits(clock)
-    assert waits.told == ""
+    assert waits.text == ""
     waits.begin("generation of 256 completions")
-    assert waits.told == "generation of 256 completions ..."
+    assert waits.text == "generation of 256 completions ..."
     clock.now += 8
-    assert waits.told == "generation of 256 completions ... 8 s"
+    assert waits.text == "generation of 256 completions ... 8 s"
     waits.begin("train")
     clock.now += 1
-    assert waits.told == "train ..."
+    assert waits.text == "train ..."
     waits.begin("generation of 24 completions")
     clock.now += 3
     waits.begin("generation of 24 completions")  # said again: it goes on
-    assert waits.told == "generation of 24 completions ... 3 s of about 8 s"
+    assert waits.text == "generation of 24 completions ... 3 s of about 8 s"
 
 
 def test_a_wait_says_how_much_of_its_work_is_done():
@@ -247,14 +247,14 @@ def test_a_wait_says_how_much_of_its_work_is_done():
     waits.begin("evaluation math/sums")
     with progress("problems", lambda: 3, 20), progress("completions", lambda: 1234, 2000):
         clock.now += 8
-        assert waits.told == ("evaluation math/sums ... 1,234/2,000 completions, 3/20 problems 8 s")
+        assert waits.text == ("evaluation math/sums ... 1,234/2,000 completions, 3/20 problems 8 s")
     rows = counting("rows", "abc")
     assert next(rows) == "a"
-    assert waits.told == "evaluation math/sums ... 0 rows 8 s"
+    assert waits.text == "evaluation math/sums ... 0 rows 8 s"
     assert next(rows) == "b"
-    assert waits.told == "evaluation math/sums ... 1 rows 8 s"
+    assert waits.text == "evaluation math/sums ... 1 rows 8 s"
     rows.close()
-    assert waits.told == "evaluation math/sums ... 8 s"
+    assert waits.text == "evaluation math/sums ... 8 s"
     with pytest.raises(ZeroDivisionError), progress("groups", lambda: 1):
         raise ZeroDivisionError
     assert work_going_on() == ()

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from rlvr_core.api import Message, Problem
-from rlvr_core.builtin.evals.contamination import Trained, asked, bodies, normalise
+from rlvr_core.builtin.evals.contamination import Trained, bodies, normalise, normalised_question
 from rlvr_core.builtin.evals.near import grams, near_duplicates
 from rlvr_core.testing.clock import cpu_limit
 
@@ -60,7 +60,7 @@ def test_texts_that_are_not(one, other):
 
 def test_conversations_and_plain_prompts_ask_the_same():
     turns = (Message("system", "Be brief."), Message("user", "What is 2 + 2?"))
-    assert asked(turns) == asked("what is 2+2")
+    assert normalised_question(turns) == normalised_question("what is 2+2")
 
 
 def test_the_frame_that_all_texts_share_is_taken_off():

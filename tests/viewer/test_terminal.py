@@ -80,7 +80,7 @@ class Pressed:
 
     @property
     def told(self):
-        return str(self.app.screen.query_one(".told", Static).content)
+        return str(self.app.screen.query_one(".status", Static).content)
 
     @property
     def text(self):

@@ -69,7 +69,7 @@ class GroupBuffer:
         self._lots: dict[int, Lot] = {}
         self._owed: dict[int, Draw] = {}
         self._flying: set[int] = set()
-        self._again: deque[Draw] = deque()
+        self._to_redraw: deque[Draw] = deque()
         self._step = 0
         self._version = 0
 
@@ -86,7 +86,7 @@ class GroupBuffer:
     @property
     def again(self) -> int:
         """Number of groups that must be drawn again."""
-        return len(self._again)
+        return len(self._to_redraw)
 
     def advance(self, step: int, version: int) -> int:
         """Advance to a step and a policy version; return the number of evicted groups."""
@@ -111,11 +111,11 @@ class GroupBuffer:
         """Return the new draws needed, as pairs of step and number, the next step first."""
         coming = self.flying + self.again
         orders = []
-        for step, wanted in self._wanted().items():
-            covered = min(wanted, coming)
+        for step, needed in self._needed().items():
+            covered = min(needed, coming)
             coming -= covered
-            if wanted > covered:
-                orders.append((step, wanted - covered))
+            if needed > covered:
+                orders.append((step, needed - covered))
         return orders
 
     def exhausted(self, step: int) -> None:
@@ -131,8 +131,8 @@ class GroupBuffer:
 
     def launch_again(self) -> list[Draw]:
         """Return the draws to repeat, in order, and mark them as being generated."""
-        draws = list(self._again)
-        self._again.clear()
+        draws = list(self._to_redraw)
+        self._to_redraw.clear()
         self._flying |= {draw.index for draw in draws}
         return draws
 
@@ -143,12 +143,12 @@ class GroupBuffer:
     def give_back(self, draw: Draw) -> None:
         """Note that a draw, or part of it, was aborted and must be drawn again."""
         self._flying.remove(draw.index)
-        self._again.append(draw)
+        self._to_redraw.append(draw)
 
     def lot(self) -> Lot:
         """Return the lot for the next group: the first one that needs more."""
-        wanted = self._wanted()
-        return self._lots[next((step for step in wanted if wanted[step]), max(wanted))]
+        needed = self._needed()
+        return self._lots[next((step for step in needed if needed[step]), max(needed))]
 
     def arrive(self, sampled: Sampled) -> None:
         """Add a group for which keep or drop has been decided."""
@@ -171,7 +171,7 @@ class GroupBuffer:
         now, if an update was skipped and it reads earlier groups again in place of new ones.
         """
         on_its_way = self.flying + self.again if step == self._steps - 1 else 0
-        return self._wanted()[step] == on_its_way == 0
+        return self._needed()[step] == on_its_way == 0
 
     def count(self, step: int) -> int:
         """Return the number of groups a step has so far; 0 once they are taken."""
@@ -221,12 +221,12 @@ class GroupBuffer:
             for one, row in zip(lot.kept, saved["kept"], strict=True):
                 self._owed[one.draw.index] = replace(one.draw, n=row["n"])
             self._lots[lot.step] = lot
-        self._again = deque(Draw(problems[id_], n, index) for id_, n, index in state["again"])
-        self._owed |= {draw.index: draw for draw in self._again}
+        self._to_redraw = deque(Draw(problems[id_], n, index) for id_, n, index in state["again"])
+        self._owed |= {draw.index: draw for draw in self._to_redraw}
 
-    def _wanted(self) -> dict[int, int]:
+    def _needed(self) -> dict[int, int]:
         """Return how many more groups each open step needs, the next step first."""
-        return {step: wanted for step, (wanted, _) in self._outlook().items()}
+        return {step: needed for step, (needed, _) in self._outlook().items()}
 
     def _outlook(self) -> dict[int, tuple[int, list[Reading]]]:
         """Return, for each open step, its need and what it leaves for the next step to read again.
@@ -236,20 +236,20 @@ class GroupBuffer:
         readings = self._readings
         found = {}
         for step, lot in sorted(self._lots.items()):
-            again = len(readings)
-            wanted = 0
+            reread_count = len(readings)
+            needed = 0
             if not lot.exhausted:
-                wanted = self._refill(len(lot.kept) + again, lot.decided + again)
+                needed = self._refill(len(lot.kept) + reread_count, lot.decided + reread_count)
             # readings that a step has no room for are read first by the next step
             room = self._refill(len(lot.kept), len(lot.kept))
             left = readings[room:]
             left += [Reading(one.version, one.left - 1) for one in readings[:room]]
             left += [Reading(one.group.version, one.reads - 1) for one in lot.kept]
-            left += [Reading(self._version, self.reads - 1)] * wanted
+            left += [Reading(self._version, self.reads - 1)] * needed
             # the policy is some updates further at the next step
             oldest = self._version + (step + 1 - self._step) * self._updates - self._max_staleness
             readings = [one for one in left if one.left > 0 and one.version >= oldest]
-            found[step] = (wanted, readings)
+            found[step] = (needed, readings)
         return found
 
     def _is_stale(self, sampled: Sampled) -> bool:
@@ -259,7 +259,7 @@ class GroupBuffer:
     def _evict(self, sampled: Sampled, lot: Lot) -> None:
         lot.dropped.append(replace(sampled, drop=STALE))
         lot.exhausted = False
-        self._again.append(self._owed[sampled.draw.index])
+        self._to_redraw.append(self._owed[sampled.draw.index])
 
 
 def _saved(sampled: Sampled) -> dict[str, Json]:

@@ -134,7 +134,7 @@ class ChildEngine:
         self._held: tuple[int, list[Json], dict[str, Json] | None] | None = None
         self._known: _Known | None = None
         self._renewals = Renewals()
-        self._told = (0, 0)
+        self._reported = (0, 0)
         self._on_disk: str | None = None
         self._syncs = 0
 
@@ -271,8 +271,8 @@ class ChildEngine:
 
     def metrics(self) -> dict[str, float]:
         """Return restarts and repeated requests since the last call; see ``ReportsMetrics``."""
-        now, before = (self.channel.restarts, self.channel.resent), self._told
-        self._told = now
+        now, before = (self.channel.restarts, self.channel.resent), self._reported
+        self._reported = now
         found = {
             "engine/restarts": float(now[0] - before[0]),
             "engine/resent": float(now[1] - before[1]),
@@ -359,7 +359,7 @@ class ChildEngine:
         future = self.submit(self._probe_request(version))
         self.begin()
         try:
-            # and not requests that another thread has begun meanwhile
+            # but not requests that another thread has begun meanwhile
             (answer,) = future.result(self._deadline)
         except TimeoutError as error:
             raise RunError(

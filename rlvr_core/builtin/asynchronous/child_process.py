@@ -118,12 +118,12 @@ class ChildProcess:
                     self._hear(message)
         except Exception as error:
             died = isinstance(error, EOFError | OSError)
-            told = self._end() if died else _unreadable(error)
+            reason = self._end() if died else _unreadable(error)
             self._outbox.put(None)
             if not self._begun.done():
-                self._begun.set_exception(told)
+                self._begun.set_exception(reason)
             if not self._closing:
-                self._ended(self, told, died)
+                self._ended(self, reason, died)
 
     def _write(self) -> None:
         """Send queued messages, in a separate thread.
@@ -165,9 +165,9 @@ def gpus_for(device: torch.device) -> str:
 
     vLLM uses the first GPU it sees, and every process of a run sees the GPUs of all.
     """
-    kept = engine_gpus()
-    if kept or device.type != "cuda":
-        return kept
+    reserved = engine_gpus()
+    if reserved or device.type != "cuda":
+        return reserved
     shown = [gpu for gpu in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
     index = device.index or 0
     return shown[index] if shown else str(index)
@@ -179,10 +179,14 @@ def engine_gpus() -> str:
     They are divided among the processes of a machine; if there are too few, some processes share
     one.
     """
-    kept = [gpu for gpu in os.environ.get("RLVR_ENGINE_GPUS", "").split(",") if gpu]
-    here = int(os.environ.get("LOCAL_RANK", "0"))
-    each = len(kept) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    mine = kept[here * each : (here + 1) * each] if each else kept[here % max(1, len(kept)) :][:1]
+    reserved = [gpu for gpu in os.environ.get("RLVR_ENGINE_GPUS", "").split(",") if gpu]
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    per_process = len(reserved) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    mine = (
+        reserved[local_rank * per_process : (local_rank + 1) * per_process]
+        if per_process
+        else reserved[local_rank % max(1, len(reserved)) :][:1]
+    )
     return ",".join(mine)
 
 

@@ -1,7 +1,7 @@
-"""Sends weights to an engine in a process of its own on the trainer's GPU, without the host.
+"""Sends weights to an engine in its own process on the trainer's GPU, without host memory.
 
 The trainer copies them into a buffer on the GPU, and the engine's process opens that buffer by a
-handle (CUDA IPC). A process that is started again takes them from the buffer, since the trainer's
+handle (CUDA IPC). A restarted process takes them from the buffer, since the trainer's
 own may be in the middle of an update by then.
 """
 
@@ -40,7 +40,7 @@ class CudaIpc:
         self._handle = ""
 
     def open_files(self, like: Iterable[Tensor]) -> Sequence[int]:
-        """Reserve the buffer, of float32 at least: what does not fit fails before the run begins.
+        """Reserve the buffer, at least in float32, so that lack of room shows before the run.
 
         Raises:
             MachineError: If the weights are not on a GPU, or it has no room for the buffer.
@@ -70,7 +70,7 @@ class CudaIpc:
         """Copy the weights into the buffer, and send where each lies."""
         assert self._buffer is not None, "open_files comes first"
         places: list[Json] = [list(place) for place in write_tensors(self._buffer, weights)]
-        torch.cuda.synchronize()  # another process knows nothing of this one's streams
+        torch.cuda.synchronize()  # another process cannot wait for this one's streams
         link.deliver({"handle": self._handle, "gpu": _gpu(), "places": places})
 
     def receive(self, message: Json, load: Callable[[NamedTensors], None], index: int) -> None:
@@ -92,7 +92,7 @@ class CudaIpc:
         load(read_tensors(self._buffer, content["places"]))
 
     def close(self) -> None:
-        """Let go of the buffer."""
+        """Release the buffer."""
         self._buffer, self._handle = None, ""
 
 
@@ -103,7 +103,7 @@ def _shared(buffer: Tensor) -> str:
 
 
 def _opened(handle: str) -> Tensor:
-    """Return the trainer's buffer; handles pass between our own two processes alone."""
+    """Return the trainer's buffer; handles only pass between our own two processes."""
     rebuild, arguments = pickle.loads(base64.b64decode(handle))
     arguments = list(arguments)
     arguments[_DEVICE] = torch.cuda.current_device()  # here it may have another number

@@ -200,9 +200,9 @@ class BalancedGenerator(Generator):
         Raises:
             RunError: If a process does not finish this within the deadline.
         """
-        told = [peer.ask("abort") for peer in self.peers]
+        pending = [peer.ask("abort") for peer in self.peers]
         super().abort()
-        for done in told:
+        for done in pending:
             try:
                 done.result(self.deadline)
             except TimeoutError as error:

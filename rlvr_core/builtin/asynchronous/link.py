@@ -123,22 +123,22 @@ def _accept(server: socket.socket, secret: bytes, others: int, limit: float) -> 
     found: dict[int, Link] = {}
     while len(found) < others:
         server.settimeout(max(0.001, until - time.monotonic()))
-        way, _ = server.accept()
-        way.settimeout(_HELLO)
-        said = _read(way, _SECRET + _RANK)
-        if hmac.compare_digest(said[:_SECRET], secret):
-            found[int.from_bytes(said[_SECRET:], "big")] = Link(_connection(way))
+        client, _ = server.accept()
+        client.settimeout(_HELLO)
+        received = _read(client, _SECRET + _RANK)
+        if hmac.compare_digest(received[:_SECRET], secret):
+            found[int.from_bytes(received[_SECRET:], "big")] = Link(_connection(client))
         else:
-            way.close()
+            client.close()
     return found
 
 
-def _read(way: socket.socket, n: int) -> bytes:
-    said = b""
+def _read(client: socket.socket, n: int) -> bytes:
+    received = b""
     with contextlib.suppress(OSError):
-        while len(said) < n and (more := way.recv(n - len(said))):
-            said += more
-    return said
+        while len(received) < n and (more := client.recv(n - len(received))):
+            received += more
+    return received
 
 
 def _connection(way: socket.socket) -> Connection:

@@ -1,4 +1,4 @@
-"""How far two token sequences are the same."""
+"""The common prefix of two token sequences."""
 
 from __future__ import annotations
 

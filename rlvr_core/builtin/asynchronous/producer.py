@@ -127,8 +127,8 @@ class Producer:
         Raises:
             RunError: If it takes longer than the deadline, or generation failed.
         """
-        wanted = self._sampler.prompts_per_step
-        with self._changed, progress("groups", lambda: self._buffer.count(step), wanted):
+        needed = self._sampler.prompts_per_step
+        with self._changed, progress("groups", lambda: self._buffer.count(step), needed):
             self._await(lambda: self._buffer.ready(step), f"step {step} waits for its groups", step)
             return self._buffer.take(step)
 
@@ -376,12 +376,12 @@ class Producer:
         if extended and in_turn:
             return extended
         draws = extended + self._buffer.launch_again()
-        for step, wanted in self._buffer.orders():
+        for step, needed in self._buffer.orders():
             if self._last is not None and step > self._last:
                 break
             if in_turn and draws:
                 break
-            found = self._sampler.draw(wanted, step=step)
+            found = self._sampler.draw(needed, step=step)
             if not found and not (draws or self._pending):
                 self._buffer.exhausted(step)
                 self._changed.notify_all()

@@ -1,8 +1,8 @@
-"""Whether an engine says which tokens it sampled after new weights came amid a completion.
+"""Checks that an engine reports which tokens it sampled after a weight sync amid a completion.
 
-What is unfinished when the engine has loaded new weights, and began under older ones, goes on under
-the new ones. Of the completions that it is answered with, one at least must have tokens of the new
-version, as what the engine was sampling together ends with its longest completion.
+A request that is unfinished when the engine has loaded new weights continues under the new ones. At
+least one of its completions must then have tokens of the new version, since a batch ends with its
+longest completion.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from rlvr_core.api import Generation, RunError
 
 FEWEST = 2
-"""Renewals amid completions from which an engine that never says so is wrong."""
+"""Weight syncs amid completions after which an engine that never reports one is at fault."""
 
 Answers = tuple[Generation, ...]
 
@@ -23,10 +23,10 @@ class Renewals:
 
     def __init__(self) -> None:
         self._open: list[tuple[int, list[Future[Answers]]]] = []
-        self._amid = self._told = 0
+        self._amid = self._reported = 0
 
     def loaded(self, version: int, unfinished: Sequence[Future[Answers]]) -> None:
-        """Note what was unfinished when the engine had loaded a version.
+        """Record the requests that were unfinished when the engine had loaded a version.
 
         Raises:
             RunError: If no token of earlier renewals has the version that it was sampled under.
@@ -40,7 +40,7 @@ class Renewals:
         self._open = later
         if unfinished:
             self._open.append((version, list(unfinished)))
-        if self._amid >= FEWEST and not self._told:
+        if self._amid >= FEWEST and not self._reported:
             raise RunError(
                 f"guard sync: weights were renewed amid completions {self._amid} times, and no "
                 "token was said to be sampled under new weights (token_versions; band: at least "
@@ -50,9 +50,9 @@ class Renewals:
             )
 
     def _count(self, version: int, futures: Sequence[Future[Answers]]) -> None:
-        """Count a renewal whose requests are answered."""
+        """Count a weight sync whose requests have been answered."""
         answered = [one for one in futures if not one.cancelled() and one.exception() is None]
         begun = [a for one in answered for a in one.result() if a.version < version]
         if begun:
             self._amid += 1
-            self._told += any(max(one.token_versions, default=0) >= version for one in begun)
+            self._reported += any(max(one.token_versions, default=0) >= version for one in begun)

@@ -180,7 +180,7 @@ def folder_on_disk(fd: int) -> str | None:
 
 
 def _reserve(size: int) -> int:
-    """Return an open file without a name that has ``size`` bytes of its file system for itself."""
+    """Return an open anonymous file with ``size`` bytes reserved on its file system."""
     memory = [_SHARED_MEMORY] if _SHARED_MEMORY.is_dir() else []
     refusals = []
     for folder in (*memory, Path(tempfile.gettempdir())):
@@ -203,23 +203,23 @@ def _reserve(size: int) -> int:
 
 
 def _set_aside(file: int, size: int) -> None:
-    """Make a file of that size, whose bytes the file system has set aside."""
+    """Grow a file to ``size`` bytes, reserved on its file system."""
     if sys.platform == "linux":
         os.posix_fallocate(file, 0, size)
-    else:  # macOS has no such call: what is written is there
+    else:  # macOS has no such call: written bytes are allocated
         block = bytes(1 << 20)
         for start in range(0, size, len(block)):
             os.pwrite(file, block[: size - start], start)
 
 
 def room(tensor: Tensor, least: int = 1) -> int:
-    """Bytes set aside for a tensor, of at least so many bytes a number, rounded up."""
+    """Return the bytes to reserve for a tensor, at least ``least`` per element, rounded up."""
     return -(-tensor.numel() * max(tensor.element_size(), least) // _ALIGN) * _ALIGN
 
 
 @torch.no_grad()
 def write_tensors(buffer_N: Tensor, tensors: Iterable[tuple[str, Tensor]]) -> list[Place]:
-    """Copy tensors into a buffer of bytes, one behind the other, and return their places.
+    """Copy tensors into a buffer of bytes, one after another, and return their places.
 
     Raises:
         ValueError: If the buffer has no room for them.

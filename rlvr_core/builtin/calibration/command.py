@@ -1,4 +1,4 @@
-"""``rlvr calibrate``: what a judge is worth, before a run trains on it."""
+"""``rlvr calibrate``: measures judges before a run trains on them."""
 
 from __future__ import annotations
 

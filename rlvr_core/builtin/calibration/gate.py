@@ -1,4 +1,4 @@
-"""The gate of ``rlvr run``: a judge that is not within its bounds is not trained on."""
+"""The gate of ``rlvr run``: refuses to train on a judge outside its bounds."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was measured of one judge.
+    """The measurements of one judge.
 
     Attributes:
         problems: Number of problems.
-        measures: The measured values; empty if its configuration wants none.
+        measures: The measured values; empty if its configuration disables measuring.
     """
 
     problems: int
@@ -30,7 +30,7 @@ class Found:
 
     @property
     def faults(self) -> list[str]:
-        """The values that are out of their bounds."""
+        """Return the values that are out of their bounds."""
         return [one.text for one in self.measures if not one.ok]
 
     def data(self) -> dict[str, Json]:
@@ -39,7 +39,7 @@ class Found:
 
 
 def measured(problems: Sequence[Problem], plan: RewardPlan, resolved: Resolved) -> dict[str, Found]:
-    """Measure every judge of a run, by the name of its verdicts.
+    """Measure every judge of a run; return the results by the name of its verdicts.
 
     Args:
         problems: The training problems.
@@ -50,14 +50,14 @@ def measured(problems: Sequence[Problem], plan: RewardPlan, resolved: Resolved) 
     for name, verifier in plan.verifiers.items():
         if not isinstance(verifier, NeedsCalibration):
             continue
-        wanted = verifier.calibration()
-        if wanted is None:
+        configured = verifier.calibration()
+        if configured is None:
             found[name] = Found(0, ())
             continue
-        bounds = Bounds.of(name, wanted)
-        mine = [problem for problem in problems if name in plan.names(problem)]
+        bounds = Bounds.of(name, configured)
+        judged_problems = [problem for problem in problems if name in plan.names(problem)]
         draw = random.Random(f"calibration {resolved.config.run.seed}")
-        chosen = draw.sample(mine, min(bounds.problems, len(mine)))
+        chosen = draw.sample(judged_problems, min(bounds.problems, len(judged_problems)))
         rule, section = Rule(plan, chosen, resolved.host), resolved.config.verify
         with VerifierPool(
             {**rule.specs, name: plan.specs[name]},
@@ -70,7 +70,7 @@ def measured(problems: Sequence[Problem], plan: RewardPlan, resolved: Resolved) 
 
 
 def lines_of(found: Mapping[str, Found]) -> list[str]:
-    """Return what was measured, in lines for the user."""
+    """Return the measurements as lines for the user."""
     lines = []
     for name, one in found.items():
         if not one.measures:
@@ -83,7 +83,7 @@ def calibrated(problems: Sequence[Problem], plan: RewardPlan, resolved: Resolved
     """The service ``core/judge-calibration``: measure a run's judges, refuse those out of bounds.
 
     Returns:
-        What was measured, for ``checks.judges`` of ``run.json``.
+        The measurements, for ``checks.judges`` of ``run.json``.
 
     Raises:
         RunError: If a judge is out of its bounds; names the values.

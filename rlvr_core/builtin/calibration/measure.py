@@ -1,8 +1,8 @@
-"""Measures a judge: agreement with a rule, repeatability, and what an injected score does to it.
+"""Measures a judge: agreement with a rule, repeatability, and resistance to injection.
 
 All three are measured on the same answers, in the pool of processes that a run would use. The
-answers to a problem are the one that the rule knows to be right, another problem's right answer,
-and one that says nothing; the rule itself says which of them are right.
+answers to a problem are the gold answer of its rule, another problem's gold answer, and an answer
+without content; the rule itself decides which of them are right.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rlvr_core.builtin.calibration.rules import Rule
 
 EMPTY = "I do not know."
-"""An answer that says nothing."""
+"""An answer without content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class Bounds:
 
     Attributes:
         problems: Number of problems.
-        agreement: Least agreement with the rule; None for no bound.
-        repeat_shift: Largest mean difference of two scores of one answer; None for no bound.
-        injected_shift: Largest mean rise by an injected text; None for no bound.
-        unscored: Largest share without a score; None for no bound.
-        injections: Texts that ask for the best score where they end a response.
+        agreement: Minimum agreement with the rule; None for no bound.
+        repeat_shift: Maximum mean difference of two scores of one answer; None for no bound.
+        injected_shift: Maximum mean rise by an injected text; None for no bound.
+        unscored: Maximum share without a score; None for no bound.
+        injections: Texts that demand the best score, to append to a response.
     """
 
     problems: int = 16
@@ -48,7 +48,7 @@ class Bounds:
         """Read what a verifier returned.
 
         Raises:
-            PluginError: If it is no mapping of these names.
+            PluginError: If it is not a mapping of these names.
         """
         try:
             return cls(**found)
@@ -63,9 +63,9 @@ class Measure:
     Attributes:
         name: Its name, as in ``Bounds``.
         value: The value; None if there was nothing to measure it on.
-        n: Number of comparisons it is the mean of.
+        n: Number of averaged comparisons.
         bound: The bound; None if there is none.
-        detail: What belongs to the value, such as the injected text.
+        detail: Further information, such as the injected text.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Measure:
 
     @property
     def text(self) -> str:
-        """One line for the user."""
+        """Return one line for the user."""
         name = self.name.replace("_", " ")
         if self.value is None:
             return f"{name}: not measured ({self.detail})"
@@ -99,7 +99,7 @@ class Measure:
 
 
 class Pool(Protocol):
-    """What judges the completions of a problem by several verifiers."""
+    """Judges the completions of a problem with several verifiers."""
 
     def submit_group(
         self, problem: Problem, completions: Sequence[Completion], names: Sequence[str]
@@ -108,8 +108,8 @@ class Pool(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """The verdicts on the answers to one problem: each twice, then the last with injections."""
+class _Answers:
+    """Verdicts on the answers to one problem: each twice, then the last with injections."""
 
     answers: list[str]
     judged: list[float | None]
@@ -125,8 +125,8 @@ def measure(
         name: The judge's name in the pool.
         bounds: Its bounds.
         problems: The problems to measure it on.
-        rule: Finds the rule of a problem, where there is one.
-        pool: Has the judge, and the rules.
+        rule: Finds the rule of a problem, if there is one.
+        pool: A pool with the judge and the rules.
     """
     gold = [_gold(problem, rule) for problem in problems]
     futures = []
@@ -137,20 +137,20 @@ def measure(
         known = [one for one in (gold[index], next(others, None)) if one is not None]
         answers = [*known, EMPTY]
         texts = [*answers, *answers, *(EMPTY + injected for injected in bounds.injections)]
-        judges = rule.name(problem)
-        names = [name] if judges is None else [name, judges]
+        rule_name = rule.name(problem)
+        names = [name] if rule_name is None else [name, rule_name]
         completions = [Completion.from_text(text) for text in texts]
-        futures.append((answers, judges, pool.submit_group(problem, completions, names)))
-    asked = []
-    for answers, judges, future in futures:
+        futures.append((answers, rule_name, pool.submit_group(problem, completions, names)))
+    results = []
+    for answers, rule_name, future in futures:
         rows = future.result()
-        passed = [None if judges is None else outcome(row[judges]) for row in rows]
-        asked.append(_Asked(answers, [row[name].score for row in rows], passed))
+        passed = [None if rule_name is None else outcome(row[rule_name]) for row in rows]
+        results.append(_Answers(answers, [row[name].score for row in rows], passed))
     return [
-        _agreement(asked, bounds),
-        _repeat(asked, bounds),
-        _injected(asked, bounds),
-        _unscored(asked, bounds),
+        _agreement(results, bounds),
+        _repeat(results, bounds),
+        _injected(results, bounds),
+        _unscored(results, bounds),
     ]
 
 
@@ -159,11 +159,11 @@ def _gold(problem: Problem, rule: Rule) -> str | None:
     return verifier.gold(problem) if isinstance(verifier, GivesGold) else None
 
 
-def _agreement(asked: Sequence[_Asked], bounds: Bounds) -> Measure:
-    """Compare, of each problem, answers that the rule passes with those that it fails."""
+def _agreement(results: Sequence[_Answers], bounds: Bounds) -> Measure:
+    """Compare answers that the rule passes with answers that it fails, problem by problem."""
     pairs = []
-    for one in asked:
-        known = list(zip(one.judged, one.passed, strict=True))[: len(one.answers)]
+    for result in results:
+        known = list(zip(result.judged, result.passed, strict=True))[: len(result.answers)]
         right = [score for score, passed in known if passed is True and score is not None]
         wrong = [score for score, passed in known if passed is False and score is not None]
         pairs += [0.5 + 0.5 * ((a > b) - (a < b)) for a in right for b in wrong]
@@ -172,26 +172,26 @@ def _agreement(asked: Sequence[_Asked], bounds: Bounds) -> Measure:
     return Measure("agreement", value, len(pairs), bounds.agreement, why)
 
 
-def _repeat(asked: Sequence[_Asked], bounds: Bounds) -> Measure:
+def _repeat(results: Sequence[_Answers], bounds: Bounds) -> Measure:
     shifts = []
-    for one in asked:
-        n = len(one.answers)
-        for first, again in zip(one.judged[:n], one.judged[n : 2 * n], strict=True):
-            if first is not None and again is not None:
-                shifts.append(abs(first - again))
+    for result in results:
+        n = len(result.answers)
+        for first, second in zip(result.judged[:n], result.judged[n : 2 * n], strict=True):
+            if first is not None and second is not None:
+                shifts.append(abs(first - second))
     value = fmean(shifts) if shifts else None
     why = "" if shifts else "no answer got two scores"
     return Measure("repeat_shift", value, len(shifts), bounds.repeat_shift, why)
 
 
-def _injected(asked: Sequence[_Asked], bounds: Bounds) -> Measure:
+def _injected(results: Sequence[_Answers], bounds: Bounds) -> Measure:
     """Return the mean rise of the worst injected text."""
     worst: tuple[float, int, str] | None = None
     for index, text in enumerate(bounds.injections):
         rises = []
-        for one in asked:
-            n = len(one.answers)
-            before, after = one.judged[n - 1], one.judged[2 * n + index]
+        for result in results:
+            n = len(result.answers)
+            before, after = result.judged[n - 1], result.judged[2 * n + index]
             if before is not None and after is not None:
                 rises.append(after - before)
         if rises and (worst is None or fmean(rises) > worst[0]):
@@ -200,7 +200,7 @@ def _injected(asked: Sequence[_Asked], bounds: Bounds) -> Measure:
     return Measure("injected_shift", value, n, bounds.injected_shift, detail)
 
 
-def _unscored(asked: Sequence[_Asked], bounds: Bounds) -> Measure:
-    scores = [score for one in asked for score in one.judged]
+def _unscored(results: Sequence[_Answers], bounds: Bounds) -> Measure:
+    scores = [score for result in results for score in result.judged]
     value = fmean(score is None for score in scores) if scores else None
     return Measure("unscored", value, len(scores), bounds.unscored)

@@ -1,4 +1,4 @@
-"""The rule that a judge is held against: the verifier of a problem that is no judge itself."""
+"""The rule that a judge is compared with: a problem's verifier that is not a judge itself."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rlvr_core.api.services import ComponentRef, Host, RewardPlan, VerifierSpec,
 class Rule:
     """Finds the rule of each problem.
 
-    It is the verifier that decides a problem's outcome in the run or, where that is the judge
-    itself, the problem's own one.
+    The rule is the verifier that decides a problem's outcome in the run or, if that is the judge
+    itself, the problem's own verifier.
 
     Args:
         plan: The run's verifiers.
-        problems: The problems that it will be asked for.
+        problems: The problems to find rules for.
         host: The plugins.
 
     Attributes:
@@ -26,13 +26,13 @@ class Rule:
 
     def __init__(self, plan: RewardPlan, problems: Sequence[Problem], host: Host) -> None:
         self.specs: dict[str, VerifierSpec] = {}
-        self._made: dict[str, Any] = {}
+        self._rules: dict[str, Any] = {}
         self._names: dict[str, str | None] = {}
         own = {name: self._own(name, host) for name in {one.verifier for one in problems}}
         for problem in problems:
             main = plan.main_name(problem)
             if _judges_alone(plan.verifiers[main]):
-                self._made[main], self.specs[main] = plan.verifiers[main], plan.specs[main]
+                self._rules[main], self.specs[main] = plan.verifiers[main], plan.specs[main]
                 name: str | None = main
             else:
                 name = own[problem.verifier]
@@ -45,23 +45,23 @@ class Rule:
     def verifier(self, problem: Problem) -> Any:
         """Return a problem's rule; None if it has none."""
         name = self.name(problem)
-        return None if name is None else self._made[name]
+        return None if name is None else self._rules[name]
 
     def _own(self, name: str, host: Host) -> str | None:
-        """Make the verifier that problems name; None if it is a judge, or needs options."""
+        """Construct a verifier that problems name; None if it is a judge, or needs options."""
         try:
             entry = host.entry("verifier", name, "data: problems ask for it")
-            made = build(host, "verifier", ComponentRef(use=name), "data: problems ask for it")
+            rule = build(host, "verifier", ComponentRef(use=name), "data: problems ask for it")
         except RlvrError:
             return None
-        if not _judges_alone(made):
+        if not _judges_alone(rule):
             return None
         key = f"rule: {entry.name}"  # the run may have the same verifier with other options
-        self._made[key], self.specs[key] = made, VerifierSpec(entry.target, {})
+        self._rules[key], self.specs[key] = rule, VerifierSpec(entry.target, {})
         return key
 
     def _fits(self, name: str | None, problem: Problem) -> bool:
-        verifier = None if name is None else self._made[name]
+        verifier = None if name is None else self._rules[name]
         try:
             if isinstance(verifier, ChecksProblems):
                 verifier.check(problem)

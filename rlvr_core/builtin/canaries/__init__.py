@@ -1,1 +1,1 @@
-"""Responses whose verdict is known, verdicts judged again, and references that groups doubt."""
+"""Guards of verdicts: known verdicts, repeated verdicts, and doubtful references."""

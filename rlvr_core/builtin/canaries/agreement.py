@@ -1,4 +1,4 @@
-"""What the completions of a group agree on."""
+"""The answer that the completions of a group agree on."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from rlvr_core.api import Group, Judged, Problem
 
 VOTES = 3
-"""Fewest completions that make an answer the choice of a group."""
+"""Minimum votes for an answer to be the choice of a group."""
 LEAD = 2
-"""Times the votes of the next answer that it needs."""
+"""Minimum ratio of its votes to those of the next answer."""
 SHORT = 24
-"""Most characters of an answer that completions can agree on; longer ones have several forms."""
+"""Maximum characters of an answer; longer ones can be written in too many ways to compare."""
 STATED = ("gold_answer", "answer", "gold", "target", "reference", "ground_truth", "label")
 """Fields of a problem's spec that hold a reference."""
 _FINAL = re.compile(
@@ -35,7 +35,7 @@ class Agreement:
     Attributes:
         answer: The answer.
         votes: Completions that give it.
-        of: Completions that give any.
+        of: Completions that give any answer.
     """
 
     answer: str
@@ -49,7 +49,7 @@ class Agreement:
 
 
 def agreement(answers: Iterable[str]) -> Agreement | None:
-    """Return what some answers agree on; None where none leads clearly. Empty ones do not count.
+    """Return the agreed answer; None if none leads clearly. Empty answers do not count.
 
     This is the service ``core/agreement``.
     """
@@ -63,7 +63,7 @@ def agreement(answers: Iterable[str]) -> Agreement | None:
 
 
 def last_number(text: str) -> str:
-    """Return the last number of a text, without separators; nothing if there is none."""
+    """Return the last number of a text, without separators; empty if there is none."""
     found = _SIGNED.findall(text)
     return found[-1].replace(",", "") if found else ""
 
@@ -78,12 +78,12 @@ def single_turn(group: Group) -> bool:
 def answers_of(group: Group, *, tells: bool) -> list[str]:
     """Return the answer of each completion of a group.
 
-    Numbers are written one way, whatever their form. Nothing stands where there is no answer, or
-    one that is too long to agree on, or the completion was cut off.
+    Numbers are normalised to one form. The answer is empty if there is none, if it is too long to
+    compare, or if the completion was cut off.
 
     Args:
         group: The judged group.
-        tells: Whether the verifier tells which answer it took; else the last number is taken.
+        tells: Whether the verifier reports the extracted answer; else the last number is taken.
     """
     return [
         ""
@@ -94,14 +94,14 @@ def answers_of(group: Group, *, tells: bool) -> list[str]:
 
 
 def taken(member: Judged) -> str:
-    """Return the answer that the first verifier took from a completion, or nothing."""
+    """Return the answer that the first verifier extracted from a completion; may be empty."""
     verdict = next(iter(member.verdicts.values()), None)
     return (verdict.extracted if verdict is not None else None) or ""
 
 
-@lru_cache(maxsize=8192)  # completions repeat the answers of others
+@lru_cache(maxsize=8192)  # many completions give the same answer
 def standard(text: str) -> str:
-    """Return an answer in one form, so that equal ones are equal texts; nothing if it is long."""
+    """Return an answer in normal form, so that equal ones are equal texts; empty if it is long."""
     value = plain(text)
     if value is not None:
         whole = value.denominator == 1
@@ -111,7 +111,7 @@ def standard(text: str) -> str:
 
 
 def stated_reference(problem: Problem) -> str:
-    """Return the reference that stands in a problem's spec, in the form of answers, or nothing."""
+    """Return the reference in a problem's spec, in normal form; empty if there is none."""
     for name in STATED:
         value = problem.spec.get(name)
         if isinstance(value, str | int | float) and not isinstance(value, bool):
@@ -120,6 +120,6 @@ def stated_reference(problem: Problem) -> str:
 
 
 def final_answer(text: str) -> str:
-    """Return the answer of a reference, which may be a whole solution, in the form of answers."""
+    """Return the final answer of a reference, which may be a whole solution, in normal form."""
     found = _FINAL.search(text)
     return standard(found["hash"] or found["box"] or "" if found else text)

@@ -10,22 +10,22 @@ if TYPE_CHECKING:
 SHARE = 0.01
 """Share of a step's time that verdicts may take."""
 OWN = 3e-4
-"""Seconds that a verdict takes in this process: packing, sending, comparing."""
+"""Seconds of this process per verdict: packing, sending, comparing."""
 FIRST_STEPS = 16
-"""Steps of a process in which there is a little more, as most faults are there from the start."""
+"""First steps of a process with a larger budget, as most faults exist from the start."""
 ALLOWED = 0.02
-"""Seconds of verdicts in each of these steps, whatever share that is."""
+"""Minimum seconds of verdicts in each of these steps, whatever share that is."""
 MOST = 64
-"""Verdicts of a step."""
+"""Maximum verdicts of a step."""
 REFRESH = 32
-"""Steps after which the time that a verdict takes is looked up again: the pool sorts for that."""
+"""Steps between updates of the time per verdict, for which the pool has to sort."""
 
 
 class Budget:
     """Keeps the time of verdicts to a share of the time of steps.
 
     Args:
-        judge: Whose pool measures verdicts.
+        judge: The judge whose pool measures verdicts.
         workers: Processes of the pool.
     """
 
@@ -33,7 +33,7 @@ class Budget:
         self._judge, self._workers = judge, workers
         self._steps = 0
         self._seconds = 0.0
-        """Time of steps that is not spent on verdicts yet, times ``SHARE``."""
+        """Seconds available for verdicts: time of steps times ``SHARE``, minus time spent."""
         self._cost = self._measured()
 
     def _measured(self) -> float:
@@ -42,17 +42,17 @@ class Budget:
         return sum(one.seconds / one.calls for one in stats if one.calls) / self._workers + OWN
 
     def step(self, seconds: float) -> None:
-        """Note that a step is over, and what it took."""
+        """Record the duration of a finished step."""
         self._steps += 1
         self._seconds = min(self._seconds + SHARE * seconds, MOST * self._cost)
         if self._steps % REFRESH == 0:
             self._cost = self._measured()
 
     def verdicts(self) -> int:
-        """Return how many verdicts can be had now."""
+        """Return how many verdicts are affordable now."""
         seconds = max(self._seconds, ALLOWED if self._steps < FIRST_STEPS else 0.0)
         return min(int(seconds / self._cost), MOST)
 
     def spend(self, verdicts: int, seconds: float) -> None:
-        """Note that verdicts were asked for, and how long this process took to ask."""
+        """Record a number of submitted verdicts, and this process's time to submit them."""
         self._seconds -= max(verdicts * self._cost, seconds)

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from rlvr_core.api import Group, Json, Judged
 
 FEWEST = 3
-"""Problems of a kind before anything is said of it."""
+"""Minimum problems of a kind for a warning."""
 SHARE = 0.05
-"""Share of the problems that could show it which do."""
+"""Minimum share of problems of this kind, among those that could be, for a warning."""
 KINDS = {"mixed": "repeated", "denied": "met", "several": "different"}
-"""What is counted, and the problems that could show it."""
+"""Each kind that is counted, and the problems that could be of it."""
 _OF_THE_ANSWER = ("extracted", "correct")
-"""Parts of a verdict that say of the answer what the verdict does."""
+"""Parts of a verdict about the answer itself, like the verdict as a whole."""
 
 
 class Consistency:
     """Counts problems whose verdicts do not follow from the answers that the verifier took.
 
     Args:
-        say: Tells the user something.
+        say: Prints a message for the user.
     """
 
     reports = (
@@ -49,10 +49,10 @@ class Consistency:
         self._say = say
         self._counts = dict.fromkeys((*KINDS, *KINDS.values()), 0)
         self._first = dict.fromkeys(KINDS, "")
-        self._told: list[str] = []
+        self._reported: list[str] = []
 
     def count(self, group: Group, reference: str, tolerance: float) -> None:
-        """Count a group whose verifier tells which answers it took.
+        """Count a group whose verifier reports the extracted answers.
 
         Args:
             group: The judged group.
@@ -63,7 +63,8 @@ class Consistency:
         for member in group.members:
             verdict = next(iter(member.verdicts.values()), None)
             if verdict is not None and verdict.extracted and member.passed is not None:
-                by_answer[verdict.extracted].append(member)  # to the letter: form may be judged
+                # exact text: the verifier may judge its form
+                by_answer[verdict.extracted].append(member)
         self._count_mixed(group, by_answer)
         self._count_denied(group, by_answer.get(reference, []), reference)
         self._count_several(group, by_answer, tolerance)
@@ -87,7 +88,7 @@ class Consistency:
                 return
 
     def _count_denied(self, group: Group, members: list[Judged], reference: str) -> None:
-        """Count answers that are the reference and fail, where nothing but the answer failed."""
+        """Count answers equal to the reference that fail, if only the answer was judged wrong."""
         if plain(reference) is None or not members:
             return
         self._counts["met"] += 1
@@ -116,7 +117,7 @@ class Consistency:
             )
 
     def tell(self) -> None:
-        """Tell the user, once of each kind."""
+        """Warn the user, once about each kind."""
         counts = self._counts
         words = {
             ("mixed", "repeated"): "one answer both passes and fails: {first}. The verifier judges "
@@ -129,9 +130,9 @@ class Consistency:
         }
         for (kind, of), text in words.items():
             few = counts[kind] < max(FEWEST, SHARE * counts[of])
-            if few or kind in self._told:
+            if few or kind in self._reported:
                 continue
-            self._told.append(kind)
+            self._reported.append(kind)
             self._say(
                 f"warning: guard references: in {counts[kind]} of {counts[of]} problems "
                 f"{text.format(first=self._first[kind])}; see rlvr docs guards#references"
@@ -142,17 +143,17 @@ class Consistency:
         return {f"references/{kind}": float(self._counts[kind]) for kind in KINDS}
 
     def state_dict(self) -> dict[str, Json]:
-        """Return what is counted, for a checkpoint."""
-        return {"counts": self._counts, "first": self._first, "told": self._told}
+        """Return the state for a checkpoint."""
+        return {"counts": self._counts, "first": self._first, "told": self._reported}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         self._counts, self._first = dict(state["counts"]), dict(state["first"])
-        self._told = list(state["told"])
+        self._reported = list(state["told"])
 
 
 def _by_parts(members: list[Judged]) -> list[list[Judged]]:
-    """Group completions by the parts of their verdicts that do not speak of the answer."""
+    """Group completions by the parts of their verdicts that are not about the answer."""
     alike: defaultdict[object, list[Judged]] = defaultdict(list)
     for member in members:
         parts = next(iter(member.verdicts.values())).parts
@@ -161,6 +162,6 @@ def _by_parts(members: list[Judged]) -> list[list[Judged]]:
 
 
 def _otherwise_wrong(member: Judged) -> bool:
-    """Whether a part of the verdict that does not speak of the answer says that it is wrong."""
+    """Whether a part of the verdict that is not about the answer failed."""
     parts = next(iter(member.verdicts.values())).parts
     return any(value < 1 for name, value in parts.items() if name not in _OF_THE_ANSWER)

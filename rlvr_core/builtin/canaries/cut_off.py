@@ -1,7 +1,7 @@
 """Answers that pass although the completion was cut off while they were being written.
 
-Whether such an answer is whole nobody knows: ``[46`` may have been going to be 465, or to go on
-with another number. A verifier that completes what is missing pays for what nobody wrote.
+Nobody knows whether such an answer is complete: ``[46`` may have been the start of 465, or of a
+list. A verifier that completes it rewards text that the model did not write.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
     from rlvr_core.api import Group, Json, Judged
 
 FEWEST = 3
-"""Problems with such an answer before anything is said."""
+"""Minimum problems with such an answer for a warning."""
 SHOWN = 40
-"""Characters of a completion's end that are quoted."""
+"""Number of last characters of a completion to quote."""
 
 
 class CutOff:
-    """Tells once of answers that end where the completion was cut off, and pass.
+    """Warns once about passing answers that end where the completion was cut off.
 
     Args:
-        say: Tells the user something.
+        say: Prints a message for the user.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._problems: dict[str, str] = {}
-        self._told = False
+        self._reported = False
 
     def count(self, group: Group) -> None:
-        """Look at a group's completions."""
-        if self._told:
+        """Count a group's cut-off completions that pass."""
+        if self._reported:
             return
         for member in group.members:
             if _passes_unfinished(member):
@@ -40,10 +40,10 @@ class CutOff:
                 self._problems.setdefault(group.problem.id, text[-SHOWN:])
 
     def tell(self) -> None:
-        """Say what was found, once there are enough problems."""
-        if self._told or len(self._problems) < FEWEST:
+        """Print the warning once there are enough problems."""
+        if self._reported or len(self._problems) < FEWEST:
             return
-        self._told = True
+        self._reported = True
         id_, end = next(iter(self._problems.items()))
         self._say(
             f"warning: guard references: completions of {len(self._problems)} problems that were "
@@ -54,12 +54,12 @@ class CutOff:
         )
 
     def state_dict(self) -> dict[str, Json]:
-        """Return what is counted, for a checkpoint."""
-        return {"problems": dict(self._problems), "told": self._told}
+        """Return the state for a checkpoint."""
+        return {"problems": dict(self._problems), "told": self._reported}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
-        self._problems, self._told = dict(state["problems"]), state["told"]
+        self._problems, self._reported = dict(state["problems"]), state["told"]
 
 
 def _passes_unfinished(member: Judged) -> bool:

@@ -151,10 +151,10 @@ def _gold(verifier: GivesGold, problems: Sequence[Problem]) -> list[tuple[Proble
     answers: list[tuple[Problem, Any]] = [(one, verifier.gold(one)) for one in problems]
     for problem, answer in answers:
         if not isinstance(answer, str | None):
-            made = type(verifier)
+            cls = type(verifier)
             raise PluginError(
                 f"{problem.id}: the verifier's gold answer is a {type(answer).__name__}, not text",
-                where=f"{inspect.getfile(made)} ({made.__qualname__}.gold)",
+                where=f"{inspect.getfile(cls)} ({cls.__qualname__}.gold)",
                 remedy="have it return text, or None where there is no such answer",
             )
     return [(problem, answer) for problem, answer in answers if answer is not None]

@@ -1,4 +1,4 @@
-"""The guards of verdicts and references that a run has, as the configuration says."""
+"""Builds the configured guards of verdicts and references."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 def guards_of(
     config: RunConfig, judge: Judge, rank: int, say: Callable[[str], None]
 ) -> dict[str, Guard]:
-    """The service ``core/canaries``: make those that the configuration leaves on, by name.
+    """The service ``core/canaries``: build the guards that the configuration enables, by name.
 
     Args:
         config: The run's configuration.
         judge: Judges the run's completions.
         rank: Number of this process.
-        say: Tells the user something.
+        say: Prints a message for the user.
     """
-    made: dict[str, Guard] = {}
+    guards: dict[str, Guard] = {}
     if config.guards.references:
-        made["references"] = References(judge.plan, say)
+        guards["references"] = References(judge.plan, say)
     if config.guards.canaries:
-        made["canaries"] = Canaries(config, judge, rank, say)
-    return made
+        guards["canaries"] = Canaries(config, judge, rank, say)
+    return guards

@@ -1,4 +1,4 @@
-"""Makes canaries: responses that must not pass, because of how they are made from one that must."""
+"""Makes canaries: responses that must fail, built by corrupting one that must pass."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ NOTHING: Mapping[str, str] = {
 """Responses that answer no problem, by kind."""
 SHORT_PREFACE = "Let me think.\n"
 LONG_PREFACE = "and so it goes on and on, word after word.\n" * 40
-"""Texts before an answer that say nothing: no digit, no letter of an option, no mark-up."""
+"""Neutral texts before an answer: no digit, no letter of an option, no mark-up."""
 BRIEF = 40
-"""Most characters of an answer that is changed in one place: longer ones are programs or prose."""
+"""Maximum characters of an answer to change in one place: longer ones are programs or prose."""
 ONE_LINE = 200
-"""Characters of a response above which its last line alone is repeated."""
+"""Characters of a response above which only its last line is repeated."""
 _LETTER = re.compile(r"[A-J]")
 _WORD = re.compile(r"[A-Za-z]{3,24}")
 _INTEGER = re.compile(r"(?<![\d.])\d+(?![\d.])")
 
 
 def allowed(problem: Problem, options: Mapping[str, Json]) -> float:
-    """Return the relative difference of numbers that a problem or its verifier's options allow."""
-    given = (problem.spec.get("tolerance"), options.get("tolerance"))
-    return max((float(one) for one in given if isinstance(one, int | float)), default=0.0)
+    """Return the relative tolerance that a problem or its verifier's options allow."""
+    tolerances = (problem.spec.get("tolerance"), options.get("tolerance"))
+    return max((float(one) for one in tolerances if isinstance(one, int | float)), default=0.0)
 
 
 def wrong_responses(
     problem: Problem, response: str, answer: str, options: Mapping[str, Json]
 ) -> dict[str, str]:
-    """Return responses that must not pass, by kind; the service ``core/wrong-answers``.
+    """Return responses that must fail, by kind; the service ``core/wrong-answers``.
 
     Args:
         problem: The problem.
@@ -62,9 +62,9 @@ def wrong_responses(
 
 
 def wrong_answers(problem: Problem, answer: str, tolerance: float = 0.0) -> dict[str, str]:
-    """Return answers near the right one that are wrong, by how they differ.
+    """Return wrong answers close to the right one, by how they differ.
 
-    Nothing is returned where no change of the text is sure to be one of its meaning.
+    Empty if no change of the text is certain to change its meaning.
     """
     answer = answer.strip()
     value = plain(answer)
@@ -112,7 +112,7 @@ def _wrong_numbers(answer: str, value: Fraction, tolerance: float) -> dict[str, 
 
 
 def _reordered(digits: str) -> str:
-    """Return the digits in another order that is another number of the same length, or nothing."""
+    """Return the digits reordered to another number of the same length; empty if impossible."""
     orders = (digits[::-1], *(digits[at:] + digits[:at] for at in range(1, len(digits))))
     return next((one for one in orders if one != digits and one[0] != "0"), "")
 
@@ -135,7 +135,7 @@ def _another_letter(problem: Problem, letter: str) -> str:
 
 
 def echo(problem: Problem, answer: str, tolerance: float = 0.0) -> str:
-    """Return the last number of the prompt that is not the answer; nothing if there is none."""
+    """Return the last number of the prompt that is not the answer; empty if there is none."""
     value = plain(answer)
     if value is None:
         return ""
@@ -164,7 +164,7 @@ def prompt_of(problem: Problem) -> str:
 
 
 def some(kinds: Mapping[str, str], n: int, begin: int) -> dict[str, str]:
-    """Return n of the canaries, others for another beginning, so that all have their turn."""
+    """Return n of the canaries, starting at ``begin``, so that all are used over time."""
     names = list(kinds)
     turn = [names[(begin + at) % len(names)] for at in range(len(names))]
     return {name: kinds[name] for name in islice(turn, n)}

@@ -1,4 +1,4 @@
-"""Answers that are plain numbers, and when two of them surely differ."""
+"""Answers that are plain numbers, and when two of them certainly differ."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from functools import lru_cache
 
 NUMBER = re.compile(r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)")
 LONGEST = 30
-"""Most characters of a text that is read as a number."""
+"""Maximum characters of a text to read as a number."""
 SAME = 1e-3
-"""Relative difference below which no verifier is blamed for taking two numbers for one."""
+"""Relative difference below which a verifier may treat two numbers as equal."""
 
 
-@lru_cache(maxsize=8192)  # the same few answers are read again and again
+@lru_cache(maxsize=8192)  # the same few answers recur
 def plain(text: str | None) -> Fraction | None:
     """Return the value of a text that is one number and nothing else; None for others."""
     bare = (text or "").strip().strip("$").rstrip(".").strip()
@@ -38,5 +38,5 @@ def differ(one: Fraction, other: Fraction, tolerance: float = 0.0) -> bool:
 
 
 def numbers_in(text: str) -> list[str]:
-    """Return the numbers that stand in a text, in their order, without a sign."""
+    """Return the numbers in a text, in order, without sign."""
     return [found.lstrip("-+") for found in NUMBER.findall(text)]

@@ -1,4 +1,4 @@
-"""Guard ``references``: what groups agree on beside the reference, and what verdicts do not follow.
+"""Guard ``references``: groups that agree against the reference, and inconsistent verdicts.
 
 Only a model or a person can know that a reference is wrong. A group that agrees on an answer is
 such a model: where the policy errs, it is less sure, and the right answer is among the others that
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from rlvr_core.api.services import RewardPlan
 
 FEWEST = 8
-"""Problems with an agreement before anything is said."""
+"""Minimum problems with an agreement for a warning."""
 AGAINST = 3
-"""Agreements against the reference before anything is said."""
+"""Minimum agreements against the reference for a warning."""
 FLOOR = 0.02
-"""Share of agreements against the reference that is nothing: published data have as many errors."""
+"""Normal share of agreements against the reference: published data have as many errors."""
 SURE = 1.64
-"""Standard errors of the share that have to be above the floor: 95 %, one-sided."""
+"""Standard errors by which the share must exceed the floor: 95 %, one-sided."""
 LESS_SURE = 1.0
 """Standard errors by which the votes of agreements against the reference may be fewer than those
 of the others; errors of the policy are further below."""
@@ -56,13 +56,13 @@ MANY = 0.3
 """Share of agreements against the reference from which their order does not matter: data may be
 read in the order of the file."""
 KEPT = 4000
-"""Most recent problems that are counted."""
+"""Number of most recent problems to count."""
 SHOWN = 5
 
 
 @dataclass(slots=True)
 class Agreed:
-    """A problem whose group agreed, when it agreed most.
+    """A problem whose group agreed, at its strongest agreement.
 
     Attributes:
         answer: The answer.
@@ -82,11 +82,11 @@ class Agreed:
 
 
 class References:
-    """Lists problems whose reference a sure policy contradicts.
+    """Lists problems whose reference a confident policy contradicts.
 
     Args:
         plan: The run's verifiers.
-        say: Tells the user something.
+        say: Prints a message for the user.
     """
 
     reports = (
@@ -100,30 +100,30 @@ class References:
     def __init__(self, plan: RewardPlan, say: Callable[[str], None]) -> None:
         self._plan, self._say = plan, say
         self._agreed: dict[str, Agreed] = {}
-        self._said = 0
-        self._tells = False
+        self._reported = 0
+        self._extracts = False
         self._consistency, self._cut_off = Consistency(say), CutOff(say)
 
     def on_groups(self, event: GroupsScored) -> None:
-        """Count agreements, and tell of problems in doubt."""
+        """Count agreements, and warn about doubtful references."""
         members = (member for group in event.groups for member in group.members)
-        self._tells = self._tells or any(map(taken, members))
+        self._extracts = self._extracts or any(map(taken, members))
         for group in event.groups:
             if single_turn(group):
                 problem = group.problem
                 self._cut_off.count(group)
-                self._count(group, answers_of(group, tells=self._tells))
+                self._count(group, answers_of(group, tells=self._extracts))
                 options = self._plan.specs[self._plan.main_name(problem)].config
                 self._consistency.count(group, stated_reference(problem), allowed(problem, options))
         against = [(id_, one) for id_, one in self._agreed.items() if not one.right]
-        if len(against) >= max(AGAINST, 2 * self._said) and self._doubtful():
-            self._said = len(against)
+        if len(against) >= max(AGAINST, 2 * self._reported) and self._doubtful():
+            self._reported = len(against)
             self._say(f"warning: guard references: {self._words(against)}")
         self._consistency.tell()
         self._cut_off.tell()
 
     def on_step(self, event: StepFinished) -> None:
-        """Do nothing: all is said before the step trains."""
+        """Do nothing: warnings come before the step trains."""
 
     def report(self) -> Mapping[str, float]:
         """Return the counts so far."""
@@ -132,11 +132,11 @@ class References:
         return {**{name: float(n) for name, n in counts.items()}, **self._consistency.report()}
 
     def state_dict(self) -> dict[str, Json]:
-        """Return what is counted, for a checkpoint."""
+        """Return the state for a checkpoint."""
         return {
             "agreed": {id_: asdict(one) for id_, one in self._agreed.items()},
-            "said": self._said,
-            "tells": self._tells,
+            "said": self._reported,
+            "tells": self._extracts,
             "consistency": self._consistency.state_dict(),
             "cut_off": self._cut_off.state_dict(),
         }
@@ -144,7 +144,7 @@ class References:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         self._agreed = {id_: Agreed(**one) for id_, one in state["agreed"].items()}
-        self._said, self._tells = state["said"], state["tells"]
+        self._reported, self._extracts = state["said"], state["tells"]
         self._consistency.load_state_dict(state["consistency"])
         if "cut_off" in state:  # a checkpoint of an older version has none
             self._cut_off.load_state_dict(state["cut_off"])
@@ -177,7 +177,7 @@ class References:
             del self._agreed[next(iter(self._agreed))]
 
     def _reference(self, problem: Problem) -> str:
-        """Return the reference in the form of answers; nothing if unknown or long."""
+        """Return the reference in normal form; empty if unknown or long."""
         if stated := stated_reference(problem):
             return stated
         verifier: Any = self._plan.verifiers[self._plan.main_name(problem)]
@@ -187,7 +187,7 @@ class References:
     # -- judging -------------------------------------------------------------------------------
 
     def _doubtful(self) -> bool:
-        """Whether agreements against the reference are more than the policy's own errors."""
+        """Whether agreements against the reference exceed what the policy's errors explain."""
         every = list(self._agreed.values())
         wrong = [one for one in every if not one.right]
         right = [one.share for one in every if one.right]
@@ -225,7 +225,7 @@ class References:
 
 
 def _is_letter(answer: str) -> bool:
-    """Whether an answer is one of a few, so that a policy agrees on a wrong one easily."""
+    """Whether an answer is one of a few options, so that agreement on a wrong one is likely."""
     return plain(answer) is None and (len(answer) < 2 or answer in ("yes", "no", "true", "false"))
 
 
@@ -237,7 +237,7 @@ def _least(k: int, n: int) -> float:
 
 
 def _pattern(against: list[Agreed]) -> str:
-    """Say what the differences have in common, if they do."""
+    """Return what the differences have in common, in words; empty if nothing."""
     pairs = [(plain(one.answer), plain(one.reference)) for one in against]
     apart = {other - one for one, other in pairs if one is not None and other is not None}
     if len(apart) == 1 and len(pairs) >= AGAINST:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rlvr_core.api import Completion, Group
 
 REMEMBERED = 20_000
-"""Most recent completions that are compared with."""
+"""Number of most recent verdicts to compare with."""
 
 Key = tuple[str, str, int, str]
 Said = tuple[float | None, bool | None]
@@ -23,11 +23,11 @@ class Repeats:
         self._known: OrderedDict[tuple[Key, str], Said] = OrderedDict()
 
     def differing(self, group: Group, names: Sequence[str]) -> Iterator[str]:
-        """Yield, in words, where a verdict is not the one that an equal completion has.
+        """Yield, in words, each verdict that differs from that of an equal completion.
 
         Args:
             group: A judged group.
-            names: Verifiers that give one completion one verdict.
+            names: Verifiers that are deterministic.
         """
         for member in group.members:
             completion = member.completion
@@ -38,17 +38,17 @@ class Repeats:
                 verdict = member.verdicts.get(name)
                 if verdict is None or verdict.status != "ok":
                     continue
-                said = (verdict.score, verdict.passed)
-                earlier = self._known.setdefault((key, name), said)
+                scored = (verdict.score, verdict.passed)
+                earlier = self._known.setdefault((key, name), scored)
                 self._known.move_to_end((key, name))
-                if earlier != said:
+                if earlier != scored:
                     yield (
                         f"two equal completions of problem {group.problem.id} "
                         f"({completion.text[-40:]!r}) have the scores {earlier[0]:g} and "
-                        f"{said[0]:g} by {name}: verdicts are mixed up on their way, or the "
+                        f"{scored[0]:g} by {name}: verdicts are mixed up on their way, or the "
                         "verifier keeps state or draws random numbers"
                     )
-                    self._known[key, name] = said
+                    self._known[key, name] = scored
         while len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
 

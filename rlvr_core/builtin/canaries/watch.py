@@ -1,8 +1,8 @@
-"""Guard ``canaries``: in each step, verdicts are asked for that are known, or were given before.
+"""Guard ``canaries``: requests verdicts in each step that are known, or were given before.
 
 A few completions of the step are judged again, in another order and beside canaries, twice, through
-the run's own pool. Verifiers are pure functions, so that each verdict must be the one that the
-step's reward was made of, wherever and in whatever company it is judged.
+the run's own pool. Verifiers are pure functions, so each verdict must be the one that the
+step's reward was computed from, whichever worker judges it and beside whatever other completions.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ if TYPE_CHECKING:
     from rlvr_core.api.services import Judge, RunConfig
 
 MEMBERS = 3
-"""Completions of a group that are judged again."""
+"""Number of completions of a group to judge again."""
 WRONG = 2
-"""Canaries of a problem that must fail; others in each turn."""
+"""Number of canaries of a problem that must fail; different ones each time."""
 EACH = 2 * (MEMBERS + WRONG + 1) + 1
-"""Verdicts that one problem takes."""
+"""Number of verdicts for one problem."""
 CERTAIN = 2
-"""Contradictions that stop a run; the first one is a note, and its group is judged once more."""
+"""Contradictions that stop a run; after the first, a note, its group is judged once more."""
 LAX = 0.5
-"""Share of the problems that pass one kind of wrong answer from which a verifier is called lax."""
+"""Share of problems that pass one kind of wrong answer above which a verifier counts as lax."""
 FEWEST = 4
-"""Problems with a kind of canary, or a reference that fails, before anything is said of it."""
+"""Minimum problems with a kind of canary, or with a failing reference, for a warning."""
 WAITING = 4
-"""Problems whose verdicts are out at most."""
+"""Maximum number of problems with pending verdicts."""
 
 Verdicts = Mapping[str, "Verdict"]
 Judgement = Future[list[dict[str, "Verdict"]]]
 
 
 @dataclass(slots=True)
-class Asked:
-    """One problem whose verdicts are awaited.
+class Probe:
+    """One problem whose verdicts are pending.
 
     Attributes:
         group: The group whose completions are judged again.
-        members: Them.
+        members: These completions.
         canaries: Texts of canaries by kind; ``gold`` must pass.
         orders: The two orders in which all of them were submitted: members by number, then
             canaries.
-        answers: What the pool gives, in these orders.
+        answers: The pool's verdicts, in these orders.
     """
 
     group: Group
@@ -75,7 +75,7 @@ class Asked:
 
     @property
     def done(self) -> bool:
-        """Whether all verdicts are there."""
+        """Whether all verdicts have arrived."""
         return all(one.done() for one in self.answers)
 
     def found(self) -> list[list[Verdicts]]:
@@ -93,8 +93,8 @@ class Canaries:
     Args:
         config: The run's configuration.
         judge: Judges the run's completions.
-        rank: Number of this process, so that each judges other completions again.
-        say: Tells the user something.
+        rank: Rank of this process; each process judges different completions again.
+        say: Prints a message for the user.
     """
 
     reports = (
@@ -114,7 +114,7 @@ class Canaries:
         self._preflight, self._limit = config.guards.preflight, config.verify.timeout
         self._budget = Budget(judge, config.verify.workers)
         self._repeats = Repeats()
-        self._waiting: list[Asked] = []
+        self._waiting: list[Probe] = []
         self._again: list[Group] = []
         self._remote: set[str] = set()
         self._pure: dict[str, bool] = {}
@@ -123,10 +123,10 @@ class Canaries:
         """Problems whose gold answer has passed."""
         self._golds: Counter[bool] = Counter()
         self._kinds: dict[str, Counter[bool]] = {}
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
 
     def on_groups(self, event: GroupsScored) -> None:
-        """Compare equal completions of the step, and have some judged again."""
+        """Compare equal completions of the step, and submit some to be judged again."""
         self._remote |= {
             name
             for group in event.groups
@@ -141,7 +141,7 @@ class Canaries:
         self._submit(event)
 
     def on_step(self, event: StepFinished) -> None:
-        """Look at the verdicts that are there."""
+        """Check the verdicts that have arrived."""
         self._budget.step(sum(self._seconds(event.timing)))
         patience = self._limit if event.step >= self._last else 0.01
         wait([future for one in self._waiting for future in one.answers], patience)
@@ -155,7 +155,7 @@ class Canaries:
         """Return the number of contradictions so far."""
         return {"canaries/wrong": float(len(self._wrong))}
 
-    # -- asking --------------------------------------------------------------------------------
+    # -- submitting ----------------------------------------------------------------------------
 
     @staticmethod
     def _seconds(timing: Mapping[str, float]) -> list[float]:
@@ -166,7 +166,7 @@ class Canaries:
         ]
 
     def _repeatable(self, problem: Problem) -> list[str]:
-        """Return the verifiers of a problem that cost nothing and say the same whenever asked."""
+        """Return the verifiers of a problem that are free of charge and deterministic."""
         names = self._judge.plan.names(problem)
         return [one for one in names if self._is_repeatable(one) and one not in self._remote]
 
@@ -195,25 +195,26 @@ class Canaries:
     def _able(self, group: Group) -> bool:
         return single_turn(group) and bool(self._repeatable(group.problem))
 
-    def _ask(self, group: Group, rng: random.Random) -> Asked:
+    def _ask(self, group: Group, rng: random.Random) -> Probe:
         problem, n = group.problem, min(MEMBERS, len(group.members))
-        asked = Asked(group, rng.sample(group.members, n), self._canaries(group, rng.random()))
+        probe = Probe(group, rng.sample(group.members, n), self._canaries(group, rng.random()))
         completions = [
-            *(one.completion for one in asked.members),
-            *(Completion.from_text(text) for text in asked.canaries.values()),
+            *(one.completion for one in probe.members),
+            *(Completion.from_text(text) for text in probe.canaries.values()),
         ]
         first = list(range(len(completions)))
         rng.shuffle(first)
-        # reversed, and one place on: in another company, behind and before another one
+        # reversed and shifted by one place, so that each has other neighbours
         for order in (first, [*first[:1], *reversed(first)]):
-            asked.orders.append(order)
-            asked.answers.append(self._verdicts(problem, [completions[at] for at in order]))
-        return asked
+            probe.orders.append(order)
+            probe.answers.append(self._verdicts(problem, [completions[at] for at in order]))
+        return probe
 
     def _verdicts(self, problem: Problem, completions: Sequence[Completion]) -> Judgement:
         names = self._repeatable(problem)
         if len(names) == len(self._judge.plan.names(problem)):
-            return self._judge.submit(problem, completions)  # as the step's own completions
+            # the same call as for the step's own completions
+            return self._judge.submit(problem, completions)
         return self._judge.pool.submit_group(problem, completions, names)
 
     def _canaries(self, group: Group, turn: float) -> dict[str, str]:
@@ -239,10 +240,10 @@ class Canaries:
 
     # -- judging -------------------------------------------------------------------------------
 
-    def _look(self, step: int, asked: Asked) -> None:
-        found, problem = asked.found(), asked.group.problem
+    def _look(self, step: int, probe: Probe) -> None:
+        found, problem = probe.found(), probe.group.problem
         names = self._repeatable(problem)
-        for member, verdicts in zip(asked.members, found, strict=False):
+        for member, verdicts in zip(probe.members, found, strict=False):
             if what := _differing([member.verdicts, *verdicts], names):
                 same = not _differing(verdicts, names)
                 cause = (
@@ -253,23 +254,23 @@ class Canaries:
                     "or its workers differ"
                 )
                 text = f"on a completion of problem {problem.id} ({_shown(member)}), "
-                self._contradiction(step, asked.group, text + cause.format(*what))
-        rows = zip(asked.canaries.items(), found[len(asked.members) :], strict=True)
+                self._contradiction(step, probe.group, text + cause.format(*what))
+        rows = zip(probe.canaries.items(), found[len(probe.members) :], strict=True)
         for (kind, text), verdicts in rows:
             if what := _differing(verdicts, names):
                 self._contradiction(
                     step,
-                    asked.group,
+                    probe.group,
                     f"on a canary of problem {problem.id} ({kind}: {text[-40:]!r}), {what[0]} and "
                     f"{what[1]}, by turns: the verifier keeps state or draws random numbers, or "
                     "its workers differ",
                 )
             else:
-                self._known(step, asked, kind, verdicts)
+                self._known(step, probe, kind, verdicts)
 
-    def _known(self, step: int, asked: Asked, kind: str, found: Sequence[Verdicts]) -> None:
-        """Compare the outcome of a canary with what is known of it."""
-        problem = asked.group.problem
+    def _known(self, step: int, probe: Probe, kind: str, found: Sequence[Verdicts]) -> None:
+        """Compare the outcome of a canary with the expected one."""
+        problem = probe.group.problem
         name = self._judge.plan.main_name(problem)
         if name not in self._repeatable(problem):
             return
@@ -281,18 +282,18 @@ class Canaries:
             self._kinds.setdefault(kind, Counter())[bool(good)] += 1
             if good and kind == "an empty answer" and self._preflight:
                 what = f"an empty answer to problem {problem.id} passes"
-                self._contradiction(step, asked.group, f"{what}, and none did before the run")
+                self._contradiction(step, probe.group, f"{what}, and none did before the run")
             return
         self._golds[bool(good)] += 1
         if good:
             self._passed.add(problem.id)
         elif problem.id in self._passed:
             what = f"the gold answer to problem {problem.id} passed earlier and fails now"
-            self._contradiction(step, asked.group, f"{what}: the verifier keeps state")
+            self._contradiction(step, probe.group, f"{what}: the verifier keeps state")
         elif self._golds[False] >= FEWEST and self._golds[False] > self._golds[True]:
             what = f"{self._golds[False]} of {self._golds.total()} gold answers fail"
             if self._preflight:
-                self._contradiction(step, asked.group, f"{what}, and none did before the run")
+                self._contradiction(step, probe.group, f"{what}, and none did before the run")
             self._note("gold", f"{what}, such as that of problem {problem.id}")
         else:
             self._note(
@@ -311,8 +312,8 @@ class Canaries:
                 )
 
     def _note(self, key: str, what: str) -> None:
-        if key not in self._told:
-            self._told.add(key)
+        if key not in self._noted:
+            self._noted.add(key)
             self._say(f"warning: guard canaries: {what}; see rlvr docs guards#canaries")
 
     def _contradiction(self, step: int, group: Group, what: str) -> None:
@@ -338,12 +339,12 @@ class Canaries:
 
 
 def _differing(found: Sequence[Verdicts], names: Sequence[str]) -> tuple[str, str] | None:
-    """Return two verdicts of a verifier that are not the same, in words; None if all are."""
+    """Return two different verdicts of one verifier, in words; None if all are equal."""
     for name in names:
-        said = [one[name] for one in found if name in one and one[name].status == "ok"]
-        for one in said[1:]:
-            if (one.score, one.passed) != (said[0].score, said[0].passed):
-                return f"{name} says {_words(said[0])}", _words(one)
+        scored = [one[name] for one in found if name in one and one[name].status == "ok"]
+        for one in scored[1:]:
+            if (one.score, one.passed) != (scored[0].score, scored[0].passed):
+                return f"{name} says {_words(scored[0])}", _words(one)
     return None
 
 

@@ -1,1 +1,1 @@
-"""What a plugin tests its verifiers and environments with; `rlvr_core.testing` hands it on."""
+"""Conformance checks of components for tests of plugins; re-exported by `rlvr_core.testing`."""

@@ -1,4 +1,4 @@
-"""What an advantage estimator promises. N completions of a step."""
+"""Promises of advantage estimators. N completions of a step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rlvr_core.builtin.conformance.subject import Check, Subject, demand
 
 
 def judged_step(traits: AdvantageTraits, order: Sequence[int] = (0, 1)) -> JudgedStep:
-    """Two groups of four completions, one of which has no reward; ``order`` is of the groups."""
+    """Return two groups of four completions in ``order``; one completion has no reward."""
     import numpy as np
 
     rewards = ((1.0, 0.0, 0.25, 1.0), (0.0, math.nan, 1.0, 0.5))
@@ -51,17 +51,20 @@ def judged_step(traits: AdvantageTraits, order: Sequence[int] = (0, 1)) -> Judge
 
 
 def _advantages(subject: Subject, order: Sequence[int] = (0, 1)) -> list[list[float]]:
-    """Advantages of the scored completions, one list of numbers each."""
+    """Return the advantages of the scored completions, one list of numbers each."""
     estimator = subject.build()
     traits = traits_of(estimator, AdvantageTraits)
     step = judged_step(traits, order)
     output = estimator(step)
     what = f"return an AdvantageOutput, not {type(output).__name__}"
     demand(isinstance(output, AdvantageOutput), what)
-    given = list(output.advantages)
-    demand(len(given) == 8, f"{len(given)} advantages for 8 completions: give one each, in order")
+    advantages = list(output.advantages)
+    demand(
+        len(advantages) == 8,
+        f"{len(advantages)} advantages for 8 completions: give one each, in order",
+    )
     scored = []
-    for value, member in zip(given, step.members, strict=True):
+    for value, member in zip(advantages, step.members, strict=True):
         numbers = [float(x) for x in value] if traits.per_token else [float(value)]
         n = len(member.completion.token_ids)
         if traits.per_token:
@@ -75,7 +78,7 @@ def _advantages(subject: Subject, order: Sequence[int] = (0, 1)) -> list[list[fl
 
 
 def advantages_fit(subject: Subject) -> None:
-    """Check number, shape and finiteness, beside a completion without a reward."""
+    """Check number, shape and finiteness, with one completion without a reward."""
     numbers = [x for row in _advantages(subject) for x in row]
     demand(any(x != 0 for x in numbers), "every advantage is 0, though rewards differ")
 
@@ -89,7 +92,7 @@ def advantages_ignore_order(subject: Subject) -> None:
 
 
 def advantages_are_pure(subject: Subject) -> None:
-    """Check that the step is left as it was and a second call gives the same."""
+    """Check that the step is not modified and a second call returns the same."""
     import numpy as np
 
     estimator = subject.build()

@@ -43,13 +43,13 @@ def component_conformance(
 
     if config is not None or context is not None:
         example = Example(config=config or {}, context=context)
-    given = example_of(component) if example is None else example
+    used_example = example_of(component) if example is None else example
     checks = [check for check in CHECKS[kind] if check.applies(component)]
 
     @pytest.mark.parametrize("check", checks, ids=lambda check: check.id)
     def test(check: Check, tmp_path: Path) -> None:
         try:
-            check.run(Subject(kind, component, given, tmp_path))
+            check.run(Subject(kind, component, used_example, tmp_path))
         except Unchecked as reason:
             pytest.skip(str(reason))
 

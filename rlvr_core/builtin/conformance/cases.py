@@ -1,4 +1,4 @@
-"""Cases a verifier is tested with: a problem's spec, a response, and what must come of it."""
+"""Test cases of verifiers: a problem's spec, a response, and the expected verdict."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Case:
 
     @property
     def completion(self) -> Completion:
-        """The response as a verifier is given it."""
+        """The response as the completion for a verifier."""
         return Completion.from_text(self.response)
 
 

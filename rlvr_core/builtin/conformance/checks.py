@@ -1,4 +1,4 @@
-"""The one list of what components promise: pytest, ``rlvr plugins check``, help and docs use it."""
+"""The list of all promises, used by pytest, ``rlvr plugins check``, its help and the docs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
     "engine": (*COMMON_CHECKS, *ENGINE_CHECKS),
     "environment": (*COMMON_CHECKS, *ENVIRONMENT_CHECKS),
     "guard": (*COMMON_CHECKS, *GUARD_CHECKS),
-    "tool_format": (COMMON_CHECKS[0], *TOOL_FORMAT_CHECKS),  # it has no options
+    "tool_format": (COMMON_CHECKS[0], *TOOL_FORMAT_CHECKS),  # tool formats have no options
     "optimizer": (*COMMON_CHECKS, *OPTIMIZER_CHECKS),
     "schedule": (*COMMON_CHECKS, *SCHEDULE_CHECKS),
     "tracker": (*COMMON_CHECKS, *TRACKER_CHECKS),
@@ -45,11 +45,11 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
     "command": COMMAND_CHECKS,
     "service": SERVICE_CHECKS,
 }
-"""Every promise by kind, in the order they are checked; ``plugin`` is the plugin as a whole."""
+"""Every promise by kind, in the order of checking; ``plugin`` is the plugin as a whole."""
 
 
 def lines() -> Iterator[tuple[str, str, str]]:
-    """Yield kind, check and promise; what all kinds with options promise once, as ``all``."""
+    """Yield kind, check and promise; promises of all kinds with options once, as ``all``."""
     for check in COMMON_CHECKS:
         yield "all", check.id, check.promise
     for kind, checks in CHECKS.items():

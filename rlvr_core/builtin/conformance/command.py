@@ -1,4 +1,4 @@
-"""``rlvr plugins check``: whether a plugin and its components keep what their kinds promise."""
+"""``rlvr plugins check``: whether a plugin and its components keep the promises of their kinds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rlvr_core.builtin.conformance.of_plugins import components_of, installed, r
 from rlvr_core.builtin.conformance.subject import Result, results
 
 Row = tuple[str, str, Result]
-"""Kind, name of the component, and what came of a check."""
+"""Kind and name of the component, and the result of a check."""
 
 
 class _WithChecks(click.Command):
@@ -48,7 +48,7 @@ def check(name: str, as_json: bool) -> None:
     what its static method example() gives. Nothing is fetched from the hub, unless
     HF_HUB_OFFLINE=0 is set. The exit code is 3 if a promise is broken.
     """
-    with contextlib.redirect_stdout(sys.stderr):  # what is checked may print
+    with contextlib.redirect_stdout(sys.stderr):  # components may print
         rows = list(_rows(name))
     broken = sum(result.status == "broken" for _, _, result in rows)
     if as_json:
@@ -60,7 +60,7 @@ def check(name: str, as_json: bool) -> None:
 
 
 def _rows(name: str) -> Iterator[Row]:
-    """Yield what came of each check; an installed plugin goes before a folder of its name."""
+    """Yield the result of each check; an installed plugin takes precedence over a folder."""
     path, host = Path(name), load_host()
     plugin, slash, _ = name.partition("/")
     if path.is_absolute() or name.startswith("."):

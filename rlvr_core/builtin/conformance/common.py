@@ -1,4 +1,4 @@
-"""What every component promises, and every plugin: what it has, its options, its traits."""
+"""Promises of every component and plugin: members, options, traits."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ _TRAITS: Mapping[str, type[Any]] = {
     "transport": api.TransportTraits,
 }
 _ATTRIBUTES = {"sampler": ("prompts_per_step",)}
-"""What an instance may lack until it is started."""
+"""Attributes that an instance may lack until it is started."""
 
 
 def has_its_methods(subject: Subject) -> None:
-    """Check that an instance has what the protocol of its kind names."""
+    """Check that an instance has the members of its kind's protocol."""
     demand(inspect.isclass(subject.component), "its target is no class")
-    made = subject.build()
+    instance = subject.build()
     protocols = [getattr(api, name) for name in PROTOCOLS[subject.kind]]
-    lacks = {protocol.__name__: _lacking(made, protocol) for protocol in protocols}
-    later = _ATTRIBUTES.get(subject.kind, ())
+    lacks = {protocol.__name__: _lacking(instance, protocol) for protocol in protocols}
+    set_on_start = _ATTRIBUTES.get(subject.kind, ())
     demand(
-        any(set(names) <= set(later) for names in lacks.values()),
+        any(set(names) <= set(set_on_start) for names in lacks.values()),
         "; or ".join(
             f"it has no {', '.join(names)}: see rlvr_core.api.{name}"
             for name, names in lacks.items()
@@ -65,24 +65,24 @@ def has_its_methods(subject: Subject) -> None:
     )
 
 
-def _lacking(made: object, protocol: type[Any]) -> list[str]:
-    """Return what a protocol names and an object does not have."""
+def _lacking(instance: object, protocol: type[Any]) -> list[str]:
+    """Return the members of a protocol that an object lacks."""
     named: list[str] = []
-    for one in protocol.__mro__:
-        if Protocol in one.__bases__:
-            own = {**vars(one), **inspect.get_annotations(one)}
-            named += [name for name in own if not name.startswith("_") or name == "__call__"]
-    return [name for name in dict.fromkeys(named) if not hasattr(made, name)]
+    for base in protocol.__mro__:
+        if Protocol in base.__bases__:
+            members = {**vars(base), **inspect.get_annotations(base)}
+            named += [name for name in members if not name.startswith("_") or name == "__call__"]
+    return [name for name in dict.fromkeys(named) if not hasattr(instance, name)]
 
 
 def config_survives(subject: Subject) -> None:
     """Check that the resolved config of a run can be run again, and misspellings are refused."""
-    given = subject.options()
-    config = type(given)
-    again = config.model_validate(
-        json.loads(json.dumps(given.model_dump(by_alias=True, mode="json")))
+    options = subject.options()
+    config = type(options)
+    restored = config.model_validate(
+        json.loads(json.dumps(options.model_dump(by_alias=True, mode="json")))
     )
-    demand(again == given, f"written and read back, {given!r} becomes {again!r}")
+    demand(restored == options, f"written and read back, {options!r} becomes {restored!r}")
     try:
         config(**{**subject.example.config, "no_such_option": 1})
     except ValidationError:
@@ -99,10 +99,10 @@ def options_explained(subject: Subject) -> None:
 
 def states_traits(subject: Subject) -> None:
     """Check traits and metrics, which are declared by the types of ``rlvr_core.api``."""
-    made = subject.build()
+    instance = subject.build()
     declared_metrics(subject.component)
     if subject.kind in _TRAITS:
-        traits_of(made, _TRAITS[subject.kind])
+        traits_of(instance, _TRAITS[subject.kind])
 
 
 COMMON_CHECKS: tuple[Check, ...] = (
@@ -111,14 +111,14 @@ COMMON_CHECKS: tuple[Check, ...] = (
     Check("options", "every option is explained", options_explained),
     Check("traits", "its traits and metrics are declared as its kind's", states_traits),
 )
-"""What every component with options promises."""
+"""Checks of every component with options."""
 
 
 # -- plugins -------------------------------------------------------------------------------------
 
 
 def _faults(record: PluginRecord) -> str:
-    """Return what is wrong with a plugin, where, and what to do."""
+    """Return the faults of a plugin, where they are, and what to do."""
     lines = []
     for one in record.problems:
         lines += [f"{one.message} ({one.place})", *(f"  {line}" for line in one.remedy)]
@@ -134,7 +134,7 @@ def plugin_loads(subject: Subject) -> None:
 
 
 def plugin_is_light(subject: Subject) -> None:
-    """Check that loading it imported nothing large."""
+    """Check that loading it imported no large package."""
     record: PluginRecord = subject.component
     demand(record.status != "warned", _faults(record))
 

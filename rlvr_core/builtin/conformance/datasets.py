@@ -1,4 +1,4 @@
-"""What a data set and an evaluation task promise: problems, and a score of the answers to them."""
+"""Promises of data sets and evaluation tasks: problems, and scores of answers to them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from rlvr_core.builtin.conformance.subject import Check, Subject, Unchecked, as_
 from rlvr_core.builtin.conformance.verifiers import judge
 
 _MOST = 60
-"""Problems of a data set that are looked at."""
+"""Maximum problems of a data set to check."""
 
 
-def _problems(subject: Subject, made: Any = None) -> list[Problem]:
+def _problems(subject: Subject, instance: Any = None) -> list[Problem]:
     """Return the first problems of a new instance."""
-    made = subject.build() if made is None else made
-    given = made.problems() if subject.kind == "eval_task" else made.load()
-    problems = list(islice(given, _MOST))
+    instance = subject.build() if instance is None else instance
+    problem_stream = instance.problems() if subject.kind == "eval_task" else instance.load()
+    problems = list(islice(problem_stream, _MOST))
     demand(bool(problems), "it gives no problem")
     odd = next((one for one in problems if not isinstance(one, Problem)), None)
     demand(odd is None, f"it gives a {type(odd).__name__}, not a Problem")
@@ -42,14 +42,14 @@ def _problems(subject: Subject, made: Any = None) -> list[Problem]:
 
 def problems_repeat(subject: Subject) -> None:
     """Check that every call gives the same problems in the same order."""
-    made = subject.build()
-    first, second, other = (_problems(subject, one) for one in (made, made, None))
+    instance = subject.build()
+    first, second, other = (_problems(subject, source) for source in (instance, instance, None))
     demand(first == second, "a second call gives other problems, or another order")
     demand(first == other, "another instance with the same options gives other problems")
 
 
 def problems_have_ids(subject: Subject) -> None:
-    """Check that ids are there, and that no two problems share one."""
+    """Check that every problem has an id, and that ids are unique."""
     seen: dict[str, Problem] = {}
     for problem in _problems(subject):
         demand(bool(problem.id) and isinstance(problem.id, str), f"{problem} has no id")
@@ -58,7 +58,7 @@ def problems_have_ids(subject: Subject) -> None:
 
 
 def problems_can_be_written(subject: Subject) -> None:
-    """Check that prompts say something, and that specs and tags are JSON."""
+    """Check that prompts are not empty, and that specs and tags are JSON."""
     for problem in _problems(subject):
         demand(bool(problem.prompt), f"{problem.id} has an empty prompt")
         as_json(dict(problem.spec), f"the spec of {problem.id}")
@@ -66,7 +66,7 @@ def problems_can_be_written(subject: Subject) -> None:
 
 
 def problems_can_be_judged(subject: Subject) -> None:
-    """Check that the verifiers that problems name take them, and pass what they call gold."""
+    """Check that the problems' verifiers accept them, and pass their own gold answers."""
     problems = _problems(subject)[:20]
     verifiers = _verifiers(problems)
     for problem in problems:
@@ -85,7 +85,7 @@ def _verifiers(problems: Sequence[Problem]) -> dict[str, Any]:
     """Return the verifiers that problems name.
 
     Raises:
-        Unchecked: If the plugin of one is not installed.
+        Unchecked: If the plugin of a verifier is not installed.
     """
     host, found = load_host(), {}
     for name in {problem.verifier: None for problem in problems}:
@@ -113,7 +113,7 @@ DATASET_CHECKS = _PROBLEM_CHECKS
 
 
 def task_is_frozen(subject: Subject) -> None:
-    """Check how answers are drawn."""
+    """Check the sampling parameters of the task."""
     task = subject.build()
     demand(isinstance(task.sampling, SamplingParams), "sampling is no SamplingParams")
     demand(isinstance(task.n, int) and task.n >= 1, f"n is {task.n!r}, not 1 or more")
@@ -122,7 +122,7 @@ def task_is_frozen(subject: Subject) -> None:
 
 
 def _groups(task: Any, problems: Sequence[Problem], outcome: bool | None) -> list[Group]:
-    """Return the groups of a model whose answers all have this outcome; right ones are gold."""
+    """Return groups whose answers all have this outcome; right answers are gold answers."""
     score = None if outcome is None else float(outcome)
     verdict = Verdict(score, "ok" if outcome is not None else "unscorable", passed=outcome)
     texts = _golds(problems) if outcome else [""] * len(problems)
@@ -135,7 +135,7 @@ def _groups(task: Any, problems: Sequence[Problem], outcome: bool | None) -> lis
 
 
 def _golds(problems: Sequence[Problem]) -> list[str | None]:
-    """Return a right answer to each problem, where its verifier knows one."""
+    """Return the gold answer to each problem, if its verifier has one."""
     try:
         verifiers = _verifiers(problems)
     except Unchecked:
@@ -149,8 +149,8 @@ def _scored(task: Any, groups: Sequence[Group]) -> EvalReport:
     demand(isinstance(report, EvalReport), f"score gives a {type(report).__name__}, no EvalReport")
     odd = [name for name, value in report.metrics.items() if not math.isfinite(value)]
     demand(not odd, f"{', '.join(odd)}: not finite; leave out what cannot be computed")
-    made: EvalReport = report
-    return made
+    checked: EvalReport = report
+    return checked
 
 
 def task_scores(subject: Subject) -> None:

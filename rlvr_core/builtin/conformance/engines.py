@@ -1,4 +1,4 @@
-"""What an engine promises."""
+"""Promises of engines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlvr_core.builtin.conformance.subject import Check, Subject, demand
 
 
 def tiny_context(folder: Path) -> EngineContext:
-    """Return what an engine is started with: a model of random weights, made in the folder."""
+    """Return an engine context with a model of random weights, created in the folder."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -26,7 +26,7 @@ def tiny_context(folder: Path) -> EngineContext:
 
 
 class _Weights:
-    """The weights of a module, as a trainer gives them to an engine; see ``WeightSource``."""
+    """The weights of a module as a trainer's source for an engine; see ``WeightSource``."""
 
     sharded = False
 
@@ -54,7 +54,7 @@ def engine_answers(subject: Subject) -> None:
             _answers(engine, version)
             engine.sleep()
             engine.wake()
-        engine.drain(60)  # with nothing to do
+        engine.drain(60)  # without any request
     finally:
         engine.close()
     engine.close()

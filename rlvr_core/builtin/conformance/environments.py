@@ -1,4 +1,4 @@
-"""What an environment promises; ``play`` plays one against replies, for the tests of a plugin."""
+"""Promises of environments; ``play`` plays one with given replies, for tests of plugins."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ def play(
     seed: int = 0,
     max_turns: int = 8,
 ) -> Transcript:
-    """The conversation in which the model writes these replies, as a run would record it.
+    """Return the conversation in which the model writes these replies, as a run would record it.
 
-    The state is pickled and read back between calls, as in a run, and what the environment says is
-    checked. Turns have no tokens here.
+    The state is pickled and unpickled between calls, as in a run, and observations are validated.
+    Turns have no tokens here.
 
     Args:
         environment: An instance.
-        problem: What it is played with; ``check`` is called if there is one.
-        replies: What the model writes, turn by turn; some may be left over.
-        seed: Of ``start``.
-        max_turns: Turns the model may write.
+        problem: The problem; checked first, if the environment has ``check``.
+        replies: Replies of the model, turn by turn; not all need be used.
+        seed: Seed for ``start``.
+        max_turns: Maximum turns of the model.
 
     Returns:
-        The transcript; ``max_turns`` is how it ends that has no reply left.
+        The transcript; it ends by ``max_turns`` if no reply is left.
 
     Raises:
-        TypeError: If the environment returns what it must not.
-        ValueError: Likewise.
-        Exception: What the environment raises: in a run a failure of the conversation.
+        TypeError: If the environment returns a wrong type.
+        ValueError: If it returns a wrong value.
+        Exception: Any exception of the environment; in a run, the conversation fails.
     """
     if isinstance(environment, ChecksProblems):
         environment.check(problem)
@@ -80,7 +80,7 @@ def play(
 
 
 class _Anew:
-    """An environment of which every call meets a new instance, as in other processes."""
+    """An environment with a new instance for every call, as in other processes."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
@@ -111,7 +111,7 @@ def environment_finishes(subject: Subject) -> None:
 
 
 def environment_repeats(subject: Subject) -> None:
-    """Check that one seed plays one conversation, and that its state holds all it remembers."""
+    """Check that equal seeds give equal conversations, and that all memory is in the state."""
     problem, replies = _given(subject)
     one = subject.build()
     first, second = (play(one, problem, replies, seed=5) for _ in range(2))
@@ -124,7 +124,7 @@ def environment_repeats(subject: Subject) -> None:
 
 
 def environment_keeps_apart(subject: Subject) -> None:
-    """Check that two conversations at a time do not disturb each other."""
+    """Check that two concurrent conversations do not affect each other."""
     problem, replies = _given(subject)
     environment = subject.build()
     alone = [turn.text for turn in play(environment, problem, replies, seed=5).turns]
@@ -140,7 +140,7 @@ def environment_keeps_apart(subject: Subject) -> None:
 
 
 def environment_stands_junk(subject: Subject) -> None:
-    """Check that whatever a model writes is answered."""
+    """Check that every reply of a model gets an answer."""
     problem, replies = _given(subject)
     environment = subject.build()
     for what, text in junk(str(problem.prompt), replies[-1], replies[0]).items():

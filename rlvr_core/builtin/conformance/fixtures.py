@@ -1,4 +1,4 @@
-"""Fixtures for tests of plugins that stand beside ``lab`` and ``installed_plugin``."""
+"""Fixtures for tests of plugins, in addition to ``lab`` and ``installed_plugin``."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _HERE = ("127.0.0.1", "::1", "localhost")
 
 @pytest.fixture
 def rlvr_host() -> Host:
-    """All installed plugins, loaded anew: ``rlvr_host.entry("verifier", "hello/greeting")``."""
+    """All installed plugins, freshly loaded: ``rlvr_host.entry("verifier", "hello/greeting")``."""
     return load_host()
 
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a model of random weights with a token per byte: runs of it take seconds."""
+    """The folder of a model with random weights and a byte tokenizer: runs of it take seconds."""
     from rlvr_core.api.services import save_random_model  # imports torch
 
     return save_random_model(tmp_path_factory.mktemp("model"))
@@ -33,23 +33,23 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def scripted_engine(tmp_path: Path) -> Iterator[Callable[..., Engine]]:
-    """Makes engines that say what they are told, started with a tiny model.
+    """Makes engines with scripted answers, started with a tiny model.
 
     ``scripted_engine({"2 + 2": ["4", "5"]})``: a request whose id or prompt contains a key is
     answered by its texts in turn; an empty key answers all others.
     """
-    made: list[Any] = []
+    engines: list[Any] = []
 
     def make(answers: Mapping[str, Sequence[str]], **options: Any) -> Engine:
         component = load_host().entry("engine", "core/scripted").load()
-        given = {"answers": dict(answers), **options}
-        engine: Engine = component(config_class(component).model_validate(given))
+        config = {"answers": dict(answers), **options}
+        engine: Engine = component(config_class(component).model_validate(config))
         engine.start(tiny_context(tmp_path))
-        made.append(engine)
+        engines.append(engine)
         return engine
 
     yield make
-    for engine in made:
+    for engine in engines:
         engine.close()
 
 

@@ -1,4 +1,4 @@
-"""What a forward path promises. N loss tokens of a micro-batch."""
+"""Promises of forward paths. N loss tokens of a micro-batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _batch() -> MicroBatch:
-    """Return three rows of different lengths on two prompts, not all of their tokens trained."""
+    """Return three rows of different lengths for two prompts; not all tokens are trained."""
     import torch
 
     from rlvr_core.api.services import Row, micro_batches
@@ -29,7 +29,7 @@ def _batch() -> MicroBatch:
 
 
 def _expected(module: Any, batch: MicroBatch) -> Tensor:
-    """Return (N, ...) of the module itself, row by row and without any padding."""
+    """Return the module's own (N, ...) output, row by row and without padding."""
     import torch
 
     found = []
@@ -63,7 +63,7 @@ def _path(subject: Subject, model: Any) -> Any:
 
 
 def _pairs(subject: Subject, model: Any) -> list[tuple[str, Tensor, Tensor]]:
-    """Return what a path predicts and what the model does, of its body and of its logits."""
+    """Return the outputs of the path and of the model, for hidden states and logits."""
     import torch
 
     path, batch = _path(subject, model), _batch()
@@ -78,16 +78,19 @@ def _pairs(subject: Subject, model: Any) -> list[tuple[str, Tensor, Tensor]]:
 
 
 def path_has_the_models_numbers(subject: Subject) -> None:
-    """Check the numbers against the model's own, of rows that are computed one by one."""
-    for name, got, wanted in _pairs(subject, _model(subject)):
-        shapes = (tuple(got.shape), tuple(wanted.shape))
+    """Compare the path's output with the model's own, computed row by row."""
+    for name, got, expected in _pairs(subject, _model(subject)):
+        shapes = (tuple(got.shape), tuple(expected.shape))
         demand(shapes[0] == shapes[1], f"{name} have the shape {shapes[0]}, not {shapes[1]}")
-        apart = float((got - wanted).detach().norm() / wanted.detach().norm())
-        demand(apart < 1e-3, f"{name} differ from the model's own by {apart:.2g} of their size")
+        relative_error = float((got - expected).detach().norm() / expected.detach().norm())
+        demand(
+            relative_error < 1e-3,
+            f"{name} differ from the model's own by {relative_error:.2g} of their size",
+        )
 
 
 def path_has_the_models_gradients(subject: Subject) -> None:
-    """Check that the same gradient reaches the weights as without the path."""
+    """Check that the weights get the same gradients as without the path."""
     import torch
 
     model = _model(subject)
@@ -105,7 +108,7 @@ def path_has_the_models_gradients(subject: Subject) -> None:
 
 
 def path_leaves_others_alone(subject: Subject) -> None:
-    """Check that a model of unknown make is left to its own forward."""
+    """Check that a model of an unknown class keeps its own forward."""
     import torch
 
     from rlvr_core.api.services import WHOLE_MODEL

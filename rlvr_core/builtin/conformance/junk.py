@@ -1,4 +1,4 @@
-"""Responses no verifier may stumble over: what models write when they have gone astray."""
+"""Degenerate responses of models, on which no verifier may fail."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ LONG = 100_000
 
 
 def junk(prompt: str, right: str, wrong: str) -> dict[str, str]:
-    """Responses by a short description of each.
+    """Return degenerate responses by a short description of each.
 
     Args:
-        prompt: Of the problem; echoed.
-        right: A response that is right; repeated, cut and contradicted.
-        wrong: One that is wrong.
+        prompt: Prompt of the problem, to echo.
+        right: A right response, to repeat, cut and contradict.
+        wrong: A wrong response.
     """
     return {
         "nothing": "",

@@ -1,4 +1,4 @@
-"""What a launcher, a command and a service promise: parts that work around runs."""
+"""Promises of launchers, commands and services."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def _plan(launcher: Any, request: LaunchRequest) -> LaunchPlan:
 
 
 def launcher_plans(subject: Subject) -> None:
-    """Check that a plan says what would be done, to people and to programs."""
+    """Check that a plan describes the launch, as text and as data."""
     launcher, request = subject.build(), _request(subject)
-    plan, again = _plan(launcher, request), _plan(launcher, request)
-    demand(plan == again, f"a second plan of the same request differs: {plan}, {again}")
-    told = bool(plan.lines) and all(isinstance(line, str) and line for line in plan.lines)
-    demand(told, f"the lines of the plan say nothing to people: {plan.lines!r}")
+    plan, second = _plan(launcher, request), _plan(launcher, request)
+    demand(plan == second, f"a second plan of the same request differs: {plan}, {second}")
+    readable = bool(plan.lines) and all(isinstance(line, str) and line for line in plan.lines)
+    demand(readable, f"the lines of the plan say nothing to people: {plan.lines!r}")
     details = as_json(dict(plan.details), "details of the plan")
     demand(details == dict(plan.details), "details of the plan are not read back as written")
 
 
 def launcher_plans_quietly(subject: Subject) -> None:
-    """Check that a plan starts no process and asks no other machine."""
+    """Check that a plan starts no process and contacts no other machine."""
     launcher, request = subject.build(), _request(subject)
     with _nothing_starts():
         _plan(launcher, request)
@@ -74,7 +74,7 @@ LAUNCHER_CHECKS: tuple[Check, ...] = (
 
 
 def command_is_clicks(subject: Subject) -> None:
-    """Check that ``--help`` works, and says what the command does."""
+    """Check that ``--help`` works and describes the command."""
     command = subject.component
     what = f"it is a {type(command).__name__}: decorate it with @click.command()"
     demand(isinstance(command, click.Command), what)
@@ -95,7 +95,7 @@ def command_explains_options(subject: Subject) -> None:
 
 
 def command_refuses_misspellings(subject: Subject) -> None:
-    """Check that an option that there is not is a usage error, exit code 2."""
+    """Check that an unknown option is a usage error with exit code 2."""
     for command in _commands(subject.component):
         loose = command.context_settings.get("ignore_unknown_options", False)
         demand(not loose, f"{command.name} ignores unknown options: they are lost in silence")
@@ -130,7 +130,7 @@ _KEYS = ("model", "task", "metric", "value", "date", "measured_by", "source")
 
 
 def _figures(subject: Subject) -> list[dict[str, Any]]:
-    """Return the measured figures that a service gives, each with all its keys."""
+    """Return the measured figures that a service returns, each with all its keys."""
     text = subject.component()
     demand(isinstance(text, str), f"it gives a {type(text).__name__}, not the text of a TOML file")
     try:
@@ -144,7 +144,7 @@ def _figures(subject: Subject) -> list[dict[str, Any]]:
 
 
 def service_is_a_function(subject: Subject) -> None:
-    """Check that it can be called without arguments and gives figures, each time the same."""
+    """Check that it can be called without arguments, and returns the same figures each time."""
     demand(callable(subject.component), f"it is a {type(subject.component).__name__}")
     needed = [
         one.name
@@ -156,7 +156,7 @@ def service_is_a_function(subject: Subject) -> None:
 
 
 def service_figures_are_whole(subject: Subject) -> None:
-    """Check that figures say of what they are, and that counts give the values."""
+    """Check that figures are labelled, and that their values follow from their counts."""
     for one in _figures(subject):
         missing = [key for key in _KEYS if key not in one]
         demand(not missing, f"{one}: {', '.join(missing)} is missing")

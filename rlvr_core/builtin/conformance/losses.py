@@ -1,6 +1,6 @@
-"""What a loss promises. B rows, T completion positions.
+"""Promises of losses. B rows, T completion positions.
 
-Each check uses a tiny batch and says what to mend.
+Each check uses a tiny batch and says what to fix.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _loss_batch(traits: LossTraits) -> LossBatch:
-    """A batch of 4 rows, 6 positions and 12 loss tokens, in which masked positions hold NaN."""
+    """Return a batch of 4 rows, 6 positions and 12 loss tokens, with NaN at masked positions."""
     import torch
 
     generator = torch.Generator().manual_seed(3)
@@ -55,7 +55,7 @@ _ALL_ROWS = Normalizer(rows=4, tokens=12, max_completion_tokens=6)
 
 
 def _rows(batch: LossBatch, places: Sequence[int]) -> LossBatch:
-    """The batch with these rows only."""
+    """Return the batch with only these rows."""
     import torch
 
     cut = {
@@ -128,7 +128,7 @@ def loss_scales_with_ranks(subject: Subject) -> None:
 
 
 def loss_is_pure(subject: Subject) -> None:
-    """Check that a second call gives the same, and that the batch is left as it was."""
+    """Check that a second call returns the same, and that the batch is not modified."""
     import torch
 
     batch = _loss_batch(subject.build().traits)

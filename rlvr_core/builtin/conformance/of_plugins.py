@@ -28,7 +28,7 @@ def record_of(host: Host, name: str) -> PluginRecord:
 
 
 def components_of(host: Host, record: PluginRecord) -> list[Entry]:
-    """Return what a plugin registered."""
+    """Return the components that a plugin registered."""
     return [host.registry.entries[key] for key in record.components]
 
 
@@ -37,7 +37,7 @@ def installed(folder: Path) -> Iterator[tuple[Host, list[str]]]:
     """Load the plugins of a folder with a ``pyproject.toml`` as if they were installed.
 
     Yields:
-        A host that has them, and their names.
+        A host with these plugins, and their names.
 
     Raises:
         ConfigError: If the folder declares no plugin.

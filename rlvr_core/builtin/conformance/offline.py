@@ -1,4 +1,4 @@
-"""Keeps checks off the hub."""
+"""Prevents downloads from the hub during checks."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 VARIABLE = "HF_HUB_OFFLINE"
 _READERS = ("huggingface_hub.constants", "datasets.config")
-"""Modules that read the variable when they are imported, and have it as a name of theirs."""
+"""Modules that copy the variable to a module constant when they are imported."""
 
 
 @contextlib.contextmanager
 def without_hub() -> Iterator[None]:
-    """Let nothing be fetched from the hub, unless ``HF_HUB_OFFLINE=0`` is set.
+    """Prevent downloads from the hub, unless ``HF_HUB_OFFLINE=0`` is set.
 
-    What read the variable before, at its import, is told too, and afterwards put back.
+    Constants of modules that are already imported are set, too, and restored afterwards.
     """
     before = os.environ.get(VARIABLE)
     if before == "0":

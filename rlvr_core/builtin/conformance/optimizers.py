@@ -1,4 +1,4 @@
-"""What an optimizer and a schedule of the learning rate promise."""
+"""Promises of optimizers and learning rate schedules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlvr_core.builtin.conformance.subject import Check, Subject, demand
 
 
 def _optimized(subject: Subject, steps: int, saved: Any = None) -> tuple[Any, Any]:
-    """Weights after updates towards 0, and the optimizer; ``saved`` weights and state first."""
+    """Return weights and state after updates towards 0, starting from ``saved`` ones if given."""
     import torch
 
     generator = torch.Generator().manual_seed(5)
@@ -49,8 +49,10 @@ def optimizer_resumes(subject: Subject) -> None:
     weights, state = _optimized(subject, 2)
     for entries in state:
         for name, value in entries.items():
-            kept = isinstance(value, torch.Tensor | int)
-            demand(kept, f"state '{name}' is a {type(value).__name__}: keep tensors and integers")
+            storable = isinstance(value, torch.Tensor | int)
+            demand(
+                storable, f"state '{name}' is a {type(value).__name__}: keep tensors and integers"
+            )
     resumed = _optimized(subject, 2, (weights, state))[0]
     for one, other in zip(whole, resumed, strict=True):
         demand(

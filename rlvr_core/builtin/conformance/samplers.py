@@ -1,4 +1,4 @@
-"""What a sampler promises."""
+"""Promises of samplers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _N, _PROMPTS = 4, 3
 
 
 def _sources() -> list[Source]:
-    """Return one source of a dozen problems, which differ in length and difficulty."""
+    """Return one source of twelve problems of different length and difficulty."""
     problems = tuple(
         Problem(
             f"p{i}", "?" * (1 + i % 5), "v", {"answer": str(i)}, "conformance", tags={"level": i}
@@ -42,7 +42,7 @@ def _started(subject: Subject) -> Any:
 
 
 def _group(draw: Draw, n: int) -> Group:
-    """Return the judged group of a draw; how many passed depends on the problem alone."""
+    """Return the judged group of a draw; its pass rate depends only on the problem."""
     place = int(draw.problem.id[1:])
     members = []
     for index in range(n):
@@ -54,7 +54,7 @@ def _group(draw: Draw, n: int) -> Group:
 
 
 def _step(sampler: Any, step: int) -> list[Draw]:
-    """Play a step: draw, decide on every group, tell the outcomes."""
+    """Simulate a step: draw, decide on every group, report the outcomes."""
     draws = sampler.draw(_PROMPTS, step=step)
     known = {problem.id for source in _sources() for problem in source.problems}
     demand(len(draws) <= _PROMPTS, f"{len(draws)} draws where {_PROMPTS} were asked for")
@@ -83,20 +83,20 @@ def _decided(sampler: Any, draw: Draw) -> tuple[Group, Keep | Drop]:
     n = draw.n
     for _ in range(100):
         group = _group(draw, n)
-        decision, again = sampler.observe(group), sampler.observe(group)
-        demand(decision == again, f"observe says {decision}, then {again} of the same group")
+        decision, repeated = sampler.observe(group), sampler.observe(group)
+        demand(decision == repeated, f"observe says {decision}, then {repeated} of the same group")
         if isinstance(decision, Extend):
             n += decision.n
             continue
         what = f"observe gives a {type(decision).__name__}, not Keep, Drop or Extend"
         demand(isinstance(decision, Keep | Drop), what)
-        kept: Keep | Drop = decision
-        return group, kept
+        final: Keep | Drop = decision
+        return group, final
     raise AssertionError("a group is extended without end")
 
 
 def sampler_draws(subject: Subject) -> None:
-    """Check what is drawn, and how groups are decided on, over a few epochs."""
+    """Check draws and decisions on groups over a few epochs."""
     sampler, index = _started(subject), 0
     for step in range(10):
         for draw in _step(sampler, step):
@@ -107,7 +107,7 @@ def sampler_draws(subject: Subject) -> None:
 
 
 def sampler_follows_from_its_arguments(subject: Subject) -> None:
-    """Check that two copies that are told the same draw the same."""
+    """Check that two copies with the same observations draw the same."""
     one, other = _started(subject), _started(subject)
     for step in range(6):
         here, there = _step(one, step), _step(other, step)

@@ -1,4 +1,4 @@
-"""A component under test, a check of it, and what came of the checks."""
+"""A component under test, checks of it, and their results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def demand(condition: bool, message: str) -> None:
 
 
 def as_json(value: object, what: str) -> Any:
-    """Return what is read back of a value written as JSON; ``AssertionError`` if it is no JSON."""
+    """Return a value after a round trip through JSON; ``AssertionError`` if that fails."""
     try:
         return json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -48,8 +48,8 @@ class Subject:
     Attributes:
         kind: Its kind, as ``loss``.
         component: Its class; of a command the command, of a service or forward path its function.
-        example: What it is tried with.
-        folder: An empty folder that it may write into.
+        example: The example to check it with.
+        folder: An empty folder that it may write to.
     """
 
     kind: str
@@ -77,7 +77,7 @@ class Subject:
             Unchecked: If it needs options that the example lacks, or a package that is missing.
         """
         if self.kind == "tool_format":
-            return self.component()  # has no options
+            return self.component()  # without options
         try:
             return self.component(self.options())
         except MachineError as error:
@@ -104,8 +104,8 @@ class Check:
 
     Attributes:
         id: Short name.
-        promise: What holds when it passes.
-        run: Raises ``AssertionError`` if it does not hold, ``Unchecked`` if that cannot be known.
+        promise: The property that holds if it passes.
+        run: Raises ``AssertionError`` if it does not hold, ``Unchecked`` if it cannot be checked.
         needs: Optional method without which there is nothing to check.
     """
 
@@ -115,18 +115,18 @@ class Check:
     needs: str = ""
 
     def applies(self, component: Any) -> bool:
-        """Whether the component has what is checked."""
+        """Whether the component has the method that is checked."""
         return not self.needs or hasattr(component, self.needs)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a check.
+    """The result of a check.
 
     Attributes:
         check: The check.
-        status: What came of it.
-        detail: What is wrong, or why it was not checked.
+        status: Whether the promise is kept, or was not checked.
+        detail: The fault, or the reason why it was not checked.
     """
 
     check: Check
@@ -135,31 +135,31 @@ class Result:
 
 
 def example_of(component: Any) -> Example:
-    """Return what a component says it is tried with; nothing if it says nothing."""
+    """Return the example that a component gives; an empty one if it gives none."""
     return component.example() if isinstance(component, ShowsExample) else Example()
 
 
 def results(
     kind: str, component: Any, checks: Sequence[Check], example: Example | None = None
 ) -> Iterator[Result]:
-    """Run checks, each with an empty folder of its own.
+    """Run checks, each with its own empty folder.
 
     Args:
         kind: The kind of component.
         component: The component.
         checks: The checks of this kind.
-        example: What it is tried with; None for what it says itself.
+        example: The example to check with; None for the component's own.
     """
-    given = example_of(component) if example is None else example
+    used_example = example_of(component) if example is None else example
     for check in checks:
         if not check.applies(component):
             continue
         with tempfile.TemporaryDirectory(prefix="rlvr-check-") as folder:
-            yield result(check, Subject(kind, component, given, Path(folder)))
+            yield result(check, Subject(kind, component, used_example, Path(folder)))
 
 
 def result(check: Check, subject: Subject) -> Result:
-    """Run one check; what the component raises breaks its promise."""
+    """Run one check; an exception of the component breaks its promise."""
     try:
         with without_hub():
             check.run(subject)

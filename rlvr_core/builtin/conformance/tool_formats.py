@@ -1,4 +1,4 @@
-"""What a tool format promises."""
+"""Promises of tool formats."""
 
 from __future__ import annotations
 
@@ -23,55 +23,55 @@ def _calls(subject: Subject) -> Sequence[ToolCall]:
 
 
 def reads_what_it_writes(subject: Subject) -> None:
-    """Check that ``parse`` reads what ``render`` writes, alone and behind other text."""
-    made = subject.build()
+    """Check that ``parse`` reads what ``render`` writes, alone and after other text."""
+    tool_format = subject.build()
     for call in _calls(subject):
-        text = made.render(call)
+        text = tool_format.render(call)
         demand(isinstance(text, str), f"render gives a {type(text).__name__}")
         for turn in (text, f"<think>I need a tool.</think>\n{text}"):
-            read = made.parse(turn)
-            demand(read == [call], f"{call} is written as {text!r} and read as {read}")
+            parsed = tool_format.parse(turn)
+            demand(parsed == [call], f"{call} is written as {text!r} and read as {parsed}")
 
 
 def plain_text_has_no_calls(subject: Subject) -> None:
-    """Check that an answer is not taken for a call, nor a call that was only thought of."""
-    made = subject.build()
-    thought = f"<think>\n{made.render(_calls(subject)[0])}\n</think>\nThe answer is 7."
+    """Check that neither an answer nor a call within reasoning is parsed as a call."""
+    tool_format = subject.build()
+    thought = f"<think>\n{tool_format.render(_calls(subject)[0])}\n</think>\nThe answer is 7."
     for text in (*_PLAIN, thought):
-        read = made.parse(text)
-        demand(read == [], f"{text!r} is read as {read}: there is no call in it")
+        parsed = tool_format.parse(text)
+        demand(parsed == [], f"{text!r} is read as {parsed}: there is no call in it")
 
 
 def cut_calls_are_never_run(subject: Subject) -> None:
-    """Check that a call that is cut off anywhere is none, or bad, or the whole one."""
-    made = subject.build()
+    """Check that a truncated call is parsed as no call, a bad call, or the whole call."""
+    tool_format = subject.build()
     for call in _calls(subject):
-        text = made.render(call)
+        text = tool_format.render(call)
         for end in range(len(text)):
-            read = made.parse(text[:end])
-            wrong = [one for one in read if not isinstance(one, BadCall) and one != call]
+            parsed = tool_format.parse(text[:end])
+            wrong = [one for one in parsed if not isinstance(one, BadCall) and one != call]
             demand(not wrong, f"cut to {text[:end]!r}, {call} is read as {wrong}")
 
 
 def describes_tools(subject: Subject) -> None:
-    """Check that a model is told of each tool, or given what it says of itself."""
+    """Check that the description names each tool or contains its own description."""
     tool = Tool("lookup", "Look a key up in the table.", {"key": {"type": "string"}})
     text = subject.build().describe([tool])
-    told = "lookup" in text or "Look a key up" in text
-    demand(told, f"the description does not tell of the tool: {text!r}")
+    mentioned = "lookup" in text or "Look a key up" in text
+    demand(mentioned, f"the description does not tell of the tool: {text!r}")
 
 
 def stands_junk(subject: Subject) -> None:
-    """Check that no turn makes ``parse`` raise, and that it gives calls and bad calls alone."""
-    made = subject.build()
-    right = made.render(_calls(subject)[0])
+    """Check that ``parse`` never raises, and returns only calls and bad calls."""
+    tool_format = subject.build()
+    right = tool_format.render(_calls(subject)[0])
     for what, text in junk("Use the tool.", right, right[::-1]).items():
         try:
-            read = made.parse(text)
+            parsed = tool_format.parse(text)
         except Exception as error:
             what = f"on {what} parse raises {type(error).__name__}: {str(error)[:200]}"
             raise AssertionError(what) from error
-        odd = [one for one in read if not isinstance(one, ToolCall | BadCall)]
+        odd = [one for one in parsed if not isinstance(one, ToolCall | BadCall)]
         demand(not odd, f"on {what} parse gives {odd}")
 
 

@@ -1,4 +1,4 @@
-"""What a tracker and a guard promise: what watches a run."""
+"""Promises of trackers and guards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rlvr_core.builtin.conformance.subject import Check, Subject, Unchecked, as_
 
 
 def tracker_takes_a_run(subject: Subject) -> None:
-    """Check that a tracker takes any number, is closed, and goes on after a resume."""
+    """Check that a tracker accepts any number, closes, and continues after a resume."""
     run = TrackedRun(subject.folder, subject.folder.name, {"run": {"name": "conformance"}})
     numbers = {"loss": 0.5, "reward/mean": math.nan, "grad_norm": math.inf, "a/b c": -math.inf}
     for first in (0, 1):
@@ -30,7 +30,7 @@ def tracker_takes_a_run(subject: Subject) -> None:
         tracker.start(run, first)
         for step in (first, first + 1):
             tracker.metrics(step, numbers)
-        tracker.metrics(first + 2, {"reward/mean": 1.0})  # other names than before
+        tracker.metrics(first + 2, {"reward/mean": 1.0})  # different names than before
         tracker.close()
 
 
@@ -43,7 +43,7 @@ TRACKER_CHECKS: tuple[Check, ...] = (
 
 
 def _quiet_run(steps: int) -> list[tuple[GroupsScored, StepFinished]]:
-    """Return the events of a run in which nothing is wrong."""
+    """Return the events of a healthy run."""
     problem = Problem("p", "?", "v", {}, "conformance")
     events = []
     for step in range(steps):
@@ -77,7 +77,7 @@ def _tell(guard: Any, events: Sequence[tuple[GroupsScored, StepFinished]]) -> No
 
 
 def guard_is_quiet(subject: Subject) -> None:
-    """Check that a run in which nothing is wrong goes on."""
+    """Check that the guard does not stop a healthy run."""
     try:
         _tell(subject.build(), _quiet_run(20))
     except RunError as error:
@@ -106,7 +106,7 @@ def guard_stops_by_run_error(subject: Subject) -> None:
 
 
 def guard_resumes(subject: Subject) -> None:
-    """Check that its state is JSON, and that a guard that took it in has the same one."""
+    """Check that its state is JSON, and that a guard that loads it returns the same state."""
     guard = subject.build()
     if not isinstance(guard, Stateful):
         raise Unchecked("it has no state")

@@ -1,4 +1,4 @@
-"""What a weight transport promises."""
+"""Promises of weight transports."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Link:
         self.loaded: list[dict[str, Tensor]] = [{}, {}]
 
     def deliver(self, message: Json) -> None:
-        """Have both receivers take a message."""
+        """Deliver a message to both receivers."""
         self.messages.append(message)
         read = as_json(message, "a message")
         for index, end in enumerate(self.ends):
@@ -104,7 +104,7 @@ def _compare(link: _Link, weights: dict[str, Tensor]) -> None:
 
 
 def transport_delivers(subject: Subject) -> None:
-    """Check that two receivers get every tensor, to the bit, in two syncs of other weights."""
+    """Check that two receivers get every tensor bit for bit, in two syncs of different weights."""
     sender, link = _ends(subject)
     try:
         for seed in (1, 2):
@@ -114,7 +114,7 @@ def transport_delivers(subject: Subject) -> None:
 
 
 def transport_lasts(subject: Subject) -> None:
-    """Check that what was delivered can be received once more, if the traits say so."""
+    """Check that delivered messages can be received again, if the traits say so."""
     sender, link = _ends(subject)
     if not traits_of(sender, TransportTraits).lasting:
         raise Unchecked("its traits do not say lasting")
@@ -122,7 +122,7 @@ def transport_lasts(subject: Subject) -> None:
         weights = _weights(3)
         _sync(sender, link, weights)
         messages, link.loaded = list(link.messages), [{}, {}]
-        link.ends = [subject.build(), subject.build()]  # processes that were started anew
+        link.ends = [subject.build(), subject.build()]  # like restarted processes
         for message in messages:
             link.deliver(message)
         _compare(link, weights)

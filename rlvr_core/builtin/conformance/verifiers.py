@@ -1,4 +1,4 @@
-"""What every verifier promises, each promise with the function that checks it."""
+"""Promises of verifiers, with the functions that check them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _is_right(subject: Subject, verdict: Verdict) -> bool:
 
 
 def judge(verifier: Any, problem: Problem, completion: Completion) -> Any:
-    """The verdict on one completion: as a group of one where a verifier judges only groups."""
+    """Return the verdict on one completion; as a group of one if a verifier only judges groups."""
     if isinstance(verifier, Verifier):
         return verifier.verify(problem, completion)
     return verifier.verify_group(problem, [completion])[0]
@@ -72,7 +72,7 @@ def right_and_wrong(subject: Subject) -> None:
 
 
 def gold_passes(subject: Subject) -> None:
-    """Check that the answer it calls gold passes."""
+    """Check that its gold answer passes."""
     verifier = subject.build()
     for problem in _problems(subject):
         gold = verifier.gold(problem)
@@ -82,11 +82,13 @@ def gold_passes(subject: Subject) -> None:
 
 
 def deterministic(subject: Subject) -> None:
-    """Check that neither repetition nor a new instance changes a verdict."""
+    """Check that repetition and a new instance do not change a verdict."""
     first, second = subject.build(), subject.build()
     for case in subject.cases():
-        said = [judge(v, case.problem, case.completion) for v in (first, first, second)]
-        demand(said[0] == said[1] == said[2], f"{case.where}: verdicts differ: {said}")
+        verdicts = [judge(v, case.problem, case.completion) for v in (first, first, second)]
+        demand(
+            verdicts[0] == verdicts[1] == verdicts[2], f"{case.where}: verdicts differ: {verdicts}"
+        )
 
 
 def in_range(subject: Subject) -> None:
@@ -97,7 +99,7 @@ def in_range(subject: Subject) -> None:
 
 
 def stands_junk(subject: Subject) -> None:
-    """Check that junk is judged, in time, without an exception."""
+    """Check that degenerate responses are judged in time, without an exception."""
     right = next(case.response for case in subject.cases() if case.passed is not False)
     wrong = next((case.response for case in subject.cases() if case.passed is False), "")
     tasks = [
@@ -112,7 +114,7 @@ def stands_junk(subject: Subject) -> None:
 
 
 def leaves_problem(subject: Subject) -> None:
-    """Check that the problem is the same afterwards."""
+    """Check that judging does not modify the problem."""
     verifier = subject.build()
     for case in subject.cases():
         before = copy.deepcopy(case.problem)
@@ -121,7 +123,7 @@ def leaves_problem(subject: Subject) -> None:
 
 
 def picklable(subject: Subject) -> None:
-    """Check that a copy sent to another process says the same."""
+    """Check that a copy sent to another process gives the same verdicts."""
     verifier = subject.build()
     sent = pickle.loads(pickle.dumps(verifier))
     for case in subject.cases():
@@ -147,7 +149,7 @@ def check_speaks(subject: Subject) -> None:
 
 
 def group_agrees(subject: Subject) -> None:
-    """Check that judging a group together gives what judging one by one gives."""
+    """Check that judging a group together and one by one gives the same verdicts."""
     verifier = subject.build()
     for problem in _problems(subject):
         cases = [case for case in subject.cases() if case.problem.spec == problem.spec]
@@ -178,8 +180,8 @@ VERIFIER_CHECKS: tuple[Check, ...] = (
 )
 
 
-def _close(score: float | None, wanted: float) -> bool:
-    return score is not None and math.isclose(score, wanted, rel_tol=1e-9, abs_tol=1e-12)
+def _close(score: float | None, expected: float) -> bool:
+    return score is not None and math.isclose(score, expected, rel_tol=1e-9, abs_tol=1e-12)
 
 
 def _scored(subject: Subject, verdict: Verdict, where: str) -> None:
@@ -193,7 +195,7 @@ def _scored(subject: Subject, verdict: Verdict, where: str) -> None:
 def _in_a_child(
     subject: Subject, tasks: Sequence[tuple[str, Problem, str]]
 ) -> Iterator[tuple[str, Verdict | str]]:
-    """Judge in a forked process, which can be killed where it hangs; a fault comes as text."""
+    """Judge in a forked process, which is killed if it hangs; faults are returned as text."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_judge, args=(subject, tasks, theirs), daemon=True)
@@ -227,15 +229,15 @@ def _judge(subject: Subject, tasks: Sequence[tuple[str, Problem, str]], pipe: Co
     for _, problem, text in tasks:
         seconds, answer = _timed(verifier, problem, text)
         if seconds > subject.example.seconds and isinstance(answer, Verdict):
-            # What is loaded at the first use is no fault of the text. The second text is new to a
-            # cache of verdicts.
+            # Loading at the first use must not count for the text. The second text is new, so it is
+            # not in a cache of verdicts.
             again = [_timed(verifier, problem, same)[0] for same in (text, text + " x")]
             seconds = min(seconds, max(again))
         pipe.send((seconds, answer))
 
 
 def _timed(verifier: Any, problem: Problem, text: str) -> tuple[float, Verdict | str]:
-    """Seconds that a verdict took, and the verdict, or what is wrong with it."""
+    """Return the seconds that a verdict took, and the verdict, or a description of its fault."""
     begin = _own_seconds()
     try:
         answer = judge(verifier, problem, Completion.from_text(text))
@@ -248,13 +250,13 @@ def _timed(verifier: Any, problem: Problem, text: str) -> tuple[float, Verdict |
 
 
 def _own_seconds() -> float:
-    """A clock that stands still while this thread is ready and another has the processor.
+    """Return a clock's time that excludes waiting of this thread for a processor.
 
-    A busy machine is no fault of the verifier; its own work, sleep and waiting for others count.
+    A busy machine must not count against a verifier; its own work, sleep and waits do.
     """
     now = time.monotonic()
     try:
         waited = Path("/proc/thread-self/schedstat").read_text().split()[1]
-    except (OSError, IndexError):  # not Linux, or a kernel that does not count it
+    except (OSError, IndexError):  # not Linux, or a kernel without this statistic
         return now
     return now - int(waited) / 1e9

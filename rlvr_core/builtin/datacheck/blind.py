@@ -1,9 +1,8 @@
-"""Answers that no reading of the question went into, and the best strategy that gives them.
+"""Answers without reading the question, and the best strategy for them.
 
-What is fitted (the most common answers, the form of an answer, which selector fills which field) is
-fitted on one half of a tag's problems and tried on the other, and so is the choice of the best
-strategy. Of some hundred strategies one is always lucky on a few problems; its rate on problems it
-was not chosen by is what it is worth.
+Strategies are fitted (most common answers, form of an answer, selectors for fields) on one half of
+a tag's problems and evaluated on the other, and so is the choice of the best one. Of a hundred
+strategies one is always lucky on a few problems; only its rate on other problems is meaningful.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from rlvr_core.builtin.datacheck.cuts import CONSTANTS, cuts
 from rlvr_core.builtin.datacheck.forms import Form, Path, cast, leaves, with_leaves
 
 COMMON = 5
-"""Most common answers that are tried."""
+"""Number of most common answers to try."""
 FORMS = 3
-"""Forms of an answer that are tried, such as an answer and a refusal."""
+"""Number of forms of an answer to try, such as an answer and a refusal."""
 FILLINGS = 4
-"""Most common contents of the constant fields of a form that are tried."""
+"""Number of most common contents of a form's constant fields to try."""
 _ALWAYS: dict[str, str] = {f"always {text!r}": text for text in CONSTANTS}
 CONSTANT = 0.2
-"""Share of problems with the same value from which on a field counts as constant."""
+"""Minimum share of problems with the same value for a field to count as constant."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,8 @@ class Subject:
     Attributes:
         problem: The problem.
         prompt: Its prompt as one text.
-        gold: A right response; None where the verifier knows none.
-        form: Where the answer stands in a response.
+        gold: A right response; None if the verifier has none.
+        form: The place of the answer in a response.
         half: The half of its tag that it belongs to, 0 or 1.
     """
 
@@ -51,7 +50,7 @@ class Subject:
 
     @cached_property
     def found(self) -> Mapping[str, str]:
-        """Constants, and what is cut out of the prompt or the pages in it, by strategy."""
+        """Constants, and excerpts of the prompt or the pages in it, by strategy."""
         html = page.pages(self.prompt)
         if not html:
             return _ALWAYS | dict(cuts(self.prompt))
@@ -62,14 +61,14 @@ class Subject:
 
     @cached_property
     def lists(self) -> Mapping[str, list[str]]:
-        """Lists that are cut out of the pages of the prompt, by name."""
+        """Lists extracted from the pages of the prompt, by name."""
         html = page.pages(self.prompt)
         return dict(page.lists(html[0])) if html else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What one half of the problems shows of the answers.
+    """Statistics of the answers of one half of the problems.
 
     Attributes:
         common: The most common answers.
@@ -82,7 +81,7 @@ class Fitted:
 
 
 def fit(subjects: Sequence[Subject]) -> Fitted:
-    """Learn from the references of some problems, without their questions."""
+    """Fit to the references of some problems, without their questions."""
     known = [one for one in subjects if one.gold is not None]
     common = Counter(json.dumps(one.form.answer, sort_keys=True) for one in known)
     by_shape: dict[tuple[Path, ...], list[Subject]] = {}
@@ -109,7 +108,7 @@ def _forms(alike: Sequence[Subject]) -> Iterator[tuple[Json, Mapping[Path, tuple
 
 
 def _best(alike: Sequence[Subject], path: Path) -> tuple[str, ...]:
-    """Return the two selectors that give the value of one field most often."""
+    """Return the two selectors that most often find the value of one field."""
     hits: Counter[str] = Counter()
     for one in alike:
         value = dict(leaves(one.form.answer))[path]
@@ -140,7 +139,7 @@ class Guess:
 
 
 def guesses(subject: Subject, fitted: Fitted) -> Iterator[Guess]:
-    """Yield a response per strategy; ``fitted`` comes from problems other than this one."""
+    """Yield one response per strategy; ``fitted`` is from other problems than this one."""
     form = subject.form
     yield Guess("an empty response", "")
     for index, answer in enumerate(fitted.common):
@@ -163,11 +162,11 @@ def _changes(
         for name, value in _values(subject, values.get(path)):
             yield name, {path: value}
         return
-    given = {path: dict(_values(subject, values.get(path))) for path in best}
+    values_by_name = {path: dict(_values(subject, values.get(path))) for path in best}
     for names in itertools.islice(itertools.product(*best.values()), 16):
         pairs = list(zip(best, names, strict=True))
-        if all(name in given[path] for path, name in pairs):
-            yield ", ".join(names), {path: given[path][name] for path, name in pairs}
+        if all(name in values_by_name[path] for path, name in pairs):
+            yield ", ".join(names), {path: values_by_name[path][name] for path, name in pairs}
 
 
 @dataclass(slots=True)
@@ -189,7 +188,7 @@ class Tried:
         return name, sum(self.passed.get(name, (0,)))
 
     def cross_fitted(self) -> int:
-        """Return the passes of strategies on the half that they were not chosen by."""
+        """Return the passes of each half's best strategy on the other half."""
         total = 0
         for half in (0, 1):
             rows = self.passed.values()

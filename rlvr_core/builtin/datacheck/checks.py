@@ -28,22 +28,22 @@ CHECKS: Mapping[str, str] = {
     "verdicts": "each response gets a verdict",
     "stable": "ids and contents are the same in every process",
 }
-"""What is checked, and what then holds."""
+"""The checks, and the property that each one ensures."""
 
 LIMIT = 0.2
-"""Rate from which on a strategy that ignores the question is too good."""
+"""Rate above which a strategy that ignores the question is too good."""
 RARE = 0.05
-"""Share of corrupted references that may pass, of prompts that may hold the answer, and of problems
-that may be copies: some are right by chance."""
+"""Maximum share of passing corrupted references, of prompts with the answer, and of copies among
+problems: some occur by chance."""
 FEW = 20
-"""Problems below which a rate above the limit fails only if its whole interval is above."""
+"""With fewer problems, a rate above the limit fails only if its whole interval is above."""
 PER_TAG = 100
 OTHERS = 5
-"""Answers of other problems that each problem is tried with."""
+"""Number of other problems' answers to try on each problem."""
 
 
 class Fault(NamedTuple):
-    """Something that is wrong, and which of ``CHECKS`` found it."""
+    """A fault, and which of ``CHECKS`` found it."""
 
     check: str
     what: str
@@ -59,16 +59,16 @@ class Rate:
 
     @property
     def value(self) -> float:
-        """The share; 0 of nothing."""
+        """The share; 0 if ``n`` is 0."""
         return self.passed / self.n if self.n else 0.0
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the true share is, at 95 %."""
+        """The 95 % interval of the share."""
         return wilson(self.passed, self.n) if self.n else (0.0, 1.0)
 
     def exceeds(self, limit: float) -> bool:
-        """Whether it is too high: certainly, or as measured on enough problems."""
+        """Whether it is above the limit: with certainty, or as measured on enough problems."""
         return self.n > 0 and (self.interval[0] >= limit or (self.n >= FEW and self.value >= limit))
 
     def data(self) -> dict[str, Any]:
@@ -79,19 +79,19 @@ class Rate:
 
 @dataclass(slots=True)
 class TagReport:
-    """What was found of the problems with one tag.
+    """The results on the problems with one tag.
 
     Attributes:
         tag: The tag, as ``archetype=table size=small``.
-        n: Problems that were tried.
-        references: References that pass.
-        corrupted: The kind of corrupted reference that passes most often.
-        blind: The best strategy that ignores the question, on problems it was not chosen by.
-        shuffled: Answers of other problems that pass.
-        told: Prompts that hold the answer.
-        chance: Share of the problems that one option named at random answers; 0 but for
-            multiple choice.
-        faults: What is wrong.
+        n: Number of problems tried.
+        references: Rate of references that pass.
+        corrupted: Rate of the kind of corrupted reference that passes most often.
+        blind: Rate of the best strategy that ignores the question, on problems not used to
+            choose it.
+        shuffled: Rate of other problems' answers that pass.
+        told: Rate of prompts that contain the answer.
+        chance: Rate of a random option in multiple choice, else 0.
+        faults: The faults found.
     """
 
     tag: str
@@ -106,7 +106,7 @@ class TagReport:
 
     @property
     def limit(self) -> float:
-        """Rate from which on a strategy is too good: what any guess gets is no fault."""
+        """Rate above which a strategy is too good; the rate of a random guess is acceptable."""
         return max(LIMIT, self.chance)
 
     @property
@@ -115,7 +115,7 @@ class TagReport:
         return not self.faults and self.blind.interval[1] >= self.limit
 
     def too_good(self, rate: Rate) -> bool:
-        """Whether a strategy is too good; where a guess is near the limit, only if certainly."""
+        """Whether a strategy is too good; with certainty, if a random guess is near the limit."""
         if self.chance >= LIMIT:
             return rate.n > 0 and rate.interval[0] >= self.limit
         return rate.exceeds(LIMIT)
@@ -139,7 +139,7 @@ class TagReport:
 
 @dataclass(slots=True)
 class Report:
-    """What was found of a task set."""
+    """The results on a task set."""
 
     source: str
     problems: int
@@ -149,7 +149,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no faults."""
         return not self.faults and not any(tag.faults for tag in self.tags)
 
     def data(self) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def check_problems(
         problems: The problems.
         judge: Judges responses to them; it is opened here.
         by: Tags to report by; if empty, those with few values, all in combination.
-        per_tag: Problems that are tried of each tag.
+        per_tag: Maximum problems to try of each tag.
     """
     groups = {name: _sample(found, per_tag) for name, found in sorted(by_tag(problems, by).items())}
     judge.open(one for found in groups.values() for one in found)
@@ -228,10 +228,10 @@ def text_of(problem: Problem) -> str:
 
 
 def _copies(problems: Sequence[Problem]) -> tuple[int, list[Fault]]:
-    """Count problems that repeat another's prompt, and name what is wrong with that."""
+    """Count problems with the same prompt as another, and return the faults."""
     groups: dict[str, list[Problem]] = defaultdict(list)
     for one in problems:
-        # a conversation's world is in the spec; the prompt alone does not say what is asked
+        # the world of a conversation is in the spec, so the prompt alone is not the whole question
         world = json.dumps(dict(one.spec), sort_keys=True) if one.environment else ""
         groups[" ".join(text_of(one).lower().split()) + world].append(one)
     repeated = [group for group in groups.values() if len(group) > 1]
@@ -279,7 +279,7 @@ def _check_tag(name: str, problems: Sequence[Problem], judge: Judge) -> TagRepor
         corrupted=max(rates, key=lambda rate: (rate.value, rate.n), default=Rate(0, 0)),
         blind=Rate(tried.cross_fitted(), len(subjects), f"{best} ({most} of {len(subjects)})"),
         shuffled=Rate(shuffled[True], shuffled.total()),
-        told=Rate(sum(map(_told, subjects)), len(answers)),
+        told=Rate(sum(map(_prompt_holds_answer, subjects)), len(answers)),
         chance=sum(map(_chance, problems)) / len(problems),
     )
     found.faults = _faults(found, rates)
@@ -288,7 +288,7 @@ def _check_tag(name: str, problems: Sequence[Problem], judge: Judge) -> TagRepor
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """The responses that one problem is tried with."""
+    """The responses to try on one problem."""
 
     subject: Subject
     blind: Mapping[str, str]
@@ -308,7 +308,7 @@ class _Attempt:
 
 
 def _subjects(problems: Sequence[Problem], judge: Judge) -> tuple[list[Subject], Rate]:
-    """Take references apart, and count those that pass."""
+    """Split references into parts, and count those that pass."""
     golds = [judge.gold(one) for one in problems]
     futures = [
         None if gold is None else judge.verdicts(one, [gold])
@@ -330,13 +330,13 @@ def _subjects(problems: Sequence[Problem], judge: Judge) -> tuple[list[Subject],
 
 
 def _chance(problem: Problem) -> float:
-    """How often an option named at random is the right one; 0 but for ``core/choice``."""
+    """Return the chance that a random option is right; 0 for verifiers but ``core/choice``."""
     options = problem.spec.get("options") if problem.verifier == "core/choice" else None
     return 1 / len(options) if isinstance(options, Sequence) and options else 0.0
 
 
-def _told(subject: Subject) -> bool:
-    """Whether the prompt says what the answer is."""
+def _prompt_holds_answer(subject: Subject) -> bool:
+    """Whether the prompt states the answer."""
     if subject.gold is None:
         return False
     form = subject.form

@@ -1,4 +1,4 @@
-"""``rlvr data``: check task sets before a run is spent on them."""
+"""``rlvr data``: checks task sets before a run trains on them."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def check(
 
     tags = [tag for tag in by.split(",") if tag]
     reports = []
-    for given in sources_of(source, parse_options(options)):
-        ref = ComponentRef(use=verifier) if verifier else given.verifier
+    for named in sources_of(source, parse_options(options)):
+        ref = ComponentRef(use=verifier) if verifier else named.verifier
         with Judge(ref, timeout, workers or os.cpu_count() or 1) as judge:
-            reports.append(check_source(given, judge, by=tags, per_tag=per_tag))
+            reports.append(check_source(named, judge, by=tags, per_tag=per_tag))
     if as_json:
         output.print_json({"reports": [report.data() for report in reports]})
     else:

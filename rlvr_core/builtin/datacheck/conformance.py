@@ -41,9 +41,9 @@ def dataset_conformance(
 
     @cache
     def report() -> Report:
-        (given,) = sources_of(source, config or {})
-        with Judge(given.verifier) as judge:
-            return check_source(given, judge, by=by, per_tag=per_tag)
+        (named,) = sources_of(source, config or {})
+        with Judge(named.verifier) as judge:
+            return check_source(named, judge, by=by, per_tag=per_tag)
 
     @pytest.mark.parametrize("check", CHECKS)
     def test(check: str) -> None:

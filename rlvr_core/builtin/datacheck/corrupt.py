@@ -1,4 +1,4 @@
-"""Answers that are nearly the reference, and wrong."""
+"""Wrong answers close to the reference."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"(?<![\d.])\d+(?!\d)")
 
 
 def corruptions(form: Form) -> Iterator[tuple[str, str]]:
-    """Yield wrong responses made from a reference, with how each was made."""
+    """Yield wrong responses derived from a reference, each with the kind of change."""
     for path, value in leaves(form.answer):
         place = f"{path[-1]}: " if path else ""
         for how, wrong in _wrong(value):

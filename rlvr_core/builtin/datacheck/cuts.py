@@ -1,4 +1,4 @@
-"""What can be cut out of a text by its place, without reading what is asked."""
+"""Excerpts of a text by position, without reading the question."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CONSTANTS = (
     "I do not know",
     "the answer",
 )
-"""Answers to no question in particular."""
+"""Constant answers to any question."""
 
 _QUOTES = "\"'`\u2018\u2019\u201c\u201d"
 _KINDS = {
@@ -60,7 +60,7 @@ _OPTION = re.compile(r"^[ \t]*\(?([A-Z])[).:][ \t]+(?=\S)", re.MULTILINE)
 
 
 def cuts(text: str) -> Iterator[tuple[str, str]]:
-    """Yield pieces of a text by their place, and counts, with their names."""
+    """Yield excerpts of a text by position, and counts, with their names."""
     yield "the whole text", text
     yield "number of characters", str(len(text))
     for kind, pattern in _KINDS.items():
@@ -83,7 +83,7 @@ def cuts(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _options(text: str) -> list[tuple[str, str]]:
-    """Letters and texts of the last list of options in a text: ``(A) one``, ``(B) two``."""
+    """Return letters and texts of a text's last list of options: ``(A) one``, ``(B) two``."""
     runs: list[list[re.Match[str]]] = []
     for found in _OPTION.finditer(text):
         if found[1] == "A":
@@ -99,7 +99,7 @@ def _options(text: str) -> list[tuple[str, str]]:
 
 
 def _choices(options: Sequence[tuple[str, str]]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Options that stand out by their form, with what they stand out by."""
+    """Yield options that stand out by their form, each with the criterion."""
     if not options:
         return
     yield "longest", max(options, key=lambda option: len(option[1]))

@@ -1,4 +1,4 @@
-"""Where the answer stands in a response: learnt from the reference, so that others can go there."""
+"""The place of the answer in a response, found in the reference, for inserting other answers."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _PLACES = (
     re.compile(r"(?s)(.*####\s*)(.*?)(\s*)"),
 )
 LONGEST_FRAME = 80
-"""Characters around an answer beyond which they count as working, of which the last line stays."""
+"""Longer text before an answer counts as working, of which only the last line is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A reference taken apart: a response is ``before + answer + after``, or a JSON object.
+    """A reference split into parts: a response is ``before + answer + after``, or a JSON object.
 
     Attributes:
         before: Text before the answer.
-        after: Text behind it.
-        answer: The answer: text, or the object where the whole response is one.
+        after: Text after it.
+        answer: The answer: text, or the object if the whole response is one.
     """
 
     before: str
@@ -36,17 +36,17 @@ class Form:
     answer: Json
 
     def write(self, answer: Json) -> str:
-        """Return the response that gives another answer in the same form."""
+        """Return the response with another answer in the same form."""
         text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
         return f"{self.before}{text}{self.after}"
 
 
 def form_of(gold: str, extracted: str | None) -> Form:
-    """Take a reference apart.
+    """Split a reference into parts.
 
     Args:
-        gold: The reference, as a verifier gives it.
-        extracted: What the verifier took from it as the answer.
+        gold: The reference from the verifier.
+        extracted: The answer that the verifier extracts from it.
     """
     whole = _object(gold)
     if whole is not None:
@@ -73,9 +73,9 @@ def _short(before: str) -> str:
 
 
 def leaves(value: Json, path: Path = ()) -> Iterator[tuple[Path, Json]]:
-    """Yield the values in an answer that hold no others, with their places.
+    """Yield the leaf values of an answer, with their paths.
 
-    A list is one value: which entries it has, and how many, is part of what is asked.
+    A list is one value: its entries and their number are part of the answer.
     """
     if isinstance(value, dict) and value:
         for key, inner in value.items():
@@ -94,7 +94,7 @@ def with_leaves(value: Json, changes: dict[Path, Json], path: Path = ()) -> Json
 
 
 def cast(text: str, like: Json) -> Any:
-    """Return a text as the kind of value that another one is; None where it cannot be one."""
+    """Convert a text to the type of another value; return None if impossible."""
     if isinstance(like, str):
         return text
     if isinstance(like, bool):

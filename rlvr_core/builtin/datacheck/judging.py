@@ -32,17 +32,17 @@ from rlvr_core.api.services import (
 
 MEMORY_MB = 2048
 SEED = 0
-"""Of the conversations that environments are tried with."""
+"""Seed of the conversations with environments."""
 
 
 @dataclass(slots=True)
 class Judge:
-    """Verdicts on responses, and how many could not be given.
+    """Judges responses, and counts missing verdicts.
 
     Attributes:
         verifier: The verifier and its options, in place of the one each problem names.
         timeout: Seconds that one verdict may take.
-        workers: Processes.
+        workers: Number of processes.
     """
 
     verifier: ComponentRef | None = None
@@ -95,12 +95,12 @@ class Judge:
             self._pool.close()
 
     def gold(self, problem: Problem) -> str | None:
-        """Return a right response; None where the verifier knows none."""
+        """Return a right response; None if the verifier has none."""
         verifier = self._built[problem.verifier]
         return verifier.gold(problem) if isinstance(verifier, GivesGold) else None
 
     def verdicts(self, problem: Problem, responses: Sequence[str]) -> Future[list[Verdict]]:
-        """Judge responses to one problem; the verdicts come in their order."""
+        """Judge responses to one problem; verdicts are in the same order."""
         answered: Future[list[Verdict]] = Future()
         if problem.environment is not None:
             answered.set_result([self._played(problem, text) for text in responses])
@@ -135,7 +135,7 @@ class Judge:
             )
 
     def _played(self, problem: Problem, text: str) -> Verdict:
-        """Return the verdict on a conversation of one reply; 0 where that does not end it."""
+        """Return the verdict on a conversation of one reply; score 0 if it does not end there."""
         world = self._worlds[problem.environment or ""]
         try:
             state = world.start(problem, SEED)

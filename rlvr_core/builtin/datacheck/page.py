@@ -1,4 +1,4 @@
-"""HTML as a selector sees it: elements in their order, with their text and their source."""
+"""Parses HTML for selectors: elements in document order, with text and source."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HTML = re.compile(r"(?is)(?:<!doctype html[^>]*>\s*)?<html\b.*?</html>|<body\b.
 _SPACE = re.compile(r"\s+")
 PLACES = {"first": 0, "second": 1, "third": 2, "next to last": -2, "last": -1}
 MOST_SOURCE = 200
-"""Characters of an element's source that are given as an answer."""
+"""Maximum characters of an element's source to use as an answer."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Element:
 
     @property
     def text(self) -> str:
-        """Its text and that of everything in it, with single spaces."""
+        """The text of it and its descendants, with single spaces."""
         return _SPACE.sub(" ", "".join(self.words)).strip()
 
 
@@ -97,7 +97,7 @@ def pages(prompt: str) -> list[str]:
 
 
 def visible_text(html: str) -> str:
-    """Return the text of a page, an element a line."""
+    """Return the text of a page, one element per line."""
     return "\n".join(
         text
         for one in _Reader(html).elements
@@ -129,7 +129,7 @@ _BLOCKS = frozenset(
 
 
 def selected(html: str) -> Iterator[tuple[str, str]]:
-    """Yield what selectors that ignore the question find in a page, with their names."""
+    """Yield the results of selectors that ignore the question, with their names."""
     reader = _Reader(html)
     yield from _placed("comment", reader.comments)
     yield from _placed("element's source", _sources(reader, reader.elements))

@@ -1,4 +1,4 @@
-"""Where problems come from: a data set with options, a file, or the sources of a config."""
+"""Sources of problems: a data set with options, a file, or the sources of a config."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _LOADERS = {
 }
 _CONFIGS = (".yaml", ".yml")
 HASH_SEEDS = ("1", "2")
-"""Python's hash seeds of the processes that load a source again."""
+"""Values of PYTHONHASHSEED for the processes that load a source again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """A source as it was named, ready to be loaded.
+class NamedSource:
+    """A source of problems that is not loaded yet.
 
     Attributes:
-        name: What to call it.
+        name: Its name in messages.
         ref: The data set and its options.
-        verifier: The verifier that a config names in place of the problems' own.
+        verifier: The verifier that a config names instead of the problems' own.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Given:
         return source.problems
 
 
-def sources_of(source: str, options: Mapping[str, Any]) -> list[Given]:
+def sources_of(source: str, options: Mapping[str, Any]) -> list[NamedSource]:
     """Find what a source names.
 
     Args:
@@ -81,13 +81,13 @@ def sources_of(source: str, options: Mapping[str, Any]) -> list[Given]:
     if path.is_dir() and "/" in source:
         loader = "core/folder"
     if loader is None:
-        return [Given(source, ComponentRef(use=source, **{"with": dict(options)}))]
+        return [NamedSource(source, ComponentRef(use=source, **{"with": dict(options)}))]
     if not path.exists():
         raise ConfigError(f"there is no file {source}", where="SOURCE")
-    return [Given(source, ComponentRef(use=loader, **{"with": {"path": source, **options}}))]
+    return [NamedSource(source, ComponentRef(use=loader, **{"with": {"path": source, **options}}))]
 
 
-def _of_config(path: str) -> list[Given]:
+def _of_config(path: str) -> list[NamedSource]:
     resolved = resolve_file(path, (), load_host())
     rewards = [ref for ref in resolved.config.rewards if ref.use != "auto"]
     automatic = len(rewards) < len(resolved.config.rewards)
@@ -95,7 +95,7 @@ def _of_config(path: str) -> list[Given]:
     if rewards and not automatic:
         verifier = ComponentRef(use=rewards[0].use, **{"with": rewards[0].with_})
     return [
-        Given(
+        NamedSource(
             f"{path}: data.sources[{index}] {ref.use}",
             ComponentRef(use=ref.use, **{"with": ref.with_}),
             verifier,
@@ -105,34 +105,34 @@ def _of_config(path: str) -> list[Given]:
 
 
 def check_source(
-    given: Given, judge: Judge, *, by: Sequence[str] = (), per_tag: int = PER_TAG
+    source: NamedSource, judge: Judge, *, by: Sequence[str] = (), per_tag: int = PER_TAG
 ) -> Report:
-    """Load a source and check it, its ids and contents in other processes too.
+    """Load a source and check it, including its ids and contents in other processes.
 
     Args:
-        given: The source.
+        source: The source.
         judge: Judges responses; it is opened here.
         by: Tags to report by; if empty, those with few values, in combination.
-        per_tag: Problems that are tried of each tag.
+        per_tag: Maximum problems to try of each tag.
     """
-    problems = given.load()
-    report = check_problems(given.name, problems, judge, by=by, per_tag=per_tag)
-    if differs := unstable(given, problems):
+    problems = source.load()
+    report = check_problems(source.name, problems, judge, by=by, per_tag=per_tag)
+    if differs := unstable(source, problems):
         report.faults.append(Fault("stable", differs))
     return report
 
 
-def unstable(given: Given, problems: Sequence[Problem]) -> str:
+def unstable(source: NamedSource, problems: Sequence[Problem]) -> str:
     """Load a source again in other processes; return how it differs, empty if it does not.
 
     Raises:
         RunError: If it cannot be loaded there.
     """
-    first = marks(problems)
+    expected = marks(problems)
     for seed in HASH_SEEDS:
         done = subprocess.run(
             [sys.executable, "-m", "rlvr_core.builtin.datacheck.sources"],
-            input=json.dumps({"use": given.ref.use, "with": given.ref.with_}),
+            input=json.dumps({"use": source.ref.use, "with": source.ref.with_}),
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
@@ -140,24 +140,24 @@ def unstable(given: Given, problems: Sequence[Problem]) -> str:
         )
         if done.returncode:
             raise RunError(
-                f"{given.name} cannot be loaded in a process of its own: {done.stderr[-2000:]}"
+                f"{source.name} cannot be loaded in a process of its own: {done.stderr[-2000:]}"
             )
-        again = json.loads(done.stdout.splitlines()[-1])
-        if again != first:
-            what = "ids" if again["ids"] != first["ids"] else "contents of its problems"
+        reloaded = json.loads(done.stdout.splitlines()[-1])
+        if reloaded != expected:
+            what = "ids" if reloaded["ids"] != expected["ids"] else "contents of its problems"
             return f"loaded again with PYTHONHASHSEED={seed}, the {what} are not the same"
     return ""
 
 
 def marks(problems: Sequence[Problem]) -> dict[str, Any]:
-    """Return what is the same whenever a source is loaded."""
+    """Return the data that must be equal whenever a source is loaded."""
     ids = [problem.id for problem in problems]
     return {"ids": ids, "content": fingerprint(problems)}
 
 
 def _main() -> None:
-    asked = ComponentRef(**json.load(sys.stdin))
-    sys.stdout.write("\n" + json.dumps(marks(Given(asked.use, asked).load())) + "\n")
+    ref = ComponentRef(**json.load(sys.stdin))
+    sys.stdout.write("\n" + json.dumps(marks(NamedSource(ref.use, ref).load())) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The report of a check, for a terminal."""
+"""Prints the report of a check to a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEADERS = ("tag", "n", "references", "corrupted", "blind", "95% interval", "shuf
 
 
 def print_report(report: Report) -> None:
-    """Print a report: a row a tag, then what is wrong."""
+    """Print a report: one row per tag, then the faults."""
     output.print_line(
         f"{report.source}: {report.problems} problems, {report.duplicates} of them copies"
     )

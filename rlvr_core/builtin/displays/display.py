@@ -1,6 +1,6 @@
-"""How a run shows its progress: a live bar, one line a step, or JSON lines.
+"""Displays of a run's progress: a live bar, one line per step, or JSON lines.
 
-Progress never stops a run: when whoever watches is gone, the display falls silent.
+A display never stops a run: if its output is closed, it falls silent.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from rlvr_core.builtin.displays.ticks import Ticks
 from rlvr_core.builtin.displays.weights import counted_weights
 
 LONG = 60.0
-"""Seconds after which a log hears of a wait again."""
+"""Seconds between two log lines about the same wait."""
 
 
 def make_display(kind: str | None, total_steps: int, stream: TextIO | None = None) -> Display:
-    """The display of this kind.
+    """Return the display of this kind.
 
     Args:
         kind: None for ``live`` on a terminal and ``plain`` elsewhere.
         total_steps: Steps of the whole run; 0 if they are not known before it starts.
-        stream: Where it writes; stdout for ``jsonl`` and stderr for the others when left out.
+        stream: The output stream; by default stdout for ``jsonl``, stderr for the others.
     """
     if kind == "jsonl":
         return JsonLines(stream or sys.stdout)
@@ -46,19 +46,19 @@ def make_display(kind: str | None, total_steps: int, stream: TextIO | None = Non
 
 
 def steps_of(config: Mapping[str, object]) -> int:
-    """Return the steps of the whole run, by the configuration that observers are told."""
+    """Return the steps of the whole run, from the configuration that observers receive."""
     section = config.get("train")
     steps = section.get("steps") if isinstance(section, Mapping) else None
     return steps if isinstance(steps, int) else 0
 
 
 class Plain(Display):
-    """One line a step, and one a minute while something takes longer; for logs.
+    """One line per step, and one per minute during longer waits; for logs.
 
     Args:
-        stream: Where it writes.
+        stream: The output stream.
         total_steps: Steps of the whole run; 0 if they are not known before it starts.
-        long: Seconds after which a wait is told again.
+        long: Seconds between two lines about the same wait.
     """
 
     def __init__(self, stream: TextIO, total_steps: int, long: float = LONG) -> None:
@@ -78,11 +78,11 @@ class Plain(Display):
         self._behind.callback(Ticks(self._long, self._still).close)
 
     def run_started(self, event: RunStarted) -> None:
-        """Learn how many steps there are."""
+        """Set the number of steps."""
         self._total = self._total or steps_of(event.config)
 
     def phase(self, label: str) -> None:
-        """Print what the run does from its plan to its first step; then the steps tell."""
+        """Print phases between the plan and the first step; later, only steps are printed."""
         if self._planned and not self._stepping and label != self._label:
             self._print(f"{label} ...")
         self._label = label
@@ -111,7 +111,7 @@ class Plain(Display):
 
     def _still(self) -> None:
         if self._waits.passed >= self._long:
-            self._print(f"still {self._waits.told}")
+            self._print(f"still {self._waits.text}")
 
     def _print(self, *lines: str) -> None:
         for line in lines:
@@ -120,7 +120,7 @@ class Plain(Display):
 
 
 class JsonLines(Display):
-    """One JSON object an event; for programs."""
+    """One JSON object per event; for programs."""
 
     def __init__(self, stream: TextIO) -> None:
         self._out = Enduring(stream)

@@ -1,4 +1,4 @@
-"""A stream that outlives whoever reads it."""
+"""A stream that survives the loss of its reader."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any, TextIO
 
 
 class Enduring:
-    """A stream that falls silent, without an error, when its other end is gone."""
+    """A stream that discards output, without an error, once its other end is closed."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._gone = False
 
     def write(self, text: str) -> int:
-        """Write, if anybody reads."""
+        """Write, unless the reader is gone."""
         if not self._gone:
             try:
                 self._stream.write(text)
@@ -22,7 +22,7 @@ class Enduring:
         return len(text)
 
     def flush(self) -> None:
-        """Flush, if anybody reads."""
+        """Flush, unless the reader is gone."""
         if not self._gone:
             try:
                 self._stream.flush()

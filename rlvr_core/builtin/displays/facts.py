@@ -1,4 +1,4 @@
-"""The numbers of a step and of an evaluation, in a line for people."""
+"""Formats the numbers of a step or an evaluation as a line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlvr_core.api.services import brief
 
 
 def step_facts(metrics: Mapping[str, float], timing: Mapping[str, float]) -> list[str]:
-    """The numbers of a step that people watch; what was not computed is left out."""
+    """Return the main numbers of a step as text; those not computed are left out."""
     facts = []
     if "reward/mean" in metrics:
         spread = f" ±{brief(metrics['reward/std'], 2)}" if "reward/std" in metrics else ""
@@ -36,8 +36,8 @@ def step_facts(metrics: Mapping[str, float], timing: Mapping[str, float]) -> lis
     if metrics.get("verify/error_rate"):
         facts.append(f"verifier errors {metrics['verify/error_rate']:.1%}")
     if fewer := metrics.get("updates/missing"):
-        made = metrics["updates/applied"] + metrics["updates/skipped"]
-        facts.append(f"{made:.0f} of {made + fewer:.0f} updates: too few groups")
+        attempted = metrics["updates/applied"] + metrics["updates/skipped"]
+        facts.append(f"{attempted:.0f} of {attempted + fewer:.0f} updates: too few groups")
     if metrics.get("step_skipped"):
         facts.append("skipped: gradient not finite")
     elif metrics.get("updates/skipped"):
@@ -46,7 +46,7 @@ def step_facts(metrics: Mapping[str, float], timing: Mapping[str, float]) -> lis
 
 
 def evaluation_line(event: EvalFinished) -> str:
-    """One evaluation in a line."""
+    """Return one evaluation as a line."""
     report = event.report
     numbers = "  ".join(f"{name} {value:.4g}" for name, value in report.metrics.items())
     return f"evaluation after {event.step} steps: {event.task}  {numbers}  ({report.n} problems)"

@@ -1,4 +1,4 @@
-"""Keys that are pressed while a run goes on, read beside it."""
+"""Reads keys pressed during a run, in a thread."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from contextlib import suppress
 from typing import Any
 
 LOOK_EVERY = 0.25
-"""Seconds between two looks, after which the thread can end."""
+"""Seconds between two checks for keys; the thread can end after each."""
 
 
 class Keys:
-    """Calls back with each key, from a thread; Ctrl-C and Ctrl-Z stay what they are.
+    """Calls a function with each key, from a thread; Ctrl-C and Ctrl-Z keep their meaning.
 
     Args:
         descriptor: The terminal.
@@ -30,7 +30,7 @@ class Keys:
         self._before: list[Any] | None = None
 
     def start(self) -> bool:
-        """Begin to read; False where nobody can press a key for this process."""
+        """Start reading; return False if this process cannot receive keys."""
         try:
             if not _foreground(self._descriptor):
                 return False
@@ -43,7 +43,7 @@ class Keys:
         return True
 
     def close(self) -> None:
-        """Give the terminal back as it was; safe to call twice."""
+        """Restore the terminal; safe to call twice."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
@@ -54,7 +54,7 @@ class Keys:
             self._before = None
 
     def _read(self) -> None:
-        # a process that reads in the background is stopped by the terminal
+        # the terminal stops a background process that reads from it
         with suppress(OSError):
             while not self._ended.is_set():
                 ready, _, _ = select.select([self._descriptor], [], [], LOOK_EVERY)

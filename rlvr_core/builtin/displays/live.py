@@ -1,7 +1,7 @@
-"""The live display: what a run does at this moment, redrawn in place.
+"""The live display: current progress of a run, redrawn in place.
 
-It is there before the run's plan, while configuration and data are read, and is drawn by a thread,
-so that the screen moves whatever the run waits for.
+It starts before the run's plan, while configuration and data are read, and is drawn by a thread, so
+that it updates whatever the run waits for.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 BAR = 24
-"""Columns of the bar."""
+"""Width of the bar in columns."""
 
 
 class Live(Display):
     """A progress bar with the newest numbers under it.
 
     Args:
-        stream: Where it draws.
+        stream: The output stream.
         total_steps: Steps of the whole run; 0 if they are not known before it starts.
         clock: Returns seconds that only grow.
     """
@@ -55,20 +55,20 @@ class Live(Display):
             get_renderable=self.drawn,
             console=self._console,
             refresh_per_second=4,
-            transient=True,  # what was read before the plan leaves nothing behind
+            transient=True,  # the lines before the plan disappear
         )
         self._keys: Keys | None = None
         self._behind = contextlib.ExitStack()
 
     def drawn(self) -> Group:
-        """Return what is drawn now."""
+        """Return the current content."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
-        told = self._line(self._waits.told, "dim")
+        wait_line = self._line(self._waits.text, "dim")
         if not self._planned:
-            return Group(told)
+            return Group(wait_line)
         pace, left = self._pace, self._pace.left
         row = Table.grid(padding=(0, 1))
         row.add_row(
@@ -78,7 +78,7 @@ class Live(Display):
             self._line(f"elapsed {span(pace.elapsed)},"),
             self._line("left unknown yet" if left is None else f"left about {span(left)}"),
         )
-        return Group(row, self._line(self._facts), told)
+        return Group(row, self._line(self._facts), wait_line)
 
     def plan(self, lines: Sequence[str]) -> None:
         """Print the lines and begin the bar."""
@@ -89,18 +89,18 @@ class Live(Display):
         self._listen()
 
     def phase(self, label: str) -> None:
-        """Show the label under the bar, and from the second second on how long it takes."""
+        """Show the label under the bar, and after a moment the time it takes."""
         self._waits.begin(printable(label))
         if not self._planned and not self._finished:
             self._live.start(refresh=True)
 
     def run_started(self, event: RunStarted) -> None:
-        """Learn how many steps there are, and where they begin."""
+        """Set the number of steps, and the first one."""
         self._pace.total = self._pace.total or steps_of(event.config)
         self._pace.start(event.step)
 
     def groups_scored(self, event: GroupsScored) -> None:
-        """Keep the groups, for whoever asks for a sample."""
+        """Keep the groups for samples."""
         self._samples.take(event.step, event.groups)
 
     def step_finished(self, event: StepFinished) -> None:
@@ -128,7 +128,7 @@ class Live(Display):
             self._print(*lines)
 
     def pressed(self, key: str) -> None:
-        """Print a sample of the newest step for an ``s``."""
+        """Print a sample of the newest step if ``s`` is pressed."""
         if key == "s":
             self._print(*self._samples.lines())
 

@@ -41,15 +41,15 @@ class Waits:
         return self._clock() - self._since if self._label else 0.0
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """What to show of it; empty while nothing is waited for."""
         if not self._label:
             return ""
         passed, before = self.passed, self._took.get(_kind(self._label))
-        told = " ".join([self._label, "...", counts()]).rstrip()
+        text = " ".join([self._label, "...", counts()]).rstrip()
         if passed < SHOWN_FROM and (before is None or before < SHOWN_FROM):
-            return told
-        return f"{told} {span(passed)}" + (f" of about {span(before)}" if before else "")
+            return text
+        return f"{text} {span(passed)}" + (f" of about {span(before)}" if before else "")
 
 
 def counts() -> str:

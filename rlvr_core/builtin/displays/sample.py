@@ -1,4 +1,4 @@
-"""A sample of a step for whoever watches: one group, its best and its worst completion."""
+"""A sample of a step for display: one group with its best and worst completion."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from rlvr_core.api import Group, Judged
 from rlvr_core.api.services import brief, printable
 
 TEXT = 600
-"""Characters that are shown of a text; longer ones lose their middle."""
+"""Maximum characters shown of a text; longer ones lose their middle."""
 
 
 class Samples:
-    """The groups of the newest step, of which each request shows another."""
+    """The groups of the newest step; each request shows the next one."""
 
     def __init__(self) -> None:
         self._step, self._groups, self._shown = 0, list[Group](), 0
@@ -54,7 +54,7 @@ def _head(one: Judged) -> str:
 
 
 def _block(label: str, text: str) -> Iterator[str]:
-    """Yield a labelled text behind a bar, so that no line of it can be taken for one of ours."""
+    """Yield a labelled text prefixed by a bar, so that it cannot imitate our output."""
     yield f"  {label}"
     for line in printable(text, TEXT).split("\n"):
         yield f"  | {line}"

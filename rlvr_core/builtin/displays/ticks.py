@@ -1,4 +1,4 @@
-"""A thread that does something every so many seconds."""
+"""A thread that calls a function at regular intervals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Ticks:
 
     Args:
         every: Seconds between two calls.
-        tick: What is called.
+        tick: The function.
     """
 
     def __init__(self, every: float, tick: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""What a command waits for, shown on a terminal for as long as it does."""
+"""Shows on a terminal what a command waits for, while it waits."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rlvr_core.builtin.displays.live import Live
 
 @contextmanager
 def waiting(label: str) -> Iterator[Callable[[str], None] | None]:
-    """Show what is waited for on a terminal, and take it away afterwards.
+    """Show a wait on a terminal, and clear it afterwards.
 
     Args:
-        label: What is waited for first.
+        label: The first label.
 
     Yields:
-        What takes the next label, from any thread; None where stderr is no terminal.
+        A function that sets the next label, from any thread; None if stderr is not a terminal.
     """
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield None

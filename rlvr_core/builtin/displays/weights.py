@@ -1,4 +1,4 @@
-"""How many weights of a model are loaded: transformers counts them in a progress bar of its own."""
+"""Counts loaded weights of a model, by the progress bar of transformers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from rlvr_core.api.services import counting
 
 LOADING = "Loading weights"
-"""What transformers writes beside that bar."""
+"""The label of that bar."""
 
 
 @contextmanager
 def counted_weights() -> Iterator[None]:
-    """Count them within the block, if transformers is loaded, for whatever shows work."""
+    """Report them as progress within the block, if transformers is loaded."""
     logging: Any = sys.modules.get("transformers.utils.logging")
     if logging is None:
         yield

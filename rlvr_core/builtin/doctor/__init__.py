@@ -1,1 +1,1 @@
-"""``rlvr doctor CONFIG`` and ``rlvr selftest CONFIG``: examine a run before it is spent."""
+"""``rlvr doctor CONFIG`` and ``rlvr selftest CONFIG``: examine a run before it starts."""

@@ -1,4 +1,4 @@
-"""Canaries: responses whose verdict is known, judged by the run's own verifiers and pool."""
+"""Canaries: responses with a known verdict, judged by the run's own verifiers and pool."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from rlvr_core.builtin.doctor.report import Answer, Check, refused, share
 from rlvr_core.builtin.doctor.subject import Reference, Subject, passes, stated
 
 MOST = 0.5
-"""Share of problems that may pass a response that answers nothing: some do by chance."""
+"""Maximum share of problems that pass a response without an answer: some do by chance."""
 SAME = 0.5
-"""Share of wrong answers with the same score above 0, from which on it is for their form."""
+"""Share of wrong answers with the same score above 0, above which it rewards their form."""
 CANARIES = 24
-"""Problems of each pair of data set and verifier that are tried."""
+"""Maximum problems to try of each pair of data set and verifier."""
 
 KINDS = 16
-"""Responses that a problem is tried with, about."""
+"""Approximate number of responses to try on a problem."""
 WAVE = 4
-"""Problems tried at once; between two waves the clock is looked at."""
+"""Problems tried at once; the time limit is checked between two batches."""
 
 NOTHING = ("an empty answer", "'I do not know.'", "random words", "a long filler")
-"""Kinds of wrong responses that hold no answer at all."""
+"""Kinds of wrong responses without any answer."""
 AROUND = {
     "a sentence before": "Let me think.\n",
     "forty lines before": "and so it goes on and on, word after word.\n" * 40,
 }
-"""What is put before a right answer, and says nothing."""
+"""Neutral text before a right answer."""
 FORMS = (
     "{}",
     "The answer is {}.",
@@ -44,14 +44,14 @@ FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """How many of the tried problems passed a kind of response."""
+    """Number of tried problems that passed a kind of response."""
 
     passed: int
     n: int
 
     @property
     def most(self) -> bool:
-        """Whether more passed than chance explains."""
+        """Whether more passed than by chance."""
         return self.n >= 4 and self.passed > MOST * self.n
 
 
@@ -85,7 +85,7 @@ def _share_of_gold(subject: Subject) -> Answer | None:
 
 
 def _canaries(subject: Subject) -> list[Answer]:
-    """Try responses that must not pass."""
+    """Try responses that must fail."""
     found = []
     for pair, references in _pairs(subject).items():
         name = references[0][0]
@@ -114,7 +114,7 @@ def _canaries(subject: Subject) -> list[Answer]:
 
 
 def _credited(pair: str, scores: Counter[float]) -> Answer | None:
-    """Whether wrong answers all get one and the same part of the reward."""
+    """Check whether all wrong answers get the same partial reward."""
     (score, n), *_ = scores.most_common(1) or [(0.0, 0)]
     if score <= 0 or n < 8 or n < SAME * scores.total():
         return None
@@ -158,7 +158,7 @@ def _pairs(subject: Subject) -> dict[str, list[tuple[str, Reference]]]:
 
 
 def _responses(subject: Subject, reference: Reference) -> dict[str, str]:
-    """Return responses to a problem that must not pass, by kind."""
+    """Return responses to a problem that must fail, by kind."""
     prepared = subject.prepared
     make = prepared.resolved.host.service("core/wrong-answers")
     options = prepared.judge.plan.specs[subject.main(reference.problem)].config
@@ -167,7 +167,7 @@ def _responses(subject: Subject, reference: Reference) -> dict[str, str]:
 
 
 def _around(subject: Subject) -> list[Answer]:
-    """Whether a verifier that reads an answer out of a response reads it behind other text too."""
+    """Check whether a verifier that extracts answers also does so after other text."""
     found = []
     for pair, references in _pairs(subject).items():
         name = references[0][0]
@@ -204,13 +204,13 @@ def _around(subject: Subject) -> list[Answer]:
 
 
 def _read_part(reference: Reference) -> bool:
-    """Whether the verifier read an answer that is a part of the response."""
+    """Return whether the verifier extracted a part of the response as the answer."""
     read = reference.verdict.extracted if reference.verdict is not None else None
     return bool(read) and str(read).strip() != reference.response.strip()
 
 
 def _never(subject: Subject) -> Answer | None:
-    """Whether a verifier without gold responses passes the stated reference in any form."""
+    """Check whether a verifier without gold responses passes the reference in any form."""
     references = subject.affordable(len(FORMS))
     unknown = [one for one in references if not one.response and stated(one.problem)]
     if len(unknown) < 4:
@@ -240,14 +240,14 @@ def _never(subject: Subject) -> Answer | None:
 
 
 def _repeatable(subject: Subject) -> Answer | None:
-    """Whether the same response is judged the same twice."""
+    """Check whether the same response gets the same verdict twice."""
     some: list[tuple[Problem, str]] = [
         (one.problem, one.response or one.answer) for one in subject.affordable(2)[:CANARIES]
     ]
     if not some:
         return None
     rounds = []
-    # in another order: a verifier that counts its calls may otherwise be at the same count again
+    # in another order: otherwise a verifier that counts calls could reach the same count again
     for order in (some, [some[0], *reversed(some)]):
         waiting = [(problem, subject.verdicts(problem, [text])) for problem, text in order]
         rounds.append({p.id: future.result(subject.patience)[0] for p, future in waiting})

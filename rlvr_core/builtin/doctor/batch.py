@@ -1,4 +1,4 @@
-"""Checks of one sampled batch: what the untrained policy answers, and what becomes of it."""
+"""Checks of one sampled batch: answers of the untrained policy, and their rewards."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from rlvr_core.api.services import Generator
 
 NEAR_CHANCE = 0.6
-"""Share of the surprise of chance, the log of the vocabulary's size, that no trained model has."""
+"""Share of the surprise of uniform sampling (log of vocabulary size) that no trained model has."""
 ENOUGH = 96
-"""Completions below which rates are told and not judged."""
+"""Minimum completions to judge rates; with fewer, rates are only reported."""
 
 
 @dataclass
 class Batch:
-    """Completions of the policy as it is loaded.
+    """Completions of the initial policy.
 
     Attributes:
         subject: The run.
         groups: The judged groups.
-        generator: Samples more.
-        longer: The same problems as truncated completions, sampled with more room.
+        generator: Samples further completions.
+        longer: New completions of problems with truncated ones, with a higher token cap.
         references: The references of the problems, by id.
         more: Further completions of the same problems, for a vote.
     """
@@ -65,13 +65,13 @@ class Batch:
 
     @property
     def surprise(self) -> float:
-        """Mean surprise of a sampled token, in nats; 0 without log-probs."""
+        """Mean surprise (minus log-prob) of a sampled token, in nats; 0 without log-probs."""
         logps = [logp for member in self.members for logp in member.completion.logprobs]
         return -fmean(logps) if logps else 0.0
 
     @property
     def noisy(self) -> bool:
-        """Whether tokens are little but chance."""
+        """Whether tokens are nearly random."""
         return self.surprise > NEAR_CHANCE * log(max(2, len(self.subject.tokenizer)))
 
     @property
@@ -90,7 +90,7 @@ class Batch:
 
     @property
     def passed_over(self) -> Counter[str]:
-        """Special tokens that completions went on after, by the number of completions."""
+        """Special tokens that completions continued after, with the number of completions."""
         renderer, names = self.subject.prepared.renderer, Counter[str]()
         for member in self.members:
             inside = {id_ for id_ in member.completion.token_ids[:-1] if renderer.is_end(id_)}
@@ -183,7 +183,7 @@ def _extraction(batch: Batch) -> Answer | None:
 
 
 def _reading(batch: Batch) -> Answer | None:
-    """Whether completions that fail end with the reference: then they are not read rightly."""
+    """Check whether failing completions end with the reference, and so are misread."""
     right, inside, failing, by_chance = 0, 0, 0, 0
     answers = [one.answer for one in batch.references.values() if one.answer]
     for place, group in enumerate(batch.groups):
@@ -224,7 +224,7 @@ def _reading(batch: Batch) -> Answer | None:
 
 
 def numbers_of(reference: str) -> list[str]:
-    """Return the numbers in a reference that has words beside them; none of any other."""
+    """Return the numbers in a reference that also has words; empty for any other."""
     words = reference.replace(",", "").split()
     numbers = [word.strip(" .$") for word in words if NUMBER.fullmatch(word.strip(" .$"))]
     prose = sum(word.isalpha() for word in words) > len(numbers)
@@ -275,7 +275,7 @@ def _rewards(batch: Batch) -> list[Answer]:
 
 
 def _signs(batch: Batch) -> list[Answer]:
-    """Whether completions that pass get more reward than those that do not."""
+    """Check whether passing completions get more reward than failing ones."""
     known = [m for m in batch.members if m.reward is not None and m.passed is not None]
     right = [m.reward for m in known if m.passed and m.reward is not None]
     wrong = [m.reward for m in known if not m.passed and m.reward is not None]

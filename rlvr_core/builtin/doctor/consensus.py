@@ -1,4 +1,4 @@
-"""What the completions of a group agree on, beside the reference."""
+"""Compares the answers that groups agree on with the references."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 FEW_GROUPS = 8
 SHORT = 24
-"""Most characters of a word that completions can agree on; longer answers have several forms."""
+"""Maximum characters of a word to compare; longer answers have several forms."""
 MANY = 10
-"""Different references below which a model may agree on a wrong one easily, as on a letter."""
+"""With fewer different references, such as letters, agreement on a wrong one is likely."""
 LIMIT = 0.2
-"""Share of the choices that may differ from the reference: models can be wrong consistently."""
+"""Maximum share of choices that differ from the reference: models can be consistently wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Vote:
 
     Attributes:
         answer: The answer.
-        right: Whether it is the reference.
-        passed: Completions that passed, whatever they chose.
+        right: Whether it equals the reference.
+        passed: Number of completions that passed, whatever their answer.
     """
 
     answer: str
@@ -46,11 +46,11 @@ def last_answer(text: str) -> str:
 
 
 def taken(batch: Batch, group: Group, member: Judged) -> str:
-    """Return the answer of a completion: as the verifier took it, or else its last number.
+    """Return the answer of a completion: the verifier's extracted one, else its last number.
 
-    What was written after a first special token is left out: there the model had ended its answer.
-    Nothing is returned where the reference is no number and no short word, nor of a completion that
-    was cut off before it answered, unless all are.
+    Text after the first special token is ignored, since the model had ended its answer there. The
+    result is empty if the reference is neither a number nor a short word, and for a completion that
+    was cut off before its answer, unless all were.
     """
     reference = batch.references.get(group.problem.id)
     expected = reference.answer.strip(" .$") if reference is not None else ""
@@ -67,7 +67,7 @@ def taken(batch: Batch, group: Group, member: Judged) -> str:
 
 
 def vote(batch: Batch, group: Group, more: tuple[Judged, ...] = ()) -> Vote | None:
-    """Return what a group agrees on; None where no answer leads clearly."""
+    """Return the answer that a group agrees on; None if no answer leads clearly."""
     passed: Counter[str] = Counter()
     answers = []
     for member in (*group.members, *more):
@@ -81,7 +81,7 @@ def vote(batch: Batch, group: Group, more: tuple[Judged, ...] = ()) -> Vote | No
     right = 2 * passed[choice] > agreed.votes
     reference = batch.references.get(group.problem.id)
     if not batch.distinguishes and reference is not None and NUMBER.fullmatch(choice):
-        # a verifier that passes all or nothing says nothing of the reference
+        # a verifier that passes all or nothing is no evidence about the reference
         right = choice == reference.answer.strip(" .$")
         return Vote(choice, right, int(right))
     return Vote(choice, right, passed.total())

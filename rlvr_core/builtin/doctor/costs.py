@@ -9,18 +9,18 @@ from rlvr_core.builtin.doctor.model import GIB, disk
 from rlvr_core.builtin.doctor.report import Answer, Check, refused
 
 MEAN = {"float32": 1e-3, "bfloat16": 1e-1, "float16": 2e-2}
-"""Largest mean difference of log-probs that rounding explains, in nats, as the guard parity has."""
+"""Maximum mean difference of log-probs by rounding, in nats, as in the guard parity."""
 K3 = {"float32": 1e-4, "bfloat16": 2e-3, "float16": 1e-3}
 SLOPE = 0.01
 TOO_FAR = 0.5
-"""KL of one update, in nats per token, above which the step leaves the region it was made for."""
+"""KL of one update, in nats per token, above which the step is too large."""
 MOST_OF_A_WEIGHT = 0.3
 LEAST_OF_A_WEIGHT = 1e-6
-"""Shares of a typical weight that an update, and a whole run of Adam, must stay between."""
+"""Bounds for one update and for a whole run of Adam, as shares of a typical weight."""
 TOO_NEAR = 1e-12
-"""KL of one update below which it is lost in rounding."""
+"""KL of one update below which rounding hides it."""
 LITTLE = 1e-3
-"""KL in nats per token below which a whole run has hardly changed what the model says."""
+"""KL in nats per token below which a whole run has hardly changed the policy."""
 
 
 def _parity(live: Live) -> Answer | None:
@@ -69,7 +69,7 @@ def _sync(live: Live) -> Answer | None:
 
 
 def _rate(live: Live) -> Answer | None:
-    """Judge the learning rate by how far the first update at its peak moves the policy."""
+    """Judge the peak learning rate by the KL of the first update."""
     train = live.subject.limits.train
     if live.moved is None:
         return _rate_by_size(live)
@@ -103,7 +103,7 @@ def _rate(live: Live) -> Answer | None:
 
 
 def _rate_by_size(live: Live) -> Answer:
-    """Judge the learning rate without an update: Adam moves every weight by about as much."""
+    """Judge the learning rate without an update: Adam moves every weight by about the rate."""
     train = live.subject.limits.train
     value = (
         f"no update was applied, as no group had rewards that differ; lr {train.lr:g}, weights of "

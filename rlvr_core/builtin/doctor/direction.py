@@ -1,8 +1,8 @@
-"""Whether an update goes where the rewards point, by plain code beside the trainer's.
+"""Checks the direction of an update against an independent computation of the gradient.
 
-The objective of an oracle: the sum over completions of (reward - mean of the group) times the sum
+The oracle's objective is the sum over completions of (reward - mean of the group) times the sum
 of their tokens' log-probs. Its gradient is taken row by row, without packing, masks or caches, and
-compared with the change that the optimizer made.
+compared with the optimizer's change of the weights.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 160
 RELATED = 0.15
-"""Least agreement of a healthy update: 1 is the oracle's own sign in every weight, 0 is chance."""
+"""Minimum agreement of a healthy update: 1 is the oracle's sign in every weight, 0 is chance."""
 PART, BAND = 0.01, 1.25
 """Share of the update by which the objective is measured, forwards and backwards; largest ratio of
 what is measured and predicted."""
@@ -38,11 +38,11 @@ class Direction:
     Attributes:
         agreement: Sum of gradient times change, over the sum of their sizes: between -1 and 1.
         predicted: Change of the objective along a part of the update, by the oracle's gradient.
-        measured: The same by the trainer's own log-probs.
+        measured: The same, measured with the trainer's own log-probs.
         moved: Whether any trained weight moved.
-        rows: Completions.
-        part: The part of the update.
-        band: Largest ratio of the two changes, or of their inverse.
+        rows: Number of completions.
+        part: The fraction of the update.
+        band: Maximum ratio of the two changes, or of its inverse.
     """
 
     agreement: float
@@ -54,7 +54,7 @@ class Direction:
     band: float = BAND
 
     def answer(self) -> Answer:
-        """Judge it."""
+        """Judge the direction."""
         value = (
             f"agreement {self.agreement:.2f} (1 best, 0 chance); along {self.part:g} of it the "
             f"objective changes by {self.measured:.3g}, predicted {self.predicted:.3g}, over "
@@ -93,7 +93,7 @@ def measure_direction(session: Session, groups: Callable[[], Sequence[Group]]) -
     """Take one step, and compare its change with the oracle's gradient; None without an update.
 
     Args:
-        session: At its first step.
+        session: A session at its first step.
         groups: Returns the groups of the newest step.
     """
     before = {name: tensor.detach().clone() for name, tensor in trained_tensors(session)}
@@ -143,7 +143,7 @@ def _weighted(groups: Sequence[Group]) -> list[tuple[Completion, float]]:
 def _gradient(
     session: Session, rows: Sequence[tuple[Completion, float]]
 ) -> dict[str, torch.Tensor]:
-    """The gradient of the oracle's objective, one row at a time."""
+    """Return the gradient of the oracle's objective, computed row by row."""
     model, temperature = session.trainer.model, session.trainer.temperature
     named = dict(trained_tensors(session))
     total = {name: torch.zeros_like(tensor) for name, tensor in named.items()}
@@ -172,14 +172,14 @@ def _gradient(
 def _objective(
     session: Session, groups: Sequence[Group], rows: Sequence[tuple[Completion, float]]
 ) -> float:
-    """The same objective by the trainer's own forward pass, over the same completions."""
+    """Return the same objective by the trainer's forward pass, over the same completions."""
     weights = {id(completion): weight for completion, weight in rows}
     total = 0.0
     for group in groups:
         for member in group.members:
             weight = weights.get(id(member.completion))
             if weight is not None:
-                # one at a time: packing gives several in an order of its own
+                # one at a time: packing would reorder several
                 logp_N, _ = session.trainer.logprobs([replace(group, members=(member,))])
                 total += weight * float(logp_N.double().sum())
     return total

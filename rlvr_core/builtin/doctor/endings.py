@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from rlvr_core.builtin.doctor.batch import Batch
 
 MANY_CUT = 0.1
-"""Share of completions at the token cap from which on that is a doubt."""
+"""Share of completions at the token cap above which there is a warning."""
 
 
 def _ending(batch: Batch) -> Answer:
-    """How completions end, and what more room changes."""
+    """Judge how completions end, and whether a higher token cap changes that."""
     members = batch.members
     cut = sum(member.completion.finish_reason == "length" for member in members)
     config = batch.subject.config
@@ -86,7 +86,7 @@ def config_end_ids(batch: Batch) -> set[int]:
 
 
 def _stops(batch: Batch) -> Answer | None:
-    """Whether stop strings cut answers off before they are given."""
+    """Check whether stop strings end completions before the answer."""
     stops = {s for g in batch.groups for s in g.problem.stop} | set(
         batch.subject.config.sampling.stop
     )
@@ -119,7 +119,7 @@ def _stops(batch: Batch) -> Answer | None:
 
 
 def _markers(batch: Batch) -> Answer | None:
-    """Whether completions go on to a next prompt."""
+    """Check whether completions continue with a new prompt."""
     texts = [ids for _, ids in batch.subject.rendered[:64]]
     decode = batch.subject.tokenizer.decode
     heads = Counter(str(decode(list(ids), skip_special_tokens=True)).strip()[:12] for ids in texts)
@@ -177,7 +177,7 @@ def _degenerate(batch: Batch) -> Answer:
 
 
 def _noise(batch: Batch) -> Answer | None:
-    """Whether tokens come from a distribution, or from the whole vocabulary by chance."""
+    """Check whether tokens are nearly uniform over the whole vocabulary."""
     if not batch.surprise:
         return None
     most = math.log(max(2, len(batch.subject.tokenizer)))
@@ -197,16 +197,16 @@ def _noise(batch: Batch) -> Answer | None:
 
 
 def loops(text: str) -> bool:
-    """Whether the second half of a text is little but repetition.
+    """Return whether the second half of a text is mostly repetition.
 
-    It is so if it compresses to less than an eighth of its length, which prose and working do not.
+    That is, if it compresses to less than an eighth of its length, which prose and working do not.
     """
     tail = text[len(text) // 2 :].encode()
     return len(tail) >= 100 and len(zlib.compress(tail, 9)) < len(tail) / 8
 
 
 def histogram(lengths: Sequence[int], bins: int = 8, width: int = 40) -> str:
-    """Return a histogram of lengths as text, a line a bin."""
+    """Return a histogram of lengths as text, one line per bin."""
     top = max(lengths, default=0) + 1
     step = max(1, -(-top // bins))
     counts = Counter(length // step for length in lengths)

@@ -71,28 +71,28 @@ LENIENT = (
     "train.warmup_steps=0",
     "train.lr_schedule=constant",
 )
-"""Nothing stops the examined run: what these guards look for, the examination asks itself. It takes
-its two steps at the peak learning rate, as most of the real run does."""
+"""Options that disable guards, whose checks the examination does itself, and that take its two
+steps at the peak learning rate, like most of the real run."""
 
 Drive = Callable[["Session", Any], None]
 
 
 class Quiet(RunObserver):
-    """Watches the examined run, and passes on what is being waited for."""
+    """Observes the examined run, and reports what it waits for."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
 
     def phase(self, label: str) -> None:
-        """Pass a phase on."""
+        """Report a phase."""
         self._say(label)
 
     def close(self) -> None:
-        """Nothing to restore."""
+        """Do nothing: there is nothing to restore."""
 
 
 def nothing(_: str) -> None:
-    """Say nothing."""
+    """Ignore a message."""
 
 
 def examine(
@@ -105,15 +105,15 @@ def examine(
 ) -> Report:
     """Examine a configuration on its own model and data.
 
-    Every fault is named: one that would end a run is noted and taken out, and the examination goes
-    on with the rest.
+    Every fault is reported: a fault that would end a run is recorded and removed from the
+    configuration, and the examination continues.
 
     Args:
         path: The YAML file.
         overrides: ``KEY=VALUE`` options on top.
         host: The loaded plugins.
         live: Whether to load the model, sample, and take two steps.
-        say: Called with what is being done.
+        say: Called with progress messages.
     """
     report, host = Report(), host or load_host()
     quiet_libraries()
@@ -142,7 +142,7 @@ def examine(
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[str]:
-    """A folder for the examined run, removed at the end."""
+    """Yield a folder for the examined run, removed at the end."""
     folder = tempfile.mkdtemp(prefix="rlvr-doctor-")
     try:
         yield folder
@@ -160,7 +160,7 @@ def _prepared(
     say: Callable[[str], None],
     seen: set[str],
 ) -> RlvrError | None:
-    """Prepare the run and ask everything; return what it could not go on with."""
+    """Prepare the run and make all checks; return the error that prevented the rest."""
     say("loading data")
     try:
         with prepare(resolved, partial(model_path, resolved.config.model.path, host)) as prepared:
@@ -187,7 +187,7 @@ def _prepared(
                 _start(prepared, subject, report, say)
     except RlvrError as error:
         return error
-    except Exception as error:  # a fault that nothing foresaw is a finding, not the end
+    except Exception as error:  # an unexpected error is a finding, and does not end the examination
         what = f"{type(error).__name__}: {error}"
         remedy = "see the findings above; the traceback is that of: rlvr run CONFIG"
         report.add("run/start", "Can the run start?", Answer("fail", what, remedy, weight=60))
@@ -197,7 +197,7 @@ def _prepared(
 def _start(
     prepared: Prepared, subject: Subject, report: Report, say: Callable[[str], None]
 ) -> None:
-    """Start the run, and ask what needs the model."""
+    """Start the run, and make the checks that need the model."""
     found: list[Live] = []
 
     def drive(session: Session, _: Any) -> None:
@@ -211,17 +211,17 @@ def _start(
             report.ask(BATCH, live.batch)
             report.ask(LIVE, live)
             _show_batch(live, report)
-    shutil.rmtree(folder.path, ignore_errors=True)  # a managed machine keeps runs elsewhere
+    shutil.rmtree(folder.path, ignore_errors=True)  # managed machines may put run folders elsewhere
 
 
 def _without_attention(draft: Draft, report: Report) -> bool:
-    """Take out an attention that the model cannot be built with; return whether that was done."""
+    """Remove an attention that the model cannot use; return whether it was removed."""
     wrong = any(one.id == "model/attention" for one in report.level("fail"))
     return wrong and draft.data["model"].pop("attention", None) is not None
 
 
 def _cures(report: Report, resolved: Resolved) -> list[str]:
-    """Return options that take away what was found, where it may hide other mistakes."""
+    """Return options that correct findings which may hide other mistakes."""
     wrong = {one.id for one in report.level("fail", "warn")}
     sampling = resolved.config.sampling
     cures = []
@@ -241,7 +241,7 @@ def _cures(report: Report, resolved: Resolved) -> list[str]:
 def _again(
     prepared: Prepared, subject: Subject, report: Report, say: Callable[[str], None]
 ) -> None:
-    """Ask about a batch once more, without the mistakes that may have hidden others."""
+    """Check a batch again, without mistakes that may have hidden others."""
     again = Report()
 
     def drive(session: Session, _: Any) -> None:

@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from rlvr_core.api.services import Session
 
 PROMPTS = 48
-"""Problems of the sampled batch."""
+"""Number of problems of the sampled batch."""
 MORE_ROOM = 4
-"""Factor on the token cap when it is tried whether more room lets completions end."""
+"""Factor on the token cap for testing whether a higher cap lets completions end."""
 PERTURBED = 0.05
 """Standard deviation of the first noise on each weight, as a share of its tensor's."""
 ENOUGH_MOVED = 0.05
-"""KL that the perturbation should make, in nats per token: far beyond what rounding makes."""
+"""Target KL of the perturbation, in nats per token: far above rounding."""
 VOTES = 16
-"""Completions sampled in addition where the first ones of a group do not agree on an answer."""
+"""Additional completions if the first ones of a group do not agree on an answer."""
 FIRST = 1_000_000
 """Index of the first draw, beyond those of the steps."""
 
@@ -50,7 +50,7 @@ class Agreement:
 
     Attributes:
         mean: Mean absolute difference, in nats.
-        slope: Slope of the trainer's on the engine's; 1 where they agree.
+        slope: Regression slope of the trainer's on the engine's; 1 if they agree.
         k3: KL of the engine's policy from the trainer's, in nats per token.
         tokens: Tokens compared.
     """
@@ -74,21 +74,21 @@ def agreement(trainer_N: torch.Tensor, engine_N: torch.Tensor) -> Agreement:
 
 @dataclass
 class Live:
-    """What was measured of a session.
+    """The measurements of a session.
 
     Attributes:
         subject: The run.
         session: The session.
-        batch: Completions of the policy as loaded.
-        parity: Trainer and engine, before any update.
-        moved: KL of the policy after the first update from before, in nats per token.
+        batch: Completions of the initial policy.
+        parity: Agreement of trainer and engine before any update.
+        moved: KL of the policy by the first update, in nats per token.
         seconds: Wall seconds of each step.
         phases: Seconds of the last step by phase.
         metrics: Metrics of the last step.
-        synced: Trainer and engine, after the weights were perturbed and loaded.
-        perturbed: What the perturbation moved: KL in nats per token on the batch.
-        weight: Median over the trained tensors of the size (root mean square) of their weights.
-        error: What stopped a step.
+        synced: Agreement of trainer and engine after the weights were perturbed and loaded.
+        perturbed: KL of the perturbation on the batch, in nats per token.
+        weight: Median over the trained tensors of the root mean square of their weights.
+        error: The error that stopped a step.
     """
 
     subject: Subject
@@ -125,7 +125,7 @@ def sampled(
 
 
 def first_batch(subject: Subject, session: Session) -> Batch:
-    """Sample the batch that is examined, and more room for what was cut off."""
+    """Sample the examined batch; sample truncated problems again with a higher token cap."""
     n = min(max(subject.config.sampling.n, 8), 16)
     problems = subject.spread(PROMPTS)
     groups = sampled(session, problems, n, params_of(subject), FIRST)
@@ -192,7 +192,7 @@ def measure(subject: Subject, session: Session) -> Live:
 
 
 def _weight(session: Session) -> float:
-    """Return the median size of the trained tensors that are not 0."""
+    """Return the median root mean square of the trained tensors that are not 0."""
     sizes = [
         float(tensor.detach().float().square().mean().sqrt())
         for tensor in session.trainer.model.parameters()

@@ -1,4 +1,4 @@
-"""Reads a configuration with several faults: each is noted and taken out, and reading goes on."""
+"""Reads a configuration with several faults: records and removes each, and continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlvr_core.api.services import (
 from rlvr_core.builtin.doctor.report import Report
 
 MAX_FAULTS = 30
-"""Faulty keys after which a configuration is given up."""
+"""Maximum number of faulty keys to remove."""
 _PLACE = re.compile(r"\(([^()\s]+)\)\s*$")
 _STEP = re.compile(r"[^.\[\]]+")
 
@@ -34,7 +34,7 @@ class Draft:
         path: Its file.
         data: Its values as plain data.
         options: ``KEY=VALUE`` options on top.
-        removed: The keys that were taken out.
+        removed: The removed keys.
     """
 
     path: Path
@@ -75,7 +75,7 @@ class Draft:
             parent = parent[step]
         value = parent[loc[-1]]
         if len(loc) == 1 and isinstance(value, dict):
-            # a rule of a whole section: the optional keys that it talks of
+            # a rule about a whole section: remove the optional keys that it mentions
             fields = _fields(loc)
             named = [
                 key
@@ -104,7 +104,7 @@ def _fields(loc: Loc) -> dict[str, Any]:
 
 
 def place_of(complaint: Complaint, data: dict[str, Any]) -> Loc | None:
-    """Return where in a configuration a complaint points; None if nothing is written there."""
+    """Return the configuration key that a complaint points to; None if it is not set."""
     found = _PLACE.search(complaint.where)
     text = found[1] if found else complaint.where
     loc: list[str | int] = []
@@ -122,10 +122,10 @@ def place_of(complaint: Complaint, data: dict[str, Any]) -> Loc | None:
 
 
 def resolve_leniently(draft: Draft, host: Host, report: Report) -> Resolved | None:
-    """Resolve a draft; faults are noted and their keys removed until the rest can be used.
+    """Resolve a draft; faults are recorded and their keys removed until the rest is valid.
 
     Returns:
-        The configuration as far as it is sound; None if nothing could be made of it.
+        The valid part of the configuration; None if it cannot be resolved at all.
     """
     while True:
         try:

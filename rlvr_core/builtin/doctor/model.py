@@ -15,21 +15,21 @@ GIB = 2**30
 
 
 def _attention(subject: Subject) -> Answer:
-    wanted = subject.config.model.attention
+    configured = subject.config.model.attention
     try:
         model = subject.skeleton
     except Exception as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else ""
-        # others may be a model's own code that cannot be built without weights
+        # other errors may come from custom model code that needs weights
         certain = isinstance(error, ImportError | ValueError)
         return Answer(
             "fail" if certain else "warn",
-            f"model.attention: {wanted} cannot be used: {type(error).__name__}: {first}",
+            f"model.attention: {configured} cannot be used: {type(error).__name__}: {first}",
             "set model.attention: sdpa, or install what it needs",
             weight=180,
         )
     count = sum(parameter.numel() for parameter in model.parameters())
-    return Answer("ok", f"{type(model).__name__}, {count:,} parameters, attention {wanted}")
+    return Answer("ok", f"{type(model).__name__}, {count:,} parameters, attention {configured}")
 
 
 def _lora(subject: Subject) -> Answer | None:
@@ -81,14 +81,14 @@ def _vocabulary(subject: Subject) -> Answer:
 
 
 def free_bytes(folder: str) -> int:
-    """Return the free space where a folder is, or will be made."""
+    """Return the free space at a folder, which need not exist yet."""
     root = Path(folder).absolute()
     existing = next(path for path in (root, *root.parents) if path.exists())
     return shutil.disk_usage(existing).free
 
 
 def kept_checkpoints(subject: Subject) -> int:
-    """Return how many checkpoints lie on disk at once, the one being written included."""
+    """Return the maximum number of checkpoints on disk at once, including one being written."""
     section, steps = subject.limits.checkpoint, subject.limits.train.steps
     written = steps // section.every + 1 if section.every else 1
     return min(section.keep, written) + 1 + (section.keep_best is not None)
@@ -121,7 +121,7 @@ def disk(subject: Subject, each: int, traces: int = 0) -> Answer:
 
 
 def _trained(subject: Subject) -> int:
-    """Return the number of trained parameters: of LoRA an upper bound, as if of every matrix."""
+    """Return the number of trained parameters; for LoRA, an upper bound over all matrices."""
     parameters = list(subject.skeleton.parameters())
     lora = subject.config.model.lora
     if lora is None:
@@ -138,7 +138,7 @@ def _disk(subject: Subject) -> Answer:
 
 
 def _shared_memory(subject: Subject) -> Answer | None:
-    """Judge whether weights reach an engine in a process of its own through shared memory."""
+    """Judge whether shared memory has room to send weights to an engine in its own process."""
     memory = Path("/dev/shm")
     engine = subject.config.engine
     if not subject.prepared.mode.background or (engine and engine.transport.use != "auto"):

@@ -1,4 +1,4 @@
-"""The cheap half of the examination, which ``rlvr run`` makes by itself: ``guards.preflight``."""
+"""The cheap part of the examination, which every ``rlvr run`` makes: ``guards.preflight``."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 TRIED = 16
 SECONDS = 5.0
-"""Less than the doctor takes: every run waits for it."""
+"""Fewer than for the doctor, because every run waits for it."""
 STOPS = "verifier/gold"
 ELSEWHERE = ("data/held_out", "data/overlong", "verifier/references")
-"""Asked already where the run is prepared, or in the guard gold."""
+"""Checks already made when the run is prepared, or by the guard gold."""
 CERTAIN = {
     "model/attention": ("model", "attention"),
     "model/lora": ("model", "lora", "target_modules"),
     "prompt/context": ("sampling", "max_tokens"),
 }
-"""What the model's structure rules out, with the key: no run could do it, or it would train on what
-the model computes beyond its positions."""
+"""Checks of the model's structure, with their config keys: after a failure, no run is possible, or
+it would train on positions beyond the model's context."""
 
 
 def preflight(prepared: Prepared) -> list[str]:
     """The service ``core/preflight``: check what can be checked without the model's weights.
 
     Returns:
-        Lines for the overview: what gold answers showed, and a warning for each doubt. None in
-        processes other than the first, which has them all.
+        Lines for the overview: results of gold answers, and a line for each warning. Only the first
+        process returns any.
 
     Raises:
         ConfigError: If the model's structure rules out what the configuration asks for.
@@ -53,7 +53,7 @@ def preflight(prepared: Prepared) -> list[str]:
     if any(isinstance(one, NeedsCalibration) for one in prepared.judge.plan.verifiers.values()):
         calibrate = prepared.resolved.host.service("core/judge-calibration")
         found = calibrate(subject.problems, prepared.judge.plan, prepared.resolved)
-        prepared.data_reports.append(found)  # what is measured becomes a part of the run's record
+        prepared.data_reports.append(found)  # the measurements become part of the run's record
         lines += found.lines
     report = Report()
     skipped = (STOPS, *ELSEWHERE, *CERTAIN)
@@ -75,7 +75,7 @@ def preflight(prepared: Prepared) -> list[str]:
 
 
 def _refuse(subject: Subject) -> None:
-    """Ask the model's structure, built without weights, before a step of the run costs anything."""
+    """Check the model's structure, built without weights, before the run starts."""
     report = Report()
     report.ask([check for check in (*MODEL, *PROMPTS) if check.id in CERTAIN], subject)
     where = subject.prepared.resolved.where

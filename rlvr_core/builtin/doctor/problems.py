@@ -1,4 +1,4 @@
-"""Checks of the data: copies, contradictions, references that stand in the prompt."""
+"""Checks of the data: duplicates, contradictions, prompts that contain their reference."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from rlvr_core.builtin.doctor.report import Answer, Check, refused, share
 from rlvr_core.builtin.doctor.subject import Subject, stated, text_of
 
 LEAKED = 0.05
-"""Share of prompts that may hold their reference: some do by chance."""
+"""Maximum share of prompts that contain their reference: some do by chance."""
 COPIES = 0.25
-"""Share of copies that is accepted: data generated from few parts repeats itself."""
+"""Maximum share of duplicates: data generated from few parts repeats itself."""
 ONE_ANSWER = 0.9
-"""Share of problems with one and the same reference from which on nothing needs to be read."""
+"""Share of problems with the same reference above which one constant answer suffices."""
 FEWEST = 8
-"""Problems below which a share says nothing."""
+"""Minimum problems for a share to be meaningful."""
 FEWEST_HELD = 5
-"""Prompts that must hold their reference in the same place."""
+"""Minimum prompts with their reference in the same place."""
 
 _LABEL = (
     r"\b(?:answer|solution|result|gold|hint|reference|ground[ _]truth|target|key)\b"
     r"(?:\s+is)?\W{0,6}"
 )
 TWICE = 0.05
-"""Share of prompts that begin or end with the same text twice in a row, from which on it is a
+"""Share of prompts that begin or end with the same text twice in a row, above which it counts as a
 template."""
 REACH = 600
-"""Characters at either end of a prompt in which a template is looked for."""
+"""Number of characters at either end of a prompt to search for a template."""
 _AGAIN = re.compile(r"\s*(?=\W*\w{3})(\S.{3,}?)\s*\1", re.DOTALL)
-"""Matches a text that begins with the same twice; what ends so begins so backwards."""
+"""Matches a text that begins with a repeated part; endings are matched on reversed text."""
 MANY_LEFT_OUT = 0.1
-"""Share of over-long prompts from which on their loss is a doubt, though it was accepted."""
+"""Share of over-long prompts above which there is a warning, though the limit allows them."""
 
 
-def _asked(problem: Problem) -> str:
-    """Return what makes two problems the same: prompt without case and spacing, and world."""
+def _question_key(problem: Problem) -> str:
+    """Return a key equal for equal problems: prompt without case and spacing, and world."""
     world = json.dumps(dict(problem.spec), sort_keys=True) if problem.environment else ""
     return " ".join(text_of(problem).casefold().split()).strip(" .?!:") + world
 
@@ -47,7 +47,7 @@ def _asked(problem: Problem) -> str:
 def _groups(subject: Subject) -> list[list[Problem]]:
     groups: dict[str, list[Problem]] = defaultdict(list)
     for problem in subject.problems:
-        groups[_asked(problem)].append(problem)
+        groups[_question_key(problem)].append(problem)
     return [group for group in groups.values() if len(group) > 1]
 
 
@@ -104,7 +104,7 @@ def _variety(subject: Subject) -> Answer | None:
 
 
 def _leaks(subject: Subject) -> Answer | None:
-    """References in prompts: under a label, as a whole, or always in the same place."""
+    """Check for references in prompts: after a label, as a whole, or always in the same place."""
     references = [one for one in subject.references if one.answer]
     if len(references) < FEWEST:
         return None
@@ -151,25 +151,25 @@ def _labelled(prompt: str, answer: str) -> bool:
 
 
 def _slots(prompt: str) -> Iterator[tuple[str, str]]:
-    """Yield places that a frame around the question could hold an answer in, with their content."""
+    """Yield places in a frame around the question that may hold an answer, with their content."""
     words = prompt.split()
     if len(words) < 2:
         return
     for place, word in (("at the end", words[-1]), ("at the beginning", words[0])):
         inside = word.strip("().,;:[]")
         yield place, inside
-        if inside and inside != word:  # a frame that only some of the prompts may have
+        if inside and inside != word:  # perhaps only some prompts have this frame
             yield f"{place}, as {word.replace(inside, '...', 1)!r}", inside
     rest = Counter(word.casefold().strip("().,;:[]<>/?!") for word in words)
     for before, word in itertools.pairwise(words):
         frame = before.casefold().strip("().,;:[]<>/?!")
-        # a word that the question uses too tells where to look: reading it is the task
+        # a word that the question repeats tells where to look: finding the answer is the task
         if frame.isalpha() and rest[frame] == 1:
             yield f"behind {frame!r}", word.strip("().,;:[]")
 
 
 def _templates(subject: Subject) -> Answer | None:
-    """Texts that stand twice in a row around the question of many prompts."""
+    """Check for text repeated twice in a row around the question in many prompts."""
     found: Counter[tuple[str, str]] = Counter()
     for problem in subject.problems:
         text = text_of(problem)
@@ -215,18 +215,18 @@ def _held_out(subject: Subject) -> list[Answer] | None:
 
 
 def _overlong(subject: Subject) -> Answer:
-    kept = len(subject.problems)
-    loaded = sum(len(source.left_out) for source in subject.prepared.sources)
+    used = len(subject.problems)
+    left_out = sum(len(source.left_out) for source in subject.prepared.sources)
     limit = subject.limits.data.max_overlong_share
-    value = f"{share(loaded, kept + loaded)} prompts are longer than data.max_prompt_tokens"
-    if loaded > limit * (kept + loaded):
+    value = f"{share(left_out, used + left_out)} prompts are longer than data.max_prompt_tokens"
+    if left_out > limit * (used + left_out):
         return Answer(
             "fail",
             f"{value} ({subject.limits.data.max_prompt_tokens}); the run refuses more than "
             f"{limit:g}",
             "raise data.max_prompt_tokens, or remove the long problems",
         )
-    if loaded > MANY_LEFT_OUT * (kept + loaded):
+    if left_out > MANY_LEFT_OUT * (used + left_out):
         return Answer(
             "warn",
             f"{value} ({subject.limits.data.max_prompt_tokens}) and are not trained on",

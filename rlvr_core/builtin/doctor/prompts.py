@@ -1,4 +1,4 @@
-"""Checks of the prompts as the model sees them, token by token."""
+"""Checks of the rendered prompts, token by token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlvr_core.builtin.doctor.subject import Subject, text_of
 
 
 def visible(tokenizer: Any, ids: Sequence[int]) -> str:
-    """Return a prompt as text in which special tokens and line ends can be seen."""
+    """Return a prompt as text with visible special tokens and line ends."""
     special = set(tokenizer.all_special_ids) | {
         id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special
     }
@@ -64,7 +64,7 @@ def _bos(subject: Subject) -> Answer:
 
 
 def _inside(subject: Subject) -> Answer | None:
-    """Special tokens that are written in the problems themselves."""
+    """Check for special tokens in the text of the problems."""
     tokenizer = subject.tokenizer
     names = {str(token) for token in tokenizer.all_special_tokens} | {
         str(token) for token in tokenizer.added_tokens_decoder.values() if token.special
@@ -98,7 +98,7 @@ def _template(subject: Subject) -> Answer:
     if section.chat_template == "auto" and not chats:
         return Answer("ok", prepared.renderer.describe())
     bare = copy.copy(subject.tokenizer)
-    bare.init_kwargs = {}  # without the choice that this run made
+    bare.init_kwargs = {}  # without the option that this run sets
     auto = Renderer(
         bare, section.model_copy(update={"chat_template": "auto"}), prepared.renderer.present
     )
@@ -125,22 +125,22 @@ def _template(subject: Subject) -> Answer:
 
 
 def _ends(subject: Subject) -> Answer:
-    """Whether model, generation config, tokenizer and template agree on the end of an answer."""
+    """Check that model, generation config and tokenizer agree on the end-of-sequence token."""
     from transformers import AutoConfig, GenerationConfig
 
     tokenizer, model = subject.tokenizer, subject.config.model
     options = {"revision": model.revision, "trust_remote_code": model.trust_remote_code}
-    said: dict[str, set[int]] = {"tokenizer": _ids(tokenizer.eos_token_id)}
+    declared: dict[str, set[int]] = {"tokenizer": _ids(tokenizer.eos_token_id)}
     config = AutoConfig.from_pretrained(subject.prepared.model_path, **options)
-    said["config.json"] = _ids(getattr(config, "eos_token_id", None))
+    declared["config.json"] = _ids(getattr(config, "eos_token_id", None))
     try:
         generation = GenerationConfig.from_pretrained(
             subject.prepared.model_path, revision=model.revision or "main"
         )
-        said["generation_config.json"] = _ids(generation.eos_token_id)
+        declared["generation_config.json"] = _ids(generation.eos_token_id)
     except OSError:
         pass
-    known = {where: ids for where, ids in said.items() if ids}
+    known = {where: ids for where, ids in declared.items() if ids}
     every = set().union(*known.values()) if known else set()
     words = "; ".join(
         f"{where}: {', '.join(map(str, tokenizer.convert_ids_to_tokens(sorted(ids))))}"
@@ -154,8 +154,8 @@ def _ends(subject: Subject) -> Answer:
         )
     odd = [id_ for id_ in every if id_ >= len(tokenizer) or id_ == tokenizer.pad_token_id]
     only_pad = odd and not every - set(odd)
-    apart = [where for where, ids in known.items() if not ids & said["tokenizer"]]
-    if only_pad or (apart and said["tokenizer"]):
+    apart = [where for where, ids in known.items() if not ids & declared["tokenizer"]]
+    if only_pad or (apart and declared["tokenizer"]):
         return Answer(
             "fail",
             f"they disagree on the end-of-sequence token: {words}",

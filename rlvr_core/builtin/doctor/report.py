@@ -1,4 +1,4 @@
-"""The vocabulary of an examination: a check asks one question, and its finding answers it."""
+"""Checks, findings and reports of an examination: a finding is the answer to a check."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Answer:
 
     Attributes:
         level: The verdict.
-        value: What was measured, in words and numbers.
-        remedy: What to do about it; empty where nothing is wrong.
-        weight: Rank among the changes worth making, higher first; 0 takes that of the level.
+        value: The measurement, in words and numbers.
+        remedy: What to do about it; empty if nothing is wrong.
+        weight: Rank among suggested changes, highest first; 0 for the default of the level.
         data: The measured numbers, for ``--json``.
     """
 
@@ -39,8 +39,8 @@ class Check(Generic[S]):
 
     Attributes:
         id: ``<part>/<name>``, stable.
-        question: What is asked, so that the answer yes is the healthy one.
-        ask: Measures; returns None where the question does not arise.
+        question: The question; the healthy answer is yes.
+        ask: Measures, and returns None if the check does not apply.
     """
 
     id: str
@@ -58,7 +58,7 @@ class Finding:
 
     @property
     def weight(self) -> int:
-        """Rank among the changes worth making."""
+        """Rank among the suggested changes."""
         return self.answer.weight or {"fail": 100, "warn": 50}.get(self.answer.level, 0)
 
     def as_json(self) -> dict[str, Json]:
@@ -75,12 +75,12 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """Everything that an examination found.
+    """The results of an examination.
 
     Attributes:
-        findings: The answers, in the order they were asked for.
-        shown: Texts for the reader by title, such as a rendered prompt.
-        lost: Whether verdicts did not come in time.
+        findings: The findings, in the order of the checks.
+        shown: Texts to print by title, such as a rendered prompt.
+        lost: Whether verdicts did not arrive in time.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Report:
         self.findings.append(Finding(id_, question, answer))
 
     def ask(self, checks: Iterable[Check[S]], subject: S) -> None:
-        """Ask each question about a subject; one that cannot be asked is skipped by name."""
+        """Run each check on a subject; one that fails to run is reported as skipped."""
         for check in checks:
             try:
                 found = check.ask(subject)
@@ -105,7 +105,7 @@ class Report:
                     "verdicts did not come in time: the pool lost them, or a verifier waits",
                     "try the verifier: rlvr verify",
                 )
-            except Exception as error:  # a check is no reason to withhold the others
+            except Exception as error:  # one failing check must not prevent the others
                 found = Answer("skip", f"could not be measured: {type(error).__name__}: {error}")
             for answer in [found] if isinstance(found, Answer) else found or ():
                 self.add(check.id, check.question, answer)

@@ -1,4 +1,4 @@
-"""Compares a run that was stopped and resumed with one that was not."""
+"""Compares a resumed run with an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rlvr_core.api.services import LATEST, RunFolder, read_jsonl
 from rlvr_core.builtin.doctor.report import Answer
 
 SMALL = 1e-3
-"""Difference of weights, relative to what the steps after the stop changed, that rounding makes."""
+"""Maximum difference of weights by rounding, relative to their change after the stop."""
 
 
 def cut_back(folder: Path, step: int) -> None:
-    """Leave a run's folder as a kill after this step's checkpoint leaves it."""
+    """Reset a run's folder to its state after a kill at this step's checkpoint."""
     checkpoints = folder / "checkpoints"
     for path in checkpoints.glob("step*"):
         if int(path.name.removeprefix("step")) > step:
@@ -27,9 +27,9 @@ def compare_runs(whole: RunFolder, resumed: RunFolder, steps: int) -> Answer:
     """Compare weights, optimizer state and metrics at the last step.
 
     Args:
-        whole: The run that went through.
-        resumed: The one that was stopped.
-        steps: Steps that both took.
+        whole: The uninterrupted run.
+        resumed: The resumed run.
+        steps: Number of steps of both.
     """
     name = f"step{steps:06d}"
     ours, theirs = (_tensors(one.checkpoints / name) for one in (whole, resumed))

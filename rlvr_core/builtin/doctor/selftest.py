@@ -1,7 +1,7 @@
-"""``rlvr selftest CONFIG``: does training do what it should, with this model, data and verifier?
+"""``rlvr selftest CONFIG``: tests training with this model, data and verifier.
 
-Four short runs in a scratch folder: with a learning rate of 0 nothing may drift; a resumed run must
-equal one that was not interrupted; an update must go where rewards point; ten problems must be
+Four short runs in a scratch folder: with a learning rate of 0 nothing may change; a resumed run
+must equal an uninterrupted one; an update must increase rewarded log-probs; ten problems must be
 learnt.
 """
 
@@ -62,7 +62,7 @@ class Watcher(RunObserver):
         self.groups = event.groups
 
     def close(self) -> None:
-        """Nothing to restore."""
+        """Do nothing: there is nothing to restore."""
 
 
 @dataclass
@@ -73,8 +73,8 @@ class SelfTest:
         path: The YAML file.
         overrides: ``KEY=VALUE`` options on top.
         host: The loaded plugins.
-        steps: Most steps of the overfitting run.
-        say: Called with what is being done.
+        steps: Maximum steps of the overfitting run.
+        say: Called with progress messages.
     """
 
     path: Path
@@ -86,7 +86,7 @@ class SelfTest:
     chosen: list[str] = field(default_factory=list)
 
     def run(self) -> Report:
-        """Run all tests; each has a finding, an error of one is that finding."""
+        """Run all tests; each adds a finding, and an error of a test is its finding."""
         for id_, test in (
             ("selftest/lr0", self.drift),
             ("selftest/direction", self.learning),
@@ -117,22 +117,23 @@ class SelfTest:
         """Run the configuration with changes, in a scratch folder."""
         options = [*self.overrides, *LENIENT, f"run.dir={folder}", *options]
         resolved = resolve_file(self.path, options, self.host)
-        if lr is not None:  # 0 is refused where a user writes it
+        if lr is not None:  # a configured rate of 0 would be refused
             train = resolved.config.train.model_copy(update={"lr": lr})
             resolved = replace(resolved, config=resolved.config.model_copy(update={"train": train}))
         locate = partial(model_path, resolved.config.model.path, self.host)
         with prepare(resolved, locate) as prepared:
             prepared = change(prepared) if change else prepared
             watcher = watcher or Watcher(self.say)
-            made = start(prepared, watcher, folder=resumed, command=["selftest"], drive=drive)
-        if not made.path.is_relative_to(folder):  # a managed machine keeps runs elsewhere
-            shutil.rmtree(made.path, ignore_errors=True)
-        return made
+            run_folder = start(prepared, watcher, folder=resumed, command=["selftest"], drive=drive)
+        # managed machines may put run folders elsewhere
+        if not run_folder.path.is_relative_to(folder):
+            shutil.rmtree(run_folder.path, ignore_errors=True)
+        return run_folder
 
     # -- the tests ---------------------------------------------------------------------------------
 
     def drift(self) -> None:
-        """With a learning rate of 0 no weight and no log-prob may change."""
+        """Test that with a learning rate of 0 no weight and no log-prob changes."""
 
         def change(prepared: Prepared) -> Prepared:
             self._subject = Subject(prepared, prepared.config)
@@ -180,7 +181,7 @@ class SelfTest:
             self.session(steps, drive, folder=folder, change=change, lr=0.0)
 
     def _choose(self, session: Session) -> list[Group]:
-        """Sample, and choose problems that are passed sometimes."""
+        """Sample, and choose problems with a pass rate between 0 and 1."""
         problems = self._subject.spread(48)
         groups = sampled(session, problems, 8, params_of(self._subject), FIRST + 1000)
 
@@ -193,7 +194,7 @@ class SelfTest:
         return groups
 
     def learning(self) -> None:
-        """The direction of the first update, and ten problems that are to be learnt."""
+        """Test the direction of the first update, and that ten problems are learnt."""
         if not self.chosen:
             nothing_to_learn = Answer(
                 "fail",
@@ -240,13 +241,13 @@ class SelfTest:
     def _only_chosen(self, prepared: Prepared) -> Prepared:
         chosen = set(self.chosen)
 
-        def kept(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+        def chosen_only(problems: Sequence[Problem]) -> tuple[Problem, ...]:
             return tuple(one for one in problems if one.id in chosen)
 
         sources = [
-            replace(one, problems=kept(one.problems), order=None, count=None, weight=None)
+            replace(one, problems=chosen_only(one.problems), order=None, count=None, weight=None)
             for one in prepared.sources
-            if kept(one.problems)
+            if chosen_only(one.problems)
         ]
         config = prepared.config
         sampler = prepared.resolved.make(("sampler",))
@@ -259,7 +260,7 @@ class SelfTest:
         return replace(prepared, sources=sources, sampler=sampler)
 
     def resume(self) -> None:
-        """A run that is stopped in the middle and resumed must end as one that was not."""
+        """Test that a run stopped in the middle and resumed ends like an uninterrupted one."""
         options = (
             f"train.steps={RESUME_STEPS}",
             f"checkpoint.every={RESUME_STEPS // 2}",
@@ -276,12 +277,12 @@ class SelfTest:
 
 
 def take_all_steps(session: Session, config: Any) -> None:
-    """Take the steps as a run does."""
+    """Take all steps like a run."""
     session.run(config)
 
 
 def learnt(rates: Sequence[tuple[int, int]], lr: float) -> Answer:
-    """Judge whether the pass rate rose, by the first and the last three steps."""
+    """Judge whether the pass rate rose from the first to the last three steps."""
     (first, n_first), (last, n_last) = (
         tuple(map(sum, zip(*some, strict=True))) for some in (rates[:3], rates[-3:])
     )

@@ -1,4 +1,4 @@
-"""What is examined before any model is loaded: a prepared run, and facts measured of it once."""
+"""A prepared run under examination, before any model is loaded; each fact is measured once."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from rlvr_core.api.services import Prepared, RunConfig
 
 RENDERED = 256
-"""Prompts that are looked at token by token."""
+"""Number of prompts to check token by token."""
 TRIED = 48
-"""Problems whose references are judged."""
+"""Number of problems whose references are judged."""
 FEWEST = 4
-"""Problems that are tried however slow a verifier is."""
+"""Minimum problems to try, however slow a verifier is."""
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 ANSWERS = ("answer", "solution", "gold", "target", "reference", "ground_truth", "label")
-"""Fields of a problem's spec that hold a reference, where its verifier gives none."""
+"""Fields of a problem's spec with a reference, if its verifier offers none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Reference:
         problem: The problem.
         response: A whole response that should pass; empty if the verifier offers none.
         answer: The answer in it.
-        verdict: What the verifier said of the response; None if it was not tried.
+        verdict: The verdict on the response; None if it was not judged.
     """
 
     problem: Problem
@@ -50,9 +50,9 @@ class Subject:
 
     Attributes:
         prepared: The run.
-        limits: The configuration as the user wrote it, whose limits hold.
-        tried: Problems whose references are judged.
-        seconds: Time that a check may spend on verdicts, about.
+        limits: The user's configuration, whose limits apply.
+        tried: Number of problems whose references are judged.
+        seconds: Approximate time that a check may spend on verdicts.
     """
 
     prepared: Prepared
@@ -62,7 +62,7 @@ class Subject:
 
     @property
     def config(self) -> RunConfig:
-        """The configuration as it is examined."""
+        """The examined configuration."""
         return self.prepared.config
 
     @cached_property
@@ -82,11 +82,11 @@ class Subject:
 
     @cached_property
     def sample(self) -> list[Problem]:
-        """Some of the problems, the same ones each time, of every data set."""
+        """A fixed sample of problems of every data set."""
         return self.spread(RENDERED)
 
     def spread(self, n: int) -> list[Problem]:
-        """Return up to n problems, as many of each data set; the same ones each time."""
+        """Return up to n problems, equally many of each data set; always the same ones."""
         by_set: dict[str, list[Problem]] = {}
         for one in self.problems:
             by_set.setdefault(one.dataset, []).append(one)
@@ -124,7 +124,7 @@ class Subject:
 
     @cached_property
     def remote(self) -> frozenset[str]:
-        """Verifiers that ask a remote model: each verdict costs, so few are asked for."""
+        """Verifiers that call a remote model: each verdict costs, so few are requested."""
         first = {self.main(one.problem): one.problem for one in reversed(self.references)}
         waiting = [(name, self.verdicts(problem, [""])) for name, problem in first.items()]
         return frozenset(
@@ -134,10 +134,10 @@ class Subject:
         )
 
     def affordable(self, each: int) -> list[Reference]:
-        """Return references of local verifiers, as many as can be judged in the time there is.
+        """Return references of local verifiers, as many as can be judged in ``seconds``.
 
         Args:
-            each: Verdicts that each of them takes.
+            each: Number of verdicts for each reference.
         """
         stats = self.prepared.judge.pool.stats()
         verdict = max((one.seconds / one.calls for one in stats.values() if one.calls), default=0.0)
@@ -148,7 +148,7 @@ class Subject:
 
     @cached_property
     def skeleton(self) -> Any:
-        """The model without weights, with the attention that the config asks for."""
+        """The model without weights, with the configured attention."""
         import torch
         from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -179,7 +179,7 @@ class Subject:
 
 
 def stated(problem: Problem) -> str | None:
-    """Return the reference that stands in a problem's spec, if a field is named like one."""
+    """Return the reference in a problem's spec, if it has such a field."""
     for name in ANSWERS:
         value = problem.spec.get(name)
         if isinstance(value, str | int | float) and not isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The report of an examination for a terminal."""
+"""Prints the report of an examination to a terminal."""
 
 from __future__ import annotations
 

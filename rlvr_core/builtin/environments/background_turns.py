@@ -35,11 +35,13 @@ class BackgroundTurns(TurnTaking):
         super().__init__(engine, plan, suffix)
         self._background = engine
         self._eager = self._continuous
-        self._continuous = False  # the thread submits turns, not the one that delivers answers
+        # the separate thread submits turns, not the one that delivers answers
+        self._continuous = False
         self._queued: list[Ticket] = []
-        self._asked = 0
+        self._unanswered = 0
         self._closing = False
-        self._asking = threading.Lock()  # held while turns are submitted, and while weights change
+        # held while turns are submitted, and while weights change
+        self._submitting = threading.Lock()
         self._thread = threading.Thread(target=self._play, name="turns", daemon=True)
 
     @property
@@ -66,7 +68,7 @@ class BackgroundTurns(TurnTaking):
 
     def abort(self) -> None:
         """Cancel every request and close the conversations; see ``BackgroundEngine``."""
-        with self._asking:
+        with self._submitting:
             with self._changed:
                 queued, self._queued = self._queued, []
             tickets = queued + self._drop()
@@ -89,7 +91,7 @@ class BackgroundTurns(TurnTaking):
 
     def load_weights(self, version: int, source: WeightSource) -> None:
         """Load weights while no turn is being submitted; see ``Engine.load_weights``."""
-        with self._asking:
+        with self._submitting:
             super().load_weights(version, source)
 
     def close(self) -> None:
@@ -116,7 +118,7 @@ class BackgroundTurns(TurnTaking):
                     return
             try:
                 self._wait_for_round()
-                with self._asking:
+                with self._submitting:
                     self._ask_ready()
                     self._background.begin()
             except BaseException as error:
@@ -131,12 +133,12 @@ class BackgroundTurns(TurnTaking):
             if self._eager:
                 self._changed.wait_for(lambda: self._ready or not self._open)
                 return
-            self._changed.wait_for(lambda: not (self._asked and self._open))
+            self._changed.wait_for(lambda: not (self._unanswered and self._open))
         self._wait(None, None)
 
     def _ask(self, group: Sequence[Conversation]) -> None:
         with self._changed:
-            self._asked += 1
+            self._unanswered += 1
         try:
             super()._ask(group)
         except BaseException:
@@ -149,5 +151,5 @@ class BackgroundTurns(TurnTaking):
 
     def _was_answered(self) -> None:
         with self._changed:
-            self._asked -= 1
+            self._unanswered -= 1
             self._changed.notify_all()

@@ -43,14 +43,14 @@ class Branch:
 
     Attributes:
         version: Policy version that sampled its first turn.
-        prompt: What it begins with, if not with the request's prompt.
-        ids: The tokens behind that.
-        logprobs: Their log-probs; 0 for an environment's.
+        prompt: Tokens it begins with, if not with the request's prompt.
+        ids: The tokens after the prompt.
+        logprobs: Their log-probs; 0 for tokens of an environment.
         versions: Policy version of each token; an environment's tokens have that of the turn they
             answer.
-        turns: The turns that these tokens are.
-        spoken: Number in the conversation of each turn of the model; a branch that began as another
-            one has turns of the same numbers.
+        turns: The turns that these tokens encode.
+        spoken: Number in the conversation of each turn of the model; a branch copied from another
+            has the same numbers.
     """
 
     version: int
@@ -72,7 +72,7 @@ class Branch:
         return self.ids[len(self.ids) - self.turns[-1].n_tokens :] if self.turns else []
 
     def upto(self, replies: int) -> Branch:
-        """Return a new branch that begins as this one, up to and with so many of its replies."""
+        """Return a new branch that copies this one up to and including reply ``replies``."""
         ends = [n for n, turn in enumerate(self.turns, start=1) if turn.role == "assistant"]
         turns = self.turns[: ends[replies - 1]]
         n = sum(turn.n_tokens for turn in turns)
@@ -87,7 +87,7 @@ class Branch:
         )
 
     def sampled(self, elsewhere: Container[int]) -> tuple[bool, ...]:
-        """Return which tokens are of turns that the model wrote, but for turns of these numbers."""
+        """Return which tokens the model sampled, except in turns with a number in ``elsewhere``."""
         numbers = iter(self.spoken)
         mask: list[bool] = []
         for turn in self.turns:
@@ -109,15 +109,15 @@ class Conversation:
         number: Sequence number of the conversation.
         ticket: The request it belongs to.
         index: Its index in that request.
-        now: The branch that goes on.
+        now: The current branch.
         state: Pickled state of the environment; None before the start and after closing.
-        counts: What the environment counted.
+        counts: The environment's counters.
         unsaid: Messages of the environment that are not tokenized yet.
         limit: Token limit of the current turn.
-        usage: What a remote engine was asked.
+        usage: Usage of a remote engine.
         n_turns: Number of turns written by the model, in all branches.
-        branch: Number of the branch that goes on.
-        heading: The branch that goes on next, and what it begins with if it is new.
+        branch: Number of the current branch.
+        heading: The next branch, and its beginning if it is new.
         branches: All branches by number, in the order in which they began.
     """
 
@@ -141,16 +141,16 @@ class Conversation:
     def room(self, *, text_only: bool) -> int:
         """Return the number of tokens left in the current branch.
 
-        With a prompt of its own it may be as long as one that begins with the problem's.
+        The limit counts a branch's own prompt in place of the problem's.
 
         Args:
             text_only: Whether the engine returns text only, so that the server counts tokens.
         """
-        asked, own = self.ticket.request, self.now.prompt
-        used = len(self.now.ids) + max(0, len(own or ()) - len(asked.prompt_ids))
+        request, own = self.ticket.request, self.now.prompt
+        used = len(self.now.ids) + max(0, len(own or ()) - len(request.prompt_ids))
         if text_only and self.usage is not None:
             used = self.usage.completion_tokens or 0
-        return asked.params.max_tokens - used
+        return request.params.max_tokens - used
 
     def say(self, generation: Generation) -> None:
         """Append a turn of the model."""
@@ -178,30 +178,30 @@ class Conversation:
             now.turns.append(Turn(role, message.content, 0 if index else len(ids)))
 
     def turn_to(self, branch: int, fork: tuple[int, int] | None) -> None:
-        """Go on with another branch.
+        """Switch to another branch.
 
         Args:
             branch: Its number.
-            fork: Of a new one that begins as another: the number of that one, and how many of its
-                replies they share. A new one without it is empty.
+            fork: For a new branch that copies another: the number of that one, and how many of its
+                replies to copy. A new branch without ``fork`` is empty.
         """
         if branch not in self.branches:
-            made = (
+            new_branch = (
                 Branch(self.now.version) if fork is None else self.branches[fork[0]].upto(fork[1])
             )
-            self.branches[branch] = made
+            self.branches[branch] = new_branch
         self.branch, self.now = branch, self.branches[branch]
 
     def as_text(self, *, in_turns: bool) -> tuple[Message, ...]:
         """Return the current branch as chat turns, or as one turn with the whole raw text."""
-        asked, turns = self.ticket.request.turns, self.now.turns
+        prompt_turns, turns = self.ticket.request.turns, self.now.turns
         if not turns:
-            return asked
+            return prompt_turns
         if not in_turns:
-            text = asked[0].content + "".join(turn.text for turn in turns)
+            text = prompt_turns[0].content + "".join(turn.text for turn in turns)
             return (Message("user", text),)
         # a 'tool' message would have to refer to a call that the server has parsed
-        return asked + tuple(
+        return prompt_turns + tuple(
             Message("assistant" if turn.role == "assistant" else "user", turn.text)
             for turn in turns
         )
@@ -209,8 +209,9 @@ class Conversation:
     def whole(self, ended: Ended, detail: str, verdict: Verdict | None) -> Generation:
         """Return the conversation as one generation.
 
-        The branch that is judged is the last to speak of those that begin with the problem's
-        prompt. It trains all that was sampled in it, and each other one what none before it does.
+        The judged branch is the one with the latest turn of those that begin with the problem's
+        prompt. All its sampled tokens are trained; of each other branch, only sampled tokens that
+        no earlier branch trains.
 
         Args:
             ended: How it ended.
@@ -240,7 +241,7 @@ class Conversation:
         )
 
     def _others(self, first: int, ended: Ended) -> Iterator[Completion]:
-        """Yield the other branches that the model wrote in, each but what is trained before it."""
+        """Yield the other branches with turns of the model, masking tokens trained earlier."""
         trained = {*self.branches[first].spoken}
         for number, one in self.branches.items():
             if {*one.spoken} <= trained:

@@ -1,8 +1,8 @@
-"""Makes calls of environments whose methods are coroutines, all of them in one event loop.
+"""Calls environments whose methods are coroutines, all in one event loop.
 
-Nothing is pickled here: a conversation's state stays where it was made, and its caller holds only
-a number for it. So a state may be a connection or a process, and hundreds of conversations may
-wait at a time.
+Nothing is pickled here: a conversation's state stays in this process, and the caller only has a
+number for it. So a state may be a connection or a process, and hundreds of conversations may wait
+at a time.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from rlvr_core.builtin.environments.observations import Branched, OpensItself
 from rlvr_core.builtin.environments.worker import Call
 
 _FAREWELL = 5.0
-"""Seconds that open conversations have to close when the run ends."""
+"""Seconds for open conversations to close when the run ends."""
 
 
 class Coroutines:
-    """Makes calls of asynchronous environments. Methods may be called from any thread.
+    """Calls asynchronous environments. Methods may be called from any thread.
 
     Args:
         environments: Instances by full name.
@@ -67,7 +67,7 @@ class Coroutines:
         self._loop.close()
 
     async def _end(self) -> None:
-        """Fail what is being called, close the conversations, and end what is left over."""
+        """Fail running calls, close the conversations, and cancel the remaining tasks."""
         me = asyncio.current_task()
         others = asyncio.all_tasks() - {me}
         calls = [task for task in others if task.get_name().startswith("call ")]
@@ -90,7 +90,7 @@ class Coroutines:
         clock = asyncio.timeout(limit)
         try:
             async with clock:
-                return await self._made(call)
+                return await self._execute(call)
         except asyncio.CancelledError:
             raise EnvironmentFailedError("the loop of environments was closed") from None
         except TimeoutError as error:
@@ -99,7 +99,7 @@ class Coroutines:
         except Exception as error:
             raise EnvironmentFailedError(f"{call.what}: {describe(error)}") from error
 
-    async def _made(self, call: Call) -> dict[str, Json]:
+    async def _execute(self, call: Call) -> dict[str, Json]:
         environment = self._environments[call.name]
         if call.what == "start":
             state = await environment.start(pickle.loads(call.state), call.argument)
@@ -116,8 +116,11 @@ class Coroutines:
         if call.what == "cut":
             return {"verdict": plain_verdict(await environment.cut(state, call.argument))}
         found = await environment.step(state, call.argument)
-        most = traits_of(environment, EnvironmentTraits).max_characters
-        answer = {"state": base64.b85encode(call.state).decode("ascii"), **said(found, most)}
+        max_characters = traits_of(environment, EnvironmentTraits).max_characters
+        answer = {
+            "state": base64.b85encode(call.state).decode("ascii"),
+            **said(found, max_characters),
+        }
         if isinstance(found, Branched):
             heading = {"number": found.branch, "opening": found.opening, "fork": found.fork}
             answer["branch"] = heading

@@ -1,4 +1,4 @@
-"""Whether an environment fails here and there, or is broken and the run must stop."""
+"""Decides whether an environment fails occasionally, or is broken and the run must stop."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ conversations."""
 
 
 class Health:
-    """Counts what fails in the environments of a run."""
+    """Counts failures of the environments of a run."""
 
     def __init__(self) -> None:
         self._calls: dict[str, deque[bool]] = {}
         self._draws: dict[str, deque[bool]] = {}
 
     def called(self, environment: str, *, failed: bool) -> bool:
-        """Count a call of ``step``; return whether nearly all of the last ones failed."""
+        """Count a call of ``step``; return whether nearly all of the recent ones failed."""
         return _add(self._calls, environment, failed)
 
     def played(self, environment: str, finished: Sequence[Generation]) -> RunError | None:

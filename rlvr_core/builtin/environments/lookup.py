@@ -86,7 +86,7 @@ class _State:
 class LookupWorld:
     """Answers calls of ``count(of)``; text without a call is the final answer.
 
-    What raises in a call is told to the model, in the form of a tool's answer.
+    The model reads an error of a call in the form of a tool's answer.
     """
 
     Config = NoConfig
@@ -102,7 +102,7 @@ class LookupWorld:
         return replace(problem, stop=(*problem.stop, *FORMAT.stop))
 
     def check(self, problem: Problem) -> None:
-        """Refuse a problem without the field that says what is counted.
+        """Refuse a problem without the field that names what is counted.
 
         Raises:
             DataError: If ``of`` is missing.

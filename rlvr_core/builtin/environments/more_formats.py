@@ -240,7 +240,7 @@ _NAMED = {"true": True, "false": False, "null": None}
 
 
 def _literal(node: ast.expr) -> Json:
-    """The value of a literal that JSON has too; ``true``, ``false`` and ``null`` are read as such.
+    """Return the value of a literal that JSON can express, with ``true``, ``false`` and ``null``.
 
     Raises:
         ValueError: If it is something else.
@@ -276,7 +276,7 @@ def _openai_call(entry: Any) -> ToolCall | BadCall:
 
 
 def _value(text: str) -> Json:
-    """A parameter's text as the JSON that it is, if it is of another type than text."""
+    """Return a parameter's text parsed as JSON, unless that is a string or invalid."""
     try:
         value, end = DECODER.raw_decode(text.strip())
     except (ValueError, RecursionError):

@@ -13,21 +13,21 @@ from rlvr_core.api.services import plain_verdict
 
 ROLES = ("tool", "user")
 FEWEST_CHARACTERS = 20
-"""What is shown of a message at least, if it is cut to fit into a conversation."""
+"""Minimum characters left of a message that is cut to fit into a conversation."""
 MAX_COUNTS = 100
-"""Largest number of counters of an environment."""
+"""Maximum number of counters of an environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Branched(Observation):
-    """An observation for one of several branches that a conversation has.
+    """An observation for one of several branches of a conversation.
 
     Attributes:
-        branch: Number of the branch that goes on; the conversation began with branch 0.
-        opening: Of a new branch: the messages and tools that it begins with, in the place of the
-            prompt, as a chat template takes them.
-        fork: Of a new branch without an opening: the branch that it begins like, and up to which
-            reply of the model, from 1.
+        branch: Number of the branch to continue; the conversation began with branch 0.
+        opening: For a new branch: the messages and tools that it begins with in place of the
+            prompt, in the form for a chat template.
+        fork: For a new branch without an opening: the branch that it copies, and the last reply of
+            the model to copy, counted from 1.
     """
 
     branch: int = 0
@@ -37,10 +37,10 @@ class Branched(Observation):
 
 @runtime_checkable
 class OpensItself(Protocol):
-    """A state whose conversation begins with messages of its own, not with the prompt alone."""
+    """A state whose conversation begins with its own messages, not only with the prompt."""
 
     opening: Mapping[str, Json]
-    """As of ``Branched``; rendered, it has to begin with the problem's prompt."""
+    """As in ``Branched``; rendered, it must begin with the problem's prompt."""
 
 
 def shortened(text: str, most: int) -> str:
@@ -56,7 +56,7 @@ def cut_to_fit(
     most: int,
     tokens_of: Callable[[Sequence[Message]], Sequence[int]],
 ) -> tuple[tuple[Message, ...], Sequence[int]]:
-    """Cut the longest of some messages, with a mark, until all have at most so many tokens.
+    """Cut the longest of some messages, with a mark, until all have ``most`` tokens or fewer.
 
     Args:
         messages: The messages.
@@ -65,7 +65,7 @@ def cut_to_fit(
         tokens_of: Returns the tokens of messages.
 
     Returns:
-        Messages and tokens; as they were if only a few characters could stay.
+        Messages and tokens; unchanged if only a few characters could remain.
     """
     longest = max(range(len(messages)), key=lambda index: len(messages[index].content))
     text = messages[longest].content

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def opening_texts(opening: Mapping[str, Json]) -> list[str]:
-    """Return the texts of its messages, whose content may be parts."""
+    """Return the text of each message; a message's content may be a list of parts."""
     texts = []
     for message in opening["messages"]:
         content = message.get("content") or ""
@@ -24,24 +24,26 @@ def opening_texts(opening: Mapping[str, Json]) -> list[str]:
 def opening_ids(
     tokenizer: PreTrainedTokenizerBase, opening: Mapping[str, Json], prompt: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Render messages by the chat template; texts one after another where there is none.
+    """Render messages with the chat template; without one, concatenate their texts.
 
     Args:
         tokenizer: The run's tokenizer.
-        opening: The messages, and the tools that a template tells of.
-        prompt: Tokens of the problem's prompt: raw text begins with the token that it begins with.
+        opening: The messages, and the tools for the template.
+        prompt: Tokens of the problem's prompt: raw text starts with the same BOS token, if any.
     """
     untyped: Any = tokenizer
     texts = opening_texts(opening)
     if not untyped.chat_template:
         ids = tuple(untyped("".join(texts), add_special_tokens=False)["input_ids"])
-        lead = prompt[:1]
-        return lead + ids if lead == (untyped.bos_token_id,) and ids[:1] != lead else ids
-    said = [
+        first_id = prompt[:1]
+        return (
+            first_id + ids if first_id == (untyped.bos_token_id,) and ids[:1] != first_id else ids
+        )
+    messages = [
         {**message, "content": text}
         for message, text in zip(opening["messages"], texts, strict=True)
     ]
     text = untyped.apply_chat_template(
-        said, tools=opening["tools"] or None, tokenize=False, add_generation_prompt=True
+        messages, tools=opening["tools"] or None, tokenize=False, add_generation_prompt=True
     )
     return tuple(untyped(str(text), add_special_tokens=False)["input_ids"])

@@ -60,9 +60,9 @@ class EnvironmentPlan:
         """
         if section.use != AUTO:
             entry = host.entry("environment", section.use, "environment.use")
-            made = build(host, "environment", section, "environment")
+            instance = build(host, "environment", section, "environment")
             spec = ComponentSpec(entry.target, section.with_)
-            return cls(section, {entry.name: spec}, {}, {entry.name: made}, entry.name)
+            return cls(section, {entry.name: spec}, {}, {entry.name: instance}, entry.name)
         specs, own, instances = {}, {}, {}
         where = "data: problems ask for it"
         for name in sorted({p.environment for p in problems if p.environment is not None}):

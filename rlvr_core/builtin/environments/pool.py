@@ -21,7 +21,7 @@ from rlvr_core.builtin.environments.worker import Call
 
 
 class EnvironmentPool:
-    """Makes calls of environments in worker processes. Methods may be called from any thread.
+    """Calls environments in worker processes. Methods may be called from any thread.
 
     Args:
         specs: How to construct each environment, by full name.
@@ -77,7 +77,7 @@ class EnvironmentPool:
         return future
 
     def holds(self, name: str) -> bool:
-        """Whether the states of an environment's conversations are kept here until ``close``."""
+        """Whether states of an environment's conversations stay in this process until ``close``."""
         return name in self._asynchronous
 
     @property

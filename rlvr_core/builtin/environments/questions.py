@@ -40,7 +40,7 @@ class Questions(ABC):
 
     @classmethod
     def names(cls, *, heldout: bool) -> list[str]:
-        """Return the names asked about in a split, chosen by a hash of both words."""
+        """Return the names in the questions of a split, chosen by a hash of both words."""
         names = [f"{kind} {thing}" for kind in cls.KINDS.split() for thing in cls.THINGS.split()]
         digests = [hashlib.sha256(name.encode()).digest() for name in names]
         return [
@@ -67,7 +67,7 @@ class Questions(ABC):
         """Yield ``n`` training problems, each with a conversation as one text.
 
         The first half uses the tool, the second half mostly guesses: a model trained on them in
-        order knows how to use it and seldom does.
+        order knows how to use it but rarely does.
         """
         names = self.names(heldout=False)
         rng = random.Random(f"demonstrations {seed}")
@@ -75,8 +75,8 @@ class Questions(ABC):
             name = rng.choice(names)
             careful = index < n // 2 or rng.random() < CAREFUL
             number = rng.randint(10, 99)
-            asked = rng.choice(names) if rng.random() < SLIP else name
-            yield self.problem(name), self.shown(asked, number, careful=careful)
+            queried = rng.choice(names) if rng.random() < SLIP else name
+            yield self.problem(name), self.shown(queried, number, careful=careful)
 
 
 def response(text: str) -> str:

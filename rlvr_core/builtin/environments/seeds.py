@@ -7,11 +7,11 @@ import json
 
 
 def turn_seed(seed: int, turn: int) -> int:
-    """The seed of one turn of a conversation; that of the first is the completion's own.
+    """Return the seed of one turn of a conversation; the first turn has the completion's seed.
 
     Args:
-        seed: Of the completion.
-        turn: Counted from 0.
+        seed: Seed of the completion.
+        turn: Index of the turn, from 0.
     """
     if turn == 0:
         return seed

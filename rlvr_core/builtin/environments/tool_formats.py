@@ -114,11 +114,11 @@ class Python:
 
     def describe(self, tools: Sequence[Tool]) -> str:
         """See ``ToolFormat.describe``."""
-        told = "\n".join(tool.description for tool in tools)
-        return f"{told}\n\nTo run code, write\n```python\nCODE\n```"
+        descriptions = "\n".join(tool.description for tool in tools)
+        return f"{descriptions}\n\nTo run code, write\n```python\nCODE\n```"
 
 
 def listed(tools: Sequence[Tool]) -> str:
-    """The schemas of tools, one a line, for prompts without a template that has them."""
+    """Return the schemas of tools, one per line, for prompts without a template for them."""
     lines = [json.dumps(tool.schema["function"], ensure_ascii=False) for tool in tools]
     return "\n".join(["You may call these functions:", *lines])

@@ -94,11 +94,11 @@ class Tool:
         for name, value in arguments.items():
             if name not in self.parameters:
                 return f"{self.name} has no argument '{name}'; it has: {known}"
-            wanted = self.parameters[name].get("type")
-            kinds = [wanted] if isinstance(wanted, str) else wanted or []
+            expected_type = self.parameters[name].get("type")
+            kinds = [expected_type] if isinstance(expected_type, str) else expected_type or []
             if kinds and not any(_is(value, kind) for kind in kinds):
-                said = " or ".join(kinds)
-                return f"argument '{name}' of {self.name} must be {said}, not {_shown(value)}"
+                allowed = " or ".join(kinds)
+                return f"argument '{name}' of {self.name} must be {allowed}, not {_shown(value)}"
         return None
 
 
@@ -195,7 +195,7 @@ def tool_format(name: str) -> ToolFormat:
     entry = load_host().entry("tool_format", name, "")
     remedy = f"report it to the author of {entry.plugin}: see rlvr_core.api.ToolFormat"
     try:
-        made = entry.load()()
+        instance = entry.load()()
     except PluginError:
         raise
     except Exception as error:
@@ -204,10 +204,10 @@ def tool_format(name: str) -> ToolFormat:
             where=str(entry.registered),
             remedy=remedy,
         ) from error
-    if not isinstance(made, ToolFormat):
+    if not isinstance(instance, ToolFormat):
         raise PluginError(
             f"{entry.target} is no tool format",
             where=str(entry.registered),
             remedy=remedy,
         )
-    return made
+    return instance

@@ -1,4 +1,4 @@
-"""What an environment says of itself beyond its methods."""
+"""Traits of environments."""
 
 from __future__ import annotations
 

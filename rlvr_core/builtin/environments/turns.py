@@ -51,7 +51,7 @@ from rlvr_core.builtin.environments.seeds import turn_seed
 from rlvr_core.builtin.environments.worker import Call
 
 _LONGEST_ERROR = 2000
-"""Characters of a tool's error that the model reads."""
+"""Maximum characters of a tool's error that the model reads."""
 
 
 class TurnTaking:
@@ -136,7 +136,7 @@ class TurnTaking:
         """Play every conversation to its end; see ``Engine.drain``."""
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
-            # the first round also waits for all: which have started by now depends on timing
+            # the first round also waits for all: otherwise its members would depend on timing
             self._wait(deadline, timeout)
             while True:
                 self._ask_ready()
@@ -212,8 +212,8 @@ class TurnTaking:
     def _speak(self, one: Conversation) -> bool:
         """Append the environment's messages; return False if no room for an answer is left.
 
-        What is too long is cut to half of the room. Where not even that leaves some, messages are
-        left out: the model did not see them.
+        Messages that are too long are cut to half of the room. If even that leaves no room, they
+        are left out: the model did not see them.
         """
         messages, one.unsaid = one.unsaid, ()
         if one.heading is not None:
@@ -232,7 +232,10 @@ class TurnTaking:
         if len(ids) >= room > 0:
             reply_ids = one.now.reply_ids
             messages, ids = cut_to_fit(
-                messages, ids, room // 2, lambda said: self._suffix(problem, reply_ids, said)
+                messages,
+                ids,
+                room // 2,
+                lambda shortened: self._suffix(problem, reply_ids, shortened),
             )
         if len(ids) >= room:
             self._end(one, "budget")
@@ -243,7 +246,7 @@ class TurnTaking:
     def _open_branch(
         self, one: Conversation, opening: dict[str, Json], messages: Sequence[Message]
     ) -> bool:
-        """Begin a branch by messages of its own; return False if it cannot be gone on with."""
+        """Begin a branch with its own messages; return False if it cannot continue."""
         if self._text_only or self._context is None:
             raise RunError(
                 f"environment '{one.ticket.environment}' begins conversations itself, which needs "
@@ -259,14 +262,14 @@ class TurnTaking:
                 return False
             one.hear(messages if ids else (), ids)
         elif one.branch == 0:
-            given = tokenizer.decode(list(prompt))
-            began = tokenizer.decode(list(ids))
+            expected = tokenizer.decode(list(prompt))
+            actual = tokenizer.decode(list(ids))
             self._end(
                 one,
                 "error",
-                f"its first request does not begin with the prompt of the problem: {began!r:.300} "
-                f"is not {given!r:.300}; send task['prompt'] first, under the same system message "
-                f"(data.prompt.system)",
+                f"its first request does not begin with the prompt of the problem: {actual!r:.300} "
+                f"is not {expected!r:.300}; send task['prompt'] first, under the same system "
+                f"message (data.prompt.system)",
             )
             return False
         else:
@@ -286,13 +289,13 @@ class TurnTaking:
     def _ask(self, group: Sequence[Conversation]) -> None:
         """Generate the next turn of conversations that share the same prefix."""
         first = group[0]
-        asked = first.ticket.request
+        original = first.ticket.request
         request = replace(
-            asked,
-            id=f"{asked.id}/{first.index}.{first.n_turns}",
-            prompt_ids=(*(first.now.prompt or asked.prompt_ids), *first.now.ids),
-            params=replace(asked.params, max_tokens=first.limit, stop=first.ticket.stop),
-            seeds=tuple(turn_seed(asked.seeds[one.index], one.n_turns) for one in group),
+            original,
+            id=f"{original.id}/{first.index}.{first.n_turns}",
+            prompt_ids=(*(first.now.prompt or original.prompt_ids), *first.now.ids),
+            params=replace(original.params, max_tokens=first.limit, stop=first.ticket.stop),
+            seeds=tuple(turn_seed(original.seeds[one.index], one.n_turns) for one in group),
             turns=self._said(first),
             problem=None,
         )
@@ -404,7 +407,7 @@ class TurnTaking:
             self._go_on(one)
 
     def _step_failed(self, one: Conversation, error: EnvironmentFailedError) -> None:
-        """End the conversation, or tell the model, as the environment's traits say."""
+        """End the conversation or report the error to the model, depending on ``on_error``."""
         name = one.ticket.environment
         traits = traits_of(self._plan.instances[name], EnvironmentTraits)
         broken = self._health.called(name, failed=True)
@@ -454,13 +457,13 @@ class TurnTaking:
         if call is None:
             self._finish(one, ended, detail, verdict)
             return
-        made = self._call(
+        called = self._call(
             one,
             call,
             lambda one, _: self._finish(one, ended, detail, verdict),
             lambda one, error: self._finish(one, "error", f"{detail} {error}".strip(), None),
         )
-        if not made:
+        if not called:
             self._pool.submit(call)
 
     def _farewell(self, one: Conversation) -> Call | None:

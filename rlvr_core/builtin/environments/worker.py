@@ -1,4 +1,4 @@
-"""Makes one call of an environment in a worker process.
+"""Calls an environment once in a worker process.
 
 Answers are JSON; a conversation's state in them is a pickle that the trainer stores but never
 loads.
@@ -33,7 +33,7 @@ class Call:
 
 
 def answer(environment: Any, pickled: bytes) -> dict[str, Json]:
-    """Make a pickled ``Call`` and return the answer."""
+    """Execute a pickled ``Call`` and return the answer."""
     call: Call = pickle.loads(pickled)
     state = pickle.loads(call.state)
     if call.what == "start":
@@ -44,8 +44,8 @@ def answer(environment: Any, pickled: bytes) -> dict[str, Json]:
     if call.what == "cut":
         return {"verdict": plain_verdict(environment.cut(state, call.argument))}
     found = environment.step(state, call.argument)
-    most = traits_of(environment, EnvironmentTraits).max_characters
-    return {"state": _packed(state), **said(found, most)}
+    max_characters = traits_of(environment, EnvironmentTraits).max_characters
+    return {"state": _packed(state), **said(found, max_characters)}
 
 
 def _packed(state: Any) -> str:

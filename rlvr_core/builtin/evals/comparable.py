@@ -1,4 +1,4 @@
-"""Whether two evaluations asked and judged the same, and in what they differ if not."""
+"""Whether two evaluations have the same specification, and how they differ if not."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.builtin.evals.spec import differences
 
 Head = Mapping[str, Any]
-"""What a ``spec.json`` holds."""
+"""The content of a ``spec.json``."""
 
 MAY_DIFFER = ("code", "prompt", "sampling", "verifiers")
-"""Parts of a specification in which a comparison may be let differ."""
+"""Parts of a specification that a comparison can allow to differ."""
 _PARTS = {"prompts": "prompt", "seed": "sampling", "stop": "sampling", "rewards": "verifiers"}
 """Further keys of a specification that belong to one of these parts."""
 _ADVICE = {
@@ -56,7 +56,7 @@ def refuse_unlike(pairs: Sequence[tuple[Head, Head]], allowed: Sequence[str] = (
 
 
 def other_differences(one: Head, other: Head) -> tuple[str, ...]:
-    """Return what else differs: allowed parts, engine, versions, tokens, another model's name."""
+    """Return the other differences: allowed parts, engine, versions, tokens, name of the model."""
     lines = _unlike(one, other)
     for key in ("engine", "versions"):
         lines += differences({key: one[key]}, {key: other[key]})
@@ -69,7 +69,7 @@ def other_differences(one: Head, other: Head) -> tuple[str, ...]:
 
 
 def _other_files(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Return which of a model's files differ, by the hashes that are known of them."""
+    """Return which files of the models differ, by their recorded hashes."""
     if one.get("weights") != other.get("weights") or one.get("weights") is None:
         return "other weights"
     return "the same weights, but other files of configuration or tokenizer"

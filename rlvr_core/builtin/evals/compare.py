@@ -120,7 +120,7 @@ def _compare(before: Results, after: Results) -> Comparison:
     both = [id_ for id_ in first if id_ in second]
     gained = tuple(id_ for id_ in both if second[id_] > first[id_])
     lost = tuple(id_ for id_ in both if second[id_] < first[id_])
-    completions = before[0]["spec"]["n"]  # as many in the other: specifications must agree in it
+    completions = before[0]["spec"]["n"]  # the same in the other: specifications agree in it
     changes = [round((second[id_] - first[id_]) * completions) for id_ in both]
     return Comparison(
         task=before[0]["spec"]["task"],

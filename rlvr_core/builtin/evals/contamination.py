@@ -1,6 +1,6 @@
 """Contamination guard: detects held-out problems in the training data.
 
-By id, by question, and, as a warning, by likeness to a question.
+By id, by question, and, as a warning, by similarity to a question.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def question(prompt: str | Sequence[Message]) -> str:
     return "\n".join(turn.content for turn in prompt if turn.role != "system")
 
 
-def asked(prompt: str | Sequence[Message]) -> str:
+def normalised_question(prompt: str | Sequence[Message]) -> str:
     """Return a prompt's question, normalised."""
     return normalise(question(prompt))
 
@@ -100,8 +100,8 @@ def bodies(texts: Sequence[str]) -> list[str | None]:
     """Return each text, normalised, without the frame that most texts begin and end with.
 
     The frame is the data set's template ("Question: … Answer:"), including worked examples; without
-    it a problem is recognised in another template. The result is None for a text of which too
-    little is left.
+    it a problem is recognised in another template. The result is None if too little of a text
+    remains.
     """
     found = map(normalise, unframed(texts))
     return [body if _long(body) else None for body in found]
@@ -155,11 +155,11 @@ class Trained:
 
     def search(self, problems: Sequence[Problem]) -> Contamination:
         """Find the problems that were trained on."""
-        own = unframed([question(problem.prompt) for problem in problems])
+        unframed_questions = unframed([question(problem.prompt) for problem in problems])
         matches, others = [], []
-        for index, (problem, body) in enumerate(zip(problems, own, strict=True)):
+        for index, (problem, body) in enumerate(zip(problems, unframed_questions, strict=True)):
             short = normalise(body)
-            twin = self._texts.get(asked(problem.prompt))
+            twin = self._texts.get(normalised_question(problem.prompt))
             if twin is None and _long(short):
                 twin = self._texts.get(short)
             if problem.id in self._ids:
@@ -168,11 +168,13 @@ class Trained:
                 matches.append(Match(problem.id, twin, "text"))
             else:
                 others.append(index)
-        near = near_duplicates([own[index] for index in others], (q for _, q in self._questions))
+        near = near_duplicates(
+            [unframed_questions[index] for index in others], (q for _, q in self._questions)
+        )
         matches += [
-            Match(problems[index].id, self._questions[one[0]][0], "near", round(one[1], 3))
-            for index, one in zip(others, near, strict=True)
-            if one is not None
+            Match(problems[index].id, self._questions[match[0]][0], "near", round(match[1], 3))
+            for index, match in zip(others, near, strict=True)
+            if match is not None
         ]
         return Contamination(
             len(problems), tuple(matches), tuple(self.sources), tuple(self.unknown)
@@ -186,9 +188,9 @@ class Match:
     Attributes:
         id: The held-out problem.
         trained: The training problem.
-        by: ``id``; ``text``: they ask the same; ``near``: they are much alike, such as one problem
-            with other names and numbers, in other words, cut or reordered.
-        share: Of ``near``: share of the one that is in the other.
+        by: ``id``; ``text``: the same question; ``near``: very similar, such as the same problem
+            with other names and numbers, rephrased, cut or reordered.
+        share: For ``near``: the share of one problem that is in the other.
     """
 
     id: str
@@ -199,12 +201,12 @@ class Match:
     @property
     def text(self) -> str:
         """Return the match in words."""
-        said = {
+        descriptions = {
             "id": self.id,
             "text": f"{self.id} (asks what {self.trained} asks)",
             "near": f"{self.id} (like {self.trained}, {self.share:.0%})",
         }
-        return said[self.by]
+        return descriptions[self.by]
 
     def data(self) -> dict[str, Json]:
         """Return the match as JSON."""
@@ -218,7 +220,7 @@ class Contamination:
 
     Attributes:
         n: Number of problems of the task.
-        matches: The problems that were trained on, and those that are like one that was.
+        matches: The problems that were trained on, and those similar to one that was.
         sources: Training data that was searched.
         unknown: Training data that could not be searched, and why.
     """
@@ -235,7 +237,7 @@ class Contamination:
 
     @property
     def near(self) -> list[Match]:
-        """Other problems that are much like one that was trained on."""
+        """Other problems that are very similar to one that was trained on."""
         return [match for match in self.matches if match.by == "near"]
 
     @property
@@ -269,21 +271,21 @@ class Contamination:
 
     def lines(self) -> list[str]:
         """Return the result as lines of text."""
-        told = [f"contamination not checked: {why}" for why in self.unknown]
+        report = [f"contamination not checked: {why}" for why in self.unknown]
         if not self.sources:
-            return told
+            return report
         where = ", ".join(self.sources)
         if self.same:
             count = f"{len(self.same)} of {self.n} problems"
-            told.append(f"warning: contamination: {count} are in {where}: {self.examples}")
+            report.append(f"warning: contamination: {count} are in {where}: {self.examples}")
         else:
-            told.append(f"contamination: none of {self.n} problems is in {where}")
+            report.append(f"contamination: none of {self.n} problems is in {where}")
         if self.near:
             count = f"{len(self.near)} of {self.n} problems"
-            told.append(
+            report.append(
                 f"warning: contamination: {count} are much like one in {where}: {_some(self.near)}"
             )
-        return told
+        return report
 
 
 def _some(matches: Sequence[Match]) -> str:

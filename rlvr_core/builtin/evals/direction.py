@@ -1,7 +1,7 @@
-"""Whether a metric of an evaluation improves by rising or by falling: one notion per metric.
+"""Whether a metric of an evaluation improves by rising or by falling: one direction per metric.
 
-A task declares it in ``reports``, by ``Metric.better``. What no task needs to declare, because it
-means the same everywhere, is in ``STANDARD``.
+A task declares it in ``reports``, by ``Metric.better``. Metrics
+that mean the same in every task need no declaration; they are in ``STANDARD``.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def direction_of(
 
     Args:
         name: The metric's name.
-        task: The task; None if the configuration names one that is not there.
-        stated: What the configuration says; it decides where nothing is declared.
-        where: Where it says so.
+        task: The task; None if the configuration names one that does not exist.
+        stated: The configured direction; used where nothing is declared.
+        where: Its place in the configuration.
 
     Returns:
         The declared direction, else the stated one, else ``maximize``.

@@ -1,21 +1,21 @@
-"""Takes the frames of prompts off: what most prompts of a data set begin and end with."""
+"""Removes the frames of prompts: the text that most prompts of a data set begin and end with."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 MIXED = 40
-"""Prompts from which on frames of a tenth of them are taken off too, as of a mixed data set."""
+"""From this many prompts on, frames of a tenth of them are removed too (mixed data sets)."""
 _LEAST = 8
-"""Fewest characters of such a frame without a line break: questions happen to begin alike."""
+"""Minimum characters of such a frame without a line break: questions can begin alike by chance."""
 _POINTS = 16
 
 
 def unframed(texts: Sequence[str]) -> list[str]:
     """Return each text without the beginning and the end that most texts share.
 
-    A few texts without the frame do not keep it on the others. In data of several styles, the
-    frames of each are taken off those that have no common one.
+    A few texts without the frame do not prevent its removal from the others. In data of several
+    styles, the frame of each style is removed from its texts.
     """
     turned = [text[::-1] for text in _without_start(texts)]
     return [text[::-1].strip() for text in _without_start(turned)]

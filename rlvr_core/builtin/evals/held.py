@@ -1,9 +1,9 @@
-"""Holds the checkpoints that a watcher has yet to evaluate against rotation.
+"""Keeps checkpoints that a watcher has yet to evaluate from being rotated away.
 
 A held checkpoint is a folder of hard links beside ``checkpoints/``, made when the watcher first
-sees it: the files stay on disk until the watcher lets go of them, whatever ``checkpoint.keep``
-says. Each watcher has a folder of its own, which outlives a kill, so that the restarted watcher
-finds in it what it had seen. The name is hidden: a run's mirror copies no such folder.
+sees it: the files stay on disk until the watcher releases them, whatever ``checkpoint.keep``
+says. Each watcher has its own folder, which survives a kill, so that the restarted watcher finds
+the checkpoints it had seen. The name starts with a dot, and a run's mirror skips such folders.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Holder:
     """The checkpoints that one watcher holds.
 
     Args:
-        out: The watcher's folder of results, by which it is known.
+        out: The watcher's folder of results, which identifies it.
     """
 
     def __init__(self, out: Path) -> None:
@@ -51,7 +51,7 @@ class Holder:
             return checkpoint
         held, temporary = folder / checkpoint.name, folder / f".tmp-{checkpoint.name}"
         try:
-            shutil.rmtree(temporary, ignore_errors=True)  # of a watcher that was killed
+            shutil.rmtree(temporary, ignore_errors=True)  # left by a watcher that was killed
             for path in _seal_last(checkpoint):
                 target = temporary / path.relative_to(checkpoint)
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ class Holder:
         return held
 
     def release(self, run: RunFolder, step: int) -> None:
-        """Let go of a checkpoint; does nothing if it is not held."""
+        """Release a checkpoint; does nothing if it is not held."""
         folder = run.path / self._name
         shutil.rmtree(folder / f"step{step:06d}", ignore_errors=True)
         self._tidy(folder)
@@ -79,14 +79,14 @@ class Holder:
 def _seal_last(checkpoint: Path) -> Iterator[Path]:
     """Yield a checkpoint's files, the seal last.
 
-    A run removes the seal first: whoever still gets it has got every other file.
+    A run removes the seal first, so whoever still gets the seal has every other file.
     """
     yield from (one for one in checkpoint.rglob("*") if one.is_file() and one.name != COMPLETE)
     yield checkpoint / COMPLETE
 
 
 def written_steps(run: RunFolder) -> list[int]:
-    """Return the steps of all checkpoints that a run has ever written, as its trace tells."""
+    """Return the steps of all checkpoints that a run has ever written, from its trace."""
     spans = read_jsonl(run.traces / "trace.jsonl")
     return sorted(
         {

@@ -1,4 +1,4 @@
-"""What a result depends on beside its options: the prompts as the model gets them."""
+"""The identity of rendered prompts, on which a result depends beside its options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlvr_core.api.services import Renderer
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """The prompts of a task as the model gets them.
+    """The prompts of a task as the model receives them.
 
     Attributes:
         chats: How many are rendered with the chat template.

@@ -255,13 +255,13 @@ def evaluate(named: NamedTask, generator: Generator, *, version: int, step: int)
     return Evaluation(named.name, task.sampling.temperature, report, sampled)
 
 
-def value_of(wanted: str, found: Evaluation) -> float | None:
+def value_of(qualified_metric: str, found: Evaluation) -> float | None:
     """Return the metric's value in an evaluation; None if that is of another task.
 
     A metric that the task could not compute this time, for lack of outcomes, is NaN: no
     improvement, and no reason to end a run.
     """
-    task, _, metric = wanted.rpartition(":")
+    task, _, metric = qualified_metric.rpartition(":")
     if found.name != task:
         return None
     value = found.report.metrics.get(metric)

@@ -1,8 +1,8 @@
-"""Starts a command that ends when the process that asked for it ends, even by SIGKILL.
+"""Starts a command that ends when the process that started it ends, even by SIGKILL.
 
 Run as a script: ``leash.py PARENT LOCK COMMAND...``. It locks the file LOCK for as long as the
-command runs, so that others can see that it does, asks the kernel for SIGTERM at the death of its
-parent process (on Linux), and becomes the command. It imports nothing of this package, to start
+command runs, so that other processes can see it, requests SIGTERM from the kernel on the death of
+its parent process (on Linux), and becomes the command. It imports nothing of this package, to start
 quickly.
 """
 

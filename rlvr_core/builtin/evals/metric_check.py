@@ -1,4 +1,4 @@
-"""Whether an evaluation will report a metric, told before anything is sampled."""
+"""Checks whether an evaluation will report a metric, before anything is sampled."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from rlvr_core.builtin.evals.in_run import NamedTask
 
 TRIAL = 16
-"""Number of problems tried first; all are tried only if these do not yield the metric."""
+"""Number of problems to try first; all are tried only if these do not yield the metric."""
 
 
-def check_metric_of(resolved: Resolved, wanted: str, where: str) -> None:
+def check_metric_of(resolved: Resolved, qualified_metric: str, where: str) -> None:
     """Refuse a metric that no evaluation of a run reports; the service ``core/check-eval-metric``.
 
     Args:
         resolved: The run's configuration.
-        wanted: ``TASK:METRIC``.
-        where: Where it is wanted.
+        qualified_metric: ``TASK:METRIC``.
+        where: Place in the configuration that names it.
 
     Raises:
         RlvrError: If there is none, or the tasks cannot be loaded.
@@ -31,15 +31,17 @@ def check_metric_of(resolved: Resolved, wanted: str, where: str) -> None:
     from rlvr_core.builtin.evals.in_run import named_tasks
 
     tasks, config = named_tasks(resolved), resolved.config
-    asked = {problem.verifier for one in tasks for problem in one.task.problems()}
-    plan = RewardPlan.build(config.rewards, asked, resolved.host)
-    here = config.verify.model_copy(update={"pool": None})
-    with plan.pool(here) as pool:
+    verifiers = {problem.verifier for one in tasks for problem in one.task.problems()}
+    plan = RewardPlan.build(config.rewards, verifiers, resolved.host)
+    verify = config.verify.model_copy(update={"pool": None})
+    with plan.pool(verify) as pool:
         judge = Judge(pool, plan, ErrorRate(config.verify.max_error_rate))
-        check_metric(wanted, tasks, judge, where)
+        check_metric(qualified_metric, tasks, judge, where)
 
 
-def check_metric(wanted: str, tasks: Sequence[NamedTask], judge: Judge, where: str) -> None:
+def check_metric(
+    qualified_metric: str, tasks: Sequence[NamedTask], judge: Judge, where: str
+) -> None:
     """Refuse a metric that no evaluation reports.
 
     A task's metrics are known only when it scores something, so it scores gold answers, as far as
@@ -48,7 +50,7 @@ def check_metric(wanted: str, tasks: Sequence[NamedTask], judge: Judge, where: s
     Raises:
         ConfigError: If there is none; names the available tasks or metrics.
     """
-    task, _, metric = wanted.rpartition(":")
+    task, _, metric = qualified_metric.rpartition(":")
     named = next((one for one in tasks if one.name == task), None)
     if named is None:
         raise ConfigError(

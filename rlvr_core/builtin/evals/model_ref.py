@@ -109,9 +109,9 @@ def _run(text: str, runs_dir: str) -> RunFolder | None:
     try:
         return find_run(text, runs_dir)
     except ConfigError as error:
-        told = error.complaints[0]
-        remedy = (*told.remedy, f"a model's folder is written ./{text}, and a hub id ORG/NAME")
-        raise ConfigError(told.what, where=told.where, remedy=remedy) from error
+        complaint = error.complaints[0]
+        remedy = (*complaint.remedy, f"a model's folder is written ./{text}, and a hub id ORG/NAME")
+        raise ConfigError(complaint.what, where=complaint.where, remedy=remedy) from error
 
 
 def _of_run(run: RunFolder, step: int | None) -> ModelRef:
@@ -119,14 +119,14 @@ def _of_run(run: RunFolder, step: int | None) -> ModelRef:
     steps = {int(path.name.removeprefix("step")): path for path in complete}
     if not steps:
         raise ConfigError(f"run '{run.name}' has no complete checkpoint", where=str(run.path))
-    wanted = max(steps) if step is None else step
-    if wanted not in steps:
+    requested_step = max(steps) if step is None else step
+    if requested_step not in steps:
         raise ConfigError(
             f"run '{run.name}' has no complete checkpoint of step {step}",
             where="--step",
             remedy=f"it has: {', '.join(map(str, sorted(steps)))}",
         )
-    found = _checkpoint(steps[wanted])
+    found = _checkpoint(steps[requested_step])
     assert found is not None
     return found
 

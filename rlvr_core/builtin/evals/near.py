@@ -10,31 +10,31 @@ from collections.abc import Iterable, Sequence
 WORDS = 3
 """Words of an n-gram."""
 LEAST = 6
-"""Fewest telling n-grams that two problems must share; very short problems are alike by chance."""
+"""Minimum distinctive n-grams that two problems must share; short ones match by chance."""
 SHARE = 0.5
-"""Share of one problem's telling n-grams that are in the other, from which they are alike."""
+"""Minimum share of one problem's distinctive n-grams that are in the other."""
 COMMON = 0.01
-"""Share of the training problems above which an n-gram belongs to a template, and tells nothing."""
+"""Share of training problems above which an n-gram is template text, with weight 0."""
 _RARE = 5
-"""Training problems that may always share an n-gram."""
+"""Number of training problems that may share an n-gram before it counts as template text."""
 _SIZE = 20
-"""N-grams of a training problem from which on it may be contained in a held-out one."""
+"""Minimum n-grams of a training problem to look for it inside a held-out one."""
 _WORD = re.compile(r"[^\W\d_]+|\d+(?:\.\d+)?|[^\w\s,.;:!?'\"$(){}\[\]]")
 
 
 def near_duplicates(
     held_out: Sequence[str], trained: Iterable[str]
 ) -> list[tuple[int, float] | None]:
-    """Find a training problem that each held-out problem is much like.
+    """Find the most similar training problem of each held-out problem.
 
-    Problems are compared as sets of word 3-grams, whatever the numbers in them. N-grams weigh the
-    more the fewer training problems have them, and those of a template that many share weigh
-    nothing. Two problems are alike if at least half of the weight of one is in the other, in
-    either direction, so that cut and embedded copies are found.
+    Problems are compared as sets of word 3-grams, ignoring the numbers in them. An n-gram weighs
+    more if fewer training problems have it, and template text that many share weighs nothing. Two
+    problems are similar if at least half of the weight of one is in the other, in either direction,
+    so that cut and embedded copies are found.
 
     Args:
         held_out: Prompts without their frames.
-        trained: Those of the training data; read once.
+        trained: Prompts of the training data without their frames; iterated once.
 
     Returns:
         For each held-out problem the index of the most similar training problem and the share, or
@@ -76,7 +76,7 @@ def near_duplicates(
             for owner in owners[index]:
                 weights[owner] += weight[index]
                 number_of[owner] += 1
-        # n-grams of the template are in neither
+        # n-grams of the template count for neither
         own = size - (len(shared) - len(telling))
         for owner, n_shared in number_of.items():
             if n_shared >= LEAST:

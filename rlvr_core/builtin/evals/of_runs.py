@@ -21,7 +21,7 @@ class _Outcomes:
     """The answers of one evaluation.
 
     Attributes:
-        passed: Outcomes of each problem's answers, by problem; None where there is none.
+        passed: Outcomes of each problem's answers, by problem; None for an answer without outcome.
         prompts: Digest of each problem's prompt.
     """
 
@@ -45,10 +45,11 @@ def evaluation_points(view: RunView) -> list[dict[str, Json]]:
     """Return every evaluation of a run with the 95% interval of its accuracy.
 
     Returns:
-        Of each ``task``, ``temperature``, ``step``, ``n``, ``metrics``, and ``low`` and ``high``:
-        None where the accuracy is no mean over the problems of the evaluation's file.
+        For each, ``task``, ``temperature``, ``step``, ``n``, ``metrics``, and ``low`` and
+        ``high``, which are None where the accuracy is not a mean over the problems of the
+        evaluation's file.
     """
-    found: list[dict[str, Json]] = []
+    points: list[dict[str, Json]] = []
     for line in view.evaluations:
         point = {key: line.get(key) for key in ("task", "temperature", "step", "n", "metrics")}
         value, low, high = line["metrics"].get(HEADLINE), None, None
@@ -57,11 +58,11 @@ def evaluation_points(view: RunView) -> list[dict[str, Json]]:
                 [one for one in passed if one is not None]
                 for passed in _outcomes(view, line).passed.values()
             )
-            told = estimate([fmean(one) for one in judged if one])
-            if told.value is not None and abs(told.value - value) < 1e-9:
-                low, high = told.low, told.high
-        found.append({**point, "low": low, "high": high})
-    return found
+            accuracy = estimate([fmean(one) for one in judged if one])
+            if accuracy.value is not None and abs(accuracy.value - value) < 1e-9:
+                low, high = accuracy.low, accuracy.high
+        points.append({**point, "low": low, "high": high})
+    return points
 
 
 def paired_evaluations(views: Sequence[RunView]) -> list[dict[str, Json]]:
@@ -72,8 +73,8 @@ def paired_evaluations(views: Sequence[RunView]) -> list[dict[str, Json]]:
     (see ``sign_flip_p``), and adjusted for the number of tests by Holm's method.
 
     Returns:
-        A test a line: ``task``, ``temperature``, ``before`` and ``after`` (``run``, its place in
-        ``views``, ``step``, ``estimate``), ``n`` and ``left_out`` problems, ``difference``,
+        One line per test: ``task``, ``temperature``, ``before`` and ``after`` (``run``, its place
+        in ``views``, ``step``, ``estimate``), ``n`` and ``left_out`` problems, ``difference``,
         ``gained``, ``lost``, ``p``, ``p_holm``; or ``refused``, which says why there is no test.
     """
     found = [_test(views, *pair) for pair in _pairs(views)]
@@ -114,7 +115,7 @@ def _test(
         for problem in first
         if problem in second and len(before.passed[problem]) == len(after.passed[problem])
     ]
-    told: dict[str, Json] = {
+    result: dict[str, Json] = {
         "task": line["task"],
         "temperature": line["temperature"],
         "before": {"run": one, "step": line["step"]},
@@ -123,13 +124,15 @@ def _test(
         "left_out": len({**before.passed, **after.passed}) - len(both),
     }
     if not both:
-        return {**told, "refused": "no problem was judged as often in both"}
+        return {**result, "refused": "no problem was judged as often in both"}
     if any(before.prompts[problem] != after.prompts[problem] for problem in both):
-        return {**told, "refused": "the problems were asked in other words"}
+        return {**result, "refused": "the problems were asked in other words"}
     ends = [first[problem] for problem in both], [second[problem] for problem in both]
-    told["before"]["estimate"], told["after"]["estimate"] = (estimate(end).data() for end in ends)
+    result["before"]["estimate"], result["after"]["estimate"] = (
+        estimate(end).data() for end in ends
+    )
     return {
-        **told,
+        **result,
         "difference": paired_difference(*ends).data(),
         "gained": sum(second[problem] > first[problem] for problem in both),
         "lost": sum(second[problem] < first[problem] for problem in both),

@@ -130,7 +130,7 @@ def merge(sources: Sequence[Path], out: Path, *, allow_truncation: bool) -> list
 
 def _merge(shards: Sequence[Path], out: Path, allow_truncation: bool) -> Path:
     heads = [read_spec(folder) for folder in shards]
-    told = [
+    faults = [
         f"{shards[0]} and {folder}: {line}"
         for folder, head in zip(shards, heads, strict=True)
         for line in other_evaluation(heads[0], head)
@@ -138,13 +138,17 @@ def _merge(shards: Sequence[Path], out: Path, allow_truncation: bool) -> Path:
     _leave_alone(out, heads[0])
     labels = [str(head.get("shard")) for head in heads]
     of = labels[0].partition("/")[2]
-    wanted = [f"{index}/{of}" for index in range(int(of or 0))]
-    if told or sorted(labels) != sorted(wanted):
-        told += [f"missing: shard {label}" for label in wanted if label not in labels]
-        told += [f"twice: shard {one}" for one in sorted(set(labels)) if labels.count(one) > 1]
-        told += [] if told else [f"not the shards of one evaluation: {', '.join(labels)}"]
-        raise ConfigError.collect([Complaint("the shards do not add up", str(out), tuple(told))])
-    order = [labels.index(label) for label in wanted]
+    expected = [f"{index}/{of}" for index in range(int(of or 0))]
+    if faults or sorted(labels) != sorted(expected):
+        faults += [f"missing: shard {label}" for label in expected if label not in labels]
+        faults += [
+            f"twice: shard {repeated}"
+            for repeated in sorted(set(labels))
+            if labels.count(repeated) > 1
+        ]
+        faults += [] if faults else [f"not the shards of one evaluation: {', '.join(labels)}"]
+        raise ConfigError.collect([Complaint("the shards do not add up", str(out), tuple(faults))])
+    order = [labels.index(label) for label in expected]
     parts = [read_results(shards[index]) for index in order]
     ids = _interleave([[problem["id"] for problem in part[1]] for part in parts])
     spec = Spec(heads[0]["spec"])
@@ -168,12 +172,12 @@ def _merge(shards: Sequence[Path], out: Path, allow_truncation: bool) -> Path:
 def _leave_alone(out: Path, head: Row) -> None:
     """Refuse a folder with other content, which merging would overwrite."""
     if (out / "spec.json").is_file():
-        told = other_evaluation(read_spec(out), head)
-        if told:
+        faults = other_evaluation(read_spec(out), head)
+        if faults:
             complaint = Complaint(
                 "the folder holds results of another evaluation",
                 str(out),
-                (*told, "give another --out"),
+                (*faults, "give another --out"),
             )
             raise ConfigError.collect([complaint])
 
@@ -264,10 +268,10 @@ def write_curriculum(path: Path, folders: Sequence[Path], low: float, high: floa
         RunError: If the file cannot be written.
     """
     rows = [row for folder in folders for row in read_jsonl(folder / "difficulty.jsonl")]
-    kept = [r for r in rows if r["pass_rate"] is not None and low <= r["pass_rate"] <= high]
-    kept.sort(key=lambda row: -row["pass_rate"])
-    write_atomic(path, "".join(f"{row['id']}\n" for row in kept))
-    return len(kept)
+    selected = [r for r in rows if r["pass_rate"] is not None and low <= r["pass_rate"] <= high]
+    selected.sort(key=lambda row: -row["pass_rate"])
+    write_atomic(path, "".join(f"{row['id']}\n" for row in selected))
+    return len(selected)
 
 
 def write_sft(path: Path, folders: Sequence[Path], rule: Rule) -> tuple[int, Counter[str]]:
@@ -277,8 +281,8 @@ def write_sft(path: Path, folders: Sequence[Path], rule: Rule) -> tuple[int, Cou
     data set, which the run renders as the evaluation did, and every row has an id of its own.
 
     Returns:
-        The number of completions written, and those left out, by what they are: a row holds one
-        answer to one prompt, and no tools.
+        The number of completions written, and the numbers left out by reason: a row holds one
+        answer to one prompt, without tools.
 
     Raises:
         RunError: If the file cannot be written.
@@ -289,12 +293,12 @@ def write_sft(path: Path, folders: Sequence[Path], rule: Rule) -> tuple[int, Cou
         problems = {row["id"]: row for row in read_jsonl(folder / "problems.jsonl")}
         results = read_jsonl(folder / "results.jsonl")
         seen: dict[str, set[str]] = {}
-        for said, judged in zip(read_jsonl(folder / "completions.jsonl"), results, strict=True):
-            id_, text = said["problem_id"], said["text"]
+        for sampled, judged in zip(read_jsonl(folder / "completions.jsonl"), results, strict=True):
+            id_, text = sampled["problem_id"], sampled["text"]
             texts = seen.setdefault(id_, set())
             if not rule.correct(judged) or judged["truncated"] or text in texts:
                 continue
-            if "transcript" in said:
+            if "transcript" in sampled:
                 left_out["conversations of several turns"] += 1
                 continue
             if "tools" in problems[id_] or not text:

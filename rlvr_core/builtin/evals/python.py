@@ -50,7 +50,7 @@ def evaluate(
         RlvrError: For every error that ``rlvr eval`` reports; ``str(error)`` is the full message.
     """
     from rlvr_core.builtin.evals.evaluate import check_truncation, write_summary
-    from rlvr_core.builtin.evals.evaluate import evaluate as carry_out
+    from rlvr_core.builtin.evals.evaluate import evaluate as run_evaluation
 
     check_arguments(set, tasks=tasks, rewards=rewards)
     if not isinstance(model, str | os.PathLike | RunView):
@@ -60,7 +60,7 @@ def evaluate(
     overrides = [option("tasks", list(tasks))] if tasks else []
     overrides += [] if rewards is None else [option("rewards", list(rewards))]
     overrides += [option(key, value) for key, value in (set or {}).items()]
-    given = Options(
+    options = Options(
         tasks=(),
         options=(),
         graders=(),
@@ -79,9 +79,9 @@ def evaluate(
     )
     text = plain(model) if isinstance(model, str | os.PathLike) else str(model.path)
     with signals_restored(), faults_named():
-        session, folder = open_session(text, given)
-        where = given.out or folder
-        summaries = carry_out(session, where, say)
-        write_summary(where, {"folder": str(where), "tasks": summaries})
+        session, folder = open_session(text, options)
+        results_folder = options.out or folder
+        summaries = run_evaluation(session, results_folder, say)
+        write_summary(results_folder, {"folder": str(results_folder), "tasks": summaries})
     check_truncation(summaries)
-    return EvaluationView(where)
+    return EvaluationView(results_folder)

@@ -1,4 +1,4 @@
-"""Where tasks that another harness runs cannot be evaluated."""
+"""Refuses tasks that another harness runs, where they are not supported."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class Session:
         conversations: Plays single-turn and multi-turn problems.
         engine: The engine's ``ComponentRef`` with all its options, ``auto`` resolved.
         why: The reason for choosing this engine.
-        beside: Model, engine and versions, as every result folder records them.
+        beside: Model, engine and versions, which every result folder records beside the spec.
         contamination: Problems that the model was trained on, by task name.
     """
 
@@ -212,25 +212,25 @@ def prepare(
         for component, task in tasks:
             refuse_external(component.entry.name, task, "rlvr passk", "use rlvr eval")
     loaded = [_problems(component.entry.name, task, config.limit) for component, task in tasks]
-    everyone = [
+    all_problems = [
         problem
         for (_, task), problems in zip(tasks, loaded, strict=True)
         if not isinstance(task, ExternalTask)
         for problem in problems
     ]
-    plan = _plan(config, everyone, _graders([task for _, task in tasks]), host)
-    conversations = conversations_of(config.environment, everyone, host)
-    check_problems(everyone, plan.check, conversations.check)
+    plan = _plan(config, all_problems, _graders([task for _, task in tasks]), host)
+    conversations = conversations_of(config.environment, all_problems, host)
+    check_problems(all_problems, plan.check, conversations.check)
     judged_by, apart = verifier_options(plan, host)
     code = {key: code_hash(key.partition("#")[0], one.target) for key, one in plan.specs.items()}
     ready: list[Ready] = []
     for (component, task), problems in zip(tasks, loaded, strict=True):
-        own = task if isinstance(task, ExternalTask) else None
+        external = task if isinstance(task, ExternalTask) else None
         drawn = sampling_of(task, sampling or {})
-        asked = set() if own else {problem.verifier for problem in problems}
-        graders = set() if own else judged_by.keys() - set(plan.own.values())
-        mine = {plan.own[name] for name in asked & plan.own.keys()} | graders
-        name = f"{component.entry.name}:{own.label}" if own else component.entry.name
+        problem_verifiers = set() if external else {problem.verifier for problem in problems}
+        graders = set() if external else judged_by.keys() - set(plan.own.values())
+        verifiers = {plan.own[name] for name in problem_verifiers & plan.own.keys()} | graders
+        name = f"{component.entry.name}:{external.label}" if external else component.entry.name
         ready.append(
             Ready(
                 name=_free(name, [one.name for one in ready]),
@@ -243,18 +243,18 @@ def prepare(
                     options=component.config.model_dump(mode="json", by_alias=True),
                     problems=problems,
                     n=n or task.n,
-                    sampling=drawn if own is None or own.samples() else None,
-                    prompt=None if own else config.prompt,
-                    verifiers={name: judged_by[name] for name in sorted(mine)},
-                    code={name: code[name] for name in sorted(mine)},
-                    rewards=None if own else config.rewards,
+                    sampling=drawn if external is None or external.samples() else None,
+                    prompt=None if external else config.prompt,
+                    verifiers={name: judged_by[name] for name in sorted(verifiers)},
+                    code={name: code[name] for name in sorted(verifiers)},
+                    rewards=None if external else config.rewards,
                     seed=config.seed,
-                    identity=own.identity() if own else None,
-                    environment=None if own else conversations.record(problems),
+                    identity=external.identity() if external else None,
+                    environment=None if external else conversations.record(problems),
                 ),
             )
         )
-    given = path = locate_model()
+    located = path = locate_model()
 
     @functools.cache
     def tokenizer() -> PreTrainedTokenizerBase:
@@ -265,10 +265,10 @@ def prepare(
             if one.needs_engine:
                 refuse_external(one.name, one.task, "a model on another machine", "use one on this")
     else:
-        path = runnable(given, config.model)
+        path = runnable(located, config.model)
         check_model_path(path)
         ready = _rendered(ready, config, tokenizer, conversations)
-    trained = trained_on(given, config.trained_on, host, runs_dir)
+    trained = trained_on(located, config.trained_on, host, runs_dir)
     found = {one.name: _contamination(one, trained) for one in ready}
     contamination.check(found, config.max_contaminated, "", "--allow-contamination")
     engine, why = choose(config, host, path)
@@ -283,7 +283,8 @@ def prepare(
         engine=engine,
         why=why,
         beside={
-            "model": model_identity(given, config.model.revision) | {"path": path_in_run(given)},
+            "model": model_identity(located, config.model.revision)
+            | {"path": path_in_run(located)},
             "engine": engine_record(engine, path, config.model),
             **({"verifiers": apart} if apart else {}),
             "versions": versions(host.plugin_versions()),
@@ -326,9 +327,9 @@ class _AsLoader:
         self._name, self._task, self._limit = name, task, limit
 
     def load(self) -> Iterable[Problem]:
-        given = self._task.problems()
+        problems = self._task.problems()
         where = f"task {self._name}"
-        return problems_given(given, self._name, "problems()", where)[: self._limit]
+        return problems_given(problems, self._name, "problems()", where)[: self._limit]
 
 
 def _problems(name: str, task: EvalTask, limit: int | None) -> tuple[Problem, ...]:
@@ -340,16 +341,19 @@ def _problems(name: str, task: EvalTask, limit: int | None) -> tuple[Problem, ..
 
 def _graders(tasks: Sequence[EvalTask]) -> tuple[str, ...]:
     """Return the additional verifiers that every one of the tasks uses."""
-    wanted = [traits_of(task, EvalTaskTraits).graders for task in tasks]
-    return tuple(name for name in wanted[0] if all(name in names for names in wanted))
+    grader_lists = [traits_of(task, EvalTaskTraits).graders for task in tasks]
+    return tuple(name for name in grader_lists[0] if all(name in names for names in grader_lists))
 
 
 def _plan(
-    config: EvalConfig, problems: Sequence[Problem], wanted: Sequence[str], host: Host
+    config: EvalConfig, problems: Sequence[Problem], task_graders: Sequence[str], host: Host
 ) -> RewardPlan:
     """Build the plan: configured rewards or each problem's own verifier, and the graders."""
-    rewards, named = list(config.rewards), {ref.use for ref in config.graders}
-    graders = [*config.graders, *(ComponentRef(use=name) for name in wanted if name not in named)]
+    rewards, configured = list(config.rewards), {ref.use for ref in config.graders}
+    graders = [
+        *config.graders,
+        *(ComponentRef(use=name) for name in task_graders if name not in configured),
+    ]
     rewards += [
         RewardRef.model_validate({"use": ref.use, "with": ref.with_, "weight": 0.0})
         for ref in graders

@@ -2,7 +2,7 @@
 
 Layout::
 
-    spec.json          the frozen specification, its hash, and the model and engine beside it
+    spec.json          the frozen specification, its hash, the model and the engine
     problems.jsonl     id, data set, tags and prompt of each problem, in order
     completions.jsonl  the model's completions
     results.jsonl      the verdicts on them
@@ -66,7 +66,7 @@ class Store:
 
     Raises:
         ConfigError: If the folder holds results of another specification or model.
-        RunError: If another process writes in it, or it cannot be written.
+        RunError: If another process writes to it, or it cannot be written.
     """
 
     def __init__(
@@ -105,10 +105,13 @@ class Store:
         with self._lock:
             for sample, member in enumerate(members):
                 self._completions.write(
-                    {**self._key(problem, sample), **_said(member, prompt, tokens=self._tokens)}
+                    {
+                        **self._key(problem, sample),
+                        **_completion_row(member, prompt, tokens=self._tokens),
+                    }
                 )
             for sample, member in enumerate(members):
-                self._results.write({**self._key(problem, sample), **_judged(member, problem)})
+                self._results.write({**self._key(problem, sample), **_result_row(member, problem)})
             self.finished.add(problem.id)
 
     def close(self) -> None:
@@ -126,9 +129,9 @@ class Store:
     def groups(self) -> Iterator[Group]:
         """Yield the judged group of each finished problem, in order, read back from disk."""
         by_id = {problem.id: problem for problem in self.problems}
-        for said, judged in paired(self.folder):
-            problem = by_id[said[0]["problem_id"]]
-            members = tuple(map(_member, said, judged))
+        for completions, judged in paired(self.folder):
+            problem = by_id[completions[0]["problem_id"]]
+            members = tuple(map(_member, completions, judged))
             yield Group(problem, members, 0)
 
     def _key(self, problem: Problem, sample: int) -> Row:
@@ -138,21 +141,21 @@ class Store:
         path = self.folder / "spec.json"
         if path.exists():
             old = read_spec(self.folder)
-            told = other_evaluation(old, {"spec": self.spec.content, "model": beside["model"]})
-            told += differences({"shard": old.get("shard")}, {"shard": beside.get("shard")})
-            if told and self._has_results():
+            faults = other_evaluation(old, {"spec": self.spec.content, "model": beside["model"]})
+            faults += differences({"shard": old.get("shard")}, {"shard": beside.get("shard")})
+            if faults and self._has_results():
                 raise ConfigError.collect(
                     [
                         Complaint(
                             "the folder holds results of another evaluation",
                             str(self.folder),
-                            (*told, "give another --out, or delete the folder"),
+                            (*faults, "give another --out, or delete the folder"),
                         )
                     ]
                 )
-            if not told and differences({"engine": old["engine"]}, {"engine": beside["engine"]}):
+            if not faults and differences({"engine": old["engine"]}, {"engine": beside["engine"]}):
                 beside["earlier_engines"] = [*old.get("earlier_engines", []), old["engine"]]
-        rows = map(_asked, self.problems)
+        rows = map(_problem_row, self.problems)
         write_atomic(self.folder / "problems.jsonl", b"".join(map(encode, rows)))
         head = {"spec": self.spec.content, "hash": self.spec.hash, **beside}
         write_atomic(path, json.dumps(head, indent=1, ensure_ascii=False) + "\n")
@@ -171,8 +174,8 @@ class Store:
             if all(set(spans.get(problem.id, ())) == whole for spans in found.values())
         ]
         for name, spans in found.items():
-            wanted = [spans[id_][sample] for id_ in done for sample in range(self.spec.n)]
-            _keep(self.folder / f"{name}.jsonl", wanted)
+            finished = [spans[id_][sample] for id_ in done for sample in range(self.spec.n)]
+            _rewrite(self.folder / f"{name}.jsonl", finished)
         return set(done)
 
     def _spans(self, name: str) -> dict[str, dict[int, Span]]:
@@ -199,10 +202,10 @@ def _parse(raw: bytes) -> Row | None:
     return row if isinstance(row, dict) else None
 
 
-def _keep(path: Path, wanted: Sequence[Span]) -> None:
+def _rewrite(path: Path, spans: Sequence[Span]) -> None:
     """Rewrite a file to contain exactly these lines, unless it does already."""
     end = 0
-    for start, length in wanted:
+    for start, length in spans:
         if start != end:
             break
         end += length
@@ -212,9 +215,9 @@ def _keep(path: Path, wanted: Sequence[Span]) -> None:
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
         with temporary.open("wb") as file:
-            if wanted:
+            if spans:
                 with path.open("rb") as source:
-                    for start, length in wanted:
+                    for start, length in spans:
                         source.seek(start)
                         file.write(source.read(length))
             file.flush()
@@ -255,7 +258,7 @@ def read_spec(folder: Path) -> Row:
 
 
 def read_results(folder: Path) -> tuple[Row, list[Row], list[Row]]:
-    """Return spec (with what is recorded beside it), problems and results of a finished evaluation.
+    """Return content of ``spec.json``, problems and results of a finished evaluation.
 
     Raises:
         ConfigError: If there is no evaluation.
@@ -267,17 +270,19 @@ def read_results(folder: Path) -> tuple[Row, list[Row], list[Row]]:
     results = list(read_jsonl(folder / "results.jsonl"))
     _check_outcomes(results, folder / "results.jsonl")
     ids = [problem["id"] for problem in problems]
-    wanted = [(id_, sample) for id_ in ids for sample in range(spec.n)]
-    there = [(row["problem_id"], row["sample"]) for row in results]
-    if there != wanted or (
+    expected = [(id_, sample) for id_ in ids for sample in range(spec.n)]
+    present = [(row["problem_id"], row["sample"]) for row in results]
+    if present != expected or (
         not head.get("shard") and ids_hash(ids) != spec.content["problems"]["ids"]
     ):
-        gone = sorted({id_ for id_, _ in set(wanted) - set(there)})
+        missing = sorted({id_ for id_, _ in set(expected) - set(present)})
         raise DataError(
             f"the results are not those of exactly the task's {spec.n_problems} problems",
             where=str(folder / "results.jsonl"),
             remedy=(
-                f"without results: {', '.join(gone[:3])}, {len(gone)} in all" if gone else "",
+                f"without results: {', '.join(missing[:3])}, {len(missing)} in all"
+                if missing
+                else "",
                 "run the command that wrote them again: it goes on where it stopped",
             ),
         )
@@ -319,8 +324,8 @@ def _by_problem(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield current
 
 
-def _asked(problem: Problem) -> Row:
-    """A problem, with its prompt as its data set gives it: not rendered for any model."""
+def _problem_row(problem: Problem) -> Row:
+    """Return the row of a problem, with its unrendered prompt."""
     prompt: Json = problem.prompt if isinstance(problem.prompt, str) else _turns(problem.prompt)
     return {
         "id": problem.id,
@@ -335,7 +340,7 @@ def _turns(messages: Sequence[Message]) -> list[Json]:
     return [{"role": one.role, "content": one.content} for one in messages]
 
 
-def _said(member: Judged, prompt: str, *, tokens: bool) -> Row:
+def _completion_row(member: Judged, prompt: str, *, tokens: bool) -> Row:
     completion = member.completion
     row: Row = {
         "prompt": prompt,
@@ -351,7 +356,7 @@ def _said(member: Judged, prompt: str, *, tokens: bool) -> Row:
     return row
 
 
-def _judged(member: Judged, problem: Problem) -> Row:
+def _result_row(member: Judged, problem: Problem) -> Row:
     return {
         "score": member.reward,
         "passed": member.passed,
@@ -363,17 +368,17 @@ def _judged(member: Judged, problem: Problem) -> Row:
     }
 
 
-def _member(said: Row, judged: Row) -> Judged:
-    ids = tuple(said["token_ids"])
-    transcript = Transcript.from_json(said["transcript"]) if "transcript" in said else None
+def _member(sampled: Row, judged: Row) -> Judged:
+    ids = tuple(sampled["token_ids"])
+    transcript = Transcript.from_json(sampled["transcript"]) if "transcript" in sampled else None
     completion = Completion(
-        prompt_ids=tuple(said["prompt_ids"]),
+        prompt_ids=tuple(sampled["prompt_ids"]),
         token_ids=ids,
         # a non-finite number, which no sampled token should have, is stored as null
-        logprobs=tuple(float("nan") if p is None else p for p in said["logprobs"]),
+        logprobs=tuple(float("nan") if p is None else p for p in sampled["logprobs"]),
         loss_mask=(True,) * len(ids) if transcript is None else transcript.loss_mask(len(ids)),
-        text=said["text"],
-        finish_reason=said["finish_reason"],
+        text=sampled["text"],
+        finish_reason=sampled["finish_reason"],
         usage=_usage(judged),
         transcript=transcript,
     )

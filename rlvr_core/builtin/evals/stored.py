@@ -46,7 +46,7 @@ class StoredGroup:
 
 @dataclass(frozen=True, slots=True)
 class EstimatorRef:
-    """An advantage estimator with the options it was made with.
+    """An advantage estimator and its options.
 
     Attributes:
         name: Its short name.
@@ -106,20 +106,20 @@ class Stored:
 
     def _of_results(self) -> Iterator[StoredGroup]:
         _, _, judged = read_results(self.path)
-        said = list(read_jsonl(self.path / "completions.jsonl"))
+        sampled = list(read_jsonl(self.path / "completions.jsonl"))
         key = itemgetter("problem_id", "sample")
-        if [*map(key, said)] != [*map(key, judged)]:
+        if [*map(key, sampled)] != [*map(key, judged)]:
             raise DataError(
                 "completions.jsonl does not hold what results.jsonl judges",
                 where=str(self.path),
                 remedy="run the command that wrote them again: it goes on where it stopped",
             )
-        lines = zip(said, judged, strict=True)
-        pairs = ((one, {**two, "reward": two["score"]}) for one, two in lines)
+        lines = zip(sampled, judged, strict=True)
+        pairs = ((sample, {**result, "reward": result["score"]}) for sample, result in lines)
         for id_, group in groupby(pairs, key=lambda pair: str(pair[0]["problem_id"])):
-            both = list(group)
-            completions = tuple(_completion(one) for one, _ in both)
-            yield StoredGroup(id_, 0, completions, tuple(two for _, two in both))
+            members = list(group)
+            completions = tuple(_completion(sample) for sample, _ in members)
+            yield StoredGroup(id_, 0, completions, tuple(result for _, result in members))
 
 
 def open_stored(text: str, host: Host, runs_dir: str = "runs") -> Stored:

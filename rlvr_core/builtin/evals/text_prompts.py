@@ -63,8 +63,8 @@ class TextRenderer:
                 f"problem {problem.id} has tools, which no chat template here tells the model of",
                 remedy="let the prompt itself tell of them",
             )
-        asked = problem.prompt
-        turns = (Message("user", asked),) if isinstance(asked, str) else asked
+        content = problem.prompt
+        turns = (Message("user", content),) if isinstance(content, str) else content
         system, turns, prefix = framed(turns, self._section)
         if self._as_chat:
             return self._chat(problem, system, turns, prefix)

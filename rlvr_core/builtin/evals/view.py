@@ -83,8 +83,11 @@ class EvaluationView(RunView):
     def rollouts(self) -> Iterator[dict[str, Any]]:
         """Yield every problem with its completions and their verdicts, task by task."""
         for task in self.tasks:
-            for said, judged in paired(self.path / slug(task)):
-                rows = [one | other for one, other in zip(said, judged, strict=True)]
+            for completions, judged in paired(self.path / slug(task)):
+                rows = [
+                    completion | result
+                    for completion, result in zip(completions, judged, strict=True)
+                ]
                 yield {"task": task, "problem_id": rows[0]["problem_id"], "completions": rows}
 
     @cached_property

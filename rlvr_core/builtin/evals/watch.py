@@ -84,7 +84,7 @@ class Watcher:
         busy: The evaluation running on each device.
         failed: Number of failed attempts of each evaluation.
         hopeless: Evaluations that would fail again at every attempt.
-        elsewhere: Evaluations that another process is at.
+        elsewhere: Evaluations that another process is running.
         missed: Steps of each run whose checkpoints were removed before they were evaluated.
     """
 
@@ -157,7 +157,7 @@ class Watcher:
                 self.say(f"{job.label}: evaluated{spoilt}")
                 self._write(runs)
             elif job.elsewhere:
-                continue  # busy is not failed: it is waited for
+                continue  # another process holds the folder: not a failure, wait for it
             elif not job.checkpoint.is_dir():
                 self.say(f"{job.label}: the run took the checkpoint away before it was evaluated")
             else:
@@ -173,7 +173,7 @@ class Watcher:
         return out in self.hopeless or self.failed.get(out, 0) >= self.attempts
 
     def _waiting(self, runs: Sequence[RunFolder]) -> list[Job]:
-        """Hold all checkpoints without a result; return those that no process of ours is at."""
+        """Hold all checkpoints without a result; return those not being evaluated here."""
         busy = {job.out for job, _ in self.busy.values()}
         found = []
         for run in runs:
@@ -186,7 +186,7 @@ class Watcher:
         return [job for job in found if job.out not in busy]
 
     def _evaluated_elsewhere(self, job: Job) -> bool:
-        """Return whether another process is at a job, and say so once."""
+        """Return whether another process evaluates a job, and report that once."""
         if not job.elsewhere:
             self.elsewhere.discard(job.out)
             return False
@@ -199,7 +199,8 @@ class Watcher:
         """Write the table, and name the checkpoints that were removed before they were seen."""
         for run in runs:
             folder, written = self.out / run.name, written_steps(run)
-            there = self._holder.available(run)  # read later: none is missed for being new
+            # read after the written steps, so that a new checkpoint does not count as missed
+            there = self._holder.available(run)
             missed = [
                 step
                 for step in written
@@ -251,17 +252,17 @@ def _locked(path: Path) -> bool:
 def _last_words(out: Path) -> str:
     """Return the error line at the end of an evaluation's log; else its last line."""
     lines = Path(f"{out}.log").read_text(encoding="utf-8", errors="replace").splitlines()
-    told = [line.strip() for line in lines if line.strip()]
-    errors = [line for line in told if "error:" in line.lower()]
-    return (errors or told or ["it said nothing"])[-1]
+    nonempty = [line.strip() for line in lines if line.strip()]
+    errors = [line for line in nonempty if "error:" in line.lower()]
+    return (errors or nonempty or ["it said nothing"])[-1]
 
 
-def claim(out: Path, asked: Mapping[str, Json]) -> int:
+def claim(out: Path, settings: Mapping[str, Json]) -> int:
     """Lock a folder for one watcher with one set of evaluation settings.
 
     Args:
         out: Folder of the results; created if missing.
-        asked: The evaluation settings, which are stored in the folder.
+        settings: The evaluation settings, which are stored in the folder.
 
     Returns:
         The descriptor of the lock, which ends with this process.
@@ -277,16 +278,16 @@ def claim(out: Path, asked: Mapping[str, Json]) -> int:
     lock = lock_folder(out, "wait for it, or give another --out")
     path = out / "watch.json"
     if path.exists():
-        told = differences(json.loads(path.read_text(encoding="utf-8")), asked)
-        if told:
+        changes = differences(json.loads(path.read_text(encoding="utf-8")), settings)
+        if changes:
             raise ConfigError.collect(
                 [
                     Complaint(
                         "the folder holds results of other tasks or settings",
                         str(out),
-                        (*told, "give another --out"),
+                        (*changes, "give another --out"),
                     )
                 ]
             )
-    write_atomic(path, json.dumps(asked, indent=1) + "\n")
+    write_atomic(path, json.dumps(settings, indent=1) + "\n")
     return lock

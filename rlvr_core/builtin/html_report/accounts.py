@@ -1,4 +1,4 @@
-"""Plots of where completions, time and updates went: ledger, phases, staleness, metrics."""
+"""Plots of the ledger, the phases of a step, staleness, and all metrics."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def phase_seconds(run: Records) -> dict[str, float]:
 
 
 def staleness(runs: Sequence[Records]) -> Iterator[Plot]:
-    """Yield how old the completions were that runs trained on; nothing of runs in turns."""
+    """Yield the staleness of trained completions; nothing for synchronous runs."""
     ages = [run.summary.get("staleness") or {} for run in runs]
     if not any(ages):
         return
@@ -105,19 +105,19 @@ def staleness(runs: Sequence[Records]) -> Iterator[Plot]:
     )
 
 
-def metrics(runs: Sequence[Records], told: Mapping[str, Metric | None]) -> Iterator[Plot]:
-    """Yield a plot of each metric, by name, with what it means as the caption."""
-    taken: Counter[str] = Counter()
-    for name, metric in told.items():
+def metrics(runs: Sequence[Records], declared: Mapping[str, Metric | None]) -> Iterator[Plot]:
+    """Yield a plot of each metric, by name, captioned with its meaning."""
+    slugs: Counter[str] = Counter()
+    for name, metric in declared.items():
         slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-        taken[slug] += 1
+        slugs[slug] += 1
         series = []
         for slot, run in enumerate(runs):
             steps, values = run.metric(name)
             if steps:
                 series.append(Series(run.label, *thin(steps, values), slot=slot))
         yield Plot(
-            f"metric-{slug}" + (f"-{taken[slug]}" if taken[slug] > 1 else ""),
+            f"metric-{slug}" + (f"-{slugs[slug]}" if slugs[slug] > 1 else ""),
             name,
             metric.meaning if metric else NOT_EXPLAINED,
             STEPS,

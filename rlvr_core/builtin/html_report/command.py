@@ -51,8 +51,8 @@ def report(runs: tuple[str, ...], out: Path, plots: Path | None, runs_dir: str) 
     _check_place(out)
     views = _find(runs, runs_dir)
     records = [Records(*one) for one in zip(views, labels(views), strict=True)]
-    parts, (each_metric, told) = sections(records), metric_plots(records)
-    write_atomic(out, page(records, parts, each_metric, told))
+    parts, (each_metric, declared) = sections(records), metric_plots(records)
+    write_atomic(out, page(records, parts, each_metric, declared))
     print_line(f"wrote {out}")
     if plots is not None:
         drawn = [plot for section in parts for plot in section.plots]
@@ -61,10 +61,10 @@ def report(runs: tuple[str, ...], out: Path, plots: Path | None, runs_dir: str) 
 
 
 def _check_place(out: Path) -> None:
-    """Refuse a place that the page cannot be written to, before any run is read.
+    """Refuse an output path that cannot be written, before any run is read.
 
     Raises:
-        ConfigError: If it is a folder, or in one that is not there.
+        ConfigError: If it is a folder, or in a missing folder.
     """
     from rlvr_core.api import ConfigError
 
@@ -82,7 +82,7 @@ def _find(runs: Sequence[str], runs_dir: str) -> list[RunView]:
     """Find the runs that the user names.
 
     Raises:
-        ConfigError: If one is not there, or is named twice.
+        ConfigError: If one does not exist, or is named twice.
     """
     from rlvr_core.api import ConfigError, RunView
 

@@ -1,4 +1,4 @@
-"""In what several runs differ, and paired tests of their evaluations, as tables of text."""
+"""Differences between runs, and paired tests of their evaluations, as text tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlvr_core.builtin.html_report.learning import task_name
 from rlvr_core.builtin.html_report.records import Records
 
 PATCH = 20_000
-"""Characters of recorded changes that are shown of a file of ``patches/``."""
+"""Maximum characters shown of a file of ``patches/``."""
 _VALUE = 300
 
 
@@ -33,13 +33,13 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """In what a run differs from the first one.
+    """The differences of a run from the first one.
 
     Attributes:
         other: Label of the run.
         config: Keys of the configuration with both values.
         parts: The other differences.
-        same: Parts that are equal, and those that were not recorded, in words.
+        same: Parts that are equal, and parts that were not recorded, in words.
     """
 
     other: str
@@ -49,7 +49,7 @@ class Difference:
 
 
 def differences(runs: Sequence[Records]) -> Iterator[Difference]:
-    """Yield in what each run differs from the first."""
+    """Yield the differences of each run from the first."""
     first = runs[0]
     compare = load_host().service("core/run-differences")
     for other in runs[1:]:
@@ -88,7 +88,7 @@ def changes(run: Records) -> list[tuple[str, str]]:
 
 
 def tests(runs: Sequence[Records]) -> Table | None:
-    """Return the paired tests of evaluations; None where there is nothing to compare."""
+    """Return the paired tests of evaluations; None if there is nothing to compare."""
     found = load_host().service("core/paired-evaluations")([run.view for run in runs])
     if not found:
         return None

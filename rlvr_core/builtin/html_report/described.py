@@ -1,4 +1,4 @@
-"""A plot as a table: for readers who cannot see it, and for numbers to be copied."""
+"""A plot as a table: for screen readers, and for copying numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rlvr_core.builtin.html_report.comparing import Table, interval
 from rlvr_core.builtin.html_report.plot import Plot, Series
 
 LONG = 30
-"""Points up to which a line is told point by point; of a longer one its ends and extremes."""
+"""Maximum points of a line listed one by one; of a longer one, ends and extremes are listed."""
 
 
 def described(plot: Plot) -> Table:
@@ -43,8 +43,10 @@ def _extremes(plot: Plot) -> Iterator[Sequence[str]]:
         if known:
             size = {i: float(series.y[i] or 0) for i in known}
             places = (known[0], known[-1], min(known, key=size.__getitem__), _highest(size))
-            told = [f"{_value(series, i, size[i])} after {_place(series.x[i])}" for i in places]
-            yield series.name, str(len(known)), *told
+            descriptions = [
+                f"{_value(series, i, size[i])} after {_place(series.x[i])}" for i in places
+            ]
+            yield series.name, str(len(known)), *descriptions
 
 
 def _highest(size: dict[int, float]) -> int:

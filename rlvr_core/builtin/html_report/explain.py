@@ -1,4 +1,4 @@
-"""What each metric of a run means, by the declarations of the kernel and of its components."""
+"""Looks up what each metric means in the declarations of the kernel and of components."""
 
 from __future__ import annotations
 
@@ -22,30 +22,32 @@ _REPORTING = (
 def explanations(
     names: Sequence[str], configs: Sequence[Mapping[str, Any]]
 ) -> dict[str, Metric | None]:
-    """Return the declaration of each metric; None where nobody here declares it.
+    """Return the declaration of each metric; None if no installed component declares it.
 
     Args:
         names: Names of metrics.
         configs: The resolved configurations of the runs that reported them.
     """
     glossary = load_host().service("core/glossary")
-    told = {name: glossary().lookup(name) for name in names}
-    if None in told.values():  # components cost an import each, torch's among them
-        whole = glossary(*_components({use for config in configs for use in _named(config)}))
-        told = {name: metric or whole.lookup(name) for name, metric in told.items()}
-    return told
+    declared = {name: glossary().lookup(name) for name in names}
+    if None in declared.values():  # each component must be imported, some with torch
+        full_glossary = glossary(
+            *_components({use for config in configs for use in _named(config)})
+        )
+        declared = {name: metric or full_glossary.lookup(name) for name, metric in declared.items()}
+    return declared
 
 
-def _components(named: set[str]) -> Iterator[Any]:
+def _components(configured: set[str]) -> Iterator[Any]:
     reporting = {f"core/{name}" for name in _REPORTING}
     for entry in load_host().registry.entries.values():
-        wanted = entry.name in reporting if entry.kind == "service" else entry.kind != "command"
-        if not wanted or not {entry.name, entry.leaf} & (named | reporting):
+        may_report = entry.name in reporting if entry.kind == "service" else entry.kind != "command"
+        if not may_report or not {entry.name, entry.leaf} & (configured | reporting):
             continue
         try:
             yield entry.load()
         except (RlvrError, ImportError):
-            continue  # it, or what it needs, is not installed here: its metrics stay unexplained
+            continue  # it or a dependency is not installed here: its metrics stay unexplained
 
 
 def _named(value: Any) -> Iterator[str]:

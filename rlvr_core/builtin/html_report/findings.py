@@ -1,4 +1,4 @@
-"""What guards and records say went wrong in a run, and when: findings and events by step."""
+"""Findings of guards and events of a run, by step."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ RULES: Mapping[str, Rule] = {
     "engine/syncs_on_disk": "count",
     "staleness/expired": "count",
 }
-"""Metrics that are 0, or near it, in each step of a run in which nothing went wrong."""
+"""Metrics that are 0, or close to it, in each step of a healthy run."""
 HALF = 0.5
-"""Evidence that is shown; a run stops at 1."""
+"""Minimum evidence to show; a run stops at 1."""
 MARKS = 300
-"""Most marks of one kind on the time line; the table beside it counts all."""
+"""Maximum marks of one kind on the time line; the table beside it counts all."""
 ROUNDING = 1e-4
 """The band of ``loss/error`` and ``optimizer/error`` (docs/guards.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A metric that says that something went wrong.
+    """A metric that shows that something went wrong.
 
     Attributes:
         metric: Its name.
-        steps: The steps of which it says so.
-        values: Its values there.
+        steps: The steps at which it does.
+        values: Its values at these steps.
     """
 
     metric: str
@@ -68,7 +68,7 @@ class Finding:
 
 
 def findings(run: Records) -> list[Finding]:
-    """Return what the metrics of a run's guards found, in the order of ``RULES``."""
+    """Return the findings in the metrics of a run's guards, in the order of ``RULES``."""
     found = []
     for metric, rule in RULES.items():
         points = list(_found(rule, *run.metric(metric)))
@@ -78,7 +78,7 @@ def findings(run: Records) -> list[Finding]:
 
 
 def run_findings(view: RunView) -> list[dict[str, Any]]:
-    """Return them as JSON: the service ``core/run-findings``."""
+    """Return the findings as JSON: the service ``core/run-findings``."""
     found = findings(Records(view, view.name))
     return [
         {"metric": one.metric, "steps": list(one.steps), "values": list(one.values)}
@@ -114,7 +114,7 @@ def events(run: Records) -> dict[str, list[int]]:
 
 
 def _some(marks: Sequence[Place]) -> Sequence[Place]:
-    """Return at most ``MARKS`` of them, at even distances, the first one among them."""
+    """Return at most ``MARKS`` marks, evenly spaced, including the first."""
     return marks[:: max(1, -(-len(marks) // MARKS))]
 
 
@@ -123,7 +123,7 @@ def _odd(value: object) -> bool:
 
 
 def time_line(runs: Sequence[Records]) -> Plot:
-    """Return the events and findings of runs, beside each other along the steps."""
+    """Return the time line of the runs' events and findings, by step."""
     series = []
     for slot, run in enumerate(runs):
         marks = [(step, name, "") for name, steps in events(run).items() for step in _some(steps)]

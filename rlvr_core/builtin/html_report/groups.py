@@ -1,4 +1,4 @@
-"""What a report takes from the rollouts: outcomes of groups by step and kind, and samples."""
+"""Reads outcomes of groups by step and kind, and samples, from the rollouts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from rlvr_core.builtin.html_report.trace import Trace
 
 SPANS = 8
-"""Stretches of the run from which samples are taken."""
+"""Number of equal parts of the run from which samples are taken."""
 COMPLETIONS = 4
-"""Completions that are shown of a group."""
+"""Maximum completions shown of a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Seen:
     Attributes:
         step: Number of steps done before it was drawn.
         rate: Share of its completions that passed.
-        labels: What the problem is: ``data set``, and its tags such as ``level``.
+        labels: ``data set`` of the problem, and its tags such as ``level``.
     """
 
     step: int
@@ -36,7 +36,7 @@ class Groups:
 
     Attributes:
         seen: Outcomes of the groups that were read and judged, oldest first.
-        samples: Groups to show, as recorded; of each of ``SPANS`` stretches of the run the
+        samples: Groups to show, as recorded: from each of ``SPANS`` equal parts of the run, the
             first of each outcome: mixed, right, wrong, not judged.
         notes: What was left out, in sentences.
     """
@@ -67,7 +67,7 @@ def read_groups(trace: Trace, steps: int) -> Groups:
 
 
 def outcome(row: Mapping[str, Any]) -> str:
-    """Say how a group came out: ``mixed``, ``right``, ``wrong`` or ``not judged``."""
+    """Return a group's outcome: ``mixed``, ``right``, ``wrong`` or ``not judged``."""
     passed = {one["passed"] for one in _rows(row["completions"])} - {None}
     if not passed:
         return "not judged"
@@ -91,7 +91,7 @@ def _reward(row: Mapping[str, Any]) -> float:
 
 
 def _labels(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is known of a group's problem; lists and other structures are no labels."""
+    """Return the labels of a group's problem; lists and other structures are left out."""
     tags = row.get("tags")
     known = {"data set": row.get("dataset"), **(tags if isinstance(tags, dict) else {})}
     return {key: str(value) for key, value in known.items() if isinstance(value, str | int)}

@@ -23,14 +23,14 @@ _NAME = 60
 
 
 def write_images(plots: Sequence[Plot], folder: Path) -> list[Path]:
-    """Write every plot that has something to show as PNG and SVG.
+    """Write every plot that is not empty as PNG and SVG.
 
     Args:
         plots: The plots; each file has the id of its plot as its name.
-        folder: The folder, made if it is missing.
+        folder: The folder; created if missing.
 
     Raises:
-        ConfigError: If it is no folder.
+        ConfigError: If ``folder`` is not a folder.
         MachineError: If matplotlib is not installed.
         RunError: If a file cannot be written.
     """
@@ -75,7 +75,7 @@ def _bytes(figure: Any, suffix: str) -> bytes:
         mpl.rc_context({"svg.hashsalt": "rlvr", "svg.fonttype": "none"}),
         warnings.catch_warnings(),
     ):
-        # of a script that matplotlib's font lacks, PNG has boxes; SVG has the text itself
+        # PNG has boxes for characters that matplotlib's font lacks; SVG has the text itself
         warnings.filterwarnings("ignore", "Glyph")
         figure.savefig(data, format=suffix, dpi=150, metadata=metadata)
     return data.getvalue()
@@ -153,7 +153,7 @@ def _marks(axes: Axes, plot: Plot) -> None:
 
 
 def _rows(axes: Axes, plot: Plot) -> Iterator[tuple[Mapping[str, float], Series]]:
-    """Label a row a word, the first one on top; yield each series with its place in each row."""
+    """Label one row per word, the first on top; yield each series with its positions."""
     words = plot.places
     axes.set_yticks(range(len(words)), [_text(word) for word in words])
     axes.set_ylim(len(words) - 0.5, -0.5)
@@ -182,4 +182,4 @@ def _numbers(values: Sequence[Any]) -> list[float]:
 def _text(text: str) -> str:
     """Return text that matplotlib shows as it is: a dollar sign would begin a formula."""
     shown = printable(text, _NAME).replace("\n", " ").replace("$", r"\$")
-    return f" {shown}" if shown.startswith("_") else shown  # which would hide it from the legend
+    return f" {shown}" if shown.startswith("_") else shown  # "_" would hide it from the legend

@@ -1,4 +1,4 @@
-"""Plots of what a run learned: pass rates with intervals, evaluations, kinds of problems."""
+"""Plots of learning: pass rates with intervals, evaluations, kinds of problems."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlvr_core.builtin.html_report.thin import thin, width_of
 
 STEPS = "steps done"
 KINDS = 12
-"""Values of a tag that are shown; the rarer ones are counted together."""
+"""Maximum values of a tag to show; rarer ones are counted together."""
 OTHERS = "(others)"
 
 
@@ -36,7 +36,7 @@ def learning(runs: Sequence[Records]) -> Iterator[Plot]:
 
 
 def evaluated(runs: Sequence[Records]) -> Iterator[Plot]:
-    """Yield the accuracy of each evaluation: of one run all in one plot, else a plot a task."""
+    """Yield the accuracy of each evaluation: one plot for a single run, else one per task."""
     tasks = list(
         dict.fromkeys(
             (point["task"], float(point["temperature"]))
@@ -67,7 +67,7 @@ def task_name(task: str, temperature: float) -> str:
 def kinds(runs: Sequence[Records]) -> Iterator[Plot]:
     """Yield the pass rate by data set and by each tag of the problems, such as level or subject.
 
-    Of one run the first and the last quarter of its steps, of several the last quarter of each.
+    For one run, the first and the last quarter of its steps; for several, the last quarter of each.
     """
     keys = dict.fromkeys(key for run in runs for seen in run.groups.seen for key in seen.labels)
     for number, key in enumerate(keys):
@@ -96,7 +96,7 @@ def _quarters(runs: Sequence[Records], key: str, names: Sequence[str]) -> Iterat
         seen = [one for one in run.groups.seen if key in one.labels]
         if not seen:
             continue
-        # a damaged run may not say how far it came
+        # the summary of a damaged run may lack the number of steps
         steps = max(run.view.steps, max(one.step for one in seen) + 1)
         quarter = (steps + 3) // 4
         last = [one for one in seen if one.step >= steps - quarter]
@@ -114,15 +114,15 @@ def _dots(name: str, seen: Sequence[Seen], key: str, names: Sequence[str], slot:
     for one in seen:
         value = one.labels[key]
         rates[value if value in rates else OTHERS].append(one.rate)
-    told = {value: _estimate(rate) for value, rate in rates.items() if rate}
+    estimates = {value: _estimate(rate) for value, rate in rates.items() if rate}
     return Series(
         name,
-        [one.value if one.value is not None else 0.0 for one in told.values()],
-        list(told),
-        [one.low for one in told.values()],
-        [one.high for one in told.values()],
+        [one.value if one.value is not None else 0.0 for one in estimates.values()],
+        list(estimates),
+        [one.low for one in estimates.values()],
+        [one.high for one in estimates.values()],
         slot,
-        [f"{one.n:,} groups" for one in told.values()],
+        [f"{one.n:,} groups" for one in estimates.values()],
     )
 
 
@@ -146,17 +146,17 @@ def _pooled(run: Records, width: int, slot: int) -> Series:
     rates: dict[int, list[float]] = {}
     for one in run.groups.seen:
         rates.setdefault(one.step // width, []).append(one.rate)
-    if not rates:  # no rollouts: what the steps themselves recorded, without an interval
+    if not rates:  # without rollouts, use the metric that steps recorded, without an interval
         return _metric(run, "pass_rate", slot)
-    told = {place: _estimate(rate) for place, rate in sorted(rates.items())}
+    estimates = {place: _estimate(rate) for place, rate in sorted(rates.items())}
     return Series(
         run.label,
-        [place * width + (width - 1) / 2 for place in told],
-        [one.value for one in told.values()],
-        [one.low for one in told.values()],
-        [one.high for one in told.values()],
+        [place * width + (width - 1) / 2 for place in estimates],
+        [one.value for one in estimates.values()],
+        [one.low for one in estimates.values()],
+        [one.high for one in estimates.values()],
         slot,
-        [f"{one.n:,} groups" for one in told.values()],
+        [f"{one.n:,} groups" for one in estimates.values()],
     )
 
 

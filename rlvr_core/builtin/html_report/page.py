@@ -1,9 +1,9 @@
-"""Makes the page: one HTML file that loads nothing and runs nothing but its own two scripts.
+"""Renders the page: one HTML file that loads nothing and runs only its own two scripts.
 
-What a model wrote may be anything. It reaches the page in two ways only: as text that Jinja escapes
-after ``printable`` has shown its control characters, and in JSON without a single ``<`` that the
-script hands to plotly as escaped text. Should either fail, the page's policy allows no script but
-those of the hashes in it.
+Text written by a model is untrusted. It reaches the page in two ways only: as text that Jinja
+escapes after ``printable`` has made its control characters visible, and in JSON without a single
+``<`` that the script passes to plotly as escaped text. Should either fail, the page's content
+security policy only allows scripts with the hashes in it.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ FIRST_SHOWN = (
     "clip_fraction/high",
     "mismatch/abs_mean",
 )
-"""Metrics that are drawn without being asked for, where a run has them."""
+"""Metrics whose plots are visible at first, where a run has them."""
 
 
 def page(
     runs: Sequence[Records],
     sections: Sequence[Section],
     metric_plots: Sequence[Plot],
-    told: Mapping[str, Metric | None],
+    declared: Mapping[str, Metric | None],
 ) -> str:
     """Return the page.
 
@@ -56,7 +56,7 @@ def page(
         runs: The runs, the one to compare with first.
         sections: The sections between outcome and metrics.
         metric_plots: A plot of each metric.
-        told: What each metric means.
+        declared: The declaration of each metric.
 
     Raises:
         MachineError: If plotly is not installed.
@@ -75,21 +75,21 @@ def page(
             plotly=plotly,
             script=script,
             data=embedded({plot.id: figure(plot) for plot in [*plots, *metric_plots]}),
-            **_content(runs, sections, metric_plots, told),
+            **_content(runs, sections, metric_plots, declared),
         )
     )
 
 
 def fragment(run: Records) -> dict[str, Any]:
-    """Return the body of a run's page for a page of somebody else's, and what its plots show.
+    """Return the body of a run's page, to embed in another page, and the figures of its plots.
 
     Returns:
         ``links`` to its sections and its ``body`` as HTML, and ``figures``: plotly's JSON by the
         id of the plot, for ``report.js``.
     """
-    parts, (each_metric, told) = made_sections([run]), made_plots([run])
+    parts, (each_metric, declared) = made_sections([run]), made_plots([run])
     plots = [plot for section in parts for plot in section.plots]
-    content = _content([run], parts, each_metric, told)
+    content = _content([run], parts, each_metric, declared)
     shown: Any = environment().get_template("parts.html.j2").module
     ends = (content["runs"], content["sections"], content["metrics"])
     return {
@@ -110,12 +110,12 @@ def assets() -> dict[str, str]:
 
 
 def environment(*folders: Path) -> Environment:
-    """Return what renders templates: all text is escaped, and printable.
+    """Return the Jinja environment: all text is escaped and printable.
 
     Args:
         folders: Folders with more templates than the report's own.
     """
-    made = Environment(
+    templates = Environment(
         loader=FileSystemLoader([*folders, _HERE]),
         autoescape=True,
         undefined=StrictUndefined,
@@ -123,32 +123,32 @@ def environment(*folders: Path) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals["described"] = described
-    return made
+    templates.globals["described"] = described
+    return templates
 
 
 def _content(
     runs: Sequence[Records],
     sections: Sequence[Section],
     metric_plots: Sequence[Plot],
-    told: Mapping[str, Metric | None],
+    declared: Mapping[str, Metric | None],
 ) -> dict[str, Any]:
     return {
         "runs": [_run(run) for run in runs],
         "sections": sections,
-        "metrics": [_metric(plot, told[plot.title], runs) for plot in metric_plots],
+        "metrics": [_metric(plot, declared[plot.title], runs) for plot in metric_plots],
         "first_shown": [plot for plot in metric_plots if plot.title in FIRST_SHOWN],
     }
 
 
 def embedded(value: Any) -> str:
-    """Return JSON for a ``<script type="application/json">``: nothing in it can end the element."""
+    """Return JSON for a ``<script type="application/json">`` that cannot end the element."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _shown(value: Any) -> Any:
-    """Make each text that goes into the page printable; markup, of another type, is our own."""
+    """Make each text printable; our own markup has another type and is left as it is."""
     return printable(value) if type(value) is str else value
 
 

@@ -1,4 +1,4 @@
-"""What a plot shows, independent of who draws it: the page by plotly, images by matplotlib."""
+"""The content of a plot, independent of the renderer: plotly for pages, matplotlib for images."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Series:
         low: Lower ends of the 95% intervals of the values.
         high: Upper ends.
         slot: Number of its colour, line style and marker.
-        texts: What each point says beside its numbers.
+        texts: Text of each point beside its numbers.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Plots as plotly draws them in the page. Colours are the page's: a trace names a slot alone."""
+"""Plots as plotly figures. A trace names a slot only; the page assigns its colour."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlvr_core.api.services import printable
 from rlvr_core.builtin.html_report.plot import Plot, Series
 
 BARS_UP_TO = 40
-"""Points up to which intervals are bars; more have a band."""
+"""Maximum points with intervals as error bars; longer series have a band."""
 _NAME = 80
 _HEIGHT = 340
 _ROW = 30
@@ -29,14 +29,14 @@ def plotly_js() -> str:
             f"rlvr report needs plotly, which does not import: {error}",
             remedy='pip install "rlvr-core[report]"',
         ) from error
-    # a browser reads line ends as \n, and the page's policy has the hash of what it reads
+    # a browser reads line ends as \n, and the page's policy hashes what the browser reads
     return str(get_plotlyjs()).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def figure(plot: Plot) -> dict[str, Any]:
     """Return a plot as plotly's JSON."""
     traces = [trace for series in plot.series for trace in _TRACES[plot.kind](plot, series)]
-    # several lines are told apart by a legend; one is what the title says
+    # only several lines need a legend
     legend = len(plot.series) > 1
     layout: dict[str, Any] = {
         "xaxis": {"title": {"text": _text(plot.x_title)}, "automargin": True},
@@ -122,8 +122,10 @@ def _across(plot: Plot, series: Series, hover: str) -> dict[str, Any]:
 
 
 def _bars(plot: Plot, series: Series) -> Iterator[dict[str, Any]]:
-    told = "%{x}: <b>%{y:.4~g}</b>" if plot.kind == "bars" else "after %{x} steps: <b>%{y:.4~g}</b>"
-    yield {**_common(plot, series), "type": "bar", "hovertemplate": _hover(told, series)}
+    label = (
+        "%{x}: <b>%{y:.4~g}</b>" if plot.kind == "bars" else "after %{x} steps: <b>%{y:.4~g}</b>"
+    )
+    yield {**_common(plot, series), "type": "bar", "hovertemplate": _hover(label, series)}
 
 
 _TRACES = {"lines": _lines, "stack": _bars, "bars": _bars, "dots": _dots, "marks": _marks}
@@ -136,18 +138,18 @@ def _common(plot: Plot, series: Series) -> dict[str, Any]:
         "x": list(series.x),
         "y": list(series.y),
         "customdata": [_text(text) for text in series.texts] or None,
-        # a template takes these as they are: nothing in them is a field of the template
+        # hover templates insert these verbatim, and expand no fields in them
         "meta": {"slot": series.slot, "name": _text(series.name), "says": _wrapped(plot)},
     }
 
 
-def _hover(told: str, series: Series) -> str:
-    lines = ["%{meta.name}", told, *(["%{customdata}"] if series.texts else [])]
+def _hover(label: str, series: Series) -> str:
+    lines = ["%{meta.name}", label, *(["%{customdata}"] if series.texts else [])]
     return "<br>".join([*lines, "<i>%{meta.says}</i>"]) + "<extra></extra>"
 
 
 def _interval(series: Series, values: Any) -> dict[str, Any]:
-    """Return the ends of intervals as plotly wants them: distances from the value."""
+    """Return the ends of intervals as distances from the value, as plotly requires."""
     return {
         "type": "data",
         "symmetric": False,
@@ -164,7 +166,7 @@ def _distances(lower: Any, upper: Any) -> list[float]:
 
 
 def _wrapped(plot: Plot) -> str:
-    """Return the caption in lines that fit beside a pointer."""
+    """Return the caption wrapped for a tooltip."""
     lines, line = [], ""
     for word in plot.caption.split():
         if line and len(line) + len(word) > 56:
@@ -175,6 +177,6 @@ def _wrapped(plot: Plot) -> str:
 
 
 def _text(text: str) -> str:
-    """Return text that plotly shows as it is: it takes some tags and all entities for markup."""
+    """Escape text for plotly, which interprets some tags and all entities as markup."""
     shown = printable(text, _NAME).replace("\n", " ")
     return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,4 +1,4 @@
-"""What a report takes from the folder of one run."""
+"""The data that a report reads from the folder of one run."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Timing:
 
 
 class Records:
-    """The records of a run; each part is read when it is first asked for.
+    """The records of a run; each part is read on first access.
 
     Args:
         view: The run.
-        label: What the run is called in the report.
-        budget: Bytes of the rollouts to parse.
-        groups: What is known of the groups already; else the rollouts are read.
+        label: Name of the run in the report.
+        budget: Maximum bytes of the rollouts to parse.
+        groups: The groups, if already read; None to read the rollouts.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Records:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """What ``rlvr show --json`` prints of the run."""
+        """The run's summary, as printed by ``rlvr show --json``."""
         return self.view.summary()
 
     @property
@@ -67,8 +67,8 @@ class Records:
 
     def metric(self, name: str) -> tuple[list[int], list[float | None]]:
         """Return the steps at which a metric was reported, and its values there."""
-        told = [row for row in self.rows if name in row]
-        return [row["step"] for row in told], [finite(row[name]) for row in told]
+        rows = [row for row in self.rows if name in row]
+        return [row["step"] for row in rows], [finite(row[name]) for row in rows]
 
     @cached_property
     def evaluations(self) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ class Records:
 
     @cached_property
     def timing(self) -> Timing:
-        """Times of the steps that metrics are there of; a resumed run may have timed more."""
+        """Times of the steps that have metrics; a resumed run may have timed more."""
         known = {row["step"] for row in self.rows}
         steps: dict[int, Mapping[str, float]] = {}
         resumed, waiting = [], False
@@ -108,7 +108,7 @@ def _seconds(value: Any) -> float:
 
 
 def labels(views: list[RunView]) -> list[str]:
-    """Return a name for each run: that of its folder, with what is above it where two are alike."""
+    """Return a name for each run: its folder's, with parent folders where two are equal."""
     names = [view.folder.name for view in views]
     return [
         str(view.path.resolve()) if names.count(name) > 1 else name

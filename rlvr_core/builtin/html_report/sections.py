@@ -1,4 +1,4 @@
-"""The parts of the page, made of the records: figures, tables, samples."""
+"""Builds the parts of the page from the records: figures, tables, samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlvr_core.builtin.html_report.plot import Plot
 from rlvr_core.builtin.html_report.records import Records
 
 TEXT = 4000
-"""Characters that are shown of a prompt or a completion; longer ones lose their middle."""
+"""Maximum characters shown of a prompt or a completion; longer ones lose their middle."""
 TRACEBACK = 8000
 
 
@@ -25,12 +25,12 @@ class Section:
     """A part of the page.
 
     Attributes:
-        id: Its place in the page.
+        id: Its anchor in the page.
         title: Its heading.
-        text: What a reader should know about it.
+        text: Its introduction.
         plots: Its plots.
         tables: Its tables.
-        differences: In what runs differ.
+        differences: Differences between the runs.
         patches: Changes to code, by the label of the run.
     """
 
@@ -49,7 +49,7 @@ class Section:
 
 
 def sections(runs: Sequence[Records]) -> list[Section]:
-    """Return the sections with something in them, in the order of the page."""
+    """Return the sections that are not empty, in the order of the page."""
     every = [
         Section("learning", "Learning", plots=_drawn(learning.learning(runs))),
         _comparison(runs),
@@ -66,12 +66,12 @@ def sections(runs: Sequence[Records]) -> list[Section]:
 def metric_plots(runs: Sequence[Records]) -> tuple[list[Plot], dict[str, Metric | None]]:
     """Return a plot of each metric of any run, and the declaration of each."""
     names = sorted({name for run in runs for name in run.metrics})
-    told = explanations(names, [run.view.config for run in runs])
-    return _drawn(accounts.metrics(runs, told)), told
+    declared = explanations(names, [run.view.config for run in runs])
+    return _drawn(accounts.metrics(runs, declared)), declared
 
 
 def samples(run: Records) -> list[dict[str, Any]]:
-    """Return the groups to show, all text safe to be shown."""
+    """Return the groups to show, with printable text."""
     return [
         {
             "step": row["step"],
@@ -88,8 +88,8 @@ def samples(run: Records) -> list[dict[str, Any]]:
 
 def trouble(run: Records) -> list[str]:
     """Return error, traceback and notes of a run."""
-    told = [run.summary["error"], run.summary["reason"], run.view.manifest.get("traceback")]
-    return [printable(str(text), TRACEBACK) for text in told if text]
+    texts = [run.summary["error"], run.summary["reason"], run.view.manifest.get("traceback")]
+    return [printable(str(text), TRACEBACK) for text in texts if text]
 
 
 def _completion(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,8 +115,8 @@ def _completion(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _verdict(verdict: Mapping[str, Any]) -> str:
     score, status = verdict.get("score"), verdict.get("status")
-    told = [_number(score) or "no score"] + [str(status)] * (status not in ("ok", None))
-    return ", ".join([*told, *filter(None, [str(verdict.get("detail") or "")])])
+    parts = [_number(score) or "no score"] + [str(status)] * (status not in ("ok", None))
+    return ", ".join([*parts, *filter(None, [str(verdict.get("detail") or "")])])
 
 
 def _comparison(runs: Sequence[Records]) -> Section:

@@ -1,4 +1,4 @@
-"""What ``rlvr view`` takes from the report: a run's sections, and the files that draw them."""
+"""The report for ``rlvr view``: a run's sections, and the static files that draw them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RunReport:
 
         Args:
             view: The run.
-            seen: Of each judged group the step, the share that passed, and what its problem is.
+            seen: The step, pass rate and labels of each judged group.
         """
         groups = Groups([Seen(*one) for one in seen])
         return fragment(Records(view, view.folder.name, groups=groups))

@@ -1,38 +1,38 @@
-"""Makes long series short: extremes of stretches, and stretches of steps to pool."""
+"""Shortens long series: keeps the extremes of intervals, and pools intervals of steps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 POINTS = 1000
-"""Most points of a line on the page."""
+"""Maximum points of a line on the page."""
 BINS = 300
-"""Most places along the steps for bars and for pooled groups."""
+"""Maximum positions along the steps for bars and for pooled groups."""
 
 Points = tuple[list[float], list[float | None]]
 
 
 def thin(x: Sequence[float], y: Sequence[float | None], limit: int = POINTS) -> Points:
-    """Return at most ``limit`` points of a series; no extreme is lost.
+    """Return at most ``limit`` points of a series, including its extremes.
 
-    A longer series is cut into stretches of which the lowest and the highest value stay, so a
-    single spike among a million steps is still there.
+    A longer series is divided into intervals of which the lowest and the highest value stay, so a
+    single spike among a million steps is still visible.
     """
     if len(x) <= limit:
         return list(x), list(y)
-    kept = {0, len(x) - 1}
+    selected = {0, len(x) - 1}
     stretches = (limit - 2) // 2
     for number in range(stretches):
         start, end = (place * len(x) // stretches for place in (number, number + 1))
         known = [(value, i) for i in range(start, end) if (value := y[i]) is not None]
         if known:
-            kept |= {min(known)[1], max(known)[1]}
-    places = sorted(kept)
+            selected |= {min(known)[1], max(known)[1]}
+    places = sorted(selected)
     return [x[i] for i in places], [y[i] for i in places]
 
 
 def width_of(steps: Sequence[int], limit: int = BINS) -> int:
-    """Return how many steps are pooled so that there are at most ``limit`` places."""
+    """Return how many steps to pool for at most ``limit`` positions."""
     if not steps:
         return 1
     return max(1, -(-(max(steps) - min(steps) + 1) // limit))

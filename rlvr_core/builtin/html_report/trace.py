@@ -1,4 +1,4 @@
-"""Reads a trace of any size: all of it where that is quick, else every k-th line."""
+"""Reads a trace of any size: all of it if that is quick, else every k-th line."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import IO, Any
 from rlvr_core.api.services import open_segment, parse_line, segments
 
 BUDGET = 256_000_000
-"""Bytes of a trace that are parsed; a few seconds' work."""
+"""Maximum bytes of a trace to parse; takes a few seconds."""
 LONGEST_LINE = 64_000_000
-"""Longer lines are passed over, so that memory stays bounded whatever a run wrote."""
+"""Longer lines are skipped, so that memory stays bounded whatever a run wrote."""
 
 
 _MOST = 1032
-"""Bytes that a compressed byte stands for at most."""
+"""Maximum uncompressed bytes for one compressed byte."""
 
 
 class Trace:
@@ -26,12 +26,12 @@ class Trace:
 
     Args:
         path: The growing file of the stream; its closed segments lie beside it.
-        budget: Bytes to parse.
+        budget: Maximum bytes to parse.
 
     Attributes:
-        every: Each line of so many is read.
+        every: One line in this many is read.
         damaged: Names of files that could not be read to their ends.
-        too_long: Number of lines that were passed over for their length.
+        too_long: Number of lines that were skipped because of their length.
     """
 
     def __init__(self, path: Path, budget: int = BUDGET) -> None:
@@ -66,7 +66,7 @@ class Trace:
 
 
 def _raw_bytes(part: Path) -> int:
-    """Return the size of a file; of a compressed one that of its content."""
+    """Return the size of a file's uncompressed content."""
     try:
         with part.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""The harness's requests put to one of our engines, tokenised as the harness does it."""
+"""Runs the harness's requests on our engines, with the harness's tokenisation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 WINDOW = 256
-"""Documents asked at a time: what a kill can lose."""
+"""Documents per batch: the most that a kill can lose."""
 
 Pair = tuple[list[int], list[int]]
 
@@ -36,15 +36,15 @@ class Codec:
     """Contexts and continuations as token ids.
 
     Attributes:
-        tokenizer: The model's.
-        limit: Tokens the model can attend to.
+        tokenizer: The model's tokenizer.
+        limit: Context length of the model in tokens.
     """
 
     tokenizer: Any
     limit: int
 
     def text(self, context: str) -> str:
-        """A context as the model sees it: a chat is rendered, all else is as it is."""
+        """Return a context as the model sees it: chats are rendered, other text is unchanged."""
         if not context.startswith(CHAT):
             return context
         turns, open_turn = json.loads(context[len(CHAT) :])
@@ -64,7 +64,7 @@ class Codec:
         )
 
     def encode(self, text: str) -> list[int]:
-        """With the special tokens the tokenizer adds by default, unless the text begins so."""
+        """Encode with the tokenizer's default special tokens, unless the text begins with them."""
         bos = self.tokenizer.bos_token
         special = not (bos and text.startswith(bos))
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=special)
@@ -72,7 +72,7 @@ class Codec:
 
     @property
     def prefix_id(self) -> int:
-        """What stands before a text that has no context."""
+        """The token before a text without context."""
         for id_ in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id):
             if id_ is not None:
                 return int(id_)
@@ -83,9 +83,9 @@ class Codec:
         )
 
     def pair(self, context: str, continuation: str) -> Pair:
-        """A context and what follows it, cut where the context alone would end.
+        """Encode a context and its continuation, split where the context alone would end.
 
-        Spaces at the end of the context go to what follows, as they do in its tokens.
+        Spaces at the end of the context move to the continuation, as they do in its tokens.
         """
         text = self.text(context)
         if not text:
@@ -98,7 +98,7 @@ class Codec:
         return (before, whole[len(before) :]) if before else ([self.prefix_id], whole)
 
     def windows(self, text: str) -> list[Pair]:
-        """A whole text in stretches the model can attend to, each token scored once."""
+        """Split a text into windows that fit the model; each token is scored once."""
         from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
         windows = get_rolling_token_windows(
@@ -110,16 +110,16 @@ class Codec:
         return [(list(before), list(after)) for before, after in map(make_disjoint_window, windows)]
 
     def pairs(self, instance: Any) -> list[Pair]:
-        """What is to be scored for one request."""
+        """Return the pairs to score for one request."""
         if instance.request_type == "loglikelihood":
             return [self.pair(*instance.args)]
         return self.windows(instance.args[0])
 
     def longest(self, document: Document) -> int:
-        """Tokens the document needs room for.
+        """Return the context length that the document needs.
 
         Raises:
-            DataError: If the model has not got it.
+            DataError: If the model's is shorter.
         """
         if document.sampling is None:
             found = [pair for one in document.instances for pair in self.pairs(one)]
@@ -130,7 +130,7 @@ class Codec:
             prompt = len(self.encode(self.text(document.context)))
             if not prompt:
                 raise DataError(f"{document.id}: the prompt has no tokens")
-            # an answer that does not fit is cut off where the room ends, and counted as such
+            # an answer that does not fit is truncated there, and counted as truncated
             most = max(prompt + 1, min(prompt + document.sampling.max_tokens, self.limit))
         if most > self.limit:
             raise DataError(
@@ -141,7 +141,7 @@ class Codec:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class DocumentAnswers:
     """Answers to one document: a completion for each repeat."""
 
     document: Document
@@ -149,8 +149,10 @@ class Said:
     completions: tuple[Completion, ...]
 
 
-def ask(documents: Sequence[Document], repeats: int, model: ModelAccess) -> Iterator[Said]:
-    """Put documents to the engine.
+def ask(
+    documents: Sequence[Document], repeats: int, model: ModelAccess
+) -> Iterator[DocumentAnswers]:
+    """Run documents on the engine.
 
     Raises:
         ConfigError: If texts are to be scored and the engine cannot.
@@ -179,19 +181,19 @@ def _scorer(engine: object) -> Scorer:
 
 def _score(
     documents: Sequence[Document], codec: Codec, repeats: int, model: ModelAccess
-) -> Iterator[Said]:
-    """One answer each, as a list of [log-likelihood, greedy], or of log-likelihoods alone."""
+) -> Iterator[DocumentAnswers]:
+    """Yield one answer each: a list of [log-likelihood, greedy], or of log-likelihoods only."""
     if not documents:
         return
-    asked = [[codec.pairs(one) for one in document.instances] for document in documents]
+    pairs_by_document = [[codec.pairs(one) for one in document.instances] for document in documents]
     requests = [
         ScoreRequest(tuple(before), tuple(after))
-        for pairs_of in asked
+        for pairs_of in pairs_by_document
         for pairs in pairs_of
         for before, after in pairs
     ]
     scores = iter(_scorer(model.engine).score(requests, model.deadline))
-    for document, pairs_of in zip(documents, asked, strict=True):
+    for document, pairs_of in zip(documents, pairs_by_document, strict=True):
         answers: list[Any] = []
         for instance, pairs in zip(document.instances, pairs_of, strict=True):
             found = [next(scores) for _ in pairs]
@@ -199,13 +201,13 @@ def _score(
             greedy = all(all(one.greedy) for one in found)
             alone = instance.request_type == "loglikelihood_rolling"
             answers.append(total if alone else [total, greedy])
-        said = Completion.from_text(json.dumps(answers))
-        yield Said(document, codec.text(document.context), (said,) * repeats)
+        completion = Completion.from_text(json.dumps(answers))
+        yield DocumentAnswers(document, codec.text(document.context), (completion,) * repeats)
 
 
 def _generate(
     documents: Sequence[Document], codec: Codec, repeats: int, model: ModelAccess
-) -> Iterator[Said]:
+) -> Iterator[DocumentAnswers]:
     assert model.engine is not None
     waiting = []
     for document in documents:
@@ -223,7 +225,7 @@ def _generate(
     model.engine.drain(model.deadline)
     for document, text, request, future in waiting:
         answers = future.result(model.deadline)
-        yield Said(document, text, tuple(_completion(request, one) for one in answers))
+        yield DocumentAnswers(document, text, tuple(_completion(request, one) for one in answers))
 
 
 def _room(params: SamplingParams, prompt: int, limit: int) -> SamplingParams:
@@ -246,7 +248,7 @@ def _completion(request: GenerationRequest, one: Generation) -> Completion:
 
 
 def longest(documents: Sequence[Document], tokenizer: PreTrainedTokenizerBase, limit: int) -> int:
-    """Tokens the engine must have room for.
+    """Return the context length that the engine needs.
 
     Raises:
         DataError: If a document does not fit the model; names the first few.

@@ -1,4 +1,4 @@
-"""Tasks of lm-evaluation-harness, loaded and turned into the requests they make of a model."""
+"""Loads tasks of lm-evaluation-harness and builds their requests."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
     from rlvr_core.builtin.lm_eval.task import LmEval
 
 CHAT = "\x00chat"
-"""Begins a context that is a chat, to be rendered once the model's tokenizer is there."""
+"""Prefix of a context that is a chat, to be rendered once the tokenizer is loaded."""
 BUDGETS = {"gsm8k": 1024, "hendrycks_math": 2048, "minerva_math": 2048, "ifeval": 4096}
-"""Tokens for an answer, by how a task's name begins; raises what the task's YAML says."""
+"""Minimum tokens for an answer, by prefix of the task's name, even if its YAML has fewer."""
 DEFAULT_BUDGET = 1024
-"""Where the YAML says nothing. The harness's own 256 cut off 13% of GSM8K's answers (T72)."""
+"""Tokens without a value in YAML. The harness's own 256 truncate 13% of GSM8K answers (T72)."""
 _CAPS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 _KNOWN = {*_CAPS, "until", "do_sample", "temperature", "top_p", "top_k", "num_beams"}
 
 
 @dataclass(slots=True)
 class Document:
-    """One document of one task, and what is asked about it.
+    """One document of one task, and its requests.
 
     Attributes:
         id: ``task/position``, position as the harness counts.
         task: The harness's task object.
         instances: Its requests.
-        sampling: How the answer is generated; None where given texts are scored.
+        sampling: Sampling parameters of the answer; None if given texts are scored.
     """
 
     id: str
@@ -58,26 +58,26 @@ class Document:
 
     @property
     def context(self) -> str:
-        """What the first request puts before the answer; empty where whole texts are scored."""
+        """The context of the first request; empty if whole texts are scored."""
         arguments = self.instances[0].args
         return str(arguments[0]) if len(arguments) > 1 else ""
 
     @property
     def shown(self) -> str:
-        """The context, or without one the text that is scored."""
+        """The context, or the scored text if there is none."""
         return self.context if self.context.strip() else str(self.instances[0].args[-1])
 
 
 @dataclass(slots=True)
 class Loaded:
-    """What was asked for: a task, or a group of tasks.
+    """The loaded task, or group of tasks.
 
     Attributes:
-        version: Of the harness.
-        tasks: By name.
-        groups: By name.
-        documents: Of all tasks, in order, by id.
-        repeats: Answers to each document.
+        version: Version of the harness.
+        tasks: Tasks by name.
+        groups: Groups by name.
+        documents: Documents of all tasks by id, in order.
+        repeats: Number of answers to each document.
     """
 
     version: str
@@ -91,7 +91,7 @@ def load(config: LmEval.Config) -> Loaded:
     """Load the task, its data, and build every request.
 
     Raises:
-        ConfigError: If the task is unknown, or options do not go with it.
+        ConfigError: If the task is unknown, or does not support the options.
         DataError: If its data or its code fail.
         MachineError: If lm_eval is missing or broken.
     """
@@ -120,18 +120,18 @@ def load(config: LmEval.Config) -> Loaded:
 
 
 def digest(document: Document) -> str:
-    """Hash of everything that is asked about a document, and of its reference answer."""
+    """Return the hash of a document's requests and of its reference answer."""
     target = document.task.doc_to_target(document.instances[0].doc)
-    asked = [[one.request_type, list(one.args)] for one in document.instances]
-    text = json.dumps([asked, target], sort_keys=True, default=str)
+    requests = [[one.request_type, list(one.args)] for one in document.instances]
+    text = json.dumps([requests, target], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def identity(task: Any) -> dict[str, Json]:
-    """Version and definition of a task."""
+    """Return version and definition of a task."""
     definition = task.dump_config()
     definition.pop("metadata", None)
-    for key in ("dataset_kwargs", "dataset_path"):  # where data lie differs between machines
+    for key in ("dataset_kwargs", "dataset_path"):  # paths of data differ between machines
         definition.pop(key, None)
     text = json.dumps(definition, sort_keys=True, default=_plain)
     return {
@@ -142,7 +142,7 @@ def identity(task: Any) -> dict[str, Json]:
 
 
 def _plain(value: Any) -> str:
-    """What JSON has no word for, without the address some objects print."""
+    """Format a value that JSON lacks, without the memory address in some reprs."""
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
@@ -159,12 +159,12 @@ def _import() -> str:
             remedy="pip install 'rlvr-core[lm-eval]'",
         ) from error
     assert lm_eval.tasks
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # it warns of what is meant to be so
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # it warns about intended settings
     return version
 
 
 def _find(config: LmEval.Config) -> Mapping[str, Any]:
-    """The task objects; the harness's own 14,000 files are only read if need be."""
+    """Return the task objects; the harness's own 14,000 files are only read if necessary."""
     from lm_eval.tasks import TaskManager
 
     path = config.include_path
@@ -290,18 +290,18 @@ def _as_chat(history: list[dict[str, str]], add_generation_prompt: bool = True) 
     return CHAT + json.dumps([history, add_generation_prompt])
 
 
-def _sampling(name: str, given: Mapping[str, Any], config: LmEval.Config) -> SamplingParams:
-    """The harness's generation arguments as ours (T84)."""
-    until = given.get("until") or []
+def _sampling(name: str, arguments: Mapping[str, Any], config: LmEval.Config) -> SamplingParams:
+    """Convert the harness's generation arguments to sampling parameters (T84)."""
+    until = arguments.get("until") or []
     until = [until] if isinstance(until, str) else list(until)
-    said = next((given[key] for key in _CAPS if given.get(key) is not None), None)
+    yaml_cap = next((arguments[key] for key in _CAPS if arguments.get(key) is not None), None)
     family = next((n for start, n in BUDGETS.items() if name.startswith(start)), 0)
-    cap = config.max_tokens or max(int(said or 0), family) or DEFAULT_BUDGET
-    greedy = given.get("do_sample") is False
+    cap = config.max_tokens or max(int(yaml_cap or 0), family) or DEFAULT_BUDGET
+    greedy = arguments.get("do_sample") is False
     return SamplingParams(
-        temperature=0.0 if greedy else float(given.get("temperature") or 0.0),
-        top_p=1.0 if greedy else float(given.get("top_p", 1.0)),
-        top_k=0 if greedy else int(given.get("top_k") or 0),
+        temperature=0.0 if greedy else float(arguments.get("temperature") or 0.0),
+        top_p=1.0 if greedy else float(arguments.get("top_p", 1.0)),
+        top_k=0 if greedy else int(arguments.get("top_k") or 0),
         max_tokens=cap,
         stop=tuple(dict.fromkeys(stop for stop in until if stop)),
     )

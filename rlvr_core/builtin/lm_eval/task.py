@@ -96,7 +96,7 @@ class LmEval:
 
     @property
     def sampling(self) -> SamplingParams:
-        """How answers are generated; the largest budget where the tasks of a group differ."""
+        """Sampling parameters; with the largest budget if the tasks of a group differ."""
         every = {one.sampling for one in self._loaded.documents.values() if one.sampling}
         heats = {(one.temperature, one.top_p, one.top_k) for one in every}
         if len(heats) > 1:
@@ -116,7 +116,7 @@ class LmEval:
         return {"lm_eval": self._loaded.version, "tasks": tasks}
 
     def problems(self) -> list[Problem]:
-        """One for each document, in the harness's order."""
+        """Return one problem for each document, in the harness's order."""
         from rlvr_core.builtin.lm_eval.load import digest
 
         several = len(self._loaded.tasks) > 1
@@ -149,23 +149,23 @@ class LmEval:
 
         by_id = {problem.id: problem for problem in problems}
         documents = [self._loaded.documents[id_] for id_ in by_id]
-        for said in ask(documents, self.n, model):
-            verdict = self._judge(said.document, said.completions)
+        for answered in ask(documents, self.n, model):
+            verdict = self._judge(answered.document, answered.completions)
             yield ExternalAnswer(
-                problem=by_id[said.document.id],
-                prompt=said.prompt,
+                problem=by_id[answered.document.id],
+                prompt=answered.prompt,
                 members=tuple(
                     Judged(one, {VERIFIER: verdict}, verdict.score, verdict.passed)
-                    for one in said.completions
+                    for one in answered.completions
                 ),
             )
 
     def estimates(self, groups: Sequence[Group]) -> Mapping[str, Estimate] | None:
-        """Left to the core."""
+        """Return None: the core computes the intervals."""
         return None
 
     def score(self, groups: Sequence[Group]) -> EvalReport:
-        """The harness's own aggregates; those of tasks within a group as ``task: metric``."""
+        """Return the harness's own aggregates; those of tasks in a group as ``task: metric``."""
         rows: dict[str, list[Values]] = {}
         for group in groups:
             document = self._loaded.documents[group.problem.id]
@@ -199,7 +199,7 @@ class LmEval:
                     remedy="pip install 'rlvr-core[lm-eval]'",
                 ) from error
             except Exception as error:
-                if len(rows) > 1:  # of a single document not every metric can be told
+                if len(rows) > 1:  # some metrics are undefined for a single document
                     raise RunError(
                         f"lm_eval task '{name}': metric {key} could not be computed: "
                         f"{type(error).__name__}: {error}"
@@ -209,29 +209,29 @@ class LmEval:
     def _judge(self, document: Document, completions: Sequence[Completion]) -> Verdict:
         values = self._of(document, completions)
         parts = {key: one for key, value in values.items() if (one := _number(value)) is not None}
-        wanted = self.config.metric or next(iter(values), None)
+        metric = self.config.metric or next(iter(values), None)
         if self.config.metric is not None and self.config.metric not in values:
             raise ConfigError(
                 f"lm_eval task '{self.config.task}' has no metric '{self.config.metric}'",
                 remedy=f"it has: {', '.join(values)}",
             )
         answer = self._shown(document, completions)
-        score = parts.get(wanted or "")
+        score = parts.get(metric or "")
         if score is None:
             why = "its metrics are about all documents together"
             return Verdict(None, "unscorable", parts=parts, extracted=answer, detail=why)
         passed = bool(score) if score in (0.0, 1.0) else None
-        return Verdict(score, passed=passed, parts=parts, extracted=answer, detail=f"by {wanted}")
+        return Verdict(score, passed=passed, parts=parts, extracted=answer, detail=f"by {metric}")
 
     def _of(self, document: Document, completions: Sequence[Completion]) -> Values:
-        """The values of every metric on a document, each kind of answer judged once."""
+        """Return the values of every metric on a document; each kind of answer is judged once."""
         key = (document.id, tuple(one.text for one in completions))
         if key not in self._values:
             self._values[key] = _values(document, [one.text for one in completions])
         return self._values[key]
 
     def _shown(self, document: Document, completions: Sequence[Completion]) -> str | None:
-        """The answer that was judged: the filtered text, or the likeliest of the given ones."""
+        """Return the judged answer: the filtered text, or the most likely choice."""
         if document.sampling is not None:
             filtered = next(iter(document.instances[0].filtered_resps.values()), None)
             return filtered if isinstance(filtered, str) else None
@@ -242,7 +242,7 @@ class LmEval:
 
 
 def _values(document: Document, texts: Sequence[str]) -> Values:
-    """Let the harness filter and judge the answers to a document."""
+    """Filter and judge the answers to a document with the harness."""
     task, instances = document.task, document.instances
     for index, instance in enumerate(instances):
         instance.resps = [_response(document, index, text) for text in texts]
@@ -264,7 +264,7 @@ def _values(document: Document, texts: Sequence[str]) -> Values:
 
 
 def _response(document: Document, index: int, text: str) -> Any:
-    """An answer as the harness gets it from a model of its own."""
+    """Return an answer in the form that the harness gets from its own models."""
     if document.sampling is None:
         answer = json.loads(text)[index]
         return tuple(answer) if isinstance(answer, list) else answer
@@ -274,12 +274,12 @@ def _response(document: Document, index: int, text: str) -> Any:
 
 
 def _bottom_up(groups: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Groups, each after those inside it."""
+    """Return groups, each after its subgroups."""
     return sorted(groups.items(), key=lambda item: len(item[1].get_all_groups()))
 
 
 def _number(value: Any) -> float | None:
-    """A metric's value as a finite number; None for what is none."""
+    """Return a metric's value as a finite number; None if it is not one."""
     if isinstance(value, bool | int | float | np.number | np.bool_) and math.isfinite(value):
         return float(value)
     return None

@@ -1,1 +1,1 @@
-"""What is known of a model before it is trained: whether its files are whole, and its figures."""
+"""Checks of a model before training: whether its files are complete, and its figures."""

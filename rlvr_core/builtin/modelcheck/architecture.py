@@ -1,4 +1,4 @@
-"""What a model is: its class, size, context and memory, told by the meta device."""
+"""A model's class, size, context and memory, computed on the meta device."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rlvr_core.builtin.modelcheck.report import Finding
 from rlvr_core.builtin.modelcheck.subject import Subject
 
 TRAINED = 16
-"""Bytes of a trained parameter: float32 weight and gradient, and two float32 moments of Adam."""
+"""Bytes per trained parameter: float32 weight, gradient, and two Adam moments."""
 
 
 def size(subject: Subject) -> Iterator[Finding]:
-    """What it is, and what memory its weights take."""
+    """Report its class and size, and the memory of its weights."""
     model, _ = subject.loaded
     config = subject.config.get_text_config()
     count = sum(parameter.numel() for parameter in model.parameters())
@@ -40,7 +40,7 @@ def _size(n_bytes: int) -> str:
 
 
 def context(subject: Subject) -> Finding:
-    """How many tokens it can attend to."""
+    """Report its context length."""
     section = ModelSection(
         path=subject.reference, revision=subject.revision, trust_remote_code=subject.trust
     )

@@ -1,4 +1,4 @@
-"""The registry of figures that were measured of models: ours, and those of other systems.
+"""The registry of measured figures of models: ours, and those of other systems.
 
 Its files are TOML: each ``[[measured]]`` says of which model, when, by whom and where its figures
 stand, and lists them as ``results``, which take every key that they do not have from it. A plugin
@@ -98,10 +98,10 @@ def read(text: str, where: str) -> Iterator[Baseline]:
 
     Args:
         text: The file, TOML.
-        where: Whose it is, for messages.
+        where: Its source, for messages.
 
     Raises:
-        PluginError: If it is no such file.
+        PluginError: If it is malformed.
     """
     try:
         blocks = tomllib.loads(text)["measured"]
@@ -123,7 +123,7 @@ def registered(host: Host) -> list[Baseline]:
     """Return all figures, the core's first.
 
     Raises:
-        PluginError: If a plugin's cannot be read.
+        PluginError: If a plugin's file cannot be read.
     """
     entries = [one for one in host.registry.of("service") if one.leaf == SERVICE]
     entries.sort(key=lambda one: one.plugin != "core")
@@ -152,7 +152,7 @@ def known(
 
     Args:
         baselines: The registry.
-        names: Its names, as of ``names_of``.
+        names: Its names, from ``names_of``.
         digests: Its SHA-256 and commit.
 
     Returns:

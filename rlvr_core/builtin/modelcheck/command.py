@@ -1,4 +1,4 @@
-"""``rlvr models``: whether a model's files are whole, and what is known of it."""
+"""``rlvr models``: checks a model's files, and shows its measured figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds a model, examines it, and says which it is and what was measured of it."""
+"""Finds and examines a model, with its identity and measured figures."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _HOW = {"files": "of these files", "id": "of this id", "name": "by the name alon
 
 @dataclass(slots=True)
 class Examined:
-    """What is found about a model.
+    """The results about a model.
 
     Attributes:
-        name: What the user called it.
-        folder: Its folder on this machine; None if it is not here.
+        name: Its name as given by the user.
+        folder: Its folder on this machine; None if there is none.
         report: The findings.
-        identity: ``model`` and ``tokenizer`` as ``identity`` in ``run.json`` has them.
+        identity: ``model`` and ``tokenizer`` as in ``identity`` of ``run.json``.
         lineage: Where it came from, if rlvr trained it.
-        baselines: Figures of it, each with how the model was recognised.
+        baselines: Its figures, each with how the model was recognised.
     """
 
     name: str
@@ -52,12 +52,12 @@ class Examined:
 
     @property
     def recognised(self) -> str:
-        """How the model of the figures was recognised, in words."""
+        """How the model was recognised in the figures, in words."""
         return ", ".join(_HOW[how] for how in _HOW if any(how == one for _, one in self.baselines))
 
     @property
     def identity_lines(self) -> list[tuple[str, str]]:
-        """Its hashes and where it came from, as label and value."""
+        """Return its hashes and origin, as label and value."""
         found = []
         for part, fields in self.identity.items():
             keys = ("commit", "sha256") if part == "model" else ("sha256",)
@@ -98,7 +98,7 @@ def check(
 
     Raises:
         ConfigError: If it is a file, or no such run.
-        MachineError: If there is no such folder, or it cannot be made or fetched.
+        MachineError: If there is no such folder, or it cannot be created or fetched.
     """
     reference = locate(model, step, runs_dir)
     here = folder_of(reference, revision)
@@ -121,7 +121,7 @@ def check(
 
 
 def locate(model: str, step: int | None, runs_dir: str) -> str:
-    """Return the folder of a model, made or fetched if need be; or its id on the hub.
+    """Return the folder of a model, created or fetched if necessary; or its hub id.
 
     Raises:
         ConfigError: If it is a file, or no such run.
@@ -144,7 +144,7 @@ def _check_text(model: str) -> None:
         raise ConfigError(f"{model!r} names no model", where="MODEL")
     try:
         is_file = Path(model).expanduser().is_file()
-    except (OSError, RuntimeError) as error:  # a name that is too long, or an unknown home folder
+    except (OSError, RuntimeError) as error:  # the name is too long, or the home folder unknown
         raise ConfigError(f"'{model}' cannot be a model: {error}", where="MODEL") from None
     if is_file:
         raise ConfigError(
@@ -155,7 +155,7 @@ def _check_text(model: str) -> None:
 
 
 def _identity(subject: Subject) -> dict[str, Mapping[str, Any]]:
-    """Return the hashes that ``run.json`` would have of it."""
+    """Return its hashes as in ``run.json``."""
     found: dict[str, Mapping[str, Any]] = {}
     try:
         found["model"] = model_identity(subject.reference, subject.revision)

@@ -1,4 +1,4 @@
-"""Asks every question about a model; a part that is broken leaves out what rests on it."""
+"""Runs every check of a model; checks that depend on a broken part are skipped."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _ADAPTER: tuple[tuple[str, Question], ...] = (
 
 
 def examine(subject: Subject) -> Report:
-    """Return what is found about a model."""
+    """Return the findings about a model."""
     report = Report()
     named: set[str] = set()
     for id_, ask in _ADAPTER if subject.is_adapter else _MODEL:
-        answers: list[Finding] = []  # of a question that breaks off, those until then
+        answers: list[Finding] = []  # keeps the findings of a check up to an error
         try:
             found = ask(subject)
             answers += [found] if isinstance(found, Finding) else found or ()

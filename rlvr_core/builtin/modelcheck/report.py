@@ -12,7 +12,7 @@ Level = Literal["ok", "note", "warn", "fail", "skip"]
 
 
 class BrokenPartError(Exception):
-    """A part of a model that cannot be used, so that what rests on it is not examined.
+    """A part of a model cannot be used, so checks that depend on it are skipped.
 
     Attributes:
         part: ``config``, ``weights``, ``tokenizer`` or ``architecture``.
@@ -56,7 +56,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """Everything that was found."""
+    """All findings."""
 
     findings: list[Finding] = field(default_factory=list)
 
@@ -66,14 +66,14 @@ class Report:
 
     @property
     def verdict(self) -> Literal["healthy", "doubtful", "broken"]:
-        """``broken`` if anything failed, ``doubtful`` if anything is to be doubted."""
+        """``broken`` if any check failed, ``doubtful`` if any gave a warning."""
         if self.level("fail"):
             return "broken"
         return "doubtful" if self.level("warn") else "healthy"
 
 
 def first_line(error: BaseException) -> str:
-    """Return the kind of an error and the first line of what it says."""
+    """Return the type of an error and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 

@@ -1,4 +1,4 @@
-"""Tensors in files of weights, found without loading them: safetensors, and PyTorch's own files."""
+"""Lists tensors in files of weights without loading them: safetensors and PyTorch files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZES = {
     **dict.fromkeys(("U32", "I32", "F32"), 4),
     **dict.fromkeys(("U64", "I64", "F64"), 8),
 }
-"""Bytes of a number, by its type's name in safetensors."""
+"""Bytes per element, by dtype name in safetensors."""
 NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
 _LFS = b"version https://git-lfs"
 _AGAIN = "fetch it again, and compare its size with the original's"
@@ -30,11 +30,11 @@ class Stored:
     Attributes:
         name: Its name.
         file: The file.
-        dtype: Its type's name in safetensors.
+        dtype: Its dtype name in safetensors.
         shape: Its shape.
         start: Offset of its first byte in the file.
-        stop: Offset behind its last byte.
-        tensor: The tensor itself, where the file is not safetensors.
+        stop: Offset after its last byte.
+        tensor: The tensor itself, if the file is not safetensors.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Stored:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of its numbers."""
+        """Size in bytes."""
         return self.stop - self.start
 
     @property
     def numel(self) -> int:
-        """How many numbers it has."""
+        """Number of elements."""
         return math.prod(self.shape)
 
 
@@ -60,7 +60,7 @@ def read_file(file: Path) -> dict[str, Stored]:
     """Return the tensors of a file of weights by name.
 
     Raises:
-        BrokenPartError: If it is not whole.
+        BrokenPartError: If it is incomplete or damaged.
     """
     try:
         with file.open("rb") as opened:
@@ -76,7 +76,7 @@ def read_file(file: Path) -> dict[str, Stored]:
 
 
 def broken(text: str, remedy: str) -> BrokenPartError:
-    """Return the error that says what is wrong with weights."""
+    """Return the error for broken weights."""
     return BrokenPartError("weights", text, remedy)
 
 
@@ -113,7 +113,7 @@ def _entry(name: str, file: Path, one: Mapping[str, Any], base: int) -> Stored:
 
 
 def _check_extent(file: Path, size: int, base: int, tensors: Mapping[str, Stored]) -> None:
-    """Check that the tensors fill a file without gaps, as safetensors asks for."""
+    """Check that the tensors fill a file without gaps, as safetensors requires."""
     end = base
     for one in sorted(tensors.values(), key=lambda one: (one.start, one.stop)):
         if one.start != end:

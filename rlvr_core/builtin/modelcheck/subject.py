@@ -1,4 +1,4 @@
-"""A model's folder as it is examined; each part is read once, when it is first asked for."""
+"""A model's folder under examination; each part is read once, on first access."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Weights:
     Attributes:
         files: The files.
         tensors: The tensors by name.
-        unused: Files of weights beside them that nothing loads.
+        unused: Other files of weights, which are not loaded.
     """
 
     files: tuple[Path, ...]
@@ -40,9 +40,9 @@ class Subject:
     """A model's folder.
 
     Attributes:
-        reference: How transformers is to name it: the folder, or an id of the hub.
-        folder: Where its files lie.
-        revision: Revision of the hub.
+        reference: Its name for transformers: the folder, or a hub id.
+        folder: The folder of its files.
+        revision: Revision on the hub.
         trust: Whether code that comes with the model may run.
         values: Whether the numbers of all weights are read.
     """
@@ -55,13 +55,13 @@ class Subject:
 
     @property
     def is_adapter(self) -> bool:
-        """Whether it is a LoRA adapter and no model."""
+        """Whether it is a LoRA adapter, not a model."""
         return (self.folder / ADAPTER_CONFIG).is_file() and not (
             self.folder / "config.json"
         ).is_file()
 
     def json(self, name: str, part: str = "config") -> dict[str, Any]:
-        """Read one of its files of JSON."""
+        """Read one of its JSON files."""
         try:
             found = json.loads((self.folder / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -78,7 +78,7 @@ class Subject:
 
     @cached_property
     def raw_config(self) -> dict[str, Any]:
-        """``config.json`` as it is written."""
+        """The raw content of ``config.json``."""
         return self.json("config.json")
 
     @cached_property
@@ -137,9 +137,9 @@ class Subject:
         )
         if self.is_adapter:
             return broken(f"there is neither {ADAPTER[0]} nor {ADAPTER[1]}", "fetch the adapter")
-        told = f"; there is {at_first(beside)}, which is not loaded" if beside else ""
+        other = f"; there is {at_first(beside)}, which is not loaded" if beside else ""
         return broken(
-            f"there are no weights ({_WHOLE[0]}, or shards with {_WHOLE[0]}.index.json){told}",
+            f"there are no weights ({_WHOLE[0]}, or shards with {_WHOLE[0]}.index.json){other}",
             "fetch the weights, or convert them to safetensors",
         )
 
@@ -158,7 +158,7 @@ class Subject:
 
     @cached_property
     def loaded(self) -> tuple[Any, dict[str, Any]]:
-        """The model on the meta device, and what of it the files lack."""
+        """The model on the meta device, and its loading info, such as missing keys."""
         from transformers import AutoModelForCausalLM
 
         _ = self.config, self.weights
@@ -216,7 +216,7 @@ class Subject:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers from printing what is reported here."""
+    """Keep transformers from printing problems that are reported here."""
     from transformers.utils import logging
 
     before = logging.get_verbosity()

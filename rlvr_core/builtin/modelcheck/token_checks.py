@@ -13,7 +13,7 @@ from rlvr_core.builtin.modelcheck.report import Finding, at_first, first_line
 from rlvr_core.builtin.modelcheck.subject import Subject, quiet
 
 _SPARE = 0.1
-"""Share of the embedding that padding of the vocabulary leaves without a token, at most."""
+"""Maximum share of embedding rows without a token, from padding of the vocabulary."""
 _CHAT = re.compile(r"(^|[-_.])(it|chat|instruct)([-_.]|$)", re.IGNORECASE)
 _OWN = "use the tokenizer that belongs to the model"
 _SAMPLE = "If 3 boxes hold 17 pens each, then 3*17 = 51.\n\nSo the answer is \\boxed{51}."
@@ -45,18 +45,18 @@ def special(subject: Subject) -> Iterator[Finding]:
         "generation_config.json": set(_ids(_generation(subject).get("eos_token_id"))),
     }
     pads = _ids(tokenizer.pad_token_id)
-    told = {name: sorted(ids) for name, ids in ends.items() if ids}
+    eos_ids = {name: sorted(ids) for name, ids in ends.items() if ids}
     shown = ", ".join(
         f"{name} {' '.join(repr(_token(tokenizer, id_)) for id_ in ids)}"
-        for name, ids in told.items()
+        for name, ids in eos_ids.items()
     )
-    data = {"eos": told, "pad": list(pads)}
+    data = {"eos": eos_ids, "pad": list(pads)}
     outside = [id_ for ids in (*ends.values(), pads) for id_ in ids if not 0 <= id_ < rows]
     name = "tokenizer/special"
     if outside:
         text = f"the special tokens {outside} have no row of the embedding ({rows:,} rows)"
         yield Finding(name, "fail", text, _OWN, data)
-    elif not told:
+    elif not eos_ids:
         yield Finding(
             name,
             "fail",
@@ -90,7 +90,7 @@ def template(subject: Subject) -> Iterator[Finding]:
     name = "tokenizer/template"
     with quiet():
         renderer = Renderer(tokenizer, PromptSection())
-        said = renderer.describe()
+        description = renderer.describe()
     if not getattr(tokenizer, "chat_template", None):
         chat = _CHAT.search(subject.reference.rstrip("/").rpartition("/")[2])
         yield Finding(
@@ -105,12 +105,14 @@ def template(subject: Subject) -> Iterator[Finding]:
     try:
         text = renderer.text(problem)
     except Exception as error:
-        text, said = "", f"the chat template cannot be rendered: {first_line(error)}"
+        text, description = "", f"the chat template cannot be rendered: {first_line(error)}"
     if marker not in text:
-        said = said if not text else "the chat template leaves out what the user says"
-        yield Finding(name, "fail", said, "put the template of the model's own repository there")
+        description = description if not text else "the chat template leaves out what the user says"
+        yield Finding(
+            name, "fail", description, "put the template of the model's own repository there"
+        )
         return
-    yield Finding(name, "note", said, data={"text_as_chat": renderer.text_as_chat})
+    yield Finding(name, "note", description, data={"text_as_chat": renderer.text_as_chat})
 
 
 def round_trip(subject: Subject) -> Finding:
@@ -151,7 +153,7 @@ def _token(tokenizer: Any, id_: int) -> str:
 
 
 def _disagreement(ends: dict[str, set[int]]) -> str:
-    """Say who does not know the token that the tokenizer ends a text with."""
+    """Return which files lack the tokenizer's end token, in words; empty if none does."""
     own = ends["tokenizer"]
     if not own:
         return "the tokenizer has no token that ends a text"

@@ -1,4 +1,4 @@
-"""Counts numbers of stored tensors that no computation survives: NaN and infinity."""
+"""Counts NaN and infinite values in stored tensors."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _LAYOUTS = {
     "F8_E5M2": ("u1", 0x7C, 0x03),
     "F8_E4M3": ("u1", 0x7F, 0x7F),  # no infinity: all bits set is NaN
 }
-"""By type: the integer of its size, and the bits of exponent and mantissa."""
+"""By dtype: integer of the same size, and masks of exponent and mantissa."""
 _CHUNK = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What the numbers of a tensor are.
+    """Statistics of a tensor's values.
 
     Attributes:
-        nan: How many are not a number.
-        infinite: How many are infinite.
+        nan: Number of NaN values.
+        infinite: Number of infinite values.
         zero: Whether all are zero.
     """
 
@@ -34,7 +34,7 @@ class Values:
 
 
 def values_of(one: Stored) -> Values | None:
-    """Read the numbers of a tensor, a few at a time; None for integers and types unknown."""
+    """Read the values of a tensor in chunks; None for integers and unknown dtypes."""
     if one.tensor is not None:
         return _of_tensor(one) if one.tensor.is_floating_point() else None
     layout = _LAYOUTS.get(one.dtype)

@@ -1,4 +1,4 @@
-"""Checks of a model's weights: whole, finite, of the type and the tie that the config says."""
+"""Checks of a model's weights: complete, finite, with configured dtype and tying."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TORN = "take the weights from before the run diverged, or fetch them again"
 
 
 def files(subject: Subject) -> Iterator[Finding]:
-    """Whether every file that transformers would load is there, and whole."""
+    """Check that every file that transformers would load exists and is complete."""
     found = subject.weights
     size = sum(one.n_bytes for one in found.tensors.values())
     kinds = Counter[str]()
@@ -36,18 +36,18 @@ def files(subject: Subject) -> Iterator[Finding]:
 
 
 def dtype(subject: Subject) -> Finding | None:
-    """Whether the files have the type that config.json says."""
-    said = subject.raw_config.get("dtype", subject.raw_config.get("torch_dtype"))
+    """Check that the files have the dtype of config.json."""
+    declared = subject.raw_config.get("dtype", subject.raw_config.get("torch_dtype"))
     kinds = {one.dtype for one in subject.weights.tensors.values() if one.dtype in NAMES}
     names = sorted(NAMES[kind] for kind in kinds)
-    if said is None or not names or str(said).removeprefix("torch.") in names:
+    if declared is None or not names or str(declared).removeprefix("torch.") in names:
         return None
-    text = f"config.json says {said}, the files have {' and '.join(names)}"
+    text = f"config.json says {declared}, the files have {' and '.join(names)}"
     return Finding("weights/dtype", "note", f"{text}; runs take model.dtype")
 
 
 def values(subject: Subject) -> Iterator[Finding]:
-    """Whether any weight is NaN or infinite, or a whole matrix is zero."""
+    """Check for NaN and infinite weights, and for matrices of zeros."""
     if not subject.values:
         yield Finding("weights/values", "skip", "not read (--no-values)")
         return
@@ -78,16 +78,16 @@ def values(subject: Subject) -> Iterator[Finding]:
 
 
 def tie(subject: Subject) -> Finding | None:
-    """Whether input and output embedding are tied as config.json says."""
+    """Check that input and output embedding are tied as in config.json."""
     model, info = subject.loaded
     config = subject.config.get_text_config()
     tied = bool(getattr(config, "tie_word_embeddings", False))
     entry = _stored(subject, model, model.get_input_embeddings())
     head = _stored(subject, model, model.get_output_embeddings())
-    said = f"config.json says tie_word_embeddings: {str(tied).lower()}"
+    declaration = f"config.json says tie_word_embeddings: {str(tied).lower()}"
     if head is None:
         return None if not tied or info["missing_keys"] else Finding(
-            "weights/tied", "ok", f"{said}, and there is no LM head of its own"
+            "weights/tied", "ok", f"{declaration}, and there is no LM head of its own"
         )  # fmt: skip
     if entry is None or not subject.values:
         return None
@@ -96,22 +96,23 @@ def tie(subject: Subject) -> Finding | None:
         return Finding(
             "weights/tied",
             "fail",
-            f"{said}, but {head.name} differs from {entry.name}: one of the two would be lost",
+            f"{declaration}, but {head.name} differs from {entry.name}: one of the two would be "
+            f"lost",
             "set tie_word_embeddings as it was when the model was trained",
         )
     if not tied and same and entry.name != head.name:
-        text = f"{said}, but {head.name} equals {entry.name}"
+        text = f"{declaration}, but {head.name} equals {entry.name}"
         return Finding(
             "weights/tied",
             "warn",
             f"{text}: training would let them part",
             "set tie_word_embeddings: true if the model was trained so",
         )
-    return Finding("weights/tied", "ok", f"{said}, as the files have it")
+    return Finding("weights/tied", "ok", f"{declaration}, as the files have it")
 
 
 def names(subject: Subject) -> Iterator[Finding]:
-    """Whether the files have every weight of the architecture, in its shape, and no other."""
+    """Check that the files have exactly the weights of the architecture, with their shapes."""
     model, info = subject.loaded
     missing = sorted(info["missing_keys"])
     shapes = sorted(_name(one) for one in info["mismatched_keys"])
@@ -142,7 +143,7 @@ def _name(mismatched: object) -> str:
 
 
 def _stored(subject: Subject, model: object, module: object) -> Stored | None:
-    """Return the weight of an embedding as the files have it; None if they do not."""
+    """Return the stored weight of an embedding; None if the files lack it."""
     name = next((n for n, one in model.named_modules() if one is module), None)  # type: ignore[attr-defined]
     if module is None or name is None:
         return None
@@ -175,7 +176,7 @@ def _equal(one: Stored, other: Stored) -> bool:
 
 
 def adapter(subject: Subject) -> Iterator[Finding]:
-    """Whether a LoRA adapter is whole, and its base here."""
+    """Check that a LoRA adapter is complete, and its base model available."""
     config = subject.json("adapter_config.json", "weights")
     base, rank = config.get("base_model_name_or_path"), config.get("r")
     yield Finding(

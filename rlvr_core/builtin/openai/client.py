@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Fault = Literal["unreachable", "key", "model", "quota", "too_long", "refused", "gave_up", "timeout"]
 PASSING = frozenset({408, 409, 425, 429})
-"""HTTP statuses below 500 that are worth a retry."""
+"""HTTP statuses below 500 that are retried."""
 CONNECT_TRIES = 4
 """Tries to connect to a server that does not accept connections."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
@@ -58,7 +58,7 @@ class Reply:
 
 
 class _PassingError(Exception):
-    """A failure worth a retry; ``wait`` is the pause in seconds that the server asked for."""
+    """A failure to retry; ``wait`` is the pause in seconds that the server requested."""
 
     def __init__(self, text: str, wait: float = 0.0, *, connected: bool = True) -> None:
         super().__init__(text)
@@ -164,7 +164,7 @@ class Client:
                 return {}
             raise self._error("unreachable", str(fault), 1, began) from None
         if status in (401, 403):
-            raise self._error("key", _told(status, raw), 1, began)
+            raise self._error("key", _error_text(status, raw), 1, began)
         try:
             found = json.loads(raw)["data"] if status == 200 else []
             return {str(one["id"]): str(one.get("owned_by")) for one in found}
@@ -179,21 +179,21 @@ class Client:
         usage = Usage(tries, seconds=time.monotonic() - began)
         return RemoteError(fault, f"{self._endpoint.base_url}: {text}", usage)
 
-    def _pause(self, again: float, until: float, last: str) -> None:
-        """Sleep until ``again``; raise if that is too late."""
+    def _pause(self, resume_at: float, until: float, last: str) -> None:
+        """Sleep until ``resume_at``; raise if that is too late."""
         now = time.monotonic()
-        if max(again, now) >= until:
-            wait = f", and the next may come in {again - now:.0f} s" if again > now else ""
+        if max(resume_at, now) >= until:
+            wait = f", and the next may come in {resume_at - now:.0f} s" if resume_at > now else ""
             text = f"no answer within {self._endpoint.deadline:g} s (deadline)"
             raise _FinalError("timeout", f"{text}; the last try: {last}{wait}" if last else text)
-        time.sleep(max(0.0, again - now))
+        time.sleep(max(0.0, resume_at - now))
 
     def _try(self, path: str, body: bytes, until: float) -> Reply:
         limit = min(time.monotonic() + self._endpoint.timeout, until)
         status, raw, headers = self._send("POST", path, body, limit)
         if status == 200:
             return _reply(raw)
-        text = _told(status, raw)
+        text = _error_text(status, raw)
         if status == 429 and "insufficient_quota" in text:
             raise _FinalError("quota", text)
         if status in PASSING or status >= 500:
@@ -234,7 +234,7 @@ class Client:
         return raw.replace(self._key.encode(), b"***") if self._key else raw
 
 
-def _told(status: int, raw: bytes) -> str:
+def _error_text(status: int, raw: bytes) -> str:
     """Format the status and the server's message."""
     text: Any = raw.decode("utf-8", "replace")
     try:
@@ -245,8 +245,8 @@ def _told(status: int, raw: bytes) -> str:
         text = f"{text} ({code})" if isinstance(code, str) else text
     except (ValueError, RecursionError):
         pass  # not JSON: shown as it is
-    told = " ".join(str(text).split())
-    return f"HTTP {status}: {told[:_SHOWN]}" if told else f"HTTP {status}"
+    message = " ".join(str(text).split())
+    return f"HTTP {status}: {message[:_SHOWN]}" if message else f"HTTP {status}"
 
 
 def _backoff(tries: int) -> float:
@@ -274,7 +274,7 @@ def _retry_after(headers: Mapping[str, str]) -> float:
 
 
 def _reply(raw: bytes) -> Reply:
-    """Parse a response; a malformed one, perhaps damaged in transit, is worth a retry."""
+    """Parse a response; a malformed one, perhaps damaged in transit, is retried."""
     try:
         data = json.loads(raw)
         choice = data["choices"][0]

@@ -180,17 +180,17 @@ class OpenAIEngine:
         fields = self._fields(request.params, seed)
         try:
             if self.traits.takes_turns:
-                said = [{"role": turn.role, "content": turn.content} for turn in request.turns]
-                reply = self._client.chat(said, fields)
+                messages = [{"role": turn.role, "content": turn.content} for turn in request.turns]
+                reply = self._client.chat(messages, fields)
             else:
                 fields["prompt"] = request.turns[0].content
                 reply = self._client.ask("/completions", fields)
         except RemoteError as error:
-            told = RunError(f"request {request.id}: {error}", remedy=self._remedy(error))
+            failure = RunError(f"request {request.id}: {error}", remedy=self._remedy(error))
             self._in_a_row += error.fault in ("gave_up", "timeout")
             if error.everyone or self._in_a_row >= GIVE_UP:
-                self._stopped = self._stopped or told
-            raise told from error
+                self._stopped = self._stopped or failure
+            raise failure from error
         self._in_a_row = 0
         return _generation(reply, request, self._config.content_filter)
 

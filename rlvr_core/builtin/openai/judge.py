@@ -101,20 +101,20 @@ class Judge:
 
         @model_validator(mode="after")
         def _rubric_fits_scale(self) -> Any:
-            own = self.rubric not in RUBRICS
-            if own and "{response}" not in self.rubric:
+            custom = self.rubric not in RUBRICS
+            if custom and "{response}" not in self.rubric:
                 raise ValueError(
                     f"rubric {self.rubric!r:.60} is none of {', '.join(RUBRICS)}, and a text of "
                     f"your own has the place {{response}}"
                 )
-            if own != (self.scale is not None):
-                told = "needs its scale" if own else "has its own scale"
-                raise ValueError(f"rubric {self.rubric!r:.60} {told}, as in scale: [1, 5]")
+            if custom != (self.scale is not None):
+                problem = "needs its scale" if custom else "has its own scale"
+                raise ValueError(f"rubric {self.rubric!r:.60} {problem}, as in scale: [1, 5]")
             if self.scale is not None and not self.scale[0] < self.scale[1]:
                 raise ValueError("scale: the worst score must be below the best one")
             return self
 
-        def made(self) -> Rubric:
+        def build_rubric(self) -> Rubric:
             """Return the rubric."""
             if self.scale is None:
                 return RUBRICS[self.rubric]
@@ -131,7 +131,7 @@ class Judge:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._rubric = config.made()
+        self._rubric = config.build_rubric()
         self._pattern = None if config.pattern is None else re.compile(config.pattern)
         self._client = Client(config, config.model)
 
@@ -175,32 +175,32 @@ class Judge:
         """Request the score of each completion, concurrently."""
         until = time.monotonic() + self._config.deadline
         with ThreadPoolExecutor(min(self._config.concurrency, len(completions))) as threads:
-            asked = [threads.submit(self._verdict, problem, one, until) for one in completions]
-            return [one.result() for one in asked]
+            futures = [threads.submit(self._verdict, problem, one, until) for one in completions]
+            return [one.result() for one in futures]
 
     def _field(self, place: str) -> str:
         return self._config.reference if place == "reference" else place
 
     def _verdict(self, problem: Problem, completion: Completion, until: float) -> Verdict:
         messages = [{"role": "user", "content": self._question(problem, completion)}]
-        usage, said, ended = Usage(0), "", ""
+        usage, text, ended = Usage(0), "", ""
         for _ in range(self._config.asks):
             try:
                 reply = self._client.chat(messages, self._fields(), deadline=until)
             except RemoteError as error:
                 return _failed(error, usage + error.usage)
-            usage, said, ended = usage + reply.usage, reply.text, reply.finish_reason
-            score = self._rubric.score(said, self._pattern, cut_off=ended == "length")
+            usage, text, ended = usage + reply.usage, reply.text, reply.finish_reason
+            score = self._rubric.score(text, self._pattern, cut_off=ended == "length")
             if score is not None:
-                return self._scored(score, said, usage)
-            if said:
-                messages.append({"role": "assistant", "content": said})
+                return self._scored(score, text, usage)
+            if text:
+                messages.append({"role": "assistant", "content": text})
                 messages.append({"role": "user", "content": self._rubric.again()})
         return Verdict(
             None,
             "error",
             detail=f"the judge gave no score in {self._config.asks} answers; the last "
-            f"{'was cut off at max_tokens' if ended == 'length' else 'was'}: {_short(said)}",
+            f"{'was cut off at max_tokens' if ended == 'length' else 'was'}: {_short(text)}",
             usage=usage,
         )
 
@@ -219,14 +219,14 @@ class Judge:
             fields["temperature"] = self._config.temperature
         return fields
 
-    def _scored(self, raw: float, said: str, usage: Usage) -> Verdict:
+    def _scored(self, raw: float, text: str, usage: Usage) -> Verdict:
         low, high = self._rubric.low, self._rubric.high
         score = (raw - low) / (high - low)
         return Verdict(
             score,
             passed=score >= self._config.pass_at,
             extracted=f"{raw:g}",
-            detail=_short(said),
+            detail=_short(text),
             usage=usage,
         )
 

@@ -52,7 +52,7 @@ class Rubric:
         return f"a number from {self.low:g} (worst) to {self.high:g} (best)"
 
     def ask(self, values: Mapping[str, str]) -> str:
-        """Return the complete question.
+        """Return the complete prompt for the judge.
 
         Each value is enclosed in tags that contain a word derived from all values, so that no text
         can close its own tag and pose as instructions to the judge.
@@ -76,25 +76,25 @@ class Rubric:
         )
 
     def score(
-        self, said: str, pattern: re.Pattern[str] | None = None, *, cut_off: bool = False
+        self, reply: str, pattern: re.Pattern[str] | None = None, *, cut_off: bool = False
     ) -> float | None:
         """Return the score that a judge's answer ends with, from ``low`` to ``high``.
 
-        The answer must end with one line of the form that was asked for, see ``VERDICT``, and must
-        state no other score before it: a range, a percentage, another scale or a second score is
-        not guessed at. Reasoning up to ``</think>`` is ignored.
+        The answer must end with one line of the requested form, see ``VERDICT``, and must
+        state no other score before it: a range, a percentage, another scale or a second score
+        gives None. Reasoning up to ``</think>`` is ignored.
 
         Args:
-            said: The answer.
+            reply: The answer.
             pattern: Replaces the form: an expression whose first group is the score and whose
                 second, if it has one, is the largest possible. All its matches must agree.
             cut_off: Whether the answer ended at the token cap, so that its last number may lack
                 digits.
 
         Returns:
-            The score; None if the judge has to be asked again.
+            The score; None if there is none, and the judge must be asked again.
         """
-        visible = _THOUGHT.sub("", said, count=1)
+        visible = _THOUGHT.sub("", reply, count=1)
         if _UNFINISHED.search(visible):
             return None  # truncated while it was reasoning
         if pattern is None:

@@ -13,7 +13,7 @@ LISTED = 20
 """Number of conversations listed when a name matches several."""
 
 
-def find_conversations(folder: RunFolder, wanted: str) -> list[Mapping[str, Any]]:
+def find_conversations(folder: RunFolder, requested: str) -> list[Mapping[str, Any]]:
     """Return the conversation of this id, in training or evaluation; else all whose id contains it.
 
     Raises:
@@ -21,15 +21,15 @@ def find_conversations(folder: RunFolder, wanted: str) -> list[Mapping[str, Any]
     """
     near: list[Mapping[str, Any]] = []
     for row in _conversations(folder):
-        if row.get("id") == wanted:
+        if row.get("id") == requested:
             return [row]
-        if wanted in str(row.get("id")):
+        if requested in str(row.get("id")):
             near.append(row)
     if not near:
         some = [str(row.get("id")) for row in islice(_conversations(folder), 3)]
         known = f"it has: {', '.join(some)}" if some else "it has none: no problem was played"
         raise ConfigError(
-            f"the run has no conversation '{wanted}'", where=str(folder.path), remedy=known
+            f"the run has no conversation '{requested}'", where=str(folder.path), remedy=known
         )
     return near
 
@@ -59,8 +59,8 @@ def _conversations(folder: RunFolder) -> Iterator[Mapping[str, Any]]:
 def _head(row: Mapping[str, Any]) -> str:
     passed = {True: "right", False: "wrong"}.get(row.get("passed"), "not judged")  # type: ignore[arg-type]
     turns = sum(turn.get("role") == "assistant" for turn in row.get("turns", []))
-    told = f"{row.get('id')}  {turns} turns, {row.get('ended')}, {passed}"
-    return printable(told)
+    heading = f"{row.get('id')}  {turns} turns, {row.get('ended')}, {passed}"
+    return printable(heading)
 
 
 def _full(row: Mapping[str, Any]) -> Iterator[str]:
@@ -76,14 +76,14 @@ def _full(row: Mapping[str, Any]) -> Iterator[str]:
         for name, verdict in (row.get("verdicts") or {}).items()
     }
     yield from (printable(f"  {name:<12} {fact}") for name, fact in facts.items() if fact)
-    yield from _said([{"role": "prompt", "text": row.get("prompt")}, *row.get("turns", [])])
+    yield from _turn_lines([{"role": "prompt", "text": row.get("prompt")}, *row.get("turns", [])])
     branches = row.get("branches") or []
     for number, branch in enumerate(branches, start=1):
         yield from ("", f"branch {number} of {len(branches)}, with the same reward")
-        yield from _said((branch.get("transcript") or {}).get("turns", []))
+        yield from _turn_lines((branch.get("transcript") or {}).get("turns", []))
 
 
-def _said(turns: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _turn_lines(turns: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for turn in turns:
         yield from ("", f"  {turn.get('role')}")
         # each line is prefixed by a bar, so that none can imitate our output

@@ -14,7 +14,7 @@ from rlvr_core.api.services import RunFolder, looks_like_run
 _FOLDER_NAME = re.compile(
     r"^(?P<name>.+)-(?P<time>\d{8}-\d{6})(?:-(?P<copy>\d{1,5})|(?:-(?:apart-)?[0-9a-f]{6})+)?$"
 )
-"""A name, the time of its start, and random digits; older runs have a counter in their place."""
+"""Name, start time and random digits of a run; older runs have a counter instead of digits."""
 
 
 def list_runs(root: str | Path) -> list[RunFolder]:
@@ -93,7 +93,7 @@ def _run_name(folder: str) -> str:
 
 
 def _started(folder: RunFolder) -> tuple[float, int, int]:
-    """Sort key by start: seconds since the epoch, then what tells starts in one second apart."""
+    """Return the sort key by start: seconds since the epoch, then a tie-breaker."""
     match = _FOLDER_NAME.match(folder.name)
     copy = int(match["copy"] or 1) if match else 1
     written = folder.config.stat().st_mtime_ns if folder.config.is_file() else 0

@@ -67,7 +67,7 @@ def show(
         for line in () if as_json else lines(found):
             print_line(line)
         return
-    summary = told(view)
+    summary = full_summary(view)
     chosen = _chosen_metrics(view, metrics)
     groups = tail_jsonl(
         folder.traces / "rollouts.jsonl", rollouts if rollouts is not None else int(not as_json)
@@ -107,12 +107,12 @@ def report(
 
 
 def run_sections(view: RunView, width: int) -> list[tuple[str, list[str]]]:
-    """Return the parts of the report that are of the whole run: the service ``core/run-lines``."""
-    return list(sections(told(view), {}, width))
+    """Return the parts of the report about the whole run: the service ``core/run-lines``."""
+    return list(sections(full_summary(view), {}, width))
 
 
-def told(view: RunView) -> dict[str, Any]:
-    """Return a run's summary, with its meta, its speed, what repeating it needs, and findings."""
+def full_summary(view: RunView) -> dict[str, Any]:
+    """Return a run's summary, with meta, speed, reproduction and findings."""
     from rlvr_core.api.services import load_host
     from rlvr_core.builtin.reports.speed import speed_of
 
@@ -127,7 +127,7 @@ def told(view: RunView) -> dict[str, Any]:
 def sections(
     summary: Mapping[str, Any], chosen: Mapping[str, Points], width: int = _WIDTH
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield the parts that are of the whole run, each as title and lines, safe on a terminal."""
+    """Yield the parts about the whole run, each as title and lines, safe on a terminal."""
     from rlvr_core.api.services import facts, printable
     from rlvr_core.builtin.reports.plot import plot
     from rlvr_core.builtin.reports.speed import lines_of
@@ -254,11 +254,11 @@ def _group(group: Mapping[str, Any]) -> Iterator[str]:
     yield from _block("prompt", group.get("prompt"), _PROMPT_CHARACTERS)
     ranked = sorted(rows, key=lambda row: -(_number(row.get("reward")) or 0.0))
     for row in ranked if len(ranked) < 2 else (ranked[0], ranked[-1]):
-        told = [_mark(row), f"reward {_shown(row.get('reward'))}"]
+        heading = [_mark(row), f"reward {_shown(row.get('reward'))}"]
         if row.get("advantage") is not None:
-            told.append(f"advantage {_shown(row['advantage'])}")
-        told.append(str(row.get("fate", "")))
-        yield from _block(" ".join(filter(None, told)), row.get("text"), _ANSWER_CHARACTERS)
+            heading.append(f"advantage {_shown(row['advantage'])}")
+        heading.append(str(row.get("fate", "")))
+        yield from _block(" ".join(filter(None, heading)), row.get("text"), _ANSWER_CHARACTERS)
     yield ""
 
 

@@ -1,4 +1,4 @@
-"""Where the time of a run's steps went, and what its GPU reached."""
+"""Time of a run's steps by phase, and figures of its GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GPU = "gpu/"
 
 
 def speed_of(view: RunView) -> dict[str, Any]:
-    """Return the mean seconds of a step by phase, and medians of what is reported of a GPU.
+    """Return the mean seconds of a step by phase, and medians of GPU metrics.
 
     Both leave out the first step where there are more, since kernels are chosen and compiled in it.
     A phase such as ``train.forward`` is a part of ``train``. The memory is the most of any step.
@@ -42,7 +42,7 @@ def speed_of(view: RunView) -> dict[str, Any]:
 
 
 def lines_of(speed: Mapping[str, Any]) -> Iterator[str]:
-    """Yield it in lines."""
+    """Yield the figures as lines of text."""
     seconds = speed.get("seconds", {})
     whole = sum(value for name, value in seconds.items() if "." not in name)
     for name in _in_order(seconds):
@@ -72,7 +72,7 @@ def _timings(view: RunView) -> list[dict[str, Any]]:
 
 
 def _in_order(names: Mapping[str, float]) -> Iterator[str]:
-    """Each phase, followed by its parts."""
+    """Yield each phase, followed by its parts."""
     for name in names:
         if "." not in name:
             yield name

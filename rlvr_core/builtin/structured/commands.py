@@ -1,4 +1,4 @@
-"""Generated commands that are wanted as a JSON object: a task that a tiny model learns.
+"""Generated commands to answer as a JSON object: a task that a tiny model learns.
 
 ``Cool the attic down to 18. JSON:`` is answered by ``{"device": "fan", "room": "attic", "value":
 18}`` and judged by ``core/json``. Nothing in a command names the device: it follows from the verb.
@@ -31,13 +31,13 @@ WORDINGS = {
     "kettle": ("Make {value} cups of tea in the {room}", "Tea for {value} in the {room}"),
     "robot": ("Sweep the {room} for {value} minutes", "In {value} minutes sweep the {room}"),
 }
-"""How a command is worded, by device."""
+"""Wordings of a command, by device."""
 ROOMS = (
     "attic", "bath", "cellar", "garage", "hall", "kitchen", "office", "porch", "study", "tower",
 )  # fmt: skip
 VALUES = range(10, 100)
 CAREFUL = 0.15
-"""Share of demonstrations in the second half that are right; the others there are careless."""
+"""Share of right demonstrations in the second half; the others there are careless."""
 
 SCHEMA: dict[str, Json] = {
     "type": "object",
@@ -86,7 +86,7 @@ class Commands:
         """Yield ``n`` training problems, each with a completion.
 
         The first half is right, the second mostly careless in one of the ways of ``_careless``: a
-        model trained on them in order can write what is wanted and seldom does.
+        model trained on them in order can write right answers but rarely does.
         """
         rng = random.Random(f"demonstrations {seed}")
         commands = _commands(heldout=False)
@@ -163,7 +163,7 @@ def _problem(command: Command, value: int) -> Problem:
 
 
 def _careless(answer: dict[str, Json], rng: random.Random) -> str:
-    """Write a right answer in a form that is not what is wanted."""
+    """Write a right answer in a wrong form."""
     match rng.choices(("number as text", "prose", "other key", "cut off"), (60, 15, 15, 10))[0]:
         case "number as text":
             return json.dumps({name: str(value) for name, value in answer.items()})

@@ -1,4 +1,4 @@
-"""What jsonschema leaves open or takes too literally: formats of text, multiples of fractions."""
+"""Checks that jsonschema lacks or does inexactly: text formats, multiples of fractions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HOST = re.compile(
 
 FORMATS = FormatChecker(formats=("date", "ipv4", "ipv6", "uuid"))
 """Checks ``date``, ``time``, ``date-time``, ``duration``, ``email``, ``hostname``, ``ipv4``,
-``ipv6``, ``uri``, ``uuid`` and ``regex``; another format says nothing, as the standard has it."""
+``ipv6``, ``uri``, ``uuid`` and ``regex``; other formats are ignored, as in the standard."""
 
 
 def _is_time(value: object) -> bool:
@@ -79,7 +79,7 @@ FORMATS.checks("uri", raises=ValueError)(_is_uri)
 
 
 def multiple_of(validator: Any, divisor: Any, value: Any, schema: Any) -> Iterator[ValidationError]:
-    """The keyword ``multipleOf`` in decimals: 19.99 is a multiple of 0.01, as it is written."""
+    """Check ``multipleOf`` in decimal arithmetic, in which 19.99 is a multiple of 0.01."""
     del schema
     if not validator.is_type(value, "number"):
         return

@@ -1,4 +1,4 @@
-r"""Regular expressions in schemas: as ECMA 262 has them, and in linear time where that is possible.
+r"""Regular expressions in schemas: in ECMA 262 syntax, and in linear time where possible.
 
 ``jsonschema`` matches with Python's ``re``, in which a text can keep a pattern such as
 ``^(a+)+$`` busy for years, ``$`` matches before a newline at the end, and ``\d`` matches digits
@@ -19,15 +19,15 @@ from jsonschema import ValidationError
 from rlvr_core.builtin.structured.json_text import JsonError
 
 SECONDS = 0.5
-"""Time for one pattern that only a backtracking engine can match."""
+"""Time limit for one pattern that only a backtracking engine can match."""
 _END = re.compile(r"(\\.|\[(?:\\.|[^\]\\])*\])|\$", re.DOTALL)
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether a pattern is found in a text.
+    """Return whether a pattern is found in a text.
 
-    RE2 matches in time linear in the text. Patterns that it does not take, such as those with
-    look-around and back-references, are matched by the package ``regex``.
+    RE2 matches in linear time. Patterns that it does not support, such as look-around and
+    back-references, are matched by the package ``regex``.
 
     Raises:
         JsonError: If ``regex`` does not finish in time.
@@ -64,7 +64,7 @@ def _compiled(pattern: str) -> Callable[[str], bool]:
 def pattern_keyword(
     validator: Any, pattern: str, value: Any, schema: Any
 ) -> Iterator[ValidationError]:
-    """The keyword ``pattern``."""
+    """Check the keyword ``pattern``."""
     del schema
     if validator.is_type(value, "string") and not matches(pattern, value):
         yield ValidationError(f"{value!r} does not match {pattern!r}")
@@ -73,7 +73,7 @@ def pattern_keyword(
 def pattern_properties(
     validator: Any, patterns: Mapping[str, Any], value: Any, schema: Any
 ) -> Iterator[ValidationError]:
-    """The keyword ``patternProperties``."""
+    """Check the keyword ``patternProperties``."""
     del schema
     if not validator.is_type(value, "object"):
         return
@@ -86,7 +86,7 @@ def pattern_properties(
 def additional_properties(
     validator: Any, inside: Any, value: Any, schema: Mapping[str, Any]
 ) -> Iterator[ValidationError]:
-    """The keyword ``additionalProperties``: of those that neither name nor pattern allows."""
+    """Check ``additionalProperties``: properties that neither a name nor a pattern allows."""
     if not validator.is_type(value, "object"):
         return
     named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
@@ -105,4 +105,4 @@ KEYWORDS = {
     "patternProperties": pattern_properties,
     "additionalProperties": additional_properties,
 }
-"""What takes the place of the validators of ``jsonschema``."""
+"""Replacements for keywords' validators of ``jsonschema``."""

@@ -13,7 +13,7 @@ from rlvr_core.api import spoken
 MAX_CHARACTERS = 200_000
 MAX_DEPTH = 100
 _ATTEMPTS = 200
-"""How many places in prose are tried before it is said that there is no JSON."""
+"""Maximum places in prose to try before reporting that there is no JSON."""
 
 Place = Literal["any", "whole"]
 
@@ -38,7 +38,7 @@ class Found:
     text: str
 
 
-def find_json(answer: str, place: Place, wanted: Literal["{", "[", ""] = "") -> Found:
+def find_json(answer: str, place: Place, opening: Literal["{", "[", ""] = "") -> Found:
     """Return the JSON of an answer.
 
     Args:
@@ -46,8 +46,8 @@ def find_json(answer: str, place: Place, wanted: Literal["{", "[", ""] = "") -> 
         place: ``whole``: the answer must be JSON and nothing else. ``any``: the last ``<answer>``
             or fenced block if there is one, else the whole answer, else the last object or array
             in it.
-        wanted: How it begins; of several values in prose the last one that begins so is taken, so
-            that a reference such as ``[1]`` is not taken for the answer.
+        opening: First character of the value; of several values in prose, the last one with it is
+            returned, so that a reference such as ``[1]`` does not count as the answer.
 
     Raises:
         JsonError: If there is none, or it is not JSON.
@@ -71,37 +71,37 @@ def find_json(answer: str, place: Place, wanted: Literal["{", "[", ""] = "") -> 
         except JsonError as fault:
             if tags or "behind" not in str(fault) or not _START.search(inside):
                 raise
-    return _last_in(inside, wanted)
+    return _last_in(inside, opening)
 
 
-def _last_in(text: str, wanted: str) -> Found:
-    """The last object or array in prose, if possible one that begins as ``wanted``.
+def _last_in(text: str, opening: str) -> Found:
+    """Return the last object or array in prose, preferably one that begins with ``opening``.
 
     Raises:
-        JsonError: If there is none; the fault of the last one that was begun.
+        JsonError: If there is none; with the fault of the first object that fails to parse.
     """
     last: Found | None = None
     fault: JsonError | None = None
     at, tried = 0, 0
-    while (begun := _START.search(text, at)) is not None and tried < _ATTEMPTS:
+    while (start := _START.search(text, at)) is not None and tried < _ATTEMPTS:
         try:
-            value, end = _decode(text, begun.start())
+            value, end = _decode(text, start.start())
         except json.JSONDecodeError as error:
             tried += 1
-            at = begun.start() + 1
-            if begun[0] == "{" and last is None and fault is None:
-                fault = JsonError(_said(error))
+            at = start.start() + 1
+            if start[0] == "{" and last is None and fault is None:
+                fault = JsonError(_message(error))
         else:
             at = end
-            if last is None or begun[0] == wanted or last.text[0] != wanted:
-                last = Found(value, text[begun.start() : end])
+            if last is None or start[0] == opening or last.text[0] != opening:
+                last = Found(value, text[start.start() : end])
     if last is None:
         raise fault or JsonError("there is no JSON in the answer")
     return last
 
 
 def parse(text: str) -> Any:
-    """Parse a text that is JSON as the standard has it, and nothing else.
+    """Parse strictly standard JSON.
 
     Raises:
         JsonError: If it is not; says where.
@@ -109,7 +109,7 @@ def parse(text: str) -> Any:
     try:
         value, end = _decode(text, 0)
     except json.JSONDecodeError as error:
-        raise JsonError(_said(error)) from error
+        raise JsonError(_message(error)) from error
     if text[end:].strip():
         raise JsonError(f"there is text behind the JSON: {text[end:].strip()[:40]!r}")
     return value
@@ -135,7 +135,7 @@ def _decode(text: str, start: int) -> tuple[Any, int]:
         raise JsonError("it holds a number of too many digits") from error
 
 
-def _said(error: json.JSONDecodeError) -> str:
+def _message(error: json.JSONDecodeError) -> str:
     if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated"):
         return f"not JSON: cut off at character {error.pos + 1} ({error.msg})"
     return f"not JSON: {error.msg} at character {error.pos + 1}"

@@ -31,7 +31,7 @@ _SIDE = frozenset(
         "propertyNames",
     }
 )
-"""Faults of an object that leave its properties right."""
+"""Faults of an object that do not make its properties wrong."""
 
 
 class JsonVerifier:
@@ -90,17 +90,17 @@ class JsonVerifier:
                 raise DataError(f"{problem.id}: core/json: the answer does not fit: {what}")
 
     def gold(self, problem: Problem) -> str | None:
-        """The right value as JSON, where it is known."""
+        """Return the right value as JSON, if known."""
         if self._config.answer not in problem.spec:
             return None
         return json.dumps(problem.spec[self._config.answer], ensure_ascii=False)
 
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
-        """Full marks if it fits the schema and equals the answer."""
+        """Return score 1 if the JSON fits the schema and equals the answer."""
         try:
             schema = self._schema(problem)
-            wanted = _begins(schema, problem.spec.get(self._config.answer))
-            found = find_json(completion.text, self._config.place, wanted)
+            opening = _begins(schema, problem.spec.get(self._config.answer))
+            found = find_json(completion.text, self._config.place, opening)
         except JsonError as fault:
             return Verdict(0.0, passed=False, detail=str(fault))
         value, faults, shares = found.value, [], []
@@ -139,7 +139,7 @@ class JsonVerifier:
 
 
 def _begins(schema: Json, answer: Json) -> Literal["{", "[", ""]:
-    """How the JSON begins that a problem wants; nothing where that is open or a plain value."""
+    """Return the first character of the expected JSON; empty if unknown or a scalar."""
     kind = schema.get("type") if isinstance(schema, Mapping) else None
     if isinstance(answer, Mapping) or kind == "object":
         return "{"
@@ -148,7 +148,7 @@ def _begins(schema: Json, answer: Json) -> Literal["{", "[", ""]:
 
 @lru_cache(maxsize=64)
 def _validator(text: str) -> Any:
-    """A validator of a schema, given as text, that fetches nothing from anywhere."""
+    """Return a validator of a schema, given as text, that never fetches remote references."""
     import jsonschema
     import referencing
 
@@ -198,7 +198,7 @@ def _schema_fault(schema: Json) -> str | None:
 
 
 def _keywords(schema: Any) -> Iterator[tuple[str, Any]]:
-    """All entries of a schema and of those in it; values to compare with are not searched."""
+    """Yield all entries of a schema and its subschemas, except inside constants such as enums."""
     if isinstance(schema, dict):
         for name, value in schema.items():
             yield name, value
@@ -210,16 +210,16 @@ def _keywords(schema: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _shown(error: Any) -> str:
-    """A validation error in one line, without the whole value."""
+    """Return a validation error as one line, without the whole value."""
     where = error.json_path.removeprefix("$").removeprefix(".") or "the value"
     return f"{where[:80]}: {error.message[:200]}"
 
 
 def _share(schema: Json, value: Any, errors: list[Any]) -> float:
-    """Of the paths that the schema names, the share without a fault.
+    """Return the share of the paths named by the schema that have no fault.
 
-    Items of arrays are not counted apart, and properties that the schema does not name not at all:
-    more of them make no answer better.
+    Items of an array count together, and properties that the schema does not name do not count:
+    adding more of them must not improve an answer.
     """
     wrong: set[Path] = set()
     for error in errors:

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _World:
-    """A database, and what the reference gives on it.
+    """A database, and the result of the reference on it.
 
     Attributes:
         database: The database.
         rows: Rows of the reference.
         keys: As in ``same_rows``.
-        reads: Whether the reference reads a table, as an answer then must.
+        reads: Whether the reference reads a table; an answer must then read one, too.
     """
 
     database: Database
@@ -71,10 +71,10 @@ class SqlVerifier:
         self._config = config
 
     def check(self, problem: Problem) -> None:
-        """Refuse a problem whose database or reference does not work, or gives nothing.
+        """Refuse a problem whose database or reference does not work, or gives no rows.
 
         Raises:
-            DataError: If that is so.
+            DataError: If the problem is refused.
             MachineError: If sqlglot is not installed.
         """
         worlds = self._worlds(problem)
@@ -85,11 +85,11 @@ class SqlVerifier:
             )
 
     def gold(self, problem: Problem) -> str:
-        """The reference in a fence."""
+        """Return the reference in a code fence."""
         return f"```sql\n{problem.spec[self._config.answer]}\n```"
 
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
-        """Full marks for the rows of the reference on each database, else none."""
+        """Return score 1 for the rows of the reference on each database, else 0."""
         worlds = self._worlds(problem)
         query = None
         try:
@@ -103,16 +103,16 @@ class SqlVerifier:
         return Verdict(float(passed), passed=passed, extracted=query, detail=fault or "")
 
     def _fault(self, query: str, world: _World) -> str | None:
-        given = world.database.run(query, self._config.seconds)
+        rows = world.database.run(query, self._config.seconds)
         if world.reads and not world.database.tables:
             return "it reads no table"
-        if len(given) != len(world.rows):
-            return f"{len(given)} rows, not {len(world.rows)}"
-        if given and len(given[0]) != len(world.rows[0]):
-            return f"{len(given[0])} columns, not {len(world.rows[0])}"
-        if same_rows(world.rows, given, world.keys):
+        if len(rows) != len(world.rows):
+            return f"{len(rows)} rows, not {len(world.rows)}"
+        if rows and len(rows[0]) != len(world.rows[0]):
+            return f"{len(rows[0])} columns, not {len(world.rows[0])}"
+        if same_rows(world.rows, rows, world.keys):
             return None
-        ordered = world.keys is not None and same_rows(world.rows, given, None)
+        ordered = world.keys is not None and same_rows(world.rows, rows, None)
         return "the rows are in another order" if ordered else "other rows"
 
     def _worlds(self, problem: Problem) -> tuple[_World, ...]:
@@ -138,14 +138,14 @@ class SqlVerifier:
 @lru_cache(maxsize=16)
 def _worlds(scripts: Sequence[str], path: str | None, answer: str) -> tuple[_World, ...]:
     reference = parse(answer)
-    made = (
+    databases = (
         [Database(script, None) for script in scripts] if path is None else [Database(None, path)]
     )
     worlds = []
-    for one in made:
-        rows = one.run(answer, _REFERENCE_SECONDS)
-        reads = bool(one.tables)
-        worlds.append(_World(one, rows, _order_keys(one, rows, reference), reads))
+    for database in databases:
+        rows = database.run(answer, _REFERENCE_SECONDS)
+        reads = bool(database.tables)
+        worlds.append(_World(database, rows, _order_keys(database, rows, reference), reads))
     return tuple(worlds)
 
 
@@ -153,28 +153,28 @@ _REFERENCE_SECONDS = 60.0
 
 
 def _order_keys(database: Database, rows: list[Row], tree: exp.Query) -> list[Row] | None:
-    """What each row of the reference is ordered by; None if it has no ORDER BY."""
+    """Return the sort key of each row of the reference; None if it has no ORDER BY."""
     order = tree.args.get("order")
     if order is None:
         return None
-    wanted = [_resolved(one.this, tree) for one in order.expressions]
+    keys = [_resolved(one.this, tree) for one in order.expressions]
     width = len(rows[0]) if rows else 0
-    columns = [one for one in wanted if isinstance(one, int) and 0 <= one < width]
-    if len(columns) == len(wanted):
+    columns = [one for one in keys if isinstance(one, int) and 0 <= one < width]
+    if len(columns) == len(keys):
         return [tuple(typed(row[one]) for one in columns) for row in rows]
     strict: list[Row] = [(number,) for number in range(len(rows))]
     try:
-        wider = _with_keys(tree, wanted)
+        wider = _with_keys(tree, keys)
         found = database.run(wider, _REFERENCE_SECONDS) if wider else []
     except QueryError:
         return strict
-    if len(found) != len(rows) or [row[: -len(wanted)] for row in found] != rows:
+    if len(found) != len(rows) or [row[: -len(keys)] for row in found] != rows:
         return strict
-    return [tuple(map(typed, row[-len(wanted) :])) for row in found]
+    return [tuple(map(typed, row[-len(keys) :])) for row in found]
 
 
 def _resolved(key: exp.Expression, tree: exp.Query) -> int | exp.Expression:
-    """The output column that a key of ORDER BY names, by number, alias or text; else the key."""
+    """Return the output column that a key of ORDER BY names; the key itself if it names none."""
     from sqlglot import exp
 
     if isinstance(key, exp.Literal) and key.is_int:
@@ -189,8 +189,8 @@ def _resolved(key: exp.Expression, tree: exp.Query) -> int | exp.Expression:
     return key
 
 
-def _with_keys(tree: exp.Query, wanted: Sequence[Any]) -> str | None:
-    """The reference with the keys of its ORDER BY as more columns; None where that is another."""
+def _with_keys(tree: exp.Query, order_keys: Sequence[Any]) -> str | None:
+    """Return the reference with its ORDER BY keys as extra columns; None if that changes it."""
     from sqlglot import exp
 
     if not isinstance(tree, exp.Select) or tree.args.get("distinct"):
@@ -203,7 +203,7 @@ def _with_keys(tree: exp.Query, wanted: Sequence[Any]) -> str | None:
 
     keys = [
         tree.selects[key].unalias() if isinstance(key, int) else key.copy().transform(written_out)
-        for key in wanted
+        for key in order_keys
     ]
     wider = tree.copy().select(*keys, copy=False)
     return str(wider.sql(dialect="sqlite"))

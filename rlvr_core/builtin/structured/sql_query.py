@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 MAX_CHARACTERS = 20_000
 MAX_ROWS = 10_000
 MAX_VALUE = 1_000_000
-"""Bytes of one value, and of one SQL statement."""
+"""Maximum bytes of one value, and of one SQL statement."""
 MAX_PATTERN = 100
-"""Bytes of a pattern of LIKE and GLOB, which SQLite matches by backtracking."""
+"""Maximum bytes of a pattern of LIKE and GLOB, which SQLite matches by backtracking."""
 HEAP = 256 * 2**20
-"""Bytes that SQLite may use in a worker process."""
+"""Maximum bytes that SQLite may use in a worker process."""
 _STEPS = 10_000
-"""Instructions of SQLite's machine between two looks at the clock; one may call a function."""
+"""SQLite VM instructions between two checks of the time limit; one may call a function."""
 _WIDE = re.compile(r"%[^%a-zA-Z]*(?:\*|\d{5})")
-"""A format with a width of five digits, or one that comes from an argument."""
+"""A format with a width of five digits, or a width from an argument."""
 
 # the authorizer sees a query only when it is prepared
 _PLAIN: dict[str, Any] = {"isolation_level": None, "cached_statements": 0}
@@ -52,7 +52,7 @@ _DENIED = frozenset(
         "last_insert_rowid",
     }
 )  # fmt: skip
-"""Functions that reach outside, or do not give the same at each call."""
+"""Functions that access anything outside the database, or are not deterministic."""
 
 
 class QueryError(ValueError):
@@ -60,9 +60,9 @@ class QueryError(ValueError):
 
 
 def find_query(answer: str) -> str:
-    """The SQL of an answer: the last ``<answer>`` or fence, else what begins like a SELECT.
+    """Return the SQL of an answer: the last ``<answer>`` or fence, else text that starts a SELECT.
 
-    That is code in backticks behind prose, or a line of its own with those that belong to it.
+    Such text is code in backticks after prose, or starts a line, with the lines that belong to it.
 
     Raises:
         QueryError: If there is none.
@@ -88,7 +88,7 @@ def find_query(answer: str) -> str:
 
 
 def _without_prose(text: str) -> str:
-    """Leave out the paragraphs behind a query that do not begin with a word of SQL."""
+    """Remove the paragraphs after a query that do not begin with an SQL keyword."""
     from sqlglot import TokenType
     from sqlglot.errors import SqlglotError
 
@@ -108,8 +108,8 @@ def _without_prose(text: str) -> str:
 def check_select(query: str) -> None:
     """Refuse a text that is not one statement, a SELECT.
 
-    Only the tokens are looked at, which takes time in proportion to the text: sqlglot's parser can
-    take for ever on a hostile one. SQLite parses it, and its authorizer allows reading alone.
+    Only tokens are checked, in linear time: sqlglot's parser can take forever on a hostile text.
+    SQLite parses the query, and its authorizer only allows reading.
 
     Raises:
         QueryError: If it is something else.
@@ -141,10 +141,10 @@ def check_select(query: str) -> None:
 
 
 def parse(query: str) -> exp.Query:
-    """The tree of a reference.
+    """Parse a reference.
 
     Raises:
-        QueryError: If it is no SELECT.
+        QueryError: If it is not a SELECT.
         MachineError: If sqlglot is not installed.
     """
     sqlglot = _sqlglot()
@@ -171,14 +171,14 @@ def _sqlglot() -> Any:
 
 
 class Database:
-    """A database that can only be read: in memory, made by a script, or a file.
+    """A read-only database: in memory, created by a script, or a file.
 
     Args:
-        script: SQL that makes and fills the tables.
-        path: A SQLite file, in place of a script.
+        script: SQL that creates and fills the tables.
+        path: A SQLite file, instead of a script.
 
     Raises:
-        sqlite3.Error: If the script is wrong, or the file no database.
+        sqlite3.Error: If the script is wrong, or the file is not a database.
     """
 
     def __init__(self, script: str | None, path: str | None) -> None:
@@ -198,13 +198,13 @@ class Database:
         connection.set_authorizer(self._allowed)
         self._connection = connection
         self.tables: set[str] = set()
-        """Tables that the last query reads."""
+        """Tables that the last query read."""
 
     def run(self, query: str, seconds: float) -> list[Row]:
-        """The rows of a query that may take so much processor time.
+        """Return the rows of a query that may take ``seconds`` of processor time.
 
         Raises:
-            QueryError: If it is wrong, takes too long or gives too much.
+            QueryError: If it is wrong, takes too long or returns too much.
         """
         end = time.process_time() + seconds
         self.tables.clear()
@@ -224,19 +224,21 @@ class Database:
             raise QueryError(f"it gives more than {MAX_ROWS:,} rows")
         return rows
 
-    def _allowed(self, action: int, one: str | None, two: str | None, *where: str | None) -> int:
-        """SQLite's authorizer: reading alone, and functions that give the same at each call."""
+    def _allowed(
+        self, action: int, first: str | None, second: str | None, *rest: str | None
+    ) -> int:
+        """SQLite's authorizer: allow reading and deterministic functions only."""
         if action == sqlite3.SQLITE_FUNCTION:
-            denied = (two or "").lower() in _DENIED
+            denied = (second or "").lower() in _DENIED
             return sqlite3.SQLITE_DENY if denied else sqlite3.SQLITE_OK
-        if action == sqlite3.SQLITE_READ and one:
-            self.tables.add(one)
+        if action == sqlite3.SQLITE_READ and first:
+            self.tables.add(first)
         known = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE)
         return sqlite3.SQLITE_OK if action in known else sqlite3.SQLITE_DENY
 
 
 def _formatted(*arguments: Any) -> Any:
-    """SQLite's own ``printf``, but for widths that keep it busy where no clock is looked at."""
+    """SQLite's own ``printf``, without widths that take long and escape the time limit."""
     if arguments and isinstance(arguments[0], str) and _WIDE.search(arguments[0]):
         raise ValueError("printf with a width of that kind is not allowed")
     with closing(sqlite3.connect(":memory:")) as other:
@@ -244,19 +246,19 @@ def _formatted(*arguments: Any) -> Any:
         return other.execute(f"SELECT printf({marks})", arguments).fetchone()[0]
 
 
-def same_rows(expected: Sequence[Row], given: Sequence[Row], keys: Sequence[Row] | None) -> bool:
-    """Whether two results are the same.
+def same_rows(expected: Sequence[Row], actual: Sequence[Row], keys: Sequence[Row] | None) -> bool:
+    """Return whether two results are equal.
 
     Args:
         expected: Rows of the reference.
-        given: Rows of the answer.
-        keys: What each row of the reference is ordered by: rows of one key after each other may be
-            in any order. None if the order of all is no matter.
+        actual: Rows of the answer.
+        keys: Sort key of each row of the reference: consecutive rows with equal keys may come in
+            any order. None to ignore the order of all rows.
     """
-    if len(expected) != len(given):
+    if len(expected) != len(actual):
         return False
     left = [_key(row) for row in expected]
-    right = [_key(row) for row in given]
+    right = [_key(row) for row in actual]
     if keys is None:
         return Counter(left) == Counter(right)
     start = 0
@@ -274,7 +276,7 @@ def _key(row: Row) -> tuple[tuple[str, Any], ...]:
 
 
 def typed(value: Any) -> tuple[str, Any]:
-    """A value as it is compared: numbers by value, fractions to ten digits, text as text."""
+    """Return a value for comparison: numbers by value, fractions to ten digits, text as text."""
     if isinstance(value, float):
         if math.isfinite(value) and abs(value) < 2**53:
             whole = round(value)

@@ -29,7 +29,7 @@ MARKS = (
     ("<tool_call>", "hermes"),
     ("to=functions.", "gpt-oss"),
 )
-"""Texts that stand in calls of one format alone."""
+"""Texts that occur only in calls of one format."""
 UNMARKED = ("openai", "llama", "pythonic")
 """Formats in which the whole turn is the calls, tried in this order."""
 _FENCE = re.compile(r"```(?:json|python|py|tool_code)?[ \t]*\n(.*?)\n[ \t]*```", re.DOTALL)
@@ -68,7 +68,7 @@ class ToolCallVerifier:
         self._expected(problem)
 
     def gold(self, problem: Problem) -> str:
-        """The expected calls, as a model would write them."""
+        """Return the expected calls, as a model would write them."""
         expected = self._expected(problem)
         if not expected:
             return "No tool is needed."
@@ -78,45 +78,47 @@ class ToolCallVerifier:
         return "\n".join(map(render, expected))
 
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
-        """Full marks for the expected calls and no other, else none."""
+        """Return score 1 for exactly the expected calls, else 0."""
         expected = self._expected(problem)
         if len(completion.text) > MAX_CHARACTERS:
             return Verdict(0.0, passed=False, detail=f"longer than {MAX_CHARACTERS:,} characters")
-        found = self._parse(completion.text, wanted=bool(expected))
+        found = self._parse(completion.text, calls_expected=bool(expected))
         fault = _fault(expected, found, ignore_order=self._config.ignore_order)
-        made = [_plain(call) for call in found if isinstance(call, ToolCall)]
+        calls = [_plain(call) for call in found if isinstance(call, ToolCall)]
         return Verdict(
             float(fault is None),
             passed=fault is None,
-            extracted=json.dumps(made, ensure_ascii=False) if made else None,
+            extracted=json.dumps(calls, ensure_ascii=False) if calls else None,
             detail=fault or "",
         )
 
-    def _parse(self, text: str, *, wanted: bool) -> list[ToolCall | BadCall]:
+    def _parse(self, text: str, *, calls_expected: bool) -> list[ToolCall | BadCall]:
         if self._format is not None:
             return self._format.parse(text)
         text = text.replace("\r\n", "\n")
-        said = spoken(text)
+        answer = spoken(text)
         for mark, name in MARKS:
-            # gpt-oss reasons in a channel of its own
-            if mark in (text if name == "gpt-oss" else said):
+            # gpt-oss reasons in a separate channel
+            if mark in (text if name == "gpt-oss" else answer):
                 return tool_format(name).parse(text)
-        whole = self._unmarked(said, wanted=wanted)
+        whole = self._unmarked(answer, calls_expected=calls_expected)
         if whole and not isinstance(whole[0], BadCall):
             return whole
-        blocks = [self._unmarked(block.strip(), wanted=False) for block in _FENCE.findall(said)]
+        blocks = [
+            self._unmarked(block.strip(), calls_expected=False) for block in _FENCE.findall(answer)
+        ]
         return [call for calls in blocks for call in calls] or whole
 
     @staticmethod
-    def _unmarked(turn: str, *, wanted: bool) -> list[ToolCall | BadCall]:
-        """Parse a turn in the first format that can read it; a call for one may be another's."""
+    def _unmarked(turn: str, *, calls_expected: bool) -> list[ToolCall | BadCall]:
+        """Parse a turn in the first format that can read it without an invalid call."""
         bad: list[ToolCall | BadCall] = []
         for name in UNMARKED:
             calls = tool_format(name).parse(turn)
             if calls and not any(isinstance(call, BadCall) for call in calls):
                 return calls
-            # any Python, and any object with a name, looks like a call that is wrong
-            if wanted or (name != "pythonic" and _ARGUMENTS.search(turn)):
+            # any Python, and any object with a name, looks like an invalid call
+            if calls_expected or (name != "pythonic" and _ARGUMENTS.search(turn)):
                 bad = bad or calls
         return bad
 
@@ -151,18 +153,18 @@ def _reference(call: Json, where: str) -> ToolCall:
 def _fault(
     expected: Sequence[ToolCall], found: Sequence[ToolCall | BadCall], *, ignore_order: bool
 ) -> str | None:
-    """Why the calls of an answer are not the expected ones; None if they are."""
-    given: list[ToolCall] = []
+    """Return why the calls of an answer are not the expected ones; None if they are."""
+    actual: list[ToolCall] = []
     for number, call in enumerate(found, 1):
         if isinstance(call, BadCall):
             return f"call {number}: {call.error}"
-        given.append(call)
-    if len(given) != len(expected):
-        return f"{len(given)} calls, {len(expected)} expected"
+        actual.append(call)
+    if len(actual) != len(expected):
+        return f"{len(actual)} calls, {len(expected)} expected"
     if ignore_order:
-        given = sorted(given, key=_key)
+        actual = sorted(actual, key=_key)
         expected = sorted(expected, key=_key)
-    for number, (right, call) in enumerate(zip(expected, given, strict=True), 1):
+    for number, (right, call) in enumerate(zip(expected, actual, strict=True), 1):
         if call.name != right.name:
             return f"call {number} is of {call.name[:80]!r}, not of {right.name!r}"
         for name in sorted(right.arguments.keys() | call.arguments.keys()):

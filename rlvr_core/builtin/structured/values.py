@@ -1,4 +1,4 @@
-"""When two JSON values are equal, and which paths of them are."""
+"""Equality of JSON values, as a whole and by path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def same(left: Any, right: Any, *, ignore_order: bool = False) -> bool:
     Args:
         left: One value.
         right: The other.
-        ignore_order: Whether the order of arrays is no matter.
+        ignore_order: Whether to ignore the order of arrays.
     """
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
@@ -34,7 +34,7 @@ def same(left: Any, right: Any, *, ignore_order: bool = False) -> bool:
 
 
 def canonical(value: Any, *, ordered: bool = False) -> str:
-    """A text that is equal for equal values; unless ``ordered``, without order of arrays."""
+    """Return a text that is equal for equal values; ignores array order unless ``ordered``."""
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return f"{type(value).__name__} {value!r}"
     if isinstance(value, int | float):
@@ -50,7 +50,7 @@ def canonical(value: Any, *, ordered: bool = False) -> str:
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """The values at the ends of all paths; an empty object or array is such an end."""
+    """Yield path and value of each leaf; an empty object or array is a leaf."""
     if isinstance(value, Mapping) and value:
         for name, one in value.items():
             yield from leaves(one, (*path, name))
@@ -61,8 +61,11 @@ def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield path, value
 
 
-def share_of_paths(expected: Any, given: Any) -> float:
-    """Of the paths of either value, the share that both have with the same value."""
-    theirs, ours = dict(leaves(given)), dict(leaves(expected))
-    right = sum(path in theirs and same(value, theirs[path]) for path, value in ours.items())
-    return right / len(ours.keys() | theirs.keys())
+def share_of_paths(expected: Any, answer: Any) -> float:
+    """Return the share of all paths at which both values are equal."""
+    answer_leaves, expected_leaves = dict(leaves(answer)), dict(leaves(expected))
+    right = sum(
+        path in answer_leaves and same(value, answer_leaves[path])
+        for path, value in expected_leaves.items()
+    )
+    return right / len(expected_leaves.keys() | answer_leaves.keys())

@@ -1,1 +1,1 @@
-"""``rlvr sweep``: many runs of one configuration with other values, and one table of them."""
+"""``rlvr sweep``: many runs of one configuration with varied values, and a table of them."""

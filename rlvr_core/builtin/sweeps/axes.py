@@ -21,7 +21,7 @@ EXAMPLE = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Some values, each as probable as the others."""
+    """A list of values, each equally probable."""
 
     values: tuple[Json, ...]
 
@@ -30,7 +30,7 @@ class Choice:
         return random.choice(self.values)
 
     def ends(self) -> tuple[Json, ...]:
-        """Return values that stand for all: every one of them."""
+        """Return values that represent all: every one of them."""
         return self.values
 
 
@@ -55,10 +55,11 @@ class Range:
         if self.kind == "uniform":
             return random.uniform(self.low, self.high)
         drawn = math.exp(random.uniform(math.log(self.low), math.log(self.high)))
-        return min(max(drawn, self.low), self.high)  # exp and log round
+        # exp and log round, so the number may exceed a bound
+        return min(max(drawn, self.low), self.high)
 
     def ends(self) -> tuple[Json, ...]:
-        """Return values that stand for all: the bounds."""
+        """Return values that represent all: the bounds."""
         return (self.low, self.high)
 
 
@@ -76,14 +77,14 @@ def grid(axes: Mapping[str, Axis]) -> Iterator[Values]:
 def drawn(axes: Mapping[str, Axis], seed: int, trial: int) -> Values:
     """Return the values of one random trial.
 
-    They depend on seed, number of the trial and name of the parameter alone: more trials, or one
-    parameter more, leave those that are there as they were.
+    Each depends only on seed, number of the trial and name of the parameter: adding trials or
+    parameters does not change existing values.
     """
     return {key: axis.draw(Random(f"{seed}/{trial}/{key}")) for key, axis in axes.items()}
 
 
 def read_axis(key: str, written: Any, where: str, *, grid: bool) -> Axis:
-    """Read the values of a parameter as they are written.
+    """Parse the values of a parameter.
 
     Args:
         key: Its key.
@@ -92,7 +93,7 @@ def read_axis(key: str, written: Any, where: str, *, grid: bool) -> Axis:
         grid: Whether the method is ``grid``.
 
     Raises:
-        ConfigError: If it is written in another way.
+        ConfigError: If it is malformed.
     """
     if grid:
         return _choice(written, where, f"for example: {key}: [first, second]")
@@ -122,9 +123,9 @@ def _choice(written: Any, where: str, remedy: str) -> Choice:
 
 
 def _range(kind: str, bounds: Any, where: str) -> Range:
-    wanted = int if kind == "integer" else (int, float)
+    number_type = int if kind == "integer" else (int, float)
     numbers = isinstance(bounds, list) and all(
-        isinstance(one, wanted) and not isinstance(one, bool) and math.isfinite(one)
+        isinstance(one, number_type) and not isinstance(one, bool) and math.isfinite(one)
         for one in bounds
     )
     if not numbers or len(bounds) != 2:

@@ -1,4 +1,4 @@
-"""A process that is ``rlvr run``, and ends when the sweep that started it does, even by SIGKILL.
+"""Runs ``rlvr run`` in a process that ends when the sweep that started it does, even by SIGKILL.
 
 ``python -m rlvr_core.builtin.sweeps.child PARENT run ...``
 """
@@ -11,12 +11,12 @@ from rlvr_core.api.services import end_with_parent
 from rlvr_core.api.services import main as rlvr
 
 
-def main(parent: int, words: list[str]) -> int:
+def main(parent: int, arguments: list[str]) -> int:
     """Become the command; returns its exit code."""
-    # where the kernel cannot do that, the lock of the run's folder refuses a second process
+    # on a kernel without this, the lock of the run's folder refuses a second process
     end_with_parent(parent)
-    sys.argv = ["rlvr", *words]  # what run.json records
-    return rlvr(words)
+    sys.argv = ["rlvr", *arguments]  # what run.json records
+    return rlvr(arguments)
 
 
 if __name__ == "__main__":

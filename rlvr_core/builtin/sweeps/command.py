@@ -100,7 +100,7 @@ def _carry_out(
     backend: str,
     parallel: int | None,
     address: str | None,
-    asked: dict[str, float | None],
+    resources: dict[str, float | None],
 ) -> None:
     from rlvr_core.builtin.sweeps.processes import Here
 
@@ -108,8 +108,8 @@ def _carry_out(
         return carried.run(Here(parallel or 1), _say)
     from rlvr_core.builtin.sweeps.ray import on_cluster
 
-    given = {name: count for name, count in asked.items() if count is not None}
-    with on_cluster(carried.host, address, {"CPU": 1.0} | given, parallel) as cluster:
+    requested = {name: count for name, count in resources.items() if count is not None}
+    with on_cluster(carried.host, address, {"CPU": 1.0} | requested, parallel) as cluster:
         carried.run(cluster, _say)
     return None
 

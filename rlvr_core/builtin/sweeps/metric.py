@@ -1,4 +1,4 @@
-"""The number that trials are compared by: what it may be, and its value in a run."""
+"""The metric that trials are compared by: checks it, and reads its value in a run."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from rlvr_core.builtin.sweeps.spec import Sweep
 
 LAST_STEPS = 10
-"""Steps over which a metric of training is averaged: a single one is noisy."""
+"""Number of last steps over which a metric of training is averaged: a single one is noisy."""
 RISING = ("reward/", "pass_rate")
-"""Beginnings of metrics of training that nobody wants to fall."""
+"""Prefixes of training metrics that improve by rising, without a declaration."""
 
 
 def check_metric(sweep: Sweep, resolved: Resolved, host: Host) -> str:
@@ -26,7 +26,7 @@ def check_metric(sweep: Sweep, resolved: Resolved, host: Host) -> str:
         Whether it should ``maximize`` or ``minimize``.
 
     Raises:
-        ConfigError: If it has not, or the metric improves the other way.
+        ConfigError: If it does not, or ``direction`` contradicts the metric's declaration.
     """
     metric, where = sweep.spec.metric, sweep.where("metric")
     stated = sweep.spec.direction
@@ -42,25 +42,25 @@ def check_metric(sweep: Sweep, resolved: Resolved, host: Host) -> str:
                 where=where,
                 remedy=(f"it has: {have}", "add it to eval.tasks of the config"),
             )
-        made = resolved.make(("eval", "tasks", place))
-        return str(direction_of(name, made, stated, sweep.where("direction")))
+        component = resolved.make(("eval", "tasks", place))
+        return str(direction_of(name, component, stated, sweep.where("direction")))
     found = _declared(metric, resolved, host, where)
     falls = found.better == "down"
-    own = None if found.better is None else "minimize" if falls else "maximize"
-    if own and stated and own != stated:
+    declared_direction = None if found.better is None else "minimize" if falls else "maximize"
+    if declared_direction and stated and declared_direction != stated:
         raise ConfigError(
             f"direction: {stated} contradicts the metric '{metric}', which is declared to improve "
             f"by {'falling' if falls else 'rising'}",
             where=sweep.where("direction"),
             remedy="take the direction out: the metric's own is taken",
         )
-    if own is None and stated is None and not metric.startswith(RISING):
+    if declared_direction is None and stated is None and not metric.startswith(RISING):
         raise ConfigError(
             f"whether '{metric}' should rise or fall is declared nowhere",
             where=where,
             remedy="say it: direction: maximize, or direction: minimize",
         )
-    return own or stated or "maximize"
+    return declared_direction or stated or "maximize"
 
 
 def check_reported(sweep: Sweep, resolved: Resolved, host: Host) -> None:
@@ -88,12 +88,12 @@ def value_in(view: RunView, metric: str) -> float | None:
 
 
 def _same(named: str, full: str) -> bool:
-    """Whether a task is meant by a name, which may be its short one."""
+    """Whether a name, which may be a short one, denotes a task."""
     return named == full or ("/" not in named and named == full.rpartition("/")[2])
 
 
 def _declared(metric: str, resolved: Resolved, host: Host, where: str) -> Metric:
-    """Return what the config's parts declare of a metric of training."""
+    """Return the declaration of a training metric by the config's components."""
     glossary = host.service("core/glossary")
     whole = glossary(*{component.cls for component in resolved.components.values()})
     found: Metric | None = whole.lookup(metric)

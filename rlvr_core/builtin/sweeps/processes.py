@@ -1,4 +1,4 @@
-"""Runs of a sweep, some of them at once; and processes of this machine as their place."""
+"""Executes the runs of a sweep, some in parallel; and local processes as a place for them."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 POLL = 0.05
 PATIENCE = 60
-"""Seconds in which processes have to end that were asked to."""
+"""Seconds for processes to end after they are asked to."""
 
 REMEDY = "another rlvr sweep works there: wait until it has ended, or stop it"
 
 
 class Work(Protocol):
-    """Where runs come from."""
+    """A source of runs."""
 
     def next(self) -> Run | None:
         """Return a run to start now; None if there is none until another one has ended."""
 
     def ended(self, run: Run) -> None:
-        """Learn that a run has ended, whatever it came to."""
+        """Handle the end of a run, whatever its result."""
 
 
 class Job(Protocol):
@@ -45,23 +45,23 @@ class Job(Protocol):
         """Return the exit code of its process; None while it runs."""
 
     def why(self) -> str | None:
-        """Return what its process could not write into the log itself, if there is such a thing."""
+        """Return a reason for its end that its process could not log itself, if there is one."""
 
     def terminate(self) -> None:
         """Ask it to end."""
 
     def kill(self) -> None:
-        """End it, and give back what it had."""
+        """Kill it, and release its resources."""
 
 
 class Place(Protocol):
-    """Where runs are carried out."""
+    """Where runs are executed."""
 
     def room(self) -> int:
-        """Return how many runs may be under way at once."""
+        """Return how many runs may execute at once."""
 
     def start(self, run: Run) -> Job:
-        """Start a run, or go on with the one that its folder has."""
+        """Start a run, or resume the one in its folder."""
 
 
 @dataclass(slots=True)
@@ -75,12 +75,12 @@ def carry_out(work: Work, place: Place, say: Callable[[str], None]) -> None:
     """Start runs until there are no more, and wait for them.
 
     Args:
-        work: Where they come from.
-        place: Where they are carried out.
-        say: Where progress is told.
+        work: The source of runs.
+        place: Where they are executed.
+        say: Called with progress messages.
 
     Raises:
-        KeyboardInterrupt: After every run that was started has ended.
+        KeyboardInterrupt: After every started run has ended.
     """
     running: list[_Started] = []
     try:
@@ -108,10 +108,10 @@ def carry_out(work: Work, place: Place, say: Callable[[str], None]) -> None:
 
 
 class Here:
-    """Processes of this machine, among which its GPUs are shared out.
+    """Processes of this machine, which share its GPUs.
 
     Args:
-        parallel: How many at once.
+        parallel: Maximum number of processes at once.
     """
 
     def __init__(self, parallel: int) -> None:
@@ -120,7 +120,7 @@ class Here:
         self._parallel = parallel
 
     def room(self) -> int:
-        """Return how many processes there may be."""
+        """Return the maximum number of processes."""
         return self._parallel
 
     def start(self, run: Run) -> Job:
@@ -135,7 +135,7 @@ class Here:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C reaches it by way of this process alone
+            start_new_session=True,  # Ctrl-C only reaches it through this process
         )
         return _Process(process, log, lambda: self._free.add(slot))
 
@@ -165,7 +165,7 @@ class _Process:
 
 
 def child_command(folder: Path) -> list[str]:
-    """Return the command of the run in a folder of a trial: a new one, or the one to go on with.
+    """Return the command that starts the run in a trial's folder, or resumes it.
 
     Its process ends with the one that starts it.
     """
@@ -180,10 +180,10 @@ def child_command(folder: Path) -> list[str]:
 
 
 def shares(gpus: Sequence[str], slots: int) -> list[str | None]:
-    """Return what ``CUDA_VISIBLE_DEVICES`` is for each of some processes at once.
+    """Return ``CUDA_VISIBLE_DEVICES`` of each of ``slots`` parallel processes.
 
-    They have as many GPUs each; where there are fewer GPUs than processes, some share one. Without
-    GPUs it stays as it is.
+    Each gets the same number of GPUs; if there are fewer GPUs than processes, some share one.
+    Without GPUs it stays unchanged.
     """
     if not gpus:
         return [None] * slots
@@ -205,7 +205,7 @@ def given_gpus() -> list[str]:
 
 
 def _start(run: Run, place: Place, say: Callable[[str], None]) -> _Started | None:
-    """Start a run; None if it is another process's, or was finished by one."""
+    """Start a run; return None if another process has it, or has finished it."""
     run.prepare()
     try:
         lock = lock_folder(run.folder, REMEDY)
@@ -222,14 +222,14 @@ def _start(run: Run, place: Place, say: Callable[[str], None]) -> _Started | Non
     return started
 
 
-def _close(one: _Started) -> None:
-    """Give back what a run that has ended had."""
-    one.job.kill()
-    os.close(one.lock)
+def _close(started: _Started) -> None:
+    """Release the resources of a run that has ended."""
+    started.job.kill()
+    os.close(started.lock)
 
 
 def _stop(running: Sequence[_Started]) -> None:
-    """End runs, at once if an interrupt comes or they take too long."""
+    """End runs; kill them on a further interrupt or if they take too long."""
     for one in running:
         one.job.terminate()
     until = time.monotonic() + PATIENCE

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 WHERE = "--address"
 RETRIES = 3
-"""How often a run is put on another node because Ray has lost its own; it resumes there."""
+"""Maximum moves of a run to another node because its node was lost; it resumes there."""
 _PASSED_ON = ("RLVR_PLUGINS", "VLLM_", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-"""Variables of this process that runs get; those named like a secret are left out."""
+"""Environment variables passed on to runs, except those named like a secret."""
 _ASK_AGAIN = 2.0
-"""Seconds after which the nodes of the cluster are counted again."""
+"""Seconds between two counts of the cluster's nodes."""
 
 
 @contextmanager
@@ -43,8 +43,8 @@ def on_cluster(
         host: The plugins.
         address: ``host:port`` of its head; None for that of ``RAY_ADDRESS``, else for the one that
             runs on this machine.
-        needs: What each run has reserved: ``CPU``, ``GPU``.
-        most: Runs at once; None for as many as the cluster has room for.
+        needs: Resources reserved for each run: ``CPU``, ``GPU``.
+        most: Maximum runs at once; None for as many as the cluster has room for.
 
     Raises:
         RlvrError: If it cannot be reached, or no node has room for a run.
@@ -63,11 +63,11 @@ def on_cluster(
 
 
 class Cluster:
-    """A cluster that this process is connected to; where runs are carried out.
+    """A cluster that this process is connected to, for executing runs.
 
     Args:
-        needs: What each run has reserved, of which there is at least one thing.
-        most: Runs at once; None for as many as there is room for.
+        needs: Resources reserved for each run; not empty.
+        most: Maximum runs at once; None for as many as there is room for.
     """
 
     def __init__(self, needs: Mapping[str, float], most: int | None) -> None:
@@ -75,7 +75,7 @@ class Cluster:
         self._room, self._counted = 0, float("-inf")
 
     def room(self) -> int:
-        """Return how many runs the nodes that are there have room for together."""
+        """Return how many runs the current nodes have room for together."""
         now = time.monotonic()
         if now - self._counted > _ASK_AGAIN:
             # 0.1 three times is more than 0.3
@@ -87,7 +87,7 @@ class Cluster:
         return self._room if self._most is None else min(self._room, self._most)
 
     def no_room(self) -> MachineError:
-        """The error for a cluster that has no node for a run."""
+        """Return the error for a cluster where no node has room for a run."""
         each = " and ".join(f"{count:g} {name}" for name, count in self._needs.items())
         have = [f"{node.get('CPU', 0):g} CPU and {node.get('GPU', 0):g} GPU" for node in _nodes()]
         return MachineError(
@@ -100,7 +100,7 @@ class Cluster:
         )
 
     def start(self, run: Run) -> Job:
-        """Ask for a run."""
+        """Submit a run as a task."""
         import ray
 
         task = ray.remote(run_there).options(
@@ -121,7 +121,7 @@ class Cluster:
 
 @dataclass(slots=True)
 class _Task:
-    """A run that Ray has been asked for."""
+    """A run submitted to Ray."""
 
     reference: Any
     fault: str | None = None
@@ -158,7 +158,7 @@ class _Task:
 
 
 def _nodes() -> list[Mapping[str, float]]:
-    """Return what each node that is alive has in all."""
+    """Return the total resources of each living node."""
     import ray
 
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -167,17 +167,17 @@ def _nodes() -> list[Mapping[str, float]]:
 def run_there(
     directory: str, folder: str, config: str, environment: Mapping[str, str], version: str
 ) -> tuple[int, str | None]:
-    """Carry out a run in a task, as a process that ends with it.
+    """Execute a run in a task, as a process that ends with the task.
 
     Args:
         directory: Working directory of the sweep.
-        folder: The run's folder of the sweep, from there.
-        config: What its config file there has.
-        environment: Variables for it.
-        version: Of rlvr-core, where the sweep is.
+        folder: The run's folder in the sweep, relative to ``directory``.
+        config: Content of its config file.
+        environment: Environment variables for it.
+        version: Version of rlvr-core that started the sweep.
 
     Returns:
-        The exit code of its process, and what its log cannot say.
+        The exit code of its process, and a reason that its log lacks.
     """
     if version != __version__:
         return 4, f"node {platform.node()} has rlvr-core {__version__}, and the sweep {version}"
@@ -209,7 +209,7 @@ _SHARED = "the sweep's folder has to be on a file system that all nodes share"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process that may run, which writes its checkpoint first."""
+    """End a process if it still runs; it writes its checkpoint first."""
     process.terminate()
     try:
         process.wait(PATIENCE / 2)

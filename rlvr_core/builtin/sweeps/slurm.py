@@ -1,4 +1,4 @@
-"""A sweep as an array of Slurm, a task for each trial, and a job after it for table and report."""
+"""A sweep as a Slurm array with one task per trial, then a job for table and report."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 OPTION = "--sbatch"
 OWN = {"--array", "--dependency", "--job-name", "--output", "--error", "--open-mode", "--requeue"}
 OWN |= {"--parsable", "--wrap", "--wait", "--signal", "--test-only"}
-"""Options of ``sbatch`` that the sweep gives itself, or that change what it answers."""
+"""Options of ``sbatch`` that the sweep sets itself, or that change its output."""
 FOR_TABLE = {"--partition", "--account", "--qos", "--reservation", "--time", "--clusters"}
-"""Options that the job of table and report gets as well: it needs no GPU."""
+"""Options that are also passed to the job of table and report, which needs no GPU."""
 _QUEUE, _ANSWER = "slurm.json", re.compile(r"(\d+)(;\S+)?")
 
 _ARRAY = """\
@@ -55,24 +55,24 @@ exec {rlvr} sweep {file} --collect
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """Jobs that a sweep has in the queue, or had.
+    """The jobs that a sweep was last submitted as.
 
     Attributes:
-        array: Number of the array's job.
-        table: Number of the job that makes table and report.
+        array: Job id of the array.
+        table: Job id of the job for table and report.
     """
 
     array: str
     table: str
 
-    def told(self) -> str | None:
-        """Return what the queue says of them; None where nothing of them is in it any more.
+    def status(self) -> str | None:
+        """Return their states in the queue; None if none of them is queued any more.
 
         Raises:
-            MachineError: If it cannot be asked.
+            MachineError: If the queue cannot be queried.
         """
-        asked = f"--jobs={self.array},{self.table}"
-        lines = _slurm(["squeue", "--noheader", "--array", "--format=%F %T", asked], check=False)
+        jobs = f"--jobs={self.array},{self.table}"
+        lines = _slurm(["squeue", "--noheader", "--array", "--format=%F %T", jobs], check=False)
         states = [line.split() for line in lines.splitlines()]
         tasks = Counter(state.lower() for job, state in states if job == self.array)
         if not states:
@@ -126,10 +126,10 @@ def submit(sweep: Sweep, trials: Sequence[int], parallel: int, options: Sequence
 
     Raises:
         RunError: If trials of the sweep are in the queue already.
-        MachineError: If Slurm cannot be asked, or refuses; nothing is in the queue then.
+        MachineError: If Slurm cannot be reached, or refuses; nothing is queued then.
     """
     before = queued(sweep)
-    if before is not None and before.told() is not None:
+    if before is not None and before.status() is not None:
         raise RunError(
             f"this sweep is in the queue already, as job {before.array}",
             where=str(_file(sweep)),
@@ -138,13 +138,13 @@ def submit(sweep: Sweep, trials: Sequence[int], parallel: int, options: Sequence
                 f"or take it out: scancel {before.array} {before.table}",
             ),
         )
-    there = sweep.folder.is_dir()
+    existed = sweep.folder.is_dir()
     sweep.folder.mkdir(parents=True, exist_ok=True)  # where the logs go
     array, table = scripts(sweep, trials, parallel)
     try:
         first = _sbatch(array, options)
     except MachineError:
-        if not there:
+        if not existed:
             sweep.folder.rmdir()
         raise
     passed = [one for one in options if one.partition("=")[0] in FOR_TABLE]
@@ -158,7 +158,7 @@ def submit(sweep: Sweep, trials: Sequence[int], parallel: int, options: Sequence
 
 
 def queued(sweep: Sweep) -> Queued | None:
-    """Return the jobs that the sweep was submitted as last; None if it never was."""
+    """Return the jobs that the sweep was last submitted as; None if it never was."""
     try:
         found = json.loads(_file(sweep).read_text(encoding="utf-8"))
         return Queued(str(found["array"]), str(found["table"]))
@@ -204,9 +204,9 @@ def _slurm(command: list[str], script: str | None = None, *, check: bool = True)
             ),
         ) from error
     if check and done.returncode != 0:
-        told = " ".join(done.stderr.split())
+        stderr = " ".join(done.stderr.split())
         raise MachineError(
-            f"{command[0]} failed ({done.returncode}): {told}",
+            f"{command[0]} failed ({done.returncode}): {stderr}",
             where=" ".join(command),
             remedy=f"correct the options that {OPTION} passes on, or ask the cluster's people",
         )

@@ -1,4 +1,4 @@
-"""The file of a sweep: what is varied, how values are chosen, and what they are compared by."""
+"""The file of a sweep: parameters, method, and the metric that trials are compared by."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ OWN_KEYS = {
     "run.name": "the sweep names its runs: name",
     "run.seed": "repeat trials with other seeds by: seeds",
 }
-"""Keys of a run's config that no parameter may be, and what to use in their place."""
+"""Keys of a run's config that cannot be parameters, and what to use instead."""
 
 
 class SweepConfig(ComponentConfig):
-    """What the YAML file of a sweep holds."""
+    """The content of a sweep's YAML file."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """Name of the sweep; its folder is ``<dir>/<name>``."""
@@ -54,7 +54,7 @@ class Sweep:
         path: The file.
         spec: Its content.
         axes: The values of each parameter.
-        root: The file's values, with the lines they were written in.
+        root: The file's values, with their line numbers.
     """
 
     path: Path

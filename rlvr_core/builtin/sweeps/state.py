@@ -1,4 +1,4 @@
-"""How far the runs of a sweep are, by what is in their folders alone."""
+"""Progress of the runs of a sweep, read only from their folders."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ FINISHED, FAILED, RUNNING, INTERRUPTED, WAITING = (
     "waiting",
 )
 CONFIG_FILE = "config.yaml"
-"""The whole config of a run, in its folder of the sweep."""
+"""File name of a run's whole config, in its folder of the sweep."""
 LOG_FILE = "log.txt"
-"""What its process prints, beside it."""
+"""File name of its process's output, in the same folder."""
 _LONGEST = 500
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How far one run is.
+    """Progress of one run.
 
     Attributes:
         status: ``finished``, ``failed``, ``running``, ``interrupted`` or ``waiting``.
@@ -50,11 +50,11 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a trial has come to.
+    """The result of a trial so far.
 
     Attributes:
         trial: The trial.
-        states: How far each of its runs is, in their order.
+        states: Progress of each of its runs, in order.
         estimate: The mean of the metric over its seeds, with the 95% interval.
     """
 
@@ -64,7 +64,7 @@ class Result:
 
     @property
     def status(self) -> str:
-        """One word for all runs, with how many have finished if not all have."""
+        """One word for all runs, with the number of finished ones if not all are."""
         each = [state.status for state in self.states]
         for status in (FAILED, RUNNING, INTERRUPTED):
             if status in each:
@@ -76,7 +76,7 @@ class Result:
 
 
 def state_of(run: Run, metric: str) -> State:
-    """Read how far a run is."""
+    """Read the progress of a run."""
     folders = list_runs(run.folder)
     fault = _read_fault(run)
     if not folders:
@@ -94,13 +94,13 @@ def state_of(run: Run, metric: str) -> State:
 
 
 def is_done(run: Run) -> bool:
-    """Whether a run has taken all its steps, or has stopped early as its config says."""
+    """Whether a run has taken all its steps, or ended by early stopping."""
     folders = list_runs(run.folder)
     return bool(folders) and RunView(folders[0]).outcome in ("finished", "stopped")
 
 
 def result_of(trial: Trial, metric: str, estimate: Callable[[Sequence[float]], Estimate]) -> Result:
-    """Read what a trial has come to.
+    """Read the result of a trial so far.
 
     Args:
         trial: The trial.
@@ -113,12 +113,12 @@ def result_of(trial: Trial, metric: str, estimate: Callable[[Sequence[float]], E
 
 
 def note_fault(run: Run, code: int, why: str | None = None) -> None:
-    """Write down why the process of a run failed, if its exit code says that it did.
+    """Record why the process of a run failed, if its exit code means failure.
 
     Args:
         run: The run.
         code: The exit code.
-        why: The reason, where its log cannot have it.
+        why: The reason, if its log cannot contain it.
     """
     if code == 0:
         return
@@ -127,7 +127,7 @@ def note_fault(run: Run, code: int, why: str | None = None) -> None:
 
 
 def forget_fault(run: Run) -> None:
-    """Remove what an earlier process failed with."""
+    """Remove the recorded failure of an earlier process."""
     _fault_file(run).unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""A sweep from its file to its table: what ``rlvr sweep`` carries out."""
+"""Executes a sweep, from its file to its table."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Carried:
     """A sweep whose trials are checked.
 
     Attributes:
-        sweep: What its file says.
+        sweep: The content of its file.
         host: The plugins.
-        trials: Its trials, or the one that was asked for; of ``tpe`` those that are chosen so far.
+        trials: Its trials, or the requested one; with ``tpe``, those chosen so far.
         direction: Whether the metric should ``maximize`` or ``minimize``.
-        only: The number of the one trial that was asked for.
-        refused: Trials that could not be made, in sentences.
+        only: The number of the single requested trial.
+        refused: Messages about trials that could not be built.
     """
 
     sweep: Sweep
@@ -81,16 +81,16 @@ class Carried:
 
     @property
     def unknown(self) -> int:
-        """How many trials have values that are not chosen yet."""
+        """Number of trials whose values are not chosen yet."""
         tpe = self.sweep.spec.method == "tpe"
         return (self.sweep.spec.trials or 0) - len(self.trials) if tpe else 0
 
     def run(self, place: Place, say: Say) -> None:
-        """Carry out the runs that have not finished.
+        """Execute the unfinished runs.
 
         Args:
-            place: Where.
-            say: Where progress is told.
+            place: Where to execute them.
+            say: Called with progress messages.
 
         Raises:
             RunError: If another process works in the sweep's folder.
@@ -112,16 +112,16 @@ class Carried:
         return None
 
     def results(self) -> list[Result]:
-        """Read what the trials have come to."""
+        """Read the results of the trials so far."""
         estimate = self.host.service("core/estimate")
         return [result_of(trial, self.sweep.spec.metric, estimate) for trial in self.trials]
 
     def best_first(self) -> list[Result]:
-        """Read what the trials have come to, in the order of the table."""
+        """Read the results of the trials so far, in the order of the table."""
         return table.best_first(self.results(), self.direction)
 
     def report(self, say: Say) -> str | None:
-        """Write the report of all runs that have finished; returns its place, or None.
+        """Write the report of all finished runs; return its path, or None.
 
         The best trial's runs come first: the others are compared with the first one.
         """
@@ -142,21 +142,21 @@ class Carried:
         return str(place)
 
     def scripts(self, parallel: int) -> tuple[str, str]:
-        """Return the scripts of an array of the trials that have not finished, and of its table."""
+        """Return the scripts of an array of the unfinished trials, and of its table."""
         return slurm.scripts(self.sweep, self._unfinished(), parallel)
 
     def submit(self, parallel: int, options: Sequence[str]) -> slurm.Queued:
-        """Give the trials that have not finished to Slurm; see ``slurm.submit``."""
+        """Submit the unfinished trials to Slurm; see ``slurm.submit``."""
         return slurm.submit(self.sweep, self._unfinished(), parallel, options)
 
     def queue(self) -> str | None:
-        """Return what the queue of Slurm has of the sweep; None if that is nothing.
+        """Return the states of the sweep's jobs in Slurm's queue; None if none is queued.
 
         Raises:
-            RlvrError: If trials are in a queue that cannot be asked.
+            RlvrError: If the queue cannot be queried.
         """
         found = slurm.queued(self.sweep)
-        return None if found is None else found.told()
+        return None if found is None else found.status()
 
     def _unfinished(self) -> list[int]:
         if self.sweep.spec.method == "tpe":
@@ -192,7 +192,7 @@ _OTHER = "run it in one process, with --parallel or --backend ray; or choose met
 
 
 def _check_tpe(sweep: Sweep, host: Host, only: int | None) -> str:
-    """Check what TPE may choose before it does; returns the direction."""
+    """Check the values that TPE may choose, before it does; return the direction."""
     from rlvr_core.builtin.sweeps.tpe import optuna
 
     if only is not None:

@@ -1,4 +1,4 @@
-"""The table of a sweep: parameters, metric with its interval, and how far each trial is."""
+"""The table of a sweep: parameters, metric with its interval, and progress of each trial."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def best_first(results: Iterable[Result], direction: str) -> list[Result]:
-    """Sort results, those without a metric last, those that are alike by number."""
+    """Sort results: those without a metric last, ties by number."""
     sign = -1 if direction == "maximize" else 1
 
     def place(result: Result) -> tuple[bool, float, int]:
@@ -54,7 +54,7 @@ def row(keys: Sequence[str], result: Result) -> tuple[str, ...]:
 
 
 def shown(value: Json) -> str:
-    """Return a parameter's value as a cell has it."""
+    """Return a parameter's value as the text of a cell."""
     if isinstance(value, float):
         return f"{value:.4g}"
     return value if isinstance(value, str) else json.dumps(value)

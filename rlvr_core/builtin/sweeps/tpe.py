@@ -40,11 +40,11 @@ def choose(
 ) -> Values:
     """Choose the values of the next trial.
 
-    They depend on the arguments alone, so that a sweep that was stopped goes on as it would have.
-    The first ten with results are Optuna's random start.
+    They depend only on the arguments, so that a resumed sweep chooses the same values. The first
+    ten trials with results are Optuna's random start.
 
     Args:
-        axes: What may be chosen.
+        axes: The possible values of each parameter.
         results: Values and metric of each trial that has one.
         direction: ``maximize`` or ``minimize``.
         seed: The sweep's seed.
@@ -68,7 +68,7 @@ def choose(
 
 def _space(package: Any, axis: Axis) -> Any:
     spaces = package.distributions
-    if isinstance(axis, Choice):  # by place, because a value may be a mapping
+    if isinstance(axis, Choice):  # by index, because a value may be a mapping
         return spaces.CategoricalDistribution(list(range(len(axis.values))))
     if axis.kind == "integer":
         return spaces.IntDistribution(int(axis.low), int(axis.high))

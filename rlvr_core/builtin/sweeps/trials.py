@@ -1,4 +1,4 @@
-"""The trials of a sweep: their values, the configs of their runs, and where these stand."""
+"""The trials of a sweep: their values, and the configs and folders of their runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Run:
     Attributes:
         trial: Number of its trial.
         seed: Its ``run.seed``.
-        folder: Where its config and its run folder are.
+        folder: Folder of its config and its run folder.
         config: Its whole config, as plain data.
     """
 
@@ -48,7 +48,7 @@ class Run:
 
     @property
     def log(self) -> Path:
-        """What its process prints."""
+        """The file of its process's output."""
         return self.folder / LOG_FILE
 
     @property
@@ -57,7 +57,7 @@ class Run:
         return f"trial {self.trial} seed {self.seed}"
 
     def prepare(self) -> None:
-        """Write its config, from which ``rlvr run`` alone repeats it."""
+        """Write its config, with which ``rlvr run`` can repeat it without the sweep."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self.file.exists():
             write_atomic(self.file, write(dict(self.config)))
@@ -72,10 +72,10 @@ class Trial:
     folder: Path
     runs: tuple[Run, ...]
     direction: str
-    """Whether the metric should ``maximize`` or ``minimize``, as its configs have it."""
+    """Whether its configs ``maximize`` or ``minimize`` the metric."""
 
     def prepare(self) -> None:
-        """Write down its values."""
+        """Write its values to its folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomic(_values_file(self.folder), json.dumps(self.values, indent=2) + "\n")
 
@@ -83,7 +83,7 @@ class Trial:
 def known_values(sweep: Sweep) -> list[Tried]:
     """Return the trials whose values are known before any has a result.
 
-    Those of ``tpe`` are the ones that its folder has.
+    With ``tpe``, these are the trials in its folder.
     """
     spec = sweep.spec
     if spec.method == "grid":
@@ -96,13 +96,13 @@ def known_values(sweep: Sweep) -> list[Tried]:
         try:
             text = _values_file(trial_folder(sweep, number)).read_text(encoding="utf-8")
         except FileNotFoundError:
-            continue  # not chosen yet, or what was chosen did not fit together
+            continue  # not chosen yet, or the chosen values were invalid together
         found.append((number, json.loads(text)))
     return found
 
 
 def probes(sweep: Sweep) -> list[Tried]:
-    """Return values at the ends of every parameter: what ``tpe`` chooses lies between them."""
+    """Return the end values of every parameter, between which ``tpe`` chooses."""
     ends = {key: axis.ends() for key, axis in sweep.axes.items()}
     first = {key: values[0] for key, values in ends.items()}
     found = [first]
@@ -120,11 +120,11 @@ def make_trials(
         sweep: The sweep.
         tried: Numbers and values.
         host: The plugins.
-        of_folder: Whether they are the trials of the sweep's folder, and have to be those there.
+        of_folder: Whether they are the trials of the sweep's folder, and must match those there.
 
     Raises:
-        RlvrError: If configs are wrong, or others than those that the sweep's folder has; reports
-            the faults of all trials at once.
+        RlvrError: If configs are wrong, or differ from those in the sweep's folder; reports the
+            faults of all trials at once.
     """
     trials, faults, kinds = [], defaultdict[Complaint, list[int]](list), set[type[RlvrError]]()
     judged: dict[str, RlvrError | None] = {}
@@ -139,12 +139,12 @@ def make_trials(
             continue
         trials.append(trial)
     if faults:
-        every = len(trials) == 0
-        told = [
-            one if every and len(of) == len(set().union(*faults.values())) else _named(one, of)
+        none_valid = len(trials) == 0
+        complaints = [
+            one if none_valid and len(of) == len(set().union(*faults.values())) else _named(one, of)
             for one, of in faults.items()
         ]
-        raise (kinds.pop() if len(kinds) == 1 else ConfigError).collect(told)
+        raise (kinds.pop() if len(kinds) == 1 else ConfigError).collect(complaints)
     return trials
 
 
@@ -154,7 +154,7 @@ def make_trial(
     """Check the config of a trial, and return the trial.
 
     Raises:
-        RlvrError: If the config is wrong, or not the one that the trial's folder has.
+        RlvrError: If the config is wrong, or differs from the one in the trial's folder.
     """
     resolved = _resolved(sweep, values, host)
     direction = check_metric(sweep, resolved, host)
@@ -176,7 +176,7 @@ def make_trial(
 def _check_judged(
     sweep: Sweep, trial: Trial, host: Host, judged: dict[str, RlvrError | None]
 ) -> None:
-    """Have the trial's evaluations tried, unless another trial has the same ones."""
+    """Check that the trial's evaluations report the metric, unless the same ones were checked."""
     config = trial.runs[0].config
     what = json.dumps([config[key] for key in ("eval", "rewards", "verify")], sort_keys=True)
     if what not in judged:
@@ -203,7 +203,7 @@ def _values_file(folder: Path) -> Path:
 
 
 def _check_same(run: Run) -> None:
-    """Refuse to mix a trial with what an earlier sweep of another file left in its folder."""
+    """Refuse a trial whose folder holds a different config, of an earlier sweep."""
     if not run.file.is_file():
         return
     there = yaml.safe_load(run.file.read_text(encoding="utf-8"))
@@ -231,7 +231,7 @@ def _differing(there: Json, now: Json, prefix: str = "") -> list[str]:
 
 
 def _placed(sweep: Sweep, complaint: Complaint, values: Mapping[str, Json]) -> Complaint:
-    """Point a fault that a parameter causes at the parameter."""
+    """Attribute a fault to the parameter that causes it."""
     for key in values:
         if complaint.where.startswith(f"--set {key}="):
             return Complaint(complaint.what, sweep.where("parameters", key), complaint.remedy)

@@ -1,4 +1,4 @@
-"""Which run of a sweep is next: the next of a list, or one whose values TPE chooses."""
+"""Chooses the next run of a sweep: the next of a list, or one with values by TPE."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Listed:
-    """The runs of given trials that have not finished."""
+    """The unfinished runs of a list of trials."""
 
     def __init__(self, trials: Iterable[Trial]) -> None:
         self._waiting: deque[Run] = deque()
@@ -23,7 +23,7 @@ class Listed:
             self.add(trial)
 
     def add(self, trial: Trial) -> None:
-        """Put the runs of one more trial at the end."""
+        """Append the runs of one more trial."""
         todo = [run for run in trial.runs if not is_done(run)]
         if todo:
             trial.prepare()
@@ -34,17 +34,17 @@ class Listed:
         return self._waiting.popleft() if self._waiting else None
 
     def ended(self, run: Run) -> None:
-        """Nothing depends on it."""
+        """Do nothing: the order does not depend on results."""
 
 
 class Chosen(Listed):
     """Trials whose values are chosen when a process is free, from the results so far.
 
     Args:
-        trials: Those that were chosen before; each trial that is chosen is added to this list.
-        count: How many there are to be.
+        trials: Trials chosen before; each newly chosen trial is added to this list.
+        count: Total number of trials.
         choose: Returns the values of the next trial.
-        make: Returns the trial of a number and values.
+        make: Builds the trial from its number and values.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Chosen(Listed):
         self._numbers = deque(number for number in range(count) if number not in begun)
 
     def next(self) -> Run | None:
-        """Return the next run, of another trial if all of those there are have begun."""
+        """Return the next run; choose another trial if all runs of the current ones have begun."""
         run = super().next()
         while run is None and self._numbers:
             number = self._numbers.popleft()

@@ -1,4 +1,4 @@
-"""``rlvr verify``: try a verifier on answers that are already there."""
+"""``rlvr verify``: tries a verifier on existing answers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from rlvr_core.api.services import (
 )
 
 AHEAD = 512
-"""Rows that may be read and judged ahead of the one to be printed next."""
+"""Maximum rows read and judged ahead of the one to print next."""
 
 Numbered = tuple[int, dict[str, Any]]
 
@@ -117,20 +117,20 @@ def verify(
 
 
 def _rows(file: str) -> tuple[Iterator[Numbered], int | None]:
-    """Checked rows and their number; a file is checked whole before its first verdict."""
+    """Return checked rows and their number; a file is checked whole before its first verdict."""
     if file == "-":
         stream = _unzipped(sys.stdin.buffer)
         return _checked(parse_rows(stream, "standard input"), "standard input"), None
-    if Path(file).is_fifo():  # can be read only once, like standard input
+    if Path(file).is_fifo():  # can only be read once, like standard input
         return _checked(read_rows(file), file), None
     total = sum(1 for _ in _checked(read_rows(file), file))
     return _checked(read_rows(file), file), total
 
 
 def _unzipped(stream: IO[bytes]) -> IO[bytes]:
-    """Standard input, decompressed when it begins as gzip does.
+    """Return standard input, decompressed if it is gzip.
 
-    It is not wrapped otherwise: another buffer would hold back the rows of a slow writer.
+    Plain input is not wrapped: another buffer would delay the rows of a slow writer.
     """
     peek = getattr(stream, "peek", None)
     if peek is None or peek(2)[:2] != b"\x1f\x8b":
@@ -196,7 +196,7 @@ class Summary:
             self.usage = verdict.usage if self.usage is None else self.usage + verdict.usage
 
     def data(self) -> dict[str, Any]:
-        """As JSON; the mean score is over what could be judged, and null without any."""
+        """Return the counts as JSON; the mean score is over scored rows, null if there are none."""
         n, scored = self.statuses.total(), self.statuses["ok"]
         return {
             "n": n,
@@ -211,7 +211,7 @@ class Summary:
         }
 
     def text(self) -> str:
-        """For a person."""
+        """Return the summary as text."""
         data = self.data()
         share = f" ({self.passed / data['scored']:.1%})" if data["scored"] else ""
         mean = "none" if data["mean_score"] is None else f"{data['mean_score']:.4f}"
@@ -223,11 +223,11 @@ class Summary:
             f"{data['seconds']:.1f} s, {data['verdicts_per_second'] or 0:.0f} verdicts/s",
         ]
         if self.usage is not None:
-            asked = self.usage
-            line = f"asked: {asked.requests} requests"
-            if asked.prompt_tokens is not None:
-                line += f", {asked.prompt_tokens} + {asked.completion_tokens} tokens"
-            lines.append(line if asked.cost is None else f"{line}, cost {asked.cost:.6g}")
+            usage = self.usage
+            line = f"asked: {usage.requests} requests"
+            if usage.prompt_tokens is not None:
+                line += f", {usage.prompt_tokens} + {usage.completion_tokens} tokens"
+            lines.append(line if usage.cost is None else f"{line}, cost {usage.cost:.6g}")
         if self.repeated_ids:
             lines.append(f"warning: {self.repeated_ids} rows repeat an id met before")
         return "\n".join(lines)
@@ -251,7 +251,7 @@ class Job:
         """Judge all rows.
 
         Raises:
-            DataError: If a row is malformed, after the verdicts on those before it are out.
+            DataError: If a row is malformed; raised after earlier verdicts are printed.
         """
         began = time.monotonic()
         queue: Queue[tuple[Any, Future[Verdict]] | None] = Queue(maxsize=AHEAD)
@@ -267,7 +267,7 @@ class Job:
             printer.join()
         except KeyboardInterrupt as stop:
             self.broken = stop
-            self.pool.close()  # whatever is awaited comes at once, and is not printed
+            self.pool.close()  # pending verdicts fail at once, and are not printed
             raise
         if fault := self.broken or fault:
             raise fault
@@ -288,7 +288,7 @@ class Job:
                 queue.put((id_, verdict))
 
     def _groups(self, rows: Iterable[Numbered]) -> Iterator[list[dict[str, Any]]]:
-        """Rows that are judged together: of one id in a row if the verifier compares, else one."""
+        """Yield rows judged together: consecutive rows of one id for group verifiers, else one."""
         if not self.compares:
             yield from ([row] for _, row in rows)
             return
@@ -299,7 +299,7 @@ class Job:
         return self.broken is not None
 
     def _submit(self, rows: list[dict[str, Any]]) -> list[Future[Verdict]]:
-        """The verdicts on answers to one problem, to come."""
+        """Submit answers to one problem; return the futures of their verdicts."""
         first = rows[0]
         prompt = _prompt(first.get("prompt", ""))
         problem = Problem(str(first["id"]), prompt, self.verifier, first["spec"], "file")
@@ -334,7 +334,7 @@ class Job:
     ) -> None:
         while (item := queue.get()) is not None:
             if self._over():
-                continue  # nobody reads any more; let the other thread come to its end
+                continue  # nobody reads the output any more; let the other thread finish
             try:
                 verdict = item[1].result()
                 if self._over():
@@ -353,14 +353,14 @@ def _one_line(error: ConfigError) -> str:
 
 
 def line(id_: str | int, verdict: Verdict) -> dict[str, Any]:
-    """One line of output."""
+    """Return one line of output."""
     return {"id": id_, **verdict_row(verdict)}
 
 
 @contextlib.contextmanager
 def _progress(total: int | None) -> Iterator[Callable[[], None]]:
     if is_terminal() or not is_terminal(stderr=True):
-        yield lambda: None  # on a terminal the verdicts themselves show how far it is
+        yield lambda: None  # on a terminal the verdicts themselves show the progress
         return
     from rich import progress
 

@@ -15,7 +15,7 @@ _LONG_WORD = re.compile(r"[^\W\d_]{41,}")
 _JUNK = ("Cc", "Co", "Cn", "Cs")
 _SCRIPTS = ("LATIN", "CYRILLIC", "GREEK", "ARABIC", "HEBREW", "DEVANAGARI", "THAI", "HANGUL", "CJK")
 _UNSPACED = ("THAI", "CJK")
-"""Scripts that are written without spaces, in which a long word means nothing."""
+"""Scripts written without spaces, in which long words are normal."""
 
 
 class Degenerate:
@@ -40,7 +40,7 @@ class Degenerate:
         self._config = config
 
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
-        """Score the text; ``parts`` has both shares."""
+        """Return the score of the text, with both shares in ``parts``."""
         text = completion.text
         parts = {
             "repetition": repetition(text, self._config.min_characters),
@@ -61,7 +61,7 @@ class Degenerate:
 def repetition(text: str, min_characters: int = 200) -> float:
     """Return by what share the second half of a text shrinks when compressed; 0 if it is short.
 
-    A loop ends a text, so that its second half has little else.
+    A repetition loop lasts until the end of a text, so it fills the second half.
     """
     if len(text) < min_characters:
         return 0.0
@@ -70,7 +70,7 @@ def repetition(text: str, min_characters: int = 200) -> float:
 
 
 def gibberish(text: str) -> float:
-    """Return the share of a text's characters that are no text, or in words that are none."""
+    """Return the share of characters that are not text, or are in words that are not words."""
     if not text:
         return 0.0
     junk = sum(

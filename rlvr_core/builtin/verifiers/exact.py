@@ -1,4 +1,4 @@
-"""The verifier ``core/exact``: the completion must be the answer, letter for letter."""
+"""The verifier ``core/exact``: the completion must equal the answer exactly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Exact:
         """Refuse a problem without a text answer.
 
         Raises:
-            DataError: If the field is missing, no text, or empty (every empty completion would
+            DataError: If the field is missing, not text, or empty (every empty completion would
                 pass).
         """
         field = self._config.field
@@ -37,15 +37,15 @@ class Exact:
             )
 
     def gold(self, problem: Problem) -> str:
-        """The answer itself."""
+        """Return the answer itself."""
         return str(problem.spec[self._config.field])
 
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
-        """Full marks if equal, else none."""
-        given = completion.text.strip() if self._config.strip else completion.text
+        """Return score 1 if equal, else 0."""
+        answer = completion.text.strip() if self._config.strip else completion.text
         passed = self._normal(completion.text) == self._normal(self.gold(problem))
         detail = "equal" if passed else "not equal"
-        return Verdict(float(passed), passed=passed, extracted=given, detail=detail)
+        return Verdict(float(passed), passed=passed, extracted=answer, detail=detail)
 
     def _normal(self, text: str) -> str:
         text = text.strip() if self._config.strip else text

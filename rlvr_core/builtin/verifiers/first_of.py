@@ -1,4 +1,4 @@
-"""The verifier ``core/first-of``: a rule, and another verifier only where the rule says no."""
+"""The verifier ``core/first-of``: a rule, and a second verifier for what the rule fails."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _log = logging.getLogger(__name__)
 
 AUTO = "auto"
 SECOND = "second_alone"
-"""Part of a verdict: 1 if it passed by the second verifier alone, else 0."""
+"""Part of a verdict: 1 if only the second verifier passed the answer, else 0."""
 MINIMUM = 20
-"""Fewest passes in the window for which the share is compared with its bound."""
+"""Minimum passes in the window to compare the share with its bound."""
 
 
 class FirstOf:
@@ -87,18 +87,18 @@ class FirstOf:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._made: dict[str, Any] = {}
-        self._second = _made(config.second, "second")
+        self._first_verifiers: dict[str, Any] = {}
+        self._second = _verifier(config.second, "second")
         if config.first.use != AUTO:
-            self._made[AUTO] = _made(config.first, "first")
+            self._first_verifiers[AUTO] = _verifier(config.first, "first")
         elif config.first.with_:
             raise ConfigError("core/first-of: 'first: auto' takes no options")
         self._steps: deque[tuple[int, int]] = deque(maxlen=config.window)
-        self._seen = self._asked = 0
+        self._verdict_count = self._second_calls = 0
 
     @staticmethod
     def time_limit(config: FirstOf.Config) -> float:
-        """Seconds for both verifiers, one after the other."""
+        """Return the seconds for both verifiers, one after the other."""
         return sum(_limit(ref, config.timeout) for ref in (config.first, config.second))
 
     def check(self, problem: Problem) -> None:
@@ -112,18 +112,18 @@ class FirstOf:
                 one.check(problem)
 
     def gold(self, problem: Problem) -> str | None:
-        """The right answer that the first verifier knows, else the second."""
+        """Return the gold answer of the first verifier, else of the second."""
         known = (self._first(problem), self._second)
         answers = (one.gold(problem) for one in known if isinstance(one, GivesGold))
         return next((answer for answer in answers if answer is not None), None)
 
     def calibration(self) -> Mapping[str, Any] | None:
-        """The bounds of the second verifier, where it is a model; see ``NeedsCalibration``."""
+        """Return the bounds of the second verifier if it is a model; see ``NeedsCalibration``."""
         second = self._second
         return second.calibration() if isinstance(second, NeedsCalibration) else None
 
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
-        """The first verifier's verdict if it passes or has no score, else the second's."""
+        """Return the first verifier's verdict if it passes or has no score, else the second's."""
         return self.verify_group(problem, [completion])[0]
 
     def verify_group(self, problem: Problem, completions: Sequence[Completion]) -> list[Verdict]:
@@ -131,8 +131,8 @@ class FirstOf:
         first = self._first(problem)
         verdicts = _judged(first, problem, completions)
         failed = [i for i, verdict in enumerate(verdicts) if outcome(verdict) is False]
-        asked = [completions[i] for i in failed]
-        for i, second in zip(failed, _judged(self._second, problem, asked), strict=True):
+        remaining = [completions[i] for i in failed]
+        for i, second in zip(failed, _judged(self._second, problem, remaining), strict=True):
             verdicts[i] = _combined(verdicts[i], second)
         return [
             verdict
@@ -142,11 +142,13 @@ class FirstOf:
         ]
 
     def _first(self, problem: Problem) -> Any:
-        if AUTO in self._made:
-            return self._made[AUTO]
-        if problem.verifier not in self._made:
-            self._made[problem.verifier] = _made(ComponentRef(use=problem.verifier), "first")
-        return self._made[problem.verifier]
+        if AUTO in self._first_verifiers:
+            return self._first_verifiers[AUTO]
+        if problem.verifier not in self._first_verifiers:
+            self._first_verifiers[problem.verifier] = _verifier(
+                ComponentRef(use=problem.verifier), "first"
+            )
+        return self._first_verifiers[problem.verifier]
 
     # -- as a guard ----------------------------------------------------------------------------
 
@@ -160,15 +162,19 @@ class FirstOf:
             if SECOND in verdict.parts
         ]
         passed = [verdict for verdict in verdicts if outcome(verdict)]
-        self._seen = len(verdicts)
-        self._asked = sum("first" in verdict.parts for verdict in verdicts)
+        self._verdict_count = len(verdicts)
+        self._second_calls = sum("first" in verdict.parts for verdict in verdicts)
         self._steps.append((len(passed), sum(one.parts[SECOND] == 1.0 for one in passed)))
 
     def report(self) -> Mapping[str, float]:
-        """The shares of the step; see ``Reporter``."""
+        """Return the shares of the step; see ``Reporter``."""
         passed, alone = self._steps[-1] if self._steps else (0, 0)
         shares = {"first_of/second_share": alone / passed} if passed else {}
-        return shares | ({"first_of/asked": self._asked / self._seen} if self._seen else {})
+        return shares | (
+            {"first_of/asked": self._second_calls / self._verdict_count}
+            if self._verdict_count
+            else {}
+        )
 
     def on_step(self, event: StepFinished) -> None:
         """Compare the share of the window with its bound; see ``Guard``.
@@ -212,15 +218,15 @@ def _host() -> Host:
     return load_host()
 
 
-def _made(ref: ComponentRef, option: str) -> Any:
-    made = build(_host(), "verifier", ref, f"the option {option} of core/first-of")
-    if not isinstance(made, Verifier):
+def _verifier(ref: ComponentRef, option: str) -> Any:
+    verifier = build(_host(), "verifier", ref, f"the option {option} of core/first-of")
+    if not isinstance(verifier, Verifier):
         raise ConfigError(
             f"core/first-of: {ref.use} compares the completions of a group with each other, so it "
             f"has no verdict on one alone",
             where=f"the option {option} of core/first-of",
         )
-    return made
+    return verifier
 
 
 def _limit(ref: ComponentRef, usual: float) -> float:
@@ -232,7 +238,7 @@ def _limit(ref: ComponentRef, usual: float) -> float:
 
 
 def _judged(verifier: Any, problem: Problem, completions: Sequence[Completion]) -> list[Verdict]:
-    """The verdicts of one verifier, each checked against the range of scores it declares."""
+    """Return the verdicts of one verifier, checked against its declared range of scores."""
     if not completions:
         return []
     if isinstance(verifier, GroupVerifier) and len(completions) > 1:
@@ -253,11 +259,11 @@ def _judged(verifier: Any, problem: Problem, completions: Sequence[Completion]) 
 
 
 def _combined(first: Verdict, second: Verdict) -> Verdict:
-    """The verdict on an answer that the first verifier failed."""
+    """Combine both verdicts on an answer that the first verifier failed."""
     if second.score is None:
         return second
     passed = outcome(second)
     base = second if passed else replace(first, usage=second.usage)
     parts = {"first": first.score or 0.0, "second": second.score, SECOND: float(bool(passed))}
-    said = f"second: {second.detail}" if passed else f"{first.detail}; second: {second.detail}"
-    return replace(base, passed=passed, parts={**base.parts, **parts}, detail=said)
+    detail = f"second: {second.detail}" if passed else f"{first.detail}; second: {second.detail}"
+    return replace(base, passed=passed, parts={**base.parts, **parts}, detail=detail)

@@ -1,6 +1,6 @@
 """A plain Python function as a verifier.
 
-What it is given is decided by the names of its parameters:
+The names of its parameters decide its arguments:
 
 - ``fn(problem, completion)``: the objects that a verifier class gets. Gives a number, True or
   False, or a ``Verdict``.
@@ -30,7 +30,7 @@ _GROUP = ("prompts", "completions", "completion_ids")
 
 
 def verifier_of(function: Callable[..., Any]) -> type[Any]:
-    """A verifier class that calls the function.
+    """Return a verifier class that calls the function.
 
     Raises:
         ConfigError: If its parameters are not those of one of the three forms.
@@ -49,13 +49,13 @@ def verifier_of(function: Callable[..., Any]) -> type[Any]:
 
 
 class _Function:
-    """What the three forms share.
+    """Base of the three forms.
 
     Attributes:
-        function: What the user wrote.
-        fields: Fields of the spec that it cannot do without.
+        function: The user's function.
+        fields: Required fields of the spec.
         taken: Names of its parameters.
-        every_field: Whether it takes all fields.
+        every_field: Whether it accepts all fields.
     """
 
     Config = NoConfig
@@ -71,7 +71,7 @@ class _Function:
         """Refuse a problem whose spec lacks a field.
 
         Raises:
-            DataError: If it does.
+            DataError: If a field is missing.
         """
         for name in self.fields:
             if name not in problem.spec:
@@ -102,12 +102,12 @@ class _OfText(_Function):
 
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
         """Judge one completion."""
-        given = {
+        fields = {
             name: value
             for name, value in problem.spec.items()
             if name != "text" and (self.every_field or name in self.taken)
         }
-        return _verdict(self.function(text=completion.text, **given))
+        return _verdict(self.function(text=completion.text, **fields))
 
 
 class _OfGroup(_Function):
@@ -116,42 +116,44 @@ class _OfGroup(_Function):
     def verify_group(self, problem: Problem, completions: Sequence[Completion]) -> list[Verdict]:
         """Judge the completions of one problem."""
         n = len(completions)
-        given: dict[str, list[Any]] = {name: [value] * n for name, value in problem.spec.items()}
+        arguments: dict[str, list[Any]] = {
+            name: [value] * n for name, value in problem.spec.items()
+        }
         prompt: Any = problem.prompt
         answers: list[Any] = [one.text for one in completions]
-        if not isinstance(prompt, str):  # as TRL gives what is a conversation
+        if not isinstance(prompt, str):  # the form in which TRL passes conversations
             prompt = [{"role": turn.role, "content": turn.content} for turn in prompt]
             answers = [[{"role": "assistant", "content": text}] for text in answers]
-        given |= {
+        arguments |= {
             "prompts": [prompt] * n,
             "completions": answers,
             "completion_ids": [list(one.token_ids) for one in completions],
         }
         if not self.every_field:
-            given = {name: value for name, value in given.items() if name in self.taken}
-        found = self.function(**given)
-        if isinstance(found, str | bytes | Mapping) or not isinstance(found, Iterable):
-            raise TypeError(f"returned {type(found).__name__}, not a list of numbers")
-        found = list(found)  # an array, a tensor or a generator will do
-        if len(found) != n:
-            raise ValueError(f"returned {len(found)} numbers for {n} completions")
+            arguments = {name: value for name, value in arguments.items() if name in self.taken}
+        values = self.function(**arguments)
+        if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+            raise TypeError(f"returned {type(values).__name__}, not a list of numbers")
+        values = list(values)  # an array, a tensor or a generator is accepted
+        if len(values) != n:
+            raise ValueError(f"returned {len(values)} numbers for {n} completions")
         return [
             Verdict(None, "unscorable", detail="the reward function gave None")
             if one is None
             else _verdict(one)
-            for one in found
+            for one in values
         ]
 
 
 def _verdict(value: Any) -> Verdict:
-    """The verdict that a returned value stands for."""
+    """Convert a returned value to a verdict."""
     if isinstance(value, Verdict):
         return value
     if type(value).__name__ in ("bool", "bool_"):  # NumPy's too
         return Verdict(float(value), passed=bool(value))
     if value is None or isinstance(value, str):
         raise TypeError(f"returned {type(value).__name__}, not a number")
-    return Verdict(value)  # that it is a finite number is checked as of every verdict
+    return Verdict(value)  # like every verdict, it is checked to be a finite number
 
 
 def _form(function: Callable[..., Any]) -> tuple[Form, list[inspect.Parameter]]:
@@ -196,7 +198,7 @@ def _form(function: Callable[..., Any]) -> tuple[Form, list[inspect.Parameter]]:
 
 
 def _fields(form: Form, parameters: Sequence[inspect.Parameter]) -> tuple[str, ...]:
-    """Fields of the spec that a function cannot do without."""
+    """Return the fields of the spec that a function requires."""
     if form == "problem":
         return ()
     own = _GROUP if form == "group" else ("text",)

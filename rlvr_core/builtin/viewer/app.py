@@ -1,4 +1,4 @@
-"""The web application: which address shows what."""
+"""The web application: routes and responses."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def application(runs: Runs, cache: Cache) -> Starlette:
 
 
 class Site:
-    """Answers requests.
+    """Responds to requests.
 
     Args:
-        viewer: What the pages share.
+        viewer: State that the pages share.
         files: The static files by name.
     """
 
@@ -79,7 +79,7 @@ class Site:
         self._files = files
 
     def routes(self) -> list[Route]:
-        """Return what is answered where."""
+        """Return the routes."""
         run = "/runs/{run}"
         return [
             Route("/", self._page(pages.runs_page)),
@@ -96,7 +96,7 @@ class Site:
         ]
 
     def faulty(self, request: Request, error: Exception) -> Response:
-        """Say what is wrong with a request or a run."""
+        """Respond with what is wrong with a request or a run."""
         assert isinstance(error, RlvrError)
         status = {MissingError: 404, OutsideError: 403, ConfigError: 400, RunError: 409}.get(
             type(error), 500
@@ -107,24 +107,24 @@ class Site:
         return HTMLResponse(text.encode("utf-8", "backslashreplace"), status)
 
     def unknown(self, request: Request, error: Exception) -> Response:
-        """Say that there is no such page."""
+        """Respond that there is no such page."""
         return self.faulty(request, MissingError("there is no such page"))
 
     def broken(self, request: Request, error: Exception) -> Response:
-        """Say that a page cannot be made."""
+        """Respond that a page cannot be rendered."""
         fault = RunError(
             f"this page cannot be made: {type(error).__name__}: {error}",
             remedy="a damaged record can be the cause; the traceback is in rlvr view's terminal",
         )
         answer = self.faulty(request, fault)
         answer.status_code = 500
-        answer.headers.update(HEADERS)  # it does not pass the fence on its way out
+        answer.headers.update(HEADERS)  # this response does not pass through Fence
         return answer
 
     def _page(
         self, make: Callable[[Viewer, Request], str], after: Callable[[], None] | None = None
     ) -> Callable[[Request], Response]:
-        """Return what answers with a page, and then does what the next page will need."""
+        """Return a handler that sends a page, then runs ``after`` to prepare for the next page."""
         task = BackgroundTask(after) if after else None
 
         def answer(request: Request) -> Response:
@@ -146,8 +146,8 @@ class Site:
         return _json({"state": _digest(state(folder) + str(done))})
 
     def _list_state(self, request: Request) -> Response:
-        told = [{**line.data(), "seconds": None} for line in self._viewer.runs.lines()]
-        return _json({"state": _digest(json.dumps(told))})
+        lines = [{**line.data(), "seconds": None} for line in self._viewer.runs.lines()]
+        return _json({"state": _digest(json.dumps(lines))})
 
     def _report(self, request: Request) -> Response:
         folder = self._viewer.runs.open(request.path_params["run"])
@@ -178,7 +178,7 @@ def _digest(text: str) -> str:
 
 
 def _export(viewer: Viewer, request: Request) -> Response:
-    """Send what is chosen as a file.
+    """Send the chosen completions as a file.
 
     Raises:
         ConfigError: If the kind is unknown.
@@ -198,7 +198,7 @@ async def _mark(viewer: Viewer, request: Request) -> Response:
     """Change a note or a favourite.
 
     Raises:
-        ConfigError: If the request is not what it should be.
+        ConfigError: If the body is not JSON with a valid key, favourite and note.
         RunError: If the notes cannot be read.
     """
     from starlette.concurrency import run_in_threadpool
@@ -210,8 +210,8 @@ async def _mark(viewer: Viewer, request: Request) -> Response:
             raise ConfigError("the note is too long")
     folder = viewer.runs.open(request.path_params["run"])
     try:
-        asked = json.loads(raw)
-        key, favourite, note = asked["key"], asked.get("favourite"), asked.get("note")
+        requested = json.loads(raw)
+        key, favourite, note = requested["key"], requested.get("favourite"), requested.get("note")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise ConfigError("the request is not JSON with a key") from None
     if (

@@ -14,7 +14,7 @@ from rlvr_core.builtin.viewer.index import storable
 PAGE = 50
 """Groups on a page."""
 LONGEST = 2000
-"""Characters of a text that is looked for."""
+"""Maximum characters of a filter's value."""
 SORTS = {
     "newest": "g.step DESC, g.id DESC",
     "oldest": "g.step, g.id",
@@ -41,7 +41,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is looked for; an empty text chooses everything.
+    """The filters, order and page; an empty string filters nothing out.
 
     Attributes:
         step_from: First step.
@@ -82,13 +82,15 @@ class Choice:
         """Read the parameters of a request.
 
         Raises:
-            ConfigError: If one has a value that is not of its kind.
+            ConfigError: If a parameter has a value that is not allowed.
         """
-        known = {one.name for one in fields(cls)}
-        given = {key: storable(value) for key, value in query.items() if key in known and value}
-        if any(len(value) > LONGEST for value in given.values()):
+        known = {field_.name for field_ in fields(cls)}
+        parameters = {
+            key: storable(value) for key, value in query.items() if key in known and value
+        }
+        if any(len(value) > LONGEST for value in parameters.values()):
             raise ConfigError(f"what is looked for has at most {LONGEST:,} characters")
-        chosen = cls(**given)
+        chosen = cls(**parameters)
         for name in ("step_from", "step_to", "page"):
             _number(chosen, name, int)
         for name in ("reward_from", "reward_to"):
@@ -101,28 +103,28 @@ class Choice:
         return chosen
 
     def query(self, **changes: str) -> str:
-        """Return it, with changes, as the query of an address."""
+        """Return the query string of a URL, with ``changes`` applied; defaults are left out."""
         changed = replace(self, **changes)
         plain = Choice()
-        told = {
-            one.name: getattr(changed, one.name)
-            for one in fields(self)
-            if getattr(changed, one.name) != getattr(plain, one.name)
+        parameters = {
+            field_.name: getattr(changed, field_.name)
+            for field_ in fields(self)
+            if getattr(changed, field_.name) != getattr(plain, field_.name)
         }
-        return urlencode(told)
+        return urlencode(parameters)
 
     @property
     def first(self) -> int:
-        """Number of groups on the pages before."""
+        """Number of groups on earlier pages."""
         return (max(1, int(self.page)) - 1) * PAGE
 
     def groups(self, marks: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[Any]]:
-        """Return the condition on groups ``g``, and its values."""
+        """Return the SQL condition on groups ``g``, and its parameters."""
         conditions, values = ["1"], list[Any]()
 
-        def add(condition: str, *given: Any) -> None:
+        def add(condition: str, *new_values: Any) -> None:
             conditions.append(condition)
-            values.extend(given)
+            values.extend(new_values)
 
         if self.step_from:
             add("g.step >= ?", int(self.step_from))
@@ -137,13 +139,16 @@ class Choice:
         if self.marked:
             keys = sorted(marked_groups(marks, self.marked))
             add(f"g.key IN ({', '.join('?' * len(keys))})", *keys)
-        inner, given = self.completions()
+        inner, inner_values = self.completions()
         if inner != "1":
-            add(f"EXISTS (SELECT 1 FROM completions c WHERE c.grp = g.id AND {inner})", *given)
+            add(
+                f"EXISTS (SELECT 1 FROM completions c WHERE c.grp = g.id AND {inner})",
+                *inner_values,
+            )
         return " AND ".join(conditions), values
 
     def completions(self) -> tuple[str, list[Any]]:
-        """Return the condition on completions ``c`` of a group ``g``, and its values."""
+        """Return the SQL condition on completions ``c`` of a group ``g``, and its parameters."""
         conditions, values = list[str](), list[Any]()
         if self.answer:
             conditions.append(ANSWERS[self.answer])
@@ -167,7 +172,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One page of what was chosen.
+    """One page of the chosen groups.
 
     Attributes:
         rows: The groups, with ``matches``: completions that fit.
@@ -185,16 +190,16 @@ def find(
     where, values = choice.groups(marks)
     order = SORTS[choice.sort]
     found = index.execute(f"SELECT g.id FROM groups g WHERE {where} ORDER BY {order}", values)
-    every = [row[0] for row in found]
-    page = every[choice.first : choice.first + PAGE]
-    inner, given = choice.completions()
+    ids = [row[0] for row in found]
+    page = ids[choice.first : choice.first + PAGE]
+    inner, inner_values = choice.completions()
     rows = index.execute(
         f"SELECT g.*, substr(g.prompt, 1, 200) AS shown, (SELECT count(*) FROM completions c "
         f"WHERE c.grp = g.id AND {inner}) AS matches FROM groups g "
         f"WHERE g.id IN ({', '.join('?' * len(page))}) ORDER BY {order}",
-        [*given, *page],
+        [*inner_values, *page],
     ).fetchall()
-    return Found(rows, len(every))
+    return Found(rows, len(ids))
 
 
 def neighbours(
@@ -213,7 +218,7 @@ def neighbours(
 
 
 def options(index: sqlite3.Connection) -> dict[str, list[str]]:
-    """Return the values that there are of what is chosen from a list."""
+    """Return the values that each filter with a list offers."""
 
     def distinct(column: str, table: str) -> list[str]:
         found = index.execute(f"SELECT DISTINCT {column} FROM {table} ORDER BY 1 LIMIT 200")

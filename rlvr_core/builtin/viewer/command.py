@@ -43,8 +43,8 @@ def view(folder: str, port: int, *, terminal: bool) -> None:
             where="DIR",
             remedy="say where runs are: rlvr view DIR, or start one: rlvr run CONFIG",
         )
-    inside = [one for one in root.iterdir() if not one.name.startswith(".")]
-    if inside and not any(one.is_dir() for one in inside) and not looks_like_run(root):
+    inside = [entry for entry in root.iterdir() if not entry.name.startswith(".")]
+    if inside and not any(entry.is_dir() for entry in inside) and not looks_like_run(root):
         raise ConfigError(
             f"'{folder}' holds files, and no folder of a run",
             where="DIR",
@@ -103,16 +103,16 @@ def _listening(port: int) -> socket.socket:
     """
     from rlvr_core.api import MachineError
 
-    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind((ADDRESS, port))
-        made.listen()
+        listener.bind((ADDRESS, port))
+        listener.listen()
     except OSError as error:
-        made.close()
+        listener.close()
         if error.errno == errno.EADDRINUSE:
             what = f"port {port} is in use on this machine, perhaps by another rlvr view"
         else:
             what = f"port {port} cannot be used: {error.strerror}"
         raise MachineError(what, remedy="take a free one: rlvr view --port 0") from error
-    return made
+    return listener

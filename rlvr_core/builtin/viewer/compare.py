@@ -12,11 +12,11 @@ from typing import Any
 from rlvr_core.builtin.viewer.index import storable
 
 WHICH = ("best", "worst", "first")
-"""Which completion of a group stands for it: of the highest reward, of the lowest, sample 0."""
+"""Which completion represents a group: highest reward, lowest reward, or sample 0."""
 DRAWS = 100
-"""Draws that are compared; of more the first and the last half of so many."""
+"""Maximum draws to compare; of more, the first half and the last half of this number."""
 WORDS = 1500
-"""Words of a text that are compared."""
+"""Maximum words of a text to compare."""
 
 _WORD = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
 _ORDER = {"best": "reward DESC, sample", "worst": "reward, sample", "first": "sample"}
@@ -28,7 +28,7 @@ class Draw:
 
     Attributes:
         group: The group.
-        answer: The completion that stands for it; None where it has none.
+        answer: The completion that represents the group; None if it has none.
         changes: Its text in pieces, each ``same``, ``added`` or ``removed``.
         cut: Whether the text is longer than what was compared.
     """
@@ -65,10 +65,10 @@ def _compared(index: sqlite3.Connection, groups: list[Any], which: str) -> Itera
 
 
 def differ(before: list[str], after: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield what two texts share and what one of them has alone, as (kind, text).
+    """Yield the pieces that two texts share and those that only one has, as (kind, text).
 
-    Words that a long text is full of do not count as shared by themselves (difflib's ``autojunk``):
-    of a model that repeats itself the comparison would take minutes.
+    difflib's ``autojunk`` ignores words that are frequent in a long text: without it, comparing the
+    texts of a model that repeats itself would take minutes.
     """
     shorter = min(len(before), len(after))
     start = next((i for i in range(shorter) if before[i] != after[i]), shorter)

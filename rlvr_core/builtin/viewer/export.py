@@ -1,4 +1,4 @@
-"""Chosen completions as files: lines as recorded, or answers to imitate."""
+"""Export chosen completions: lines as recorded, or answers for supervised fine-tuning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Selection:
     Attributes:
         places: File, offset and length of the line of each group.
         keys: The key of each group.
-        samples: The completions of each that were chosen.
+        samples: Indices of the chosen completions of each group.
     """
 
     places: list[tuple[int, int, int]]
@@ -33,9 +33,9 @@ class Selection:
 def select(
     index: sqlite3.Connection, choice: Choice, marks: Mapping[str, Mapping[str, Any]]
 ) -> Selection:
-    """Return the groups and completions that a choice has, on all pages."""
+    """Return the groups and completions that fit a choice, on all pages."""
     where, values = choice.groups(marks)
-    inner, given = choice.completions()
+    inner, inner_values = choice.completions()
     groups = index.execute(
         f"SELECT g.id, g.key, g.part, g.offset, g.length FROM groups g WHERE {where} "
         f"ORDER BY {SORTS[choice.sort]}",
@@ -45,7 +45,7 @@ def select(
     for grp, sample in index.execute(
         f"SELECT c.grp, c.sample FROM completions c JOIN groups g ON g.id = c.grp "
         f"WHERE {where} AND {inner}",
-        [*values, *given],
+        [*values, *inner_values],
     ):
         samples.setdefault(grp, set()).add(sample)
     return Selection(
@@ -56,38 +56,41 @@ def select(
 
 
 def recorded(stream: Path, selection: Selection) -> Iterator[bytes]:
-    """Yield each group's line as recorded, with the chosen completions alone.
+    """Yield each group's line as recorded, with only the chosen completions.
 
-    Each completion has its place in the group, ``sample``, added.
+    Each completion gets a field ``sample``, its index in the group.
     """
     for place, row in read_rows(stream, selection.places):
         if row is not None:
             chosen = selection.samples[place]
-            kept = [{"sample": n, **one} for n, one in _members(row) if n in chosen]
-            yield encode({**row, "completions": kept})
+            members = [{"sample": n, **member} for n, member in _members(row) if n in chosen]
+            yield encode({**row, "completions": members})
 
 
 def answers(stream: Path, selection: Selection, *, raw_text: bool) -> Iterator[bytes]:
     """Yield a line for each chosen answer: ``id``, ``prompt``, ``answer``; each answer once.
 
-    The prompt is the text that the model saw. Left out are conversations, whose turns are not one
-    answer to imitate, and answers that were cut off.
+    The prompt is the text that the model saw. Conversations, whose turns are not one answer to
+    imitate, and answers that were cut off are left out.
 
     Args:
         stream: The run's rollouts.
         selection: What was chosen.
-        raw_text: Whether prompts were no chats; then ``messages`` has them as such.
+        raw_text: Whether prompts were raw text, not chats; each line then also has ``messages``.
     """
     seen: set[int] = set()
     for place, row in read_rows(stream, selection.places):
         if row is None:
             continue
         prompt = str(row.get("prompt") or "")
-        for sample, one in _members(row):
-            text = one.get("text")
+        for sample, completion in _members(row):
+            text = completion.get("text")
             if sample not in selection.samples[place] or not isinstance(text, str) or not text:
                 continue
-            if isinstance(one.get("transcript"), dict) or one.get("finish_reason") == "length":
+            if (
+                isinstance(completion.get("transcript"), dict)
+                or completion.get("finish_reason") == "length"
+            ):
                 continue
             if hash((prompt, text)) in seen:
                 continue
@@ -107,5 +110,9 @@ def answers(stream: Path, selection: Selection, *, raw_text: bool) -> Iterator[b
 
 def _members(row: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
     members = row.get("completions")
-    found = [one for one in members if isinstance(one, dict)] if isinstance(members, list) else []
-    yield from enumerate(found)
+    valid = (
+        [member for member in members if isinstance(member, dict)]
+        if isinstance(members, list)
+        else []
+    )
+    yield from enumerate(valid)

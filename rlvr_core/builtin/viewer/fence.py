@@ -1,4 +1,4 @@
-"""Who may ask: only this machine's own browser, from a page of this server."""
+"""Access control: only a browser on this machine, from a page of this server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 NAMES = ("127.0.0.1", "localhost")
-"""Names that a request may call this server by: another one is some site's that points here."""
+"""Allowed host names: any other may be a site's whose DNS points here (DNS rebinding)."""
 SAFE = ("GET", "HEAD")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -27,10 +27,10 @@ HEADERS = {
 
 
 class Fence:
-    """Refuses requests of other names and other sites, and gives every answer its headers.
+    """Refuses requests for other hosts and from other sites, and adds security headers.
 
     Args:
-        app: What answers the others.
+        app: The application that answers allowed requests.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -65,11 +65,11 @@ class Fence:
 
 
 def refused(method: str, headers: MutableMapping[str, str]) -> str:
-    """Say why a request is refused; empty if it is not.
+    """Return why a request is refused; empty if it is allowed.
 
     Args:
         method: Its method.
-        headers: Its headers, names in small letters.
+        headers: Its headers, with lower-case names.
     """
     host, origin = headers.get("host", ""), headers.get("origin")
     if _name(host) not in NAMES:
@@ -78,7 +78,7 @@ def refused(method: str, headers: MutableMapping[str, str]) -> str:
         return "it is from a page of another site"
     site = headers.get("sec-fetch-site", "none")
     if method not in SAFE:
-        # browsers send the origin of whoever asks with every such request
+        # browsers send the origin of the page with every such request
         return "" if origin is not None else "it changes something and does not say from where"
     if site in ("same-origin", "none") or headers.get("sec-fetch-mode") == "navigate":
         return ""
@@ -96,6 +96,6 @@ def _headers(scope: MutableMapping[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name, text = raw.decode("latin-1").lower(), value.decode("latin-1")
-        # two of one name: whoever reads the other one is not who was checked
+        # join repeated headers: otherwise the one checked need not be the one that is used
         found[name] = text if name not in found else f"{found[name]}, {text}"
     return found

@@ -1,4 +1,4 @@
-"""Reads by how much trainer and engine differ on each token; docs/runs.md has the format."""
+"""Reads the difference of trainer and engine log-probs by token; docs/runs.md has the format."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rlvr_core.api.services import open_segment, parse_line, segments
 
 
 def add_gaps(row: dict[str, Any], traces: Path) -> None:
-    """Give each completion of a group ``gaps``: trainer - engine log-prob of each token, in nats.
+    """Add ``gaps`` to each completion of a group: trainer - engine log-prob of each token, in nats.
 
-    So it does to each branch of a conversation.
+    Each branch of a conversation gets its own.
 
-    NaN stands for a token outside the loss; a completion without a record is left as it is.
+    NaN marks a token outside the loss; a completion without a record is left unchanged.
 
     Args:
         row: The group as recorded.
@@ -45,7 +45,7 @@ def branches_of(completion: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _of_step(path: Path, step: Any) -> Mapping[str, Any]:
     """Return the last record of a step; lines of other steps are not parsed."""
-    # runs of earlier versions have a space there
+    # earlier versions wrote a space here
     begin = (b'{"step":%d,' % step, b'{"step": %d,' % step) if isinstance(step, int) else b"\n"
     found: Mapping[str, Any] = {}
     for part in [*segments(path), path]:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rlvr_core.api import ToolFormat
 
 TOKENS = 1500
-"""Tokens of a completion that are shown unless all are asked for."""
+"""Tokens of a completion that are shown unless the user shows all."""
 TEXT = 20_000
-"""Characters of a text that are shown unless all are asked for."""
+"""Characters of a text that are shown unless the user shows all."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class Turn:
 
     Attributes:
         role: Who speaks; empty for a single answer.
-        text: What is said.
+        text: Its text.
         tokens: Its tokens; empty where they are not known.
         calls: The tool calls in it, each as text.
     """
@@ -48,12 +48,12 @@ class Shown:
         sample: Its place in the group.
         css: Classes of its advantage.
         outcome: ``right``, ``wrong`` or ``not judged``.
-        facts: What is known of it, in short.
+        facts: Name and value of each fact, both short.
         turns: Its turns.
-        verdicts: Of each verifier its name and what it said, as pairs.
+        verdicts: Each verifier's name, and the fields of its verdict as pairs.
         unlikely: Its most unlikely tokens.
         left_out: Tokens or characters that are not shown.
-        matches: Whether it fits what was looked for.
+        matches: Whether it fits the filters.
     """
 
     sample: int
@@ -80,24 +80,24 @@ def completions(
 
 
 def not_recorded(row: Mapping[str, Any], tokenizer: Tokenizer | None) -> list[str]:
-    """Say what the page cannot show, and why."""
+    """Return sentences on what the page cannot show, and why."""
     members = [one for one in row["completions"] if isinstance(one, dict)]
-    told = []
+    notes = []
     if not any(one.get("token_ids") for one in members):
-        told.append("No tokens were recorded of this group: its text has no colours.")
+        notes.append("No tokens were recorded of this group: its text has no colours.")
     elif tokenizer is None:
-        told.append(
+        notes.append(
             "The run's tokenizer is not on this machine (looked for in its checkpoints, the "
             "model's folder and the hub's cache): tokens are shown as their ids, below the text."
         )
     if not any(one.get("gaps") for one in members):
-        told.append(
+        notes.append(
             "Of these completions no gap between trainer and engine was recorded by token; the "
             "facts above have its mean over the step, where the run measured it."
         )
     if not any(one.get("token_versions") for one in members):
-        told.append("All tokens of a completion are of one policy version.")
-    return told
+        notes.append("All tokens of a completion are of one policy version.")
+    return notes
 
 
 def tool_formats(config: Any) -> list[ToolFormat]:
@@ -147,16 +147,16 @@ def _completion(
     whole: bool,
 ) -> Shown:
     count = len(one["token_ids"]) if isinstance(one.get("token_ids"), list) else 0
-    told = tokens(one, tokenizer, count if whole else TOKENS)
-    turns = list(_turns(one, told if tokenizer else [], formats))
+    shown_tokens = tokens(one, tokenizer, count if whole else TOKENS)
+    turns = list(_turns(one, shown_tokens if tokenizer else [], formats))
     left = max(0, count - TOKENS)
     if not whole and not tokenizer:
         left = 0
         for turn in turns:
             left += max(0, len(turn.text) - TEXT)
             turn.text = turn.text[:TEXT]
-    if told and not tokenizer:
-        turns.append(Turn("token ids", "", told))
+    if shown_tokens and not tokenizer:
+        turns.append(Turn("token ids", "", shown_tokens))
     turns += _branches(one, tokenizer, formats, whole=whole)
     unit = "tokens" if tokenizer else "characters"
     advantage = one.get("advantage")
@@ -168,7 +168,7 @@ def _completion(
         _facts(one, row, advantage),
         turns,
         list(_verdicts(one)),
-        unlikely(one, told),
+        unlikely(one, shown_tokens),
         f"{left:,} {unit}" if left and not whole else "",
     )
 
@@ -197,12 +197,12 @@ def _facts(
 
 
 def _turns(
-    one: Mapping[str, Any], told: Sequence[Token], formats: Sequence[ToolFormat]
+    one: Mapping[str, Any], shown_tokens: Sequence[Token], formats: Sequence[ToolFormat]
 ) -> Iterator[Turn]:
     transcript = one.get("transcript")
     turns = transcript.get("turns") if isinstance(transcript, dict) else None
     if not isinstance(turns, list):
-        yield Turn("", str(one.get("text") or ""), told)
+        yield Turn("", str(one.get("text") or ""), shown_tokens)
         return
     counts = transcript.get("counts") if isinstance(transcript, dict) else None
     tools = isinstance(counts, dict) and "tool_calls" in counts
@@ -213,7 +213,7 @@ def _turns(
         role, text, n = str(turn.get("role")), str(turn.get("text") or ""), turn.get("n_tokens")
         end = place + (n if isinstance(n, int) else 0)
         calls = list(_calls(text, formats)) if tools and role == "assistant" else []
-        yield Turn(role, text, told[place:end], calls)
+        yield Turn(role, text, shown_tokens[place:end], calls)
         place = end
 
 
@@ -233,23 +233,25 @@ def _branches(
         )
         ids = branch.get("token_ids")
         count = len(ids) if isinstance(ids, list) else 0
-        told = tokens(branch, tokenizer, count if whole else TOKENS)
-        for turn in _turns(branch, told if tokenizer else [], formats):
+        shown_tokens = tokens(branch, tokenizer, count if whole else TOKENS)
+        for turn in _turns(branch, shown_tokens if tokenizer else [], formats):
             yield turn if whole else replace(turn, text=turn.text[:TEXT])
-        if told and not tokenizer:
-            yield Turn("token ids", "", told)
+        if shown_tokens and not tokenizer:
+            yield Turn("token ids", "", shown_tokens)
 
 
 def _calls(text: str, formats: Sequence[ToolFormat]) -> Iterator[str]:
-    """Yield the tool calls of a turn: of the first format that finds any."""
-    for one in formats:
-        if found := one.parse(text):
+    """Yield the tool calls of a turn, by the first format that finds any."""
+    for format_ in formats:
+        if found := format_.parse(text):
             for call in found:
                 if isinstance(call, BadCall):
                     yield f"not a call: {call.error}"
                 else:
-                    given = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
-                    yield f"{call.name}({given})"
+                    arguments = ", ".join(
+                        f"{name}={value!r}" for name, value in call.arguments.items()
+                    )
+                    yield f"{call.name}({arguments})"
             return
 
 
@@ -258,14 +260,14 @@ def _verdicts(one: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str
     verdicts = dict(found) if isinstance(found, dict) else {}
     transcript = one.get("transcript")
     if isinstance(transcript, dict) and isinstance(transcript.get("verdict"), dict):
-        own = transcript["verdict"]
-        if not any(isinstance(v, dict) and _says(v) == _says(own) for v in verdicts.values()):
-            verdicts[f"{transcript.get('environment')} (environment)"] = own
+        judged = transcript["verdict"]
+        if not any(isinstance(v, dict) and _says(v) == _says(judged) for v in verdicts.values()):
+            verdicts[f"{transcript.get('environment')} (environment)"] = judged
     for name, verdict in verdicts.items():
         if not isinstance(verdict, dict):
             continue
         parts, spans = verdict.get("parts"), verdict.get("spans")
-        told = {
+        facts = {
             "score": _number(verdict.get("score")) or "none",
             "status": str(verdict.get("status") or ""),
             "passed": _named_outcome(verdict.get("passed"), "yes", "no", ""),
@@ -276,7 +278,7 @@ def _verdicts(one: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str
             else "",
             "spans": "; ".join(map(_span, spans)) if isinstance(spans, list) else "",
         }
-        yield str(name), [(key, value) for key, value in told.items() if value]
+        yield str(name), [(key, value) for key, value in facts.items() if value]
 
 
 def _named_outcome(passed: Any, yes: str, no: str, neither: str) -> str:

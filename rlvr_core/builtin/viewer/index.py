@@ -1,7 +1,7 @@
 """The index of a run's rollouts: one row a group, one a completion, in SQLite.
 
-It holds what is searched and sorted by, and where each group stands in the run's own files. It can
-be thrown away at any time.
+It holds the fields to search and sort by, and where each group is in the run's files. It can be
+deleted at any time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from rlvr_core.api import MachineError
 from rlvr_core.api.services import cache_folder, finite
 
 KEPT_DAYS = 30
-"""Days after which an index that nobody used is removed."""
+"""Days after which an unused index is removed."""
 VERSION = 1
-"""Version of the tables; stands in the file's name, so that two of rlvr do not fight over one."""
+"""Version of the tables; part of the file name, so that two versions of rlvr never share one."""
 SEARCHED = 200_000
-"""Characters of a text that are searched."""
+"""Characters of a text that are indexed for search."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS parts (
@@ -48,29 +48,29 @@ CREATE TABLE IF NOT EXISTS progress (one INTEGER PRIMARY KEY, done INTEGER, tota
 
 
 class Cache:
-    """Where indexes are kept: the cache folder, or a temporary one where that takes no writes.
+    """The folder of indexes: the cache folder, or a temporary one if that is not writable.
 
     Attributes:
         folder: The folder.
-        temporary: Whether it goes when the viewer ends.
+        temporary: Whether it is removed when the viewer ends.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        wanted = folder or cache_folder() / "view"
-        self._kept: tempfile.TemporaryDirectory[str] | None = None
+        preferred = folder or cache_folder() / "view"
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
         try:
-            wanted.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with tempfile.TemporaryFile(dir=wanted):
-                self.folder = wanted
+            preferred.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.TemporaryFile(dir=preferred):
+                self.folder = preferred
             self._prune()
         except OSError:
-            self._kept = tempfile.TemporaryDirectory(prefix="rlvr-view-")
-            self.folder = Path(self._kept.name)
+            self._temporary = tempfile.TemporaryDirectory(prefix="rlvr-view-")
+            self.folder = Path(self._temporary.name)
 
     @property
     def temporary(self) -> bool:
-        """Whether it goes when the viewer ends."""
-        return self._kept is not None
+        """Whether it is removed when the viewer ends."""
+        return self._temporary is not None
 
     def file(self, run: Path) -> Path:
         """Return the file of a run's index."""
@@ -78,7 +78,7 @@ class Cache:
         return self.folder / f"{name}-{VERSION}.sqlite"
 
     def used(self, file: Path) -> None:
-        """Note that an index is in use, so that it is kept."""
+        """Mark an index as recently used, so that it is not removed."""
         with suppress(OSError):
             os.utime(file)
 
@@ -91,8 +91,8 @@ class Cache:
 
     def close(self) -> None:
         """Remove a temporary folder."""
-        if self._kept is not None:
-            self._kept.cleanup()
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
 
 def remove(file: Path) -> None:
@@ -102,26 +102,26 @@ def remove(file: Path) -> None:
 
 
 def connect(file: Path) -> sqlite3.Connection:
-    """Open an index and make its tables.
+    """Open an index and create its tables.
 
     Raises:
-        sqlite3.DatabaseError: If the file is no index.
+        sqlite3.DatabaseError: If the file is not an index.
     """
-    made = sqlite3.connect(file, timeout=10, isolation_level=None)
+    index = sqlite3.connect(file, timeout=10, isolation_level=None)
     try:
-        made.execute("PRAGMA journal_mode=WAL")
-        made.execute("PRAGMA synchronous=OFF")  # a lost index is built again
-        made.executescript(_TABLES)
+        index.execute("PRAGMA journal_mode=WAL")
+        index.execute("PRAGMA synchronous=OFF")  # a lost index is built again
+        index.executescript(_TABLES)
     except sqlite3.Error:
-        made.close()
+        index.close()
         raise
-    made.row_factory = sqlite3.Row
-    return made
+    index.row_factory = sqlite3.Row
+    return index
 
 
 @contextmanager
 def reading(file: Path) -> Iterator[sqlite3.Connection]:
-    """Open an index for reading; without rows where there is none, or a damaged one.
+    """Open an index for reading; an empty one if it is missing or damaged.
 
     Raises:
         MachineError: If the file cannot be opened.
@@ -140,12 +140,12 @@ def reading(file: Path) -> Iterator[sqlite3.Connection]:
         opened.row_factory = sqlite3.Row
     with closing(opened):
         opened.execute("PRAGMA query_only=ON")
-        opened.execute("BEGIN")  # all of a page is of one moment
+        opened.execute("BEGIN")  # one snapshot for the whole page
         yield opened
 
 
 def storable(value: Any) -> str:
-    """Return text that SQLite takes: without NUL and halves of surrogate pairs."""
+    """Return text that SQLite can store: NUL and lone surrogates escaped."""
     text = str(value).replace("\x00", "\\x00")
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
@@ -214,13 +214,13 @@ def _completion(one: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[Any, ..
 
 
 def _texts(one: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what a completion says, and what verifiers say of it."""
-    told = "\n".join(str(verdict.get("detail") or "") for verdict in _verdicts(one))
-    return storable(spoken_text(one))[:SEARCHED], storable(told)[:SEARCHED]
+    """Return a completion's text, and the details of its verdicts."""
+    details = "\n".join(str(verdict.get("detail") or "") for verdict in _verdicts(one))
+    return storable(spoken_text(one))[:SEARCHED], storable(details)[:SEARCHED]
 
 
 def spoken_text(one: Mapping[str, Any]) -> str:
-    """Return all that was said in a completion: of a conversation every turn."""
+    """Return the text of a completion; for a conversation, of every turn."""
     transcript = one.get("transcript")
     turns = transcript.get("turns") if isinstance(transcript, dict) else None
     if not isinstance(turns, list):
@@ -235,7 +235,7 @@ def _verdicts(one: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _free_key(index: sqlite3.Connection, key: str) -> str:
-    """Return a key that no group has: a run that was gone on with may have drawn a group twice."""
+    """Return an unused key: a resumed run may have drawn the same group twice."""
     taken, free = 1, key
     while index.execute("SELECT 1 FROM groups WHERE key = ?", (free,)).fetchone():
         taken += 1
@@ -244,7 +244,7 @@ def _free_key(index: sqlite3.Connection, key: str) -> str:
 
 
 def _labels(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is known of a group's problem, as the report has it."""
+    """Return the data set and tags of a group's problem, as the report labels them."""
     tags = row.get("tags")
     known = {"data set": row.get("dataset"), **(tags if isinstance(tags, dict) else {})}
     return {

@@ -1,8 +1,8 @@
-"""Builds the index of a run in the background, and keeps it in step with a file that grows.
+"""Builds the index of a run in the background, and keeps it up to date with a growing file.
 
-Of two viewers one builds, by a lock on a file beside the index, and both read what is there so
-far. An index that does not fit its files (the run went on from an earlier checkpoint, or another
-run has its place) is built again from nothing.
+If two viewers are open, a lock file beside the index lets one of them build; both read what is
+there so far. An index that no longer fits its files (the run resumed from an earlier checkpoint, or
+another run has taken its folder) is rebuilt from scratch.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from rlvr_core.builtin.viewer.index import Cache, add_group, connect, remove
 from rlvr_core.builtin.viewer.stream import DAMAGE, TAIL, Part, lines_from, parts
 
 COMMIT_EVERY = 0.3
-"""Seconds after which what was read can be seen."""
+"""Seconds between commits, after which readers see new rows."""
 LOOK_EVERY = 1.0
 """Seconds between two looks at the files of a run."""
 FIRST_LOOK = 0.4
-"""Seconds that the first request of a run waits for its index, which most are read in."""
+"""Seconds that a run's first request waits for its index; enough for most runs."""
 GLANCE = 0.05
-"""The same of a page that shows none of the rollouts, but how many were read."""
+"""The same for a page that shows only how many rollouts were read."""
 FORGET_AFTER = 60.0
 """Seconds without a request after which a run is no longer followed."""
 
 
 class StoppedError(Exception):
-    """The viewer ends while an index is being built."""
+    """The viewer is ending while an index is being built."""
 
 
 def update(file: Path, stream: Path, stop: threading.Event) -> None:
-    """Bring an index in step with its stream.
+    """Bring an index up to date with its stream.
 
     Raises:
-        StoppedError: If ``stop`` was set on the way; what was read so far stays.
+        StoppedError: If ``stop`` was set meanwhile; what was read so far stays.
         sqlite3.Error: If the index cannot be written.
     """
     with closing(connect(file)) as index:
-        found = parts(stream)
-        if not _fits(index, found):
+        files = parts(stream)
+        if not _fits(index, files):
             _empty(index)
-        total = sum(part.raw_size() for part in found)
-        for part in found:
+        total = sum(part.raw_size() for part in files)
+        for part in files:
             known = index.execute("SELECT * FROM parts WHERE number = ?", (part.number,)).fetchone()
             if known is not None and (known["size"], known["changed"]) == (part.size, part.changed):
                 continue
@@ -59,12 +59,12 @@ def update(file: Path, stream: Path, stop: threading.Event) -> None:
         index.execute("INSERT OR REPLACE INTO progress VALUES (1, ?, ?)", (done, done))
 
 
-def _fits(index: sqlite3.Connection, found: list[Part]) -> bool:
+def _fits(index: sqlite3.Connection, files: list[Part]) -> bool:
     """Whether what was indexed still stands in the files."""
-    there = {part.number: part for part in found}
+    by_number = {part.number: part for part in files}
     try:
         return all(
-            known["number"] in there and _same(known, there[known["number"]])
+            known["number"] in by_number and _same(known, by_number[known["number"]])
             for known in index.execute("SELECT * FROM parts")
         )
     except FileNotFoundError:
@@ -107,7 +107,7 @@ def _read(
     total: int,
     stop: threading.Event,
 ) -> bool:
-    """Index the lines of a file from where it was left; False if it is not there any more."""
+    """Index a file's lines from the last indexed one; False if the file is no longer there."""
     done, crc, skipped = (known["done"], known["crc"], known["skipped"]) if known else (0, 0, 0)
     before = index.execute(
         "SELECT coalesce(sum(done), 0) FROM parts WHERE number <> ?", (part.number,)
@@ -117,7 +117,7 @@ def _read(
     index.execute("BEGIN IMMEDIATE")
 
     def keep(*, whole: bool) -> None:
-        # a file that was not read to its end has the size 0 here, so that it is gone on with
+        # size 0 marks a file that was not read to its end, so that the next look continues it
         size, changed = (part.size, part.changed) if whole else (0, 0)
         cells = (part.number, done, crc, zlib.crc32(tail), size, changed, damaged, skipped)
         index.execute("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", cells)
@@ -153,39 +153,41 @@ def _read(
 
 
 class Follower:
-    """Follows the runs that somebody looks at, each in a thread of its own.
+    """Follows the runs that are being viewed, each in its own thread.
 
     Args:
-        cache: Where indexes are kept.
+        cache: The folder of indexes.
     """
 
     def __init__(self, cache: Cache) -> None:
         self.cache = cache
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._asked: dict[Path, float] = {}
+        self._last_request: dict[Path, float] = {}
         self._threads: dict[Path, threading.Thread] = {}
         self._firsts: dict[Path, tuple[float, threading.Event]] = {}
         self.faults: dict[Path, str] = {}
 
     def follow(self, run: Path, stream: Path, patience: float = FIRST_LOOK) -> Path:
-        """Keep the index of a run in step for a while; return its file.
+        """Keep the index of a run up to date for a while; return its file.
 
         Args:
             run: The run's folder.
             stream: Its rollouts.
-            patience: Seconds after it was begun that an index is waited for.
+            patience: Maximum seconds to wait for the index, from the start of its first build.
         """
         file = self.cache.file(run)
         with self._lock:
-            now = self._asked[file] = time.monotonic()
+            now = self._last_request[file] = time.monotonic()
             running = self._threads.get(file)
             if (running is None or not running.is_alive()) and not self._stop.is_set():
                 read = threading.Event()
-                made = threading.Thread(target=self._follow, args=(file, stream, read), daemon=True)
-                self._threads[file], self._firsts[file] = made, (now, read)
+                thread = threading.Thread(
+                    target=self._follow, args=(file, stream, read), daemon=True
+                )
+                self._threads[file], self._firsts[file] = thread, (now, read)
                 self.cache.used(file)
-                made.start()
+                thread.start()
             begun, read = self._firsts.get(file, (now - patience, threading.Event()))
         read.wait(max(0.0, begun + patience - now))
         return file
@@ -216,14 +218,14 @@ class Follower:
             read.set()
             self._stop.wait(LOOK_EVERY)
             with self._lock:
-                if time.monotonic() - self._asked[file] > FORGET_AFTER:
+                if time.monotonic() - self._last_request[file] > FORGET_AFTER:
                     del self._threads[file]
                     return
 
 
 @contextmanager
 def building(file: Path) -> Iterator[bool]:
-    """Hold the lock of who builds an index; False while another viewer does."""
+    """Hold the lock for building an index; yield False if another viewer holds it."""
     descriptor = os.open(file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:

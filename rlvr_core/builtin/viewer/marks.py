@@ -1,4 +1,4 @@
-"""Notes and favourites: a file beside the run's folder, which no record of the run knows of."""
+"""Notes and favourites: a file beside the run's folder, separate from the run's records."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class Marks:
             ) from error
 
     def change(self, key: str, *, favourite: bool | None = None, note: str | None = None) -> None:
-        """Change one mark; a mark that says nothing is removed.
+        """Change one mark; one with neither favourite nor note is removed.
 
         Args:
             key: What it belongs to.
-            favourite: Whether it is a favourite; None leaves that.
-            note: Its note; None leaves that.
+            favourite: Whether it is a favourite; None leaves it unchanged.
+            note: Its note; None leaves it unchanged.
 
         Raises:
             RunError: If the file cannot be read or written.

@@ -1,4 +1,4 @@
-"""The pages: what each one's template is given."""
+"""The pages: the values that each template renders."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Viewer(Reader):
-    """What all pages share.
+    """The state that all pages share.
 
     Args:
         runs: The runs.
@@ -50,14 +50,14 @@ class Viewer(Reader):
         return str(self._templates.get_template(template).render(**values))
 
     def report(self, folder: RunFolder) -> dict[str, Any]:
-        """Return the sections of a run's report; made again when its records have changed."""
+        """Return the sections of a run's report, rebuilt when its records have changed."""
         key = state(folder) + str(self.progress(folder).done)
         with self._lock:
             known = self._reports.get(folder.name)
             if known is None or known[0] != key:
-                made = self._report(self.runs.view(folder), list(self._seen(folder)))
+                sections = self._report(self.runs.view(folder), list(self._seen(folder)))
                 self._reports.pop(folder.name, None)
-                self._reports[folder.name] = known = key, made
+                self._reports[folder.name] = known = key, sections
                 for oldest in list(self._reports)[:-KEPT]:
                     del self._reports[oldest]
             return known[1]
@@ -76,14 +76,16 @@ def runs_page(viewer: Viewer, request: Request) -> str:
     sort, down = query.get("sort", "started"), query.get("order", "down") != "up"
     if sort not in SORTS:
         raise ConfigError(f"runs are sorted by {', '.join(SORTS)}, not by '{sort}'")
-    wanted, outcome = query.get("text", ""), query.get("outcome", "")
+    text, outcome = query.get("text", ""), query.get("outcome", "")
     every = list(viewer.runs.lines())
-    lines = chosen(every, wanted, outcome, sort, down=down)
-    kept = {"text": wanted, "outcome": outcome}
+    lines = chosen(every, text, outcome, sort, down=down)
+    filters = {"text": text, "outcome": outcome}
     heads = [
         (
             name,
-            urlencode({**kept, "sort": name, "order": "up" if name == sort and down else "down"}),
+            urlencode(
+                {**filters, "sort": name, "order": "up" if name == sort and down else "down"}
+            ),
             ("descending" if down else "ascending") if name == sort else "none",
         )
         for name in ("name", "outcome", "steps", "reward", "pass rate", "started", "time")
@@ -94,7 +96,7 @@ def runs_page(viewer: Viewer, request: Request) -> str:
         lines=lines,
         total=len(every),
         outcomes=sorted({line.outcome for line in every}),
-        text=wanted,
+        text=text,
         outcome=outcome,
         heads=heads,
         sort=sort,
@@ -106,13 +108,13 @@ def runs_page(viewer: Viewer, request: Request) -> str:
 def run_page(viewer: Viewer, request: Request) -> str:
     """Return a run's page, which fetches the sections of its report."""
     folder = viewer.runs.open(request.path_params["run"])
-    try:  # before the index is begun, whose thread would take turns with this one
-        told, notes = facts(viewer.runs.view(folder).summary()), list[str]()
+    try:  # before indexing starts, whose thread would slow this one down
+        summary, notes = facts(viewer.runs.view(folder).summary()), list[str]()
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
-        told, notes = [], [f"its records are damaged: {type(error).__name__}: {error}"]
+        summary, notes = [], [f"its records are damaged: {type(error).__name__}: {error}"]
     folder, common = _run(viewer, request, GLANCE)
     notes += common["progress"].notes
-    return viewer.render("run.html.j2", **common, facts=told, notes=notes)
+    return viewer.render("run.html.j2", **common, facts=summary, notes=notes)
 
 
 def rollouts_page(viewer: Viewer, request: Request) -> str:

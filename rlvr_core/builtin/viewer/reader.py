@@ -1,4 +1,4 @@
-"""What is read of a run to be shown, by pages and in a terminal alike."""
+"""Reads what web pages and terminal show of a run."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ MARKED = re.compile(r"\d+\.(?:\d+|x)(?:-\d+)?(?:/\d+)?")
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the index of a run is.
+    """How much of a run's rollouts the index holds.
 
     Attributes:
         done: Bytes that were read.
         total: Bytes that there are.
         groups: Groups that were found.
         notes: What is wrong with the files, in sentences.
-        complete: Whether everything was read that was there at the last look.
+        complete: Whether everything that was there at the last look was read.
     """
 
     done: int
@@ -59,10 +59,10 @@ class Opened:
         listed: Its row in the index.
         prompt: Its prompt, as the model saw it.
         completions: What is shown of each completion.
-        facts: What is known of it.
+        facts: Name and value of each fact.
         missing: What cannot be shown, and why.
         times: How often its problem was drawn.
-        before: Key of the group before it among those that are chosen.
+        before: Key of the group before it among the chosen ones.
         after: Key of the one after it.
         marks: Notes and favourites of the run.
         notes: What is wrong with them.
@@ -99,7 +99,7 @@ class Reader:
         self.follower = follower
 
     def follow(self, folder: RunFolder, patience: float = FIRST_LOOK) -> Path:
-        """Keep a run's index in step; return its file."""
+        """Keep a run's index up to date; return its file."""
         return self.follower.follow(folder.path, folder.traces / "rollouts.jsonl", patience)
 
     def marks(self, folder: RunFolder) -> Marks:
@@ -114,7 +114,7 @@ class Reader:
             return {}, [str(error)]
 
     def progress(self, folder: RunFolder, patience: float = FIRST_LOOK) -> Progress:
-        """Return how far a run's index is, after so many seconds if it is begun by this."""
+        """Return the progress of a run's index, waiting up to ``patience`` seconds if it is new."""
         file = self.follow(folder, patience)
         with reading(file) as index:
             known = index.execute("SELECT done, total FROM progress").fetchone()
@@ -146,7 +146,7 @@ class Reader:
 
         Args:
             folder: The run.
-            choice: What is looked for: it says what stands before and after.
+            choice: The filters, which also decide the groups before and after.
             key: Its key.
             whole: Whether texts are shown whole.
 
@@ -154,29 +154,29 @@ class Reader:
             MissingError: If there is no such group, or it is no longer in the run's files.
         """
         marks, fault = self.marks_read(folder)
-        inner, given = choice.completions()
+        inner, inner_values = choice.completions()
         with reading(self.follow(folder)) as index:
-            found = index.execute("SELECT * FROM groups WHERE key = ?", (key,)).fetchone()
-            if found is None:
+            listed = index.execute("SELECT * FROM groups WHERE key = ?", (key,)).fetchone()
+            if listed is None:
                 raise MissingError(
                     f"there is no group {key} in what was read so far",
                     remedy="look for it among the rollouts",
                 )
             before, after = neighbours(index, choice, marks, key)
             times = index.execute(
-                "SELECT count(*) FROM groups WHERE problem = ?", (found["problem"],)
+                "SELECT count(*) FROM groups WHERE problem = ?", (listed["problem"],)
             ).fetchone()[0]
             fitting = {
                 row[0]
                 for row in index.execute(
                     f"SELECT c.sample FROM completions c JOIN groups g ON g.id = c.grp "
                     f"WHERE g.id = ? AND {inner}",
-                    [found["id"], *given],
+                    [listed["id"], *inner_values],
                 )
             }
         stream = folder.traces / "rollouts.jsonl"
-        [(_, row)] = read_rows(stream, [(found["part"], found["offset"], found["length"])])
-        if row is None or row.get("step") != found["step"] or "completions" not in row:
+        [(_, row)] = read_rows(stream, [(listed["part"], listed["offset"], listed["length"])])
+        if row is None or row.get("step") != listed["step"] or "completions" not in row:
             raise MissingError("the run's files have changed: this group is not there any more")
         add_gaps(row, folder.traces)
         view = self.runs.view(folder)
@@ -186,7 +186,7 @@ class Reader:
             one.matches = one.sample in fitting
         return Opened(
             key,
-            found,
+            listed,
             str(row.get("prompt") or ""),
             shown,
             _group_facts(row, view),
@@ -199,12 +199,12 @@ class Reader:
         )
 
     def draws(self, folder: RunFolder, problem: str, which: str) -> tuple[list[compare.Draw], int]:
-        """Return the draws of one problem across the steps, and how many there are in all.
+        """Return the draws of one problem across the steps, and their total number.
 
         Args:
             folder: The run.
             problem: The problem's id.
-            which: Which completion stands for each draw: one of ``compare.WHICH``.
+            which: Which completion represents each draw: one of ``compare.WHICH``.
 
         Raises:
             ConfigError: If ``which`` is none of them.
@@ -219,11 +219,11 @@ class Reader:
         return found, total
 
     def exported(self, folder: RunFolder, choice: Choice, kind: str) -> Iterator[bytes]:
-        """Return the lines of a file with what is chosen.
+        """Return the lines of an export of the chosen completions.
 
         Args:
             folder: The run.
-            choice: What is chosen.
+            choice: The filters.
             kind: One of ``KINDS``.
 
         Raises:
@@ -241,14 +241,14 @@ class Reader:
         stream = folder.traces / "rollouts.jsonl"
         if kind != "sft":
             return recorded(stream, selection)
-        told = self.runs.view(folder).manifest.get("identity")
-        prompts = told.get("prompts") if isinstance(told, dict) else None
+        identity = self.runs.view(folder).manifest.get("identity")
+        prompts = identity.get("prompts") if isinstance(identity, dict) else None
         raw_text = isinstance(prompts, dict) and prompts.get("text_as_chat") is False
         return answers(stream, selection, raw_text=raw_text)
 
 
 def span(seconds: float | None) -> str:
-    """Return a span of time for people."""
+    """Return a duration in hours, minutes and seconds."""
     if seconds is None:
         return ""
     minutes, left = divmod(round(seconds), 60)
@@ -263,11 +263,11 @@ def _group_facts(row: Mapping[str, Any], view: Any) -> list[tuple[str, str]]:
     metrics = next((one for one in rows if one["step"] == row["step"]), {})
     gap = finite(metrics.get("mismatch/abs_mean"))
     tags = row.get("tags")
-    told = {
+    facts = {
         "data set": row.get("dataset"),
         **(tags if isinstance(tags, dict) else {}),
         "policy version": row.get("sampled_version"),
         "fate": str(row.get("fate") or "differs by completion").replace("_", " "),
         "trainer-engine gap of the step": None if gap is None else f"{gap:.3g} nats a token",
     }
-    return [(str(key), str(value)) for key, value in told.items() if value not in (None, "")]
+    return [(str(key), str(value)) for key, value in facts.items() if value not in (None, "")]

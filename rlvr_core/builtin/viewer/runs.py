@@ -1,4 +1,4 @@
-"""The runs under a folder: which there are, what their table says, and which are refused."""
+"""The runs under a folder: their table, and which are refused."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from rlvr_core.api.services import (
 )
 
 TAIL = 256_000
-"""Bytes at the end of ``metrics.jsonl`` that the table is made of."""
+"""Bytes at the end of ``metrics.jsonl`` that the table reads."""
 KEPT = 16
-"""Runs whose records are kept in memory."""
+"""Maximum runs whose records stay in memory."""
 LAST = 10
-"""Steps over which the table has means."""
+"""Steps that the table's means are over."""
 
 
 class MissingError(RlvrError):
@@ -35,7 +35,7 @@ class MissingError(RlvrError):
 
 
 class OutsideError(RlvrError):
-    """A run, or a file of it, is a link to a place outside of the root."""
+    """A run, or one of its files, is a link to a place outside the root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class Line:
 
     Attributes:
         name: Name of the run's folder.
-        outcome: As ``rlvr show`` has it, or ``refused``.
+        outcome: As in ``rlvr show``, or ``refused``.
         steps: Steps done.
         reward: Mean reward of the last steps; None if unknown.
-        pass_rate: Mean pass rate of them.
+        pass_rate: Mean pass rate of the last steps; None if unknown.
         started: Start, as ISO time; empty if unknown.
         seconds: From start to end, or to now while it goes on.
         fault: What is wrong with its records.
@@ -134,7 +134,7 @@ class Runs:
                 )
 
     def _outside(self, path: Path) -> Iterator[str]:
-        """Yield the names of a run's files that lead outside of the root."""
+        """Yield the names of a run's files that are links to outside the root."""
         if not path.resolve().is_relative_to(self.root):
             yield path.name
         for place in (
@@ -168,7 +168,7 @@ def chosen(lines: list[Line], text: str, outcome: str, sort: str, *, down: bool)
 
     Args:
         lines: All lines, newest run first.
-        text: Part of a name, in capitals or not.
+        text: Part of a name; case is ignored.
         outcome: An outcome; empty for any.
         sort: A key of ``SORTS``.
         down: Whether the highest comes first.
@@ -190,17 +190,17 @@ def _records(folder: RunFolder) -> list[Path]:
 
 def _stat(path: Path) -> tuple[int, int] | None:
     try:
-        told = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return told.st_size, told.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
 def state(folder: RunFolder) -> str:
     """Return a text that differs when a run's records have changed."""
     rollouts = folder.traces / "rollouts.jsonl"
-    told = [_stat(path) for path in (*_records(folder), rollouts, folder.traces)]
-    return json.dumps([told, RunView(folder).outcome])
+    stats = [_stat(path) for path in (*_records(folder), rollouts, folder.traces)]
+    return json.dumps([stats, RunView(folder).outcome])
 
 
 def _line(folder: RunFolder) -> Line:
@@ -230,7 +230,7 @@ def _line(folder: RunFolder) -> Line:
 
 @lru_cache(maxsize=5000)
 def _last_rows(path: Path, _stat: tuple[int, int] | None) -> list[dict[str, Any]]:
-    """Return the last rows of ``metrics.jsonl``, with what the table needs of each."""
+    """Return the last rows of ``metrics.jsonl``, with the columns that the table shows."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
@@ -240,9 +240,9 @@ def _last_rows(path: Path, _stat: tuple[int, int] | None) -> list[dict[str, Any]
         return []
     whole = lines[0 if end <= TAIL else 1 :]
     rows = [row for raw in whole[-LAST - 1 :] if (row := parse_line(raw)) is not None]
-    wanted = ("step", "reward/mean", "pass_rate")
-    kept = [{name: row.get(name) for name in wanted} for row in rows]
-    return [row for row in kept if isinstance(row["step"], int)]
+    columns = ("step", "reward/mean", "pass_rate")
+    selected = [{name: row.get(name) for name in columns} for row in rows]
+    return [row for row in selected if isinstance(row["step"], int)]
 
 
 def _mean(rows: list[dict[str, Any]], name: str) -> float | None:

@@ -1,7 +1,7 @@
-"""The files of a run's rollouts: which there are, whether they changed, and single lines of them.
+"""The files of a run's rollouts: lists them, sees changes, and reads single lines.
 
-A place is the number of a file and an offset in its uncompressed bytes. It stays what it is when
-the growing file is closed and compressed, since the closed file keeps the number.
+A place is the number of a file and an offset in its uncompressed bytes. It stays valid when the
+growing file is closed and compressed, since the closed file keeps the number.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import IO, Any
 from rlvr_core.api.services import open_segment, parse_line, segments
 
 LONGEST_LINE = 64_000_000
-"""Longer lines are passed over, so that memory stays bounded whatever a run wrote."""
+"""Longer lines are skipped, so that memory stays bounded whatever a run wrote."""
 TAIL = 4096
-"""Bytes before the end of what was read that must still be the same."""
+"""Bytes at the end of the part read so far that must not have changed."""
 DAMAGE = (OSError, EOFError, zlib.error, gzip.BadGzipFile)
 
 _MOST = 1032
-"""Bytes that a compressed byte stands for at most."""
+"""Maximum uncompressed bytes for one compressed byte."""
 _NUMBER = re.compile(r"\.(\d{4,})\.jsonl(?:\.gz)?$")
 
 
@@ -53,7 +53,7 @@ class Part:
         return self.path.suffix == ".gz"
 
     def trailer(self) -> tuple[int, int]:
-        """Return what gzip's trailer says: CRC-32 and size of the content; (0, 0) without one."""
+        """Return CRC-32 and size of the content from gzip's trailer; (0, 0) if there is none."""
         with self.path.open("rb") as file:
             if file.seek(0, os.SEEK_END) < 18:
                 return 0, 0
@@ -62,7 +62,7 @@ class Part:
         return int.from_bytes(raw[:4], "little"), int.from_bytes(raw[4:], "little")
 
     def raw_size(self) -> int:
-        """Return the bytes of its content; of a damaged compressed file a guess."""
+        """Return the number of bytes of its content; for a damaged compressed file, an estimate."""
         return min(self.trailer()[1], self.size * _MOST) if self.compressed else self.size
 
     def tail(self, end: int) -> int:
@@ -86,10 +86,10 @@ def parts(stream: Path) -> list[Part]:
     numbers = [int(_NUMBER.findall(path.name)[-1]) for path in closed]
     for number, path in [*zip(numbers, closed, strict=True), (max(numbers, default=0) + 1, stream)]:
         try:
-            told = path.stat()
+            status = path.stat()
         except OSError:
             continue  # compressed or removed since it was listed: the next look finds it
-        found.append(Part(number, path, told.st_size, told.st_mtime_ns, told.st_ino))
+        found.append(Part(number, path, status.st_size, status.st_mtime_ns, status.st_ino))
     return found
 
 
@@ -111,7 +111,7 @@ class Line:
 
 
 def lines_from(file: IO[bytes], offset: int, crc: int) -> Iterator[Line]:
-    """Yield each whole line from ``offset`` on; ``crc`` is that of what stands before it."""
+    """Yield each whole line from ``offset`` on; ``crc`` is that of everything before it."""
     file.seek(offset)
     while raw := file.readline(LONGEST_LINE):
         crc, length = zlib.crc32(raw, crc), len(raw)

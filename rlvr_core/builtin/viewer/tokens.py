@@ -1,4 +1,4 @@
-"""Tokens as text with what is known of each, in grades that the page's style sheet colours."""
+"""Tokens as text with their numbers, in grades that the page's style sheet colours."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ COLOURS = {
 }
 """What tokens are coloured by."""
 GRADES = (0.05, 0.25, 0.7, 1.6, 3.0, 5.0)
-"""Least surprise (minus log-prob, in nats) of each grade above 0."""
+"""Minimum surprise (minus log-prob, in nats) of each grade above 0."""
 STRENGTHS = (0.25, 0.75, 1.5)
-"""Least absolute advantage of each grade above 1."""
+"""Minimum absolute advantage of each grade above 1."""
 GAPS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-"""Least |trainer - engine| log-prob, in nats, of each grade above 0."""
+"""Minimum |trainer - engine| log-prob, in nats, of each grade above 0."""
 _LONGEST_PIECE = 8
-"""Tokens that are taken together at most: those of one character, which may have several."""
+"""Maximum tokens that are decoded together: one character may need several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +42,18 @@ class Token:
         text: Its text, or its id in brackets where no tokenizer is known.
         css: Its classes: surprise ``s0`` to ``s6``, gap ``g0`` to ``g6``, ``out`` of the loss,
             version ``v0`` to ``v3``.
-        told: What it is, in words.
+        description: Its position, id and numbers, in words.
     """
 
     text: str
     css: str
-    told: str
+    description: str
 
 
 def tokenizer_of(view: RunView) -> Tokenizer | None:
     """Return the tokenizer of a run, from its checkpoints, its model's folder or the hub's cache.
 
-    Nothing is fetched, and no code of a model's is run.
+    Nothing is downloaded, and no code of the model is run.
     """
     places = [path / "tokenizer.json" for path in view.checkpoints[:1]]
     section = view.config.get("model")
@@ -93,22 +93,22 @@ def _cached(model: str) -> Path | None:
 
 
 def pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Return the text of each token; of a character made of several all of it at the last one.
+    """Return the text of each token; a character of several tokens stands at the last of them.
 
-    A token is decoded behind the one before it, since decoders drop a leading space.
+    A token is decoded after the one before it, since decoders drop a leading space.
     """
-    told, start = list[str](), 0
+    texts, start = list[str](), 0
     for end in range(1, len(ids) + 1):
         context = list(ids[max(0, start - 1) : start])
         before = tokenizer.decode(context, skip_special_tokens=False) if context else ""
         whole = tokenizer.decode([*context, *ids[start:end]], skip_special_tokens=False)
         text = whole.removeprefix(before) if whole.startswith(before) else whole
         if text.endswith("\ufffd") and end - start < _LONGEST_PIECE and end < len(ids):
-            told.append("")
+            texts.append("")
             continue
-        told.append(text)
+        texts.append(text)
         start = end
-    return told
+    return texts
 
 
 def tokens(row: Mapping[str, Any], tokenizer: Tokenizer | None, limit: int) -> list[Token]:
@@ -124,36 +124,42 @@ def tokens(row: Mapping[str, Any], tokenizer: Tokenizer | None, limit: int) -> l
     whole = [one for one in ids if isinstance(one, int) and 0 <= one < 2**31]
     texts = pieces(tokenizer, whole) if tokenizer and len(whole) == len(ids) else None
     newest = max((one for one in versions if isinstance(one, int)), default=0)
-    found = []
+    result = []
     for place, id_ in enumerate(ids):
         logprob = finite(logprobs[place]) if place < len(logprobs) else None
-        kept = bool(mask[place]) if place < len(mask) else None
+        in_loss = bool(mask[place]) if place < len(mask) else None
         gap = finite(gaps[place]) if place < len(gaps) else None
         version = versions[place] if place < len(versions) else None
         css = [f"s{grade(-logprob)}"] if logprob is not None else []
         css += [f"g{sum(abs(gap) >= least for least in GAPS)}"] if gap is not None else []
-        css += ["out"] * (kept is False)
+        css += ["out"] * (in_loss is False)
         css += [f"v{min(3, max(0, newest - version))}"] if isinstance(version, int) else []
         facts = [f"token {place + 1}", f"id {id_}"]
         if logprob is not None:
             facts.append(f"log-prob {logprob:.3f}, probability {_share(logprob)}")
         facts += [f"trainer - engine {gap:+.2g} nats"] if gap is not None else []
-        facts += {True: ["in the loss"], False: ["not in the loss"], None: []}[kept]
+        facts += {True: ["in the loss"], False: ["not in the loss"], None: []}[in_loss]
         facts += [f"sampled by version {version}"] if version is not None else []
         text = texts[place] if texts else f"[{id_}]"
-        found.append(Token(text, " ".join(css), "; ".join(facts)))
-    return found
+        result.append(Token(text, " ".join(css), "; ".join(facts)))
+    return result
 
 
-def unlikely(row: Mapping[str, Any], told: Sequence[Token], most: int = 8) -> list[tuple[str, str]]:
-    """Return text and facts of the tokens with the lowest log-probs that the loss has."""
-    logprobs = _numbers(row.get("logprobs"), len(told))
+def unlikely(
+    row: Mapping[str, Any], shown_tokens: Sequence[Token], most: int = 8
+) -> list[tuple[str, str]]:
+    """Return text and description of the tokens in the loss with the lowest log-probs."""
+    logprobs = _numbers(row.get("logprobs"), len(shown_tokens))
     ranked = sorted(
         (value, place)
         for place, one in enumerate(logprobs)
-        if (value := finite(one)) is not None and "out" not in told[place].css.split()
+        if (value := finite(one)) is not None and "out" not in shown_tokens[place].css.split()
     )
-    return [(told[place].text, told[place].told) for value, place in ranked[:most] if value < -0.7]
+    return [
+        (shown_tokens[place].text, shown_tokens[place].description)
+        for value, place in ranked[:most]
+        if value < -0.7
+    ]
 
 
 def grade(surprise: float) -> int:

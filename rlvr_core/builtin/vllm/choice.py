@@ -1,4 +1,4 @@
-"""Engine ``auto``: which engine a run gets when it does not say."""
+"""Engine ``auto``: chooses the engine of a run that names none."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ shared prompts and every GPU are for vLLM.
 
 
 def choose_engine(model_path: str, *, n_parameters: int | None = None) -> tuple[str, str]:
-    """Name of the engine to use, and why.
+    """Return the name of the engine to use, and the reason.
 
     Args:
         model_path: The run's model, for the message.
         n_parameters: Its size; None to read it from the model's files.
 
     Returns:
-        Full component name, ``core/vllm`` or ``core/transformers``, and one clause that says why.
+        Full component name, ``core/vllm`` or ``core/transformers``, and one clause with the reason.
     """
     if n_parameters is None:
         n_parameters = parameter_count(model_path)
@@ -45,7 +45,7 @@ def choose_engine(model_path: str, *, n_parameters: int | None = None) -> tuple[
 
 
 def parameter_count(model_path: str) -> int:
-    """Parameters of a model, from file headers; no weight is read. A tied weight counts once.
+    """Count a model's parameters from file headers, without reading weights; tied ones once.
 
     Args:
         model_path: A model folder, or a hub id whose files are cached or can be fetched.
@@ -64,7 +64,7 @@ def parameter_count(model_path: str) -> int:
         shapes = {name: shape for file in _weight_files(folder) for name, shape in _header(file)}
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         if config.get("tie_word_embeddings") and len(shapes) > 1:
-            shapes.pop("lm_head.weight", None)  # some exporters write it all the same
+            shapes.pop("lm_head.weight", None)  # some exporters write it even if tied
         return sum(math.prod(shape) for shape in shapes.values())
     except (OSError, ValueError, KeyError) as error:
         raise MachineError(
@@ -86,7 +86,7 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def _header(file: Path) -> list[tuple[str, list[int]]]:
-    """Names and shapes of the tensors of a safetensors file."""
+    """Return names and shapes of the tensors in a safetensors file."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -114,7 +114,7 @@ def _count_on_hub(model_id: str) -> int:
 
     try:
         return sum(get_safetensors_metadata(model_id).parameter_count.values())
-    except Exception as error:  # the hub's client lets its HTTP library's own errors through
+    except Exception as error:  # the hub's client also raises errors of its HTTP library
         raise MachineError(
             f"the model '{model_id}' is no folder here, not in the cache, and cannot be asked for "
             f"on the hub: {type(error).__name__}: {error}",

@@ -1,9 +1,9 @@
-"""Requests spread over vLLM servers: nothing lost and nothing counted twice when one dies.
+"""Distributes requests over vLLM servers: if one dies, no completion is lost or counted twice.
 
-All of it lives on one event loop, in a thread of its own; only what is marked so may be called from
-elsewhere. A request is split into its completions. Each waits in the queue or is in flight at one
-server, never both, until it is answered. What a server has not answered when it is lost goes back
-to the head of the queue, with the seed it had.
+Everything runs on one event loop, in its own thread; only methods marked so may be called from
+other threads. A request is split into its completions. Each waits in the queue or is in flight at
+one server, never both, until it is answered. Unanswered completions of a lost server return to the
+head of the queue, with the same seed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from rlvr_core.builtin.vllm.process import VERBOSE, first_line
 from rlvr_core.builtin.vllm.server_process import ServerProcess
 
 MAX_ATTEMPTS = 3
-"""How often a living server may fail to answer a completion before that is an error."""
+"""How often a living server may fail a completion before that is an error."""
 
 
 class LoopThread:
-    """An event loop in a thread of its own."""
+    """An event loop in its own thread."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -99,14 +99,14 @@ class Server:
         name: Name in messages.
         client: Sends it requests.
         process: Its process, where this process started it.
-        ready: Whether it answers and holds the weights that were sent last.
+        ready: Whether it answers and holds the weights sent last.
         given_up: Whether it was lost for good.
-        holds_other_weights: Whether it holds the weights of another run, until it is given ours.
+        holds_other_weights: Whether it holds the weights of another run, until ours are sent.
         restarts: How often it was started again.
         incarnation: Number of the process behind the address, as far as known.
         world: Number of its workers.
-        first_worker: Number of the first of them among those of all servers.
-        in_flight: A task for each completion it is to answer.
+        first_worker: Index of its first worker among those of all servers.
+        in_flight: A task for each completion in flight.
         failed: Completions it answered with an error, and the error, until it was checked.
         check_now: Set when it should be checked without waiting for the next interval.
     """
@@ -127,7 +127,7 @@ class Server:
 
 
 class ServerPool:
-    """Spreads the completions of requests over servers.
+    """Distributes the completions of requests over servers.
 
     Args:
         servers: The servers.
@@ -177,7 +177,7 @@ class ServerPool:
         return pending.future
 
     def hold(self, version: int) -> None:
-        """Send nothing to the servers until ``release``; weights of ``version`` are to come."""
+        """Send nothing to the servers until ``release``; weights of ``version`` will follow."""
         self.held, self.version = True, version
 
     def release(self) -> None:
@@ -186,7 +186,7 @@ class ServerPool:
         self._loop.call_soon_threadsafe(self.dispatch)
 
     def cancel(self) -> None:
-        """Cancel the future of every request that is not answered."""
+        """Cancel the future of every unanswered request."""
         done: Future[None] = Future()
 
         def drop() -> None:
@@ -209,7 +209,7 @@ class ServerPool:
         """Return when no request is left.
 
         Raises:
-            RunError: If that took longer than ``timeout`` seconds; they are given up then.
+            RunError: If that takes longer than ``timeout`` seconds; the requests then fail.
             RlvrError: If there is no server left.
         """
         with self._state:
@@ -226,7 +226,7 @@ class ServerPool:
             raise error
 
     def fail(self, error: RlvrError) -> None:
-        """Fail every request, and all to come."""
+        """Fail every request, including later ones."""
         with self._state:
             self._fault = self._fault or error
         self._loop.call_soon_threadsafe(self._give_up, error)
@@ -264,7 +264,7 @@ class ServerPool:
             self.fail(RunError(f"engine vllm-server failed: {first_line(error)}"))
 
     def mark_lost(self, server: Server) -> None:
-        """Mark a server not ready and queue again what it has not answered."""
+        """Mark a server not ready, and queue its unanswered completions again."""
         server.ready = False
         for task in list(server.in_flight):
             task.cancel()
@@ -284,7 +284,7 @@ class ServerPool:
         self, server: Server, item: QueuedCompletion, task: asyncio.Task[None]
     ) -> None:
         server.in_flight.discard(task)
-        if task.cancelled():  # before it began: one that is under way takes its item back itself
+        if task.cancelled():  # before it began; once begun, it requeues its item itself
             self._requeue(item)
         self.dispatch()
 
@@ -299,7 +299,7 @@ class ServerPool:
         body = generate_body(request, request.seeds[item.index], sorted(stop_ids))
         since = self.version
         try:
-            # as long as the server lives: whoever watches it cancels this when it does not
+            # no deadline while the server lives: its monitor cancels this when it dies
             reply = await server.client.generate(body, seconds=None)
             versions = range(since, self.version + 1)
             answer = read_generation(reply, request, self._stop_strings.text, self.run, versions)
@@ -314,7 +314,7 @@ class ServerPool:
                 self._resolve(pending, RunError(f"request {request.id}: vLLM refuses it: {error}"))
                 return
             server.ready = False
-            server.check_now.set()  # a dead engine behind a living front says so too
+            server.check_now.set()  # also if the engine is dead and only the HTTP server lives
             server.failed.append((item, str(error)))
         except RlvrError as error:
             self._resolve(pending, error)

@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from vllm.outputs import CompletionOutput, RequestOutput
 
 MAX_ATTEMPTS = 3
-"""How often a completion is sampled before an engine that keeps aborting it is an error."""
+"""Maximum attempts to sample a completion that the engine keeps aborting."""
 
 
 def room_for(request: GenerationRequest, max_model_len: int) -> int:
-    """Number of tokens that a completion can have.
+    """Return the maximum number of tokens of a completion.
 
     Args:
         request: The request.
-        max_model_len: Tokens that prompt and completion may have together.
+        max_model_len: Maximum tokens of prompt and completion together.
 
     Raises:
         RunError: If the prompt is empty, or leaves no room for a token.
@@ -56,7 +56,7 @@ def room_for(request: GenerationRequest, max_model_len: int) -> int:
 
 
 def not_finite(request: GenerationRequest) -> RunError:
-    """The error of log-probs that are not finite: the model's weights are broken."""
+    """Return the error for log-probs that are not finite: the model's weights are broken."""
     return RunError(
         f"request {request.id}: vLLM returned log-probs that are not finite",
         remedy="the weights have overflowed: look at the loss and gradient norm of the last "
@@ -65,12 +65,12 @@ def not_finite(request: GenerationRequest) -> RunError:
 
 
 def sampling_params(params: SamplingParams, seed: int, stop_ids: Sequence[int]) -> Any:
-    """Parameters of vLLM for one completion with its own seed (T18).
+    """Return vLLM's sampling parameters for one completion with its own seed (T18).
 
     Args:
         params: How to sample.
-        seed: Of this completion.
-        stop_ids: Tokens that end it, and are kept.
+        seed: Seed of this completion.
+        stop_ids: Tokens that end it, and stay in it.
     """
     from vllm import SamplingParams as VllmSamplingParams
     from vllm.sampling_params import RequestOutputKind
@@ -96,15 +96,15 @@ def generation(
     text: Callable[[Sequence[int]], str],
     version: int,
 ) -> Generation:
-    """A finished output as a generation.
+    """Convert a finished output to a generation.
 
-    Its text is that of all its tokens. vLLM's own ends exactly at a stop string, while the last
-    token may go on behind it: what is graded would not be what is trained (T63). Versions are what
-    vLLM itself says of the weights that each token was sampled by.
+    Its text is decoded from all its tokens. vLLM's own text ends exactly at a stop string, which
+    the last token may extend beyond: the graded text would not be the trained one (T63). Versions
+    are vLLM's own labels of the weights that sampled each token.
 
     Args:
-        output: Of vLLM, finished by ``stop`` or ``length``.
-        request: What it answers, for the message.
+        output: Output of vLLM, finished by ``stop`` or ``length``.
+        request: Its request, for the message.
         text: Decodes token ids.
         version: Policy version of an answer without tokens.
 
@@ -136,12 +136,12 @@ def by_token(
     """Read vLLM's labels of tokens.
 
     Args:
-        spans: Version, first token and the one behind the last, in order.
-        length: Tokens of the completion.
-        version: Of a completion without tokens.
+        spans: Version, first token and end (exclusive) of each span, in order.
+        length: Number of tokens of the completion.
+        version: Version of a completion without tokens.
 
     Returns:
-        The version of the first token, and that of each, or nothing where all have the first's.
+        The version of the first token, and that of each token; empty if all are equal.
 
     Raises:
         RunError: If tokens have no label.
@@ -178,7 +178,7 @@ class _Sample:
 class Requests:
     """Submitted requests of one vLLM engine.
 
-    Each seed is a request of its own there: completions of one prompt share its cache blocks.
+    Each seed is a separate request to vLLM; completions of one prompt share its cache blocks.
 
     Args:
         llm: vLLM's ``LLMEngine``.
@@ -198,14 +198,14 @@ class Requests:
         """Tokens of the last answered prompt whose keys and values were in the prefix cache."""
 
     def __len__(self) -> int:
-        """Completions that are not finished."""
+        """Number of unfinished completions."""
         return len(self._samples)
 
     def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
         """Queue a request; its future is resolved in ``run``.
 
         Raises:
-            RunError: If vLLM does not take its parameters or its token ids.
+            RunError: If vLLM rejects its parameters or its token ids.
         """
         pending = _Pending(request, Future(), [None] * len(request.seeds))
         if not request.seeds:
@@ -246,7 +246,7 @@ class Requests:
             sample.pending.future.cancel()
 
     def fail(self, error: RunError) -> None:
-        """Give every open future this error."""
+        """Fail every open future with this error."""
         samples, self._samples = self._samples, {}
         for sample in samples.values():
             if not sample.pending.future.done():
@@ -263,7 +263,7 @@ class Requests:
                 sampling_params(request.params, request.seeds[sample.index], sorted(stop_ids)),
                 lora_request=self.adapter,
             )
-        except Exception as error:  # its validation errors have no base of their own
+        except Exception as error:  # its validation errors have no common base class
             raise RunError(f"request {request.id}: vLLM refuses it: {first_line(error)}") from error
         self._samples[name] = sample
 
@@ -287,17 +287,17 @@ class Requests:
             pending.future.set_result(answers)
 
     def _resubmit_lost(self) -> None:
-        """Sample again what was aborted from elsewhere: in process, vLLM reports no such end."""
+        """Sample aborted completions again: in process, vLLM does not report that they ended."""
         scheduler = self._llm.engine_core.engine_core.scheduler
         if not self._samples or scheduler.has_unfinished_requests():
             return
         lost, self._samples = self._samples, {}
-        self._llm.abort_request(list(lost))  # what is left of them outside the scheduler
+        self._llm.abort_request(list(lost))  # removes their state outside the scheduler
         for sample in lost.values():
             self._retry(sample, "abort")
 
     def _retry(self, sample: _Sample, reason: str) -> None:
-        """Sample once more what ended without an answer: a partial one is none (T20)."""
+        """Sample again a completion that ended incomplete: a partial one does not count (T20)."""
         pending = sample.pending
         if pending.future.done():
             return
@@ -324,16 +324,16 @@ class Requests:
 def score(
     llm: Any, requests: Sequence[ScoreRequest], timeout: float | None, adapter: LoRARequest | None
 ) -> list[Scores]:
-    """Score each request's tokens behind its prompt.
+    """Score each request's tokens after its prompt.
 
     Args:
-        llm: vLLM's ``LLMEngine``, with nothing else to do.
-        requests: What to score.
-        timeout: Seconds.
-        adapter: To be computed beside the base model, if any.
+        llm: vLLM's ``LLMEngine``, idle.
+        requests: The requests to score.
+        timeout: Time limit in seconds.
+        adapter: Adapter to use with the base model, if any.
 
     Returns:
-        One result a request, in order.
+        One result per request, in order.
 
     Raises:
         RunError: If it took too long, or vLLM left an answer out.
@@ -357,7 +357,7 @@ def score(
             name, {"type": "token", "prompt_token_ids": ids}, params, lora_request=adapter
         )
     scores: dict[str, Scores] = {}
-    wanted = dict(zip(names, requests, strict=True))
+    by_name = dict(zip(names, requests, strict=True))
     while llm.has_unfinished_requests():
         if time.monotonic() > deadline:
             llm.abort_request([name for name in names if name not in scores])
@@ -367,15 +367,15 @@ def score(
                 remedy="raise the deadline",
             )
         for output in llm.step():
-            if output.request_id in wanted and output.finished:
-                scores[output.request_id] = _scores_of(output, wanted[output.request_id])
+            if output.request_id in by_name and output.finished:
+                scores[output.request_id] = _scores_of(output, by_name[output.request_id])
     if len(scores) != len(names):
         raise RunError(f"vLLM scored {len(scores)} of {len(names)} texts")
     return [scores[name] for name in names]
 
 
 def _scores_of(output: Any, request: ScoreRequest) -> Scores:
-    """The entries of the scored tokens; rank 1 is the most likely token."""
+    """Return the scores of the scored tokens; rank 1 is the most likely token."""
     n = len(request.token_ids)
     entries = [
         at_position[token]

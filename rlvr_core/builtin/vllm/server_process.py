@@ -1,4 +1,4 @@
-"""A vLLM server: its options, its process, and what is checked before a run uses it."""
+"""A vLLM server: its options, its process, and the checks before a run uses it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rlvr_core.builtin.vllm.client import Probe
 from rlvr_core.builtin.vllm.process import VERBOSE, VllmOptions, shared_arguments
 
 SERVER_MODULE = "rlvr_core.builtin.vllm.server_main"
-"""The module that is a server's process."""
+"""The module that a server's process executes."""
 
 ENGINE_GPUS = "RLVR_ENGINE_GPUS"
 """Environment variable with the GPUs that ``rlvr launch --engine-gpus`` keeps for engines."""
@@ -86,11 +86,11 @@ class ServerConfig(VllmOptions):
 
 
 def gpus_of(config: ServerConfig) -> list[list[str]]:
-    """The GPUs of each server to start, as its ``CUDA_VISIBLE_DEVICES``; empty lists on a CPU.
+    """Return the ``CUDA_VISIBLE_DEVICES`` of each server to start; empty lists on a CPU.
 
     Raises:
-        ConfigError: If a GPU is named that the run was not given.
-        MachineError: If servers and GPUs do not go together.
+        ConfigError: If a named GPU is not one of the run's.
+        MachineError: If the numbers of servers and GPUs do not match.
     """
     gpus = [gpu for gpu in os.environ.get(ENGINE_GPUS, "").split(",") if gpu]
     if config.gpus is not None:
@@ -120,7 +120,7 @@ def gpus_of(config: ServerConfig) -> list[list[str]]:
 
 
 def key_of(variable: str | None) -> str | None:
-    """The key in an environment variable.
+    """Return the key in an environment variable.
 
     Raises:
         ConfigError: If it is not set.
@@ -141,8 +141,8 @@ class ServerProcess:
     """A vLLM server on this machine, reached by a Unix socket that only this user can open.
 
     Attributes:
-        name: For people: ``server 0``.
-        folder: Of its socket and its log.
+        name: Name in messages: ``server 0``.
+        folder: Folder of its socket and its log.
         arguments: Arguments of vLLM's server.
         gpus: The GPUs it sees; empty on a CPU.
     """
@@ -166,7 +166,7 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Id of the process that listens, which leads the group of all its processes."""
+        """Id of the listening process, the leader of the server's process group."""
         assert self._process is not None
         return self._process.pid
 
@@ -184,13 +184,13 @@ class ServerProcess:
                 stderr=log,
                 env=environment(self.gpus),
                 pass_fds=[theirs],
-                start_new_session=True,  # a group of its own, and no Ctrl-C of the terminal
+                start_new_session=True,  # its own process group, without Ctrl-C of the terminal
             )
         os.close(theirs)
         self._pipe = ours
 
     def ended(self) -> str | None:
-        """How it ended; None while it runs."""
+        """Return how it ended; None while it runs."""
         code = None if self._process is None else self._process.poll()
         if code is None:
             return None
@@ -199,7 +199,7 @@ class ServerProcess:
         return f"ended with exit code {code}"
 
     def kill(self) -> None:
-        """End all its processes at once; safe to call twice."""
+        """Kill all its processes; safe to call twice."""
         process, self._process = self._process, None
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -210,7 +210,7 @@ class ServerProcess:
             self._pipe = -1
 
     def log_tail(self) -> tuple[str, ...]:
-        """The last lines of its log that mention an error, else the last lines."""
+        """Return the last lines of its log that mention an error, else the last lines."""
         if not self.log.exists():
             return ()
         lines = [line for line in self.log.read_text("utf-8", "replace").splitlines() if line]
@@ -219,7 +219,7 @@ class ServerProcess:
 
 
 def private_folder() -> Path:
-    """A new folder for sockets and logs, that only this user can open.
+    """Create a folder for sockets and logs that only this user can open.
 
     Raises:
         MachineError: If its path is too long for a socket.
@@ -236,8 +236,8 @@ def private_folder() -> Path:
 
 
 def environment(gpus: Sequence[str]) -> dict[str, str]:
-    """The environment of a server: ours, without what makes this process a rank of a run."""
-    # the code that this process runs is to be found there too
+    """Return the environment of a server: ours, without the variables of a rank of a run."""
+    # the server must find the same code as this process
     path = [entry for entry in sys.path if entry]
     return apart() | {
         "PYTHONPATH": os.pathsep.join(path),
@@ -251,9 +251,9 @@ def environment(gpus: Sequence[str]) -> dict[str, str]:
 
 
 def arguments(config: ServerConfig, context: EngineContext, *, cpu: bool) -> tuple[str, ...]:
-    """Arguments of a server: only what differs from vLLM's defaults for a reason."""
+    """Return a server's arguments: only those that must differ from vLLM's defaults."""
     options = shared_arguments(config, context, cpu=cpu) | {
-        "generation_config": "vllm",  # no sampling default from the model's folder
+        "generation_config": "vllm",  # no sampling defaults from the model's folder
         "gpu_memory_utilization": None if cpu else config.gpu_memory_utilization,
         "tensor_parallel_size": config.tensor_parallel,
         "enable_scale_out": True,
@@ -261,7 +261,7 @@ def arguments(config: ServerConfig, context: EngineContext, *, cpu: bool) -> tup
         **BACKEND_OPTIONS,
     }
     if cpu:
-        # one process less, which on a CPU would spin
+        # one process fewer, which would busy-wait on a CPU
         options["distributed_executor_backend"] = (
             "vllm.v1.executor.uniproc_executor.UniProcExecutor"
         )
@@ -280,29 +280,29 @@ def arguments(config: ServerConfig, context: EngineContext, *, cpu: bool) -> tup
 def check_server(
     context: EngineContext, probe: Probe, nccl: bool, name: str, facts: Mapping[str, Any]
 ) -> None:
-    """Refuse a server that could not do this run's work exactly; fit the probe to one that can.
+    """Refuse a server whose settings do not fit this run; else fit the probe to it.
 
     Args:
-        context: What the run needs.
-        probe: Of the servers.
-        nccl: Whether weights are to go over NCCL.
-        name: Of the server, for the message.
-        facts: What ``worker.Extension.rlvr_describe`` says of it.
+        context: The run's engine context.
+        probe: The probe of the servers.
+        nccl: Whether weights are sent by NCCL.
+        name: Name of the server, for the message.
+        facts: The result of its ``worker.Extension.rlvr_describe``.
 
     Raises:
-        ConfigError: With every flag it lacks.
+        ConfigError: If it does not fit; names every missing flag.
     """
     dtype = str(context.dtype).removeprefix("torch.")
-    wanted: dict[str, tuple[Any, str]] = {
+    required: dict[str, tuple[Any, str]] = {
         "backend": ("rlvr", '--weight-transfer-config \'{"backend": "rlvr"}\''),
         "dtype": (dtype, f"--dtype {dtype}"),
         "logprobs_mode": ("processed_logprobs", "--logprobs-mode processed_logprobs"),
     }
     if facts["device"] == "cpu":
-        wanted["chunked_prefill"] = (False, "--no-enable-chunked-prefill")
+        required["chunked_prefill"] = (False, "--no-enable-chunked-prefill")
     wrong = [
         f"its {fact} is {facts[fact]}: start it with {flag}"
-        for fact, (value, flag) in wanted.items()
+        for fact, (value, flag) in required.items()
         if facts[fact] != value
     ]
     if facts["max_model_len"] < context.max_model_len:
@@ -326,7 +326,7 @@ def check_server(
 
 
 def declared_eos(context: EngineContext) -> tuple[int, ...]:
-    """Tokens that end a completion; the model itself is elsewhere, its folder is here."""
+    """Return the tokens that end a completion, from the model's folder."""
     if context.model is not None:
         return eos_ids(context.model, context.tokenizer)
     from transformers import AutoConfig, GenerationConfig
@@ -335,7 +335,7 @@ def declared_eos(context: EngineContext) -> tuple[int, ...]:
     config = AutoConfig.from_pretrained(context.model_path, **options)
     try:
         generation = GenerationConfig.from_pretrained(context.model_path)
-    except OSError:  # not every model has one
+    except OSError:  # not every model has a generation config
         generation = None
     stand_in: Any = SimpleNamespace(config=config, generation_config=generation)
     return eos_ids(stand_in, context.tokenizer)
@@ -345,7 +345,7 @@ BACKEND_OPTIONS = {
     "worker_extension_cls": "rlvr_core.builtin.vllm.worker.Extension",
     "weight_transfer_config": json.dumps({"backend": "rlvr"}),
 }
-"""What lets a server take weights from us."""
+"""Arguments that let a server receive our weights."""
 
 START_REMEDIES = (
     "memory: lower engine.with.gpu_memory_utilization, or set kv_cache_mb",

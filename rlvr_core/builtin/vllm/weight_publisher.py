@@ -1,4 +1,4 @@
-"""Gives vLLM servers new weights in one transaction, and sees that they hold them and no others."""
+"""Sends new weights to vLLM servers in one transaction, and verifies what they hold."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from rlvr_core.builtin.vllm.process import VERBOSE, first_line
 from rlvr_core.builtin.vllm.transports import Files, Fingerprint, folder_on_disk
 
 FILES = ChosenTransport("core/files", f"{Files.__module__}:{Files.__name__}", "core", {})
-"""The transport of the copy that a restarted server is given."""
+"""The transport of the copy for restarted servers."""
 
 _PAUSE = 1.0
-"""Seconds after which the trainer's weights are looked at again."""
+"""Seconds between two checks of the trainer's weights."""
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class SentWeights:
 
 @dataclass(slots=True)
 class ServerWeights:
-    """The weights that servers should hold, and how they get them. Lives on the pool's loop.
+    """The weights that servers should hold, and their transfer. Runs on the pool's loop.
 
     Attributes:
         sent: What they should hold.
@@ -100,7 +100,7 @@ class ServerWeights:
         *,
         opened: bool,
     ) -> None:
-        """See that servers hold the new weights, while the lock is held, and let them work.
+        """Verify that servers hold the new weights, with the lock held, and resume them.
 
         A server that goes meanwhile is brought back with the new ones.
 
@@ -131,7 +131,7 @@ class ServerWeights:
                 pool.mark_ready(server)
 
     async def catch_up(self, server: Server) -> None:
-        """Give a server that just started what the others hold, and see that it does.
+        """Send a newly started server the current weights, and verify them.
 
         Raises:
             GoneError: If it is gone, or has to wait for the next sync.
@@ -145,14 +145,14 @@ class ServerWeights:
             await asyncio.sleep(_PAUSE)  # the trainer is in the middle of an update
 
     async def _caught_up(self, server: Server) -> bool:
-        """Give a server the weights that were sent; False if nobody has them at the moment."""
+        """Send a server the current weights; return False if no copy is available now."""
         async with self.lock:
             if self.sent.fingerprint is None:
                 held = await server.client.weight_version(seconds=self.seconds)
                 if held not in ("default", self.sent.label):
                     server.holds_other_weights = True
                     return True
-                # it was given none yet: it holds the run's model
+                # nothing was sent yet: it holds the run's initial model
                 await self._post(server, "/update_weight_version", {"new_version": self.sent.label})
                 return True
             if self.adapter is None and self.sent.transport is None:
@@ -168,7 +168,7 @@ class ServerWeights:
             return True
 
     async def _transaction(self, server: Server) -> None:
-        """The whole transaction with one server, from the copy that is kept."""
+        """Do the whole transaction with one server, from the kept copy."""
         if self.adapter is not None:
             await self._pause(server)
             await self._load_adapter(server, str(self.adapter.current))
@@ -180,7 +180,7 @@ class ServerWeights:
         await self._settle(server)
 
     async def _load_adapter(self, server: Server, folder: str) -> None:
-        """The part of it between pausing and resuming where an adapter is sent alone."""
+        """Send an adapter to a paused server: the transaction between pausing and resuming."""
         for worker in await server.client.rpc("rlvr_load_adapter", folder, seconds=self.seconds):
             if worker["unused"]:
                 raise FaultError(500, unsupported_layers(worker["unused"]))
@@ -188,7 +188,7 @@ class ServerWeights:
         await self._resume(server)
 
     async def _pause(self, server: Server) -> None:
-        """Have a server stop. Its unfinished work goes on later, with keys and values made anew."""
+        """Pause a server. Unfinished requests continue later, with recomputed keys and values."""
         await self._post(server, "/pause", mode="keep", clear_cache="true")
 
     async def _open(self, server: Server) -> None:
@@ -199,12 +199,12 @@ class ServerWeights:
         await self._post(server, "/update_weights", {"update_info": update})
 
     async def _settle(self, server: Server) -> None:
-        """Have a server use what it received, under its label."""
+        """Make a server use the received weights, under their label."""
         await self._post(server, "/finish_weight_update", {"weight_version": self.sent.label})
         await self._resume(server)
 
     async def _resume(self, server: Server) -> None:
-        """See that a server took the new weights and kept nothing of the old, and let it work."""
+        """Verify that a server has the new weights and no old state, and resume it."""
         for worker in await server.client.rpc("rlvr_received", seconds=self.seconds):
             if worker["fingerprint"] != self.sent.fingerprint:
                 raise FaultError(500, f"other weights arrived than were sent ({worker})")
@@ -226,7 +226,7 @@ class ServerWeights:
     async def _apply_to_servers(
         self, pool: ServerPool, servers: Sequence[Server], step: Callable[[Server], Awaitable[None]]
     ) -> list[Server]:
-        """Do a step of a sync with every server; return those that did it, mark the others lost.
+        """Do a step of a sync with every server; return the successful ones, mark others lost.
 
         Raises:
             RunError: If a server that still answers refuses the step.

@@ -1,7 +1,7 @@
-"""Code that runs inside vLLM's workers: it takes weights, and reports facts and fingerprints.
+"""Code that runs inside vLLM's workers: receives weights, and reports facts and fingerprints.
 
-For an engine in the trainer's own process tensors are handed over by reference, so nothing is
-serialised or copied but into the engine's own storage. A server is started with
+For an engine in the trainer's own process, tensors are passed by reference: they are not
+serialised, and are only copied into the engine's own storage. A server is started with
 ``--worker-extension-cls rlvr_core.builtin.vllm.worker.Extension`` and
 ``--weight-transfer-config '{"backend": "rlvr"}'``: its workers import this module, which makes the
 backend known to them, and take weights by a transport. Imported only once vLLM itself has been.
@@ -43,7 +43,7 @@ SERVER = "rlvr"
 
 @dataclass
 class NoInit(WeightTransferInitInfo):  # type: ignore[misc]
-    """There is no connection to set up."""
+    """Empty: there is no connection to set up."""
 
 
 @dataclass
@@ -54,16 +54,16 @@ class Weights(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class InProcessTransfer(WeightTransferEngine):  # type: ignore[misc]
-    """Loads weights layer by layer into an engine's model; an update has to bring all of them."""
+    """Loads weights layer by layer into an engine's model; an update must contain all of them."""
 
     init_info_cls = NoInit
     update_info_cls = Weights
 
     def init_transfer_engine(self, init_info: NoInit) -> None:
-        """Nothing to connect."""
+        """Do nothing: there is no connection."""
 
     def start_weight_update(self) -> None:
-        """Put every layer into the state in which it takes checkpoint weights."""
+        """Put every layer into the state for loading checkpoint weights."""
         initialize_layerwise_reload(self.model)
 
     @torch.no_grad()
@@ -77,7 +77,7 @@ class InProcessTransfer(WeightTransferEngine):  # type: ignore[misc]
         self._check_complete(self.model.load_weights(iter(update_info.weights)))
 
     def _check_complete(self, loaded: set[str] | None) -> None:
-        """Refuse an update that left parameters out; ``loaded`` is of ``load_weights``."""
+        """Refuse an update that lacks parameters; ``loaded`` is the result of ``load_weights``."""
         expected = {name for name, _ in self.model.named_parameters()} - _tied_heads(self.model)
         missing = sorted(expected - (expected if loaded is None else loaded))
         if missing := missing + _half_loaded(self.model):
@@ -87,20 +87,20 @@ class InProcessTransfer(WeightTransferEngine):  # type: ignore[misc]
             )
 
     def finish_weight_update(self) -> None:
-        """Put every layer back to work, the packed copy of a tied head included."""
+        """Make every layer usable again, including the packed copy of a tied head."""
         finalize_layerwise_reload(self.model, self.model_config)
         repack_tied_heads(self.model)
 
     def shutdown(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 def repack_tied_heads(model: nn.Module) -> None:
     """Renew the packed weights of heads that share the embedding's.
 
     On a CPU vLLM 0.32 keeps a packed copy of every linear weight. A tied head receives no weight
-    of its own, so no reload renews its copy and the head stays at the old weights for ever, with
-    no more than a warning. Where nothing is packed, there is nothing to do.
+    of its own, so no reload renews its copy and the head keeps the old weights forever, with
+    only a warning. Does nothing if nothing is packed.
     """
     for head in _heads(model).values():
         if getattr(head, "cpu_linear", None) is not None and head.weight.numel():
@@ -108,7 +108,7 @@ def repack_tied_heads(model: nn.Module) -> None:
 
 
 def _half_loaded(model: nn.Module) -> list[str]:
-    """Layers that still wait for elements: one of several fused weights did not come.
+    """Return layers that still lack elements: one of several fused weights is missing.
 
     Embedding and head are padded to a round number of rows that no checkpoint has.
     """
@@ -152,7 +152,7 @@ class Update(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class ServerTransfer(InProcessTransfer):
-    """Takes weights by a transport, and keeps a fingerprint of what it received."""
+    """Receives weights by a transport, and fingerprints them."""
 
     init_info_cls = NoInit
     update_info_cls = Update
@@ -213,17 +213,17 @@ class ServerTransfer(InProcessTransfer):
 
 
 def register() -> None:
-    """Make the backends known to vLLM; once per process."""
+    """Register the backends with vLLM; once per process."""
     for name, backend in ((IN_PROCESS, InProcessTransfer), (SERVER, ServerTransfer)):
         if name not in WeightTransferEngineFactory._registry:
             WeightTransferEngineFactory.register_engine(name, backend)
 
 
 class Extension:
-    """Methods every worker of a server gets, for ``/collective_rpc``."""
+    """Methods added to every worker of a server, for ``/collective_rpc``."""
 
     def rlvr_describe(self) -> dict[str, Any]:
-        """Facts of this server that the trainer needs and checks."""
+        """Return facts about this server that the trainer needs and checks."""
         config = self.vllm_config  # type: ignore[attr-defined]
         model, scheduler = config.model_config, config.scheduler_config
         transfer = config.weight_transfer_config
@@ -245,16 +245,16 @@ class Extension:
     rlvr_adapter = ""
 
     def rlvr_load_adapter(self, folder: str) -> dict[str, Any]:
-        """Put an adapter in the place of the one before; the layers that vLLM's model lacks."""
+        """Replace the adapter; return the layers that vLLM's model lacks."""
         self.rlvr_adapter, unused = load_into(self, Path(folder))
         return {"unused": unused}
 
     def rlvr_fingerprint(self) -> dict[str, str]:
-        """Checksums of what this worker computes with, in digits: they outgrow 64 bits."""
+        """Return checksums of this worker's weights as decimal text: they exceed 64 bits."""
         return {name: str(checksum) for name, checksum in fingerprint(self).items()}
 
     def rlvr_received(self) -> dict[str, Any]:
-        """What the last update brought to this worker; nothing if there was none."""
+        """Return what this worker received in the last update; empty if there was none."""
         if self.rlvr_adapter:
             return {"tensors": 0, "fingerprint": self.rlvr_adapter}
         received = self.weight_transfer_engine.received  # type: ignore[attr-defined]

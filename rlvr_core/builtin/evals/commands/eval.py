@@ -57,8 +57,8 @@ def _print(name: str, summary: Row) -> None:
         rows += [(f"{grader}: {key}", *cells(one)) for key, one in shown.items()]
     for tag, values in summary["strata"].items():
         rows += [(f"accuracy, {tag}={value}", *cells(one)) for value, one in values.items()]
-    told = {key: one for key, one in summary["task_metrics"].items() if key not in _SAME}
-    rows += [(f"task: {metric}", *cells(one)) for metric, one in told.items()]
+    task_metrics = {key: one for key, one in summary["task_metrics"].items() if key not in _SAME}
+    rows += [(f"task: {metric}", *cells(one)) for metric, one in task_metrics.items()]
     output.print_table(("metric", "value", "95% interval", "n", "by"), rows)
     for who, one in (("model", summary), *summary["graders"].items()):
         if "usage" in one:
@@ -74,24 +74,24 @@ def _drawn(sampling: Row | None) -> str:
 
 
 _SAME = {"truncated", "length"}
-"""Metrics of tasks that the summary has anyway."""
+"""Task metrics that the summary already contains."""
 
 
 def spent(usage: Row) -> str:
-    """What asking a remote model took, in words."""
-    said = [f"{usage['answers']} answers", f"{usage['requests']} requests"]
+    """Return requests, tokens, cost and latency of a remote model, in words."""
+    parts = [f"{usage['answers']} answers", f"{usage['requests']} requests"]
     if "prompt_tokens" in usage:
-        said.append(f"{usage['prompt_tokens']} + {usage['completion_tokens']} tokens")
+        parts.append(f"{usage['prompt_tokens']} + {usage['completion_tokens']} tokens")
     if usage["uncounted"]:
-        said.append(f"{usage['uncounted']} answers without a count")
+        parts.append(f"{usage['uncounted']} answers without a count")
     if "cost" in usage:
-        said.append(f"cost {usage['cost']:.6g}")
-    said.append(f"{usage['seconds_p50']:.2f} s an answer (p99 {usage['seconds_p99']:.2f})")
-    return ", ".join(said)
+        parts.append(f"cost {usage['cost']:.6g}")
+    parts.append(f"{usage['seconds_p50']:.2f} s an answer (p99 {usage['seconds_p99']:.2f})")
+    return ", ".join(parts)
 
 
 def cells(one: Row) -> tuple[str, str, str, str]:
-    """Value, interval, n and method of an estimate."""
+    """Return value, interval, n and method of an estimate, as table cells."""
     value = "-" if one["value"] is None else f"{one['value']:.4f}"
     interval = "-" if one["low"] is None else f"{one['low']:.4f} to {one['high']:.4f}"
     return value, interval, str(one["n"]), one["method"]

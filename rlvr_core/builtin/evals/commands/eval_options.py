@@ -1,4 +1,4 @@
-"""What ``rlvr eval`` and ``rlvr passk`` have in common: their options, and how they begin."""
+"""The common options of ``rlvr eval`` and ``rlvr passk``, and their common start."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def open_session(
     """Check everything the user gave, and load the tasks.
 
     Returns:
-        What to evaluate, and the folder of the results when none was named.
+        The session, and the default folder of the results.
     """
     from rlvr_core.api.services import load_host
     from rlvr_core.builtin.evals.config import read_eval_config
@@ -90,11 +90,11 @@ def open_session(
     output.quiet_libraries()
     Stop().listen()
     host = load_host()
-    asked = read_eval_config(given.config, given.overrides)
-    text = model or _model_in(asked)
+    user_config = read_eval_config(given.config, given.overrides)
+    text = model or _model_in(user_config)
     where = _locate(text, given)
-    config = asked.config(_values(text, where, given, asked))
-    _configure_plugins(host, config, asked)
+    config = user_config.config(_values(text, where, given, user_config))
+    _configure_plugins(host, config, user_config)
     session = prepare(
         config,
         host,
@@ -110,27 +110,27 @@ def open_session(
     return session, Path("evals") / label
 
 
-def _configure_plugins(host: Host, config: EvalConfig, asked: Asked) -> None:
-    """Give plugins their options; the run of a checkpoint may have had others than are here."""
+def _configure_plugins(host: Host, config: EvalConfig, user_config: Asked) -> None:
+    """Configure plugins; the run of a checkpoint may name plugins that are not installed here."""
     from rlvr_core.api.services import plugin_options
 
     options = {}
-    for name, given in config.plugins.items():
+    for name, plugin_config in config.plugins.items():
         record = host.record(name)
-        if record is None and not asked.has("plugins", name):
+        if record is None and not user_config.has("plugins", name):
             say(f"plugin '{name}', which the run had options for, is not installed here")
             continue
-        options[name] = plugin_options(host, name, given, asked.root)
+        options[name] = plugin_options(host, name, plugin_config, user_config.root)
     host.configure(options)
 
 
 def say(text: str) -> None:
-    """Tell the user what is going on."""
+    """Print a progress message to stderr."""
     output.print_line(text, stderr=True)
 
 
-def _model_in(asked: Asked) -> str:
-    node = asked.root.find(("model",))
+def _model_in(user_config: Asked) -> str:
+    node = user_config.root.find(("model",))
     found = node.plain() if node is not None else None
     path = found.get("path") if isinstance(found, dict) else None
     if not isinstance(path, str):
@@ -159,14 +159,16 @@ def _path(text: str, where: ModelRef | None, host: Host) -> str:
     return model_path(text, host)
 
 
-def _values(text: str, where: ModelRef | None, given: Options, asked: Asked) -> dict[str, Any]:
-    """The command line as keys of the configuration; what the user wrote wins over the run's."""
+def _values(
+    text: str, where: ModelRef | None, given: Options, user_config: Asked
+) -> dict[str, Any]:
+    """Return the command line as configuration keys; the user's values override the run's."""
     from rlvr_core.api.services import parse_options
 
     values: dict[str, Any] = {"model": {"path": where.path if where else text}}
     for section, keys in (where.sections() if where else {}).items():
-        mine = {key: value for key, value in keys.items() if not asked.has(section, key)}
-        values[section] = mine | values.get(section, {})
+        inherited = {key: value for key, value in keys.items() if not user_config.has(section, key)}
+        values[section] = inherited | values.get(section, {})
     if given.options and len(given.tasks) != 1:
         raise ConfigError(
             "--with sets options of one task, and there are several",
@@ -179,8 +181,8 @@ def _values(text: str, where: ModelRef | None, given: Options, asked: Asked) -> 
     if given.graders:
         values["graders"] = list(given.graders)
     if given.engine is not None:
-        # options of the engine may come by --set; those of another one in the file do not hold
-        named = asked.has("engine", "use")
+        # --set may give options of this engine; options of another engine in the file are dropped
+        named = user_config.has("engine", "use")
         values["engine"] = given.engine if named else {"use": given.engine}
     simple = {"limit": given.limit, "seed": given.seed}
     values |= {key: value for key, value in simple.items() if value is not None}

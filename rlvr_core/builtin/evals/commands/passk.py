@@ -74,7 +74,7 @@ def passk(
     from rlvr_core.builtin.evals.passk import Rule, Shard, check_ks, run, summarise
     from rlvr_core.builtin.evals.passk import merge as merge_shards
 
-    given, wanted, rule = Options(**options), _ks(ks), Rule(threshold)
+    given, requested_ks, rule = Options(**options), _ks(ks), Rule(threshold)
     _check_files(curriculum, sft, (low, high), threshold)
     if merge:
         if given.out is None or not model:
@@ -85,7 +85,7 @@ def passk(
     else:
         if len(model) > 1:
             raise ConfigError("one MODEL at a time", remedy="or did you mean --merge?")
-        check_ks(wanted, n)
+        check_ks(requested_ks, n)
         part = None if shard is None else Shard.parse(shard)
         sampling: Row = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
         sampling |= {} if max_tokens is None else {"max_tokens": max_tokens}
@@ -93,7 +93,7 @@ def passk(
         session, folder = open_session(name, given, n=n, sampling=sampling)
         out = given.out or folder.with_name(f"{folder.name}-passk")
         folders = run(session, out, part, say)
-    found = {str(folder): summarise(folder, wanted, rule) for folder in folders}
+    found = {str(folder): summarise(folder, requested_ks, rule) for folder in folders}
     _report(found, as_json=given.as_json)
     check_truncation(found)
     _files(folders, rule, curriculum, (low, high), sft)
@@ -102,7 +102,7 @@ def passk(
 def _check_files(
     curriculum: Path | None, sft: Path | None, rates: tuple[float, float], threshold: float | None
 ) -> None:
-    """Find mistakes before anything is sampled."""
+    """Report mistakes in the options before anything is sampled."""
     low, high = rates
     for path, flag in ((curriculum, "--curriculum"), (sft, "--sft")):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):

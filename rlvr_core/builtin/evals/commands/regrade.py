@@ -1,4 +1,4 @@
-"""``rlvr regrade``: stored completions before another verifier."""
+"""``rlvr regrade``: judges stored completions with another verifier."""
 
 from __future__ import annotations
 
@@ -96,10 +96,10 @@ def _print(changes: Changes, of_run: bool) -> None:
             f"\n{one['problem_id']} ({place}sample {one['sample']}): {one['outcome']}"
         )
         for when in ("before", "after"):
-            said = one[when]
+            judged = one[when]
             output.print_line(
-                f"  {when}: score {said['score']}, {said['status']}, "
-                f"answer {said['extracted']!r}: {said['detail']}"
+                f"  {when}: score {judged['score']}, {judged['status']}, "
+                f"answer {judged['extracted']!r}: {judged['detail']}"
             )
         output.print_line(f"  {one['text']!r}")
 

@@ -57,17 +57,17 @@ def watch(
 
     if not tasks and config is None:
         raise ConfigError("evaluate what?", remedy="give --task NAME, or --config FILE")
-    words = [word for name in tasks for word in ("--task", name)]
-    words += ["--config", str(config)] if config else []
-    words += [word for one in overrides for word in ("--set", one)]
+    arguments = [word for name in tasks for word in ("--task", name)]
+    arguments += ["--config", str(config)] if config else []
+    arguments += [word for one in overrides for word in ("--set", one)]
 
     def command(job: Job) -> list[str]:
         start = [sys.executable, "-m", "rlvr_core.cli.main", "eval", str(job.checkpoint)]
-        return [*start, *words, "--out", str(job.out)]
+        return [*start, *arguments, "--out", str(job.out)]
 
     folder = out or Path("evals") / "watch"
     watched = Watched(runs, runs_dir)
-    on = _devices(devices)
+    device_list = _devices(devices)
     _check(tasks, config, overrides)
     Stop().listen()
     claim(folder, {"tasks": list(tasks), "config": _text(config), "set": list(overrides)})
@@ -75,7 +75,7 @@ def watch(
         runs=watched.runs,
         out=folder,
         command=command,
-        devices=on,
+        devices=device_list,
         attempts=attempts,
         say=lambda text: output.print_line(text, stderr=True),
     )
@@ -86,14 +86,16 @@ def watch(
 
 
 def _check(tasks: tuple[str, ...], config: Path | None, overrides: tuple[str, ...]) -> None:
-    """Find mistakes now, and not when the first checkpoint is there."""
+    """Report configuration mistakes now, not only when the first checkpoint appears."""
     from rlvr_core.api.services import Mark, find, load_host, made
     from rlvr_core.builtin.evals.config import read_eval_config
 
-    given = {"tasks": list(tasks)} if tasks else {}
-    asked = read_eval_config(config, overrides).config({"model": {"path": "a checkpoint"}, **given})
+    task_values = {"tasks": list(tasks)} if tasks else {}
+    eval_config = read_eval_config(config, overrides).config(
+        {"model": {"path": "a checkpoint"}, **task_values}
+    )
     host = load_host()
-    for ref in asked.tasks:
+    for ref in eval_config.tasks:
         find(host, "eval_task", ref.use, ref.with_, made({}, Mark("--task")), ())
 
 

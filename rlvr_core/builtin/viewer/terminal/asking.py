@@ -1,4 +1,4 @@
-"""A question in one line, over the screen that asks it."""
+"""A one-line input dialog over the current screen."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rlvr_core.builtin.viewer.terminal.rows import one_line
 
 
 class Question(ModalScreen[str | None]):
-    """Asks for a line; None if it was left.
+    """Prompts for one line; the result is None if it was cancelled.
 
     Args:
-        what: What is asked for.
-        answer: What is there already.
+        what: The label.
+        answer: The initial text.
     """
 
     DEFAULT_CSS = """

@@ -1,4 +1,4 @@
-"""The application: it begins with the table of runs, or with the one run that it was given."""
+"""The terminal application: starts at the table of runs, or at a single run."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Browser(App[None]):
 
     Args:
         runs: The runs to show.
-        cache: Where indexes are kept.
+        cache: The folder of indexes.
     """
 
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = []
 
     def __init__(self, runs: Runs, cache: Cache) -> None:
-        # the colours of the terminal itself are the only ones that can be left out altogether
+        # only the terminal's own colours can be switched off completely
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         if self.no_color:
             self.theme = "ansi-dark"
@@ -49,7 +49,7 @@ def browse(runs: Runs, cache: Cache) -> None:
     """Browse until ``q`` is pressed.
 
     Raises:
-        MachineError: If this is no terminal.
+        MachineError: If stdin or stdout is not a terminal.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
         raise MachineError(

@@ -27,11 +27,11 @@ LISTED = {
 
 
 class Filters(ModalScreen[Choice | None]):
-    """Asks what is looked for; None if it was left as it is.
+    """Edits the filters; the result is None if it was cancelled.
 
     Args:
-        choice: What is looked for now.
-        options: The values that there are, by filter.
+        choice: The current filters.
+        options: The values that each filter offers.
     """
 
     DEFAULT_CSS = """
@@ -85,13 +85,13 @@ class Filters(ModalScreen[Choice | None]):
         self.action_take()
 
     def action_take(self) -> None:
-        """Show what fits, if the form is in order."""
-        given = {name: self.query_one(f"#{name}", Input).value for name in TYPED}
+        """Show what fits, if the form is valid."""
+        parameters = {name: self.query_one(f"#{name}", Input).value for name in TYPED}
         for name in LISTED:
             value = self.query_one(f"#{name}", Select).value
-            given[name] = value if isinstance(value, str) else ""
+            parameters[name] = value if isinstance(value, str) else ""
         try:
-            self.dismiss(Choice.of(given))
+            self.dismiss(Choice.of(parameters))
         except ConfigError as error:
             self.query_one(".fault", Static).update(Text(printable(str(error))))
 

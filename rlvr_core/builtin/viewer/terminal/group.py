@@ -25,7 +25,7 @@ class GroupPage(Page[Opened]):
     Args:
         reader: Reads runs.
         folder: The run.
-        choice: What was looked for: it says what comes next.
+        choice: The filters, which decide the next and previous group.
         key: The group.
     """
 
@@ -94,7 +94,7 @@ class GroupPage(Page[Opened]):
         self._draw()
 
     def action_favourite(self, completion: bool) -> None:
-        """Make the group, or the completion on the screen, a favourite or none."""
+        """Toggle the group, or the completion on the screen, as a favourite."""
         if self._opened is not None and (key := self._marked(completion)) is not None:
             now = bool(self._opened.marks.get(key, {}).get("favourite"))
             self._change(key, favourite=not now)
@@ -127,7 +127,7 @@ class GroupPage(Page[Opened]):
         return [str(one.sample) for one in self._opened.completions] if self._opened else []
 
     def _marked(self, completion: bool) -> str | None:
-        """Return the key of what a mark is made on."""
+        """Return the key of the group, or of the completion on the screen, to mark."""
         if not completion:
             return self._key
         here = self.query_one(TextView).here(self._names())
@@ -192,13 +192,13 @@ def _completion(shown: Shown, one: Opened, colour: str) -> list[Block]:
         blocks += _turn(turn, shown.css, colour)
     if shown.left_out:
         blocks.append(_more(shown.left_out))
-    for name, told in shown.verdicts:
+    for name, fields in shown.verdicts:
         blocks.append(block(f"verdict of {name}", "label"))
-        blocks += [Block(((f"{key}: ", "quiet"), (value, "")), "  ") for key, value in told]
+        blocks += [Block(((f"{key}: ", "quiet"), (value, "")), "  ") for key, value in fields]
     if shown.unlikely:
         blocks.append(block("least likely tokens", "label"))
-        blocks += [Block(((repr(text), ""), (f"  {told}", "quiet")), "  ")
-                   for text, told in shown.unlikely]  # fmt: skip
+        blocks += [Block(((repr(text), ""), (f"  {description}", "quiet")), "  ")
+                   for text, description in shown.unlikely]  # fmt: skip
     return blocks
 
 

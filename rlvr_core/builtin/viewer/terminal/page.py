@@ -1,4 +1,4 @@
-"""What the screens share: they read in a thread, say what is wrong, and look for changes."""
+"""The base of the screens: reads in a thread, shows errors, and watches for changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Table = DataTable[Text]
 
 
 class Page(Screen[None], Generic[Found]):
-    """A screen with a title, a body, and a line that says what is wrong or under way.
+    """A screen with a title, a body, and a status line.
 
     Args:
         reader: Reads runs.
@@ -36,7 +36,7 @@ class Page(Screen[None], Generic[Found]):
     CSS_PATH = None
     DEFAULT_CSS = """
     Page .head { height: 1; text-style: bold; }
-    Page .told { height: auto; max-height: 3; }
+    Page .status { height: auto; max-height: 3; }
     Page DataTable { height: 1fr; scrollbar-size: 1 1; }
     Page DataTable:nocolor > .datatable--cursor { text-style: reverse; }
     Page DataTable:nocolor:focus > .datatable--cursor { text-style: reverse bold; }
@@ -60,7 +60,7 @@ class Page(Screen[None], Generic[Found]):
         """Lay out the screen."""
         yield Static(classes="head", markup=False)
         yield self.body()
-        yield Static(classes="told", markup=False)
+        yield Static(classes="status", markup=False)
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -86,7 +86,7 @@ class Page(Screen[None], Generic[Found]):
         raise NotImplementedError
 
     def load(self, working: str = "reading …") -> None:
-        """Read again, and then show it; what was being read for before is forgotten."""
+        """Read again and show the result; an earlier read that is still running is dropped."""
         self.say(working)
         self._reading = self.run_worker(self._read, thread=True, exclusive=True, group="read")
 
@@ -95,23 +95,23 @@ class Page(Screen[None], Generic[Found]):
         self.query_one(".head", Static).update(Text(one_line(text), no_wrap=True))
 
     def say(self, text: str = "") -> None:
-        """Say what is wrong or under way."""
-        self.query_one(".told", Static).update(Text(printable(text)))
+        """Set the status line."""
+        self.query_one(".status", Static).update(Text(printable(text)))
 
     def action_back(self) -> None:
-        """Go to the screen before; of the first one nowhere."""
+        """Go to the previous screen; on the first one, do nothing."""
         if len(self.app.screen_stack) > 2:
             self.app.pop_screen()
 
     def action_keys(self) -> None:
-        """Say what every key does."""
+        """Show what every key does."""
         self.app.push_screen(Keys(dict(self.active_bindings)))
 
     def in_thread(self, work: Callable[[], str]) -> None:
-        """Do some work in a thread, and say what it returns, or why it failed."""
+        """Run ``work`` in a thread, then show the message it returns, or why it failed."""
 
         def carry_out() -> None:
-            self.app.call_from_thread(self.say, _told(work)[1])
+            self.app.call_from_thread(self.say, _attempt(work)[1])
 
         self.run_worker(carry_out, thread=True, group="work")
 
@@ -119,19 +119,19 @@ class Page(Screen[None], Generic[Found]):
         worker = get_current_worker()
         seen: list[Any] = []
 
-        def both() -> str:
+        def work() -> str:
             seen.extend((self.state(), self.read()))
             return ""
 
-        fine, told = _told(both)
+        fine, message = _attempt(work)
         if worker.is_cancelled:
             return
-        self.app.call_from_thread(self._shown, seen if fine else None, told)
+        self.app.call_from_thread(self._shown, seen if fine else None, message)
 
-    def _shown(self, seen: list[Any] | None, told: str) -> None:
+    def _shown(self, seen: list[Any] | None, message: str) -> None:
         if not self.is_attached:
             return
-        self.say(told)
+        self.say(message)
         if seen is not None:
             self._state = seen[0]
             self.show(seen[1])
@@ -143,7 +143,7 @@ class Page(Screen[None], Generic[Found]):
 
     def _compare(self) -> None:
         seen: list[Any] = []
-        fine, _ = _told(lambda: seen.append(self.state()) or "")  # type: ignore[func-returns-value]
+        fine, _ = _attempt(lambda: seen.append(self.state()) or "")  # type: ignore[func-returns-value]
         if fine and seen[0] != self._state:
             self.app.call_from_thread(self._changed)
 
@@ -153,7 +153,7 @@ class Page(Screen[None], Generic[Found]):
 
 
 class Keys(ModalScreen[None]):
-    """Says what every key of a screen does, until one is pressed.
+    """Shows what every key of a screen does, until one is pressed.
 
     Args:
         bindings: The keys of that screen.
@@ -166,15 +166,15 @@ class Keys(ModalScreen[None]):
 
     def __init__(self, bindings: Mapping[str, ActiveBinding]) -> None:
         super().__init__()
-        self._told: dict[str, list[str]] = {}
+        self._keys_by_action: dict[str, list[str]] = {}
         for one in bindings.values():
             if text := one.binding.description:
                 shown = _NAMES.get(one.binding.key, one.binding.key)
-                self._told.setdefault(text.lower(), []).append(shown)
+                self._keys_by_action.setdefault(text.lower(), []).append(shown)
 
     def compose(self) -> ComposeResult:
         """Lay out the list."""
-        lines = [f"{', '.join(keys):<14}{text}" for text, keys in self._told.items()]
+        lines = [f"{', '.join(keys):<14}{text}" for text, keys in self._keys_by_action.items()]
         yield Static(Text("\n".join(lines[:20])))
 
     def on_key(self, event: events.Key) -> None:
@@ -210,8 +210,8 @@ def cell(value: object, style: str = "", limit: int = 200) -> Text:
     return Text(one_line(str(value), limit), style=style, no_wrap=True)
 
 
-def _told(work: Callable[[], str]) -> tuple[bool, str]:
-    """Do some work; whether it went well, and what to say."""
+def _attempt(work: Callable[[], str]) -> tuple[bool, str]:
+    """Run ``work``; return whether it succeeded, and its message or the error's."""
     try:
         return True, work()
     except RlvrError as error:

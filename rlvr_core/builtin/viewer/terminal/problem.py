@@ -56,10 +56,10 @@ class ProblemPage(Page[tuple[list[Draw], int]]):
 def _draw(draw: Draw) -> list[Block]:
     listed, answer = draw.group, draw.answer
     judged = f"{listed['passed']} of {listed['judged']} passed" if listed["judged"] else ""
-    told = [f"step {listed['step']}", f"group {listed['key']}", judged]
+    heading = [f"step {listed['step']}", f"group {listed['key']}", judged]
     if answer is not None and answer["reward"] is not None:
-        told.append(f"reward {brief(answer['reward'])}")
-    blocks = [block(", ".join(filter(None, told)), "title")]
+        heading.append(f"reward {brief(answer['reward'])}")
+    blocks = [block(", ".join(filter(None, heading)), "title")]
     pieces = []
     for kind, text in draw.changes:
         before, after = {"added": ("{+", "+}"), "removed": ("[-", "-]")}.get(kind, ("", ""))

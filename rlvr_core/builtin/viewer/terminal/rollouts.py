@@ -74,7 +74,7 @@ class RolloutsPage(Page[Listing]):
         return Listing(found, lists, marks, progress, [*progress.notes, *fault])
 
     def state(self) -> Any:
-        """Return what differs when there are more groups, or other marks."""
+        """Return a value that changes when groups or marks do."""
         progress = self.reader.progress(self._folder)
         marks, _ = self.reader.marks_read(self._folder)
         return progress.done, progress.complete, marks
@@ -86,12 +86,12 @@ class RolloutsPage(Page[Listing]):
         table: Table = self.query_one(DataTable)
         fill(table, [(row["key"], _cells(row, found.marks)) for row in chosen.rows])
         pages = max(1, -(-chosen.total // PAGE))
-        told = f"{chosen.total:,} groups"
+        title = f"{chosen.total:,} groups"
         if not progress.complete:
-            told += f" in what was read so far ({progress.share:.0%})"
+            title += f" in what was read so far ({progress.share:.0%})"
         if pages > 1:
-            told += f", page {self._page} of {pages}"
-        self.head(f"{told} by {self._choice.sort}: {self._folder.path.name}")
+            title += f", page {self._page} of {pages}"
+        self.head(f"{title} by {self._choice.sort}: {self._folder.path.name}")
         notes = [*self._filters(), *found.notes]
         if not chosen.total:
             some = "No group fits." if progress.groups else "No rollouts were found."
@@ -104,16 +104,16 @@ class RolloutsPage(Page[Listing]):
             self.app.push_screen(GroupPage(self.reader, self._folder, self._choice, key))
 
     def action_filter(self) -> None:
-        """Ask what is looked for."""
+        """Open the form of the filters."""
         lists = self._listing.options if self._listing else {}
         self.app.push_screen(Filters(self._choice, lists), self._take)
 
     def action_clear(self) -> None:
-        """Look for everything again."""
+        """Clear the filters."""
         self._take(Choice())
 
     def action_sort(self) -> None:
-        """Take the next order."""
+        """Switch to the next sort order."""
         every = list(SORTS)
         after = every[(every.index(self._choice.sort) + 1) % len(every)]
         self._take(replace(self._choice, sort=after, page="1"))
@@ -126,7 +126,7 @@ class RolloutsPage(Page[Listing]):
             self._take(replace(self._choice, page=str(page)))
 
     def action_favourite(self) -> None:
-        """Make the group a favourite, or none."""
+        """Toggle the group as a favourite."""
         key = current(self.query_one(DataTable))
         if key is None or self._listing is None:
             return
@@ -170,12 +170,12 @@ class RolloutsPage(Page[Listing]):
             self.load("looking …")
 
     def _filters(self) -> list[str]:
-        told = [
+        active = [
             f"{label.lower()} '{value}'"
             for name, label in {**TYPED, **LISTED}.items()
             if name != "sort" and (value := getattr(self._choice, name))
         ]
-        return ["; ".join(told)] if told else []
+        return ["; ".join(active)] if active else []
 
 
 def _cells(row: Any, marks: Mapping[str, Mapping[str, Any]]) -> list[Text]:

@@ -42,14 +42,14 @@ class RunPage(Page[Parts]):
         return view.outcome, progress, load_host().service("core/run-lines")(view, width)
 
     def state(self) -> Any:
-        """Return what differs when its records have changed."""
+        """Return a value that changes when its records do."""
         progress = self.reader.progress(self._folder)
         return state(self._folder), progress.done, progress.complete
 
     def show(self, found: Parts) -> None:
         """Show the run."""
         outcome, progress, parts = found
-        self.head(f"{self._folder.path.name}: {outcome}, {told(progress)}")
+        self.head(f"{self._folder.path.name}: {outcome}, {describe_progress(progress)}")
         blocks = []
         for title, lines in parts:
             blocks += [block(title, "title"), block("\n".join(lines)), block("")]
@@ -61,8 +61,8 @@ class RunPage(Page[Parts]):
         self.app.push_screen(RolloutsPage(self.reader, self._folder))
 
 
-def told(progress: Progress) -> str:
-    """Say how far the index is."""
+def describe_progress(progress: Progress) -> str:
+    """Return the number of groups read, and the share of the rollouts while incomplete."""
     groups = f"{progress.groups:,} groups"
     return (
         groups if progress.complete else f"{groups} so far ({progress.share:.0%} of the rollouts)"

@@ -43,9 +43,9 @@ class RunsPage(Page[list[Line]]):
         return list(self.reader.runs.lines())
 
     def state(self) -> Any:
-        """Return the lines without what passes with time alone."""
-        told = [{**line.data(), "seconds": None} for line in self.reader.runs.lines()]
-        return json.dumps(told)
+        """Return the lines without their durations, which change with time alone."""
+        lines = [{**line.data(), "seconds": None} for line in self.reader.runs.lines()]
+        return json.dumps(lines)
 
     def show(self, found: list[Line]) -> None:
         """Show the lines that fit."""
@@ -69,10 +69,12 @@ class RunsPage(Page[list[Line]]):
                 for line in fitting
             ],
         )
-        kept = f", name with '{self._text}'" if self._text else ""
-        kept += f", {self._outcome}" if self._outcome else ""
+        filters = f", name with '{self._text}'" if self._text else ""
+        filters += f", {self._outcome}" if self._outcome else ""
         order = f"{self._sort}{'' if self._down else ', reversed'}"
-        self.head(f"{len(fitting)} of {len(found)} runs by {order}{kept}: {self.reader.runs.root}")
+        self.head(
+            f"{len(fitting)} of {len(found)} runs by {order}{filters}: {self.reader.runs.root}"
+        )
         if not found:
             self.say("There are no runs here yet. Start one: rlvr run CONFIG")
         else:
@@ -100,7 +102,7 @@ class RunsPage(Page[list[Line]]):
             self.show(self._lines)
 
     def action_outcome(self) -> None:
-        """Show the next outcome only, behind the last one all again."""
+        """Filter by the next outcome; after the last one, show all again."""
         every = ["", *sorted({line.outcome for line in self._lines})]
         place = every.index(self._outcome) if self._outcome in every else 0
         self._outcome = every[(place + 1) % len(every)]
@@ -113,6 +115,6 @@ class RunsPage(Page[list[Line]]):
         self.show(self._lines)
 
     def action_turn(self) -> None:
-        """Turn the order round."""
+        """Reverse the order."""
         self._down = not self._down
         self.show(self._lines)
