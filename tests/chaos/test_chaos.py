@@ -67,6 +67,13 @@ def test_there_are_at_least_120_faults_of_every_class():
             re.compile(word)
 
 
+def test_what_each_fault_breaks_is_there():
+    done = subprocess.run(
+        [sys.executable, HERE / "places.py"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
 def test_the_page_has_every_run_of_every_fault():
     declared = {
         (fault.name, backend, dtype)

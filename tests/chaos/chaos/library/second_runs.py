@@ -50,7 +50,7 @@ def records_hang(patch: Patch) -> None:
 @later("hang", shape="impatient")
 def last_checkpoint_hangs(patch: Patch) -> None:
     """The checkpoint at the end is never written to its end."""
-    hangs(patch, "rlvr_core.run.checkpointing:_fill", 1)
+    hangs(patch, "rlvr_core.record.checkpoints:CheckpointStore.write", 1)
 
 
 @later("hang", shape="impatient")
