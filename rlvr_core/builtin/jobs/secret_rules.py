@@ -216,11 +216,13 @@ def _written(text: str) -> Iterator[tuple[int, int, str]]:
         option = text[begin : begin + 1] == "-"
         for pattern in (*_NAMED, _BELOW):
             beside = pattern.match(text, done)
-            least = 3.2 if pattern is _SPACED else 2.8
-            if beside and (value := _value(beside, text, least)):
-                sure = named and (option or pattern is not _BELOW)
-                if value.rpartition(".")[2] == name or not (sure or _LONG_KEY.fullmatch(value)):
-                    continue
+            sure = named and (option or pattern is not _BELOW)
+            if not beside or not (sure or _LONG_KEY.match(beside["value"])):
+                continue
+            value = _value(beside, text, 3.2 if pattern is _SPACED else 2.8)
+            if not value or value.rpartition(".")[2] == name:
+                continue
+            if sure or _LONG_KEY.fullmatch(value):
                 yield beside.start("value"), beside.start("value") + len(value), name
 
 
