@@ -30,10 +30,10 @@ from rlvr_core.builtin.jobs.secret_formats import FORMATS, known_formats
 _WORD = (
     r"(?:tokens?|secrets?|passw(?:or)?d|passphrase|pwd|credentials?|auth(?:orization)?|"
     r"(?:api|access|private|signing|secret|account|auth|encryption|license)[_.-]?keys?|pat|"
-    r"(?<=[a-z\d][_-])pass(?![a-z]))"
+    r"pass(?<=[a-z\d][_-]pass)(?![a-z]))"  # what begins with a letter is found twice as fast
 )
 # what else is called a key: --judge-key, X-Search-Key, serp_key, tavilyKey, or KEY alone
-_KEY = r"(?:(?<![a-z])key|(?<=[a-z])(?-i:Key))(?![a-z])"
+_KEY = r"key(?:(?<![a-z]key)|(?<=[a-z](?-i:Key)))(?![a-z])"
 _TYPE = r"(?::[ \t]*[A-Za-z_][\w.|\[\] ]{0,30}?)?"
 _OPEN = r"(?:[bfru]{0,2}[\"'`]{1,3})"
 _GAPS = (
