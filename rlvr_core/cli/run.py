@@ -92,13 +92,13 @@ def run(
 
     if take_over:  # asked once, for all processes of the run
         os.environ.setdefault("RLVR_TAKE_OVER", os.urandom(8).hex())
+    stop = Stop(patient=ranks.launched())
+    stop.listen()
     host = load_host()
     kind = display_kind if os.environ.get("RANK", "0") == "0" else "none"
-    with no_secrets_printed(), closing(make_display(kind, 0, host)) as display:
+    with stop.heeded(), no_secrets_printed(), closing(make_display(kind, 0, host)) as display:
         display.phase("reading the configuration")
         resolved, folder = what_to_run(config, overrides, resume, host)
-        stop = Stop(patient=ranks.launched())
-        stop.listen()
         quiet_libraries()
         checked = resolved.config.guards.preflight and ranks.launched()
         machines = host.service("core/machines")(resolved, display) if checked else None

@@ -45,15 +45,17 @@ _CODE_VALUE = re.compile(
 _FORMAT = re.compile(
     r"-----BEGIN |://[^\s/]{1,400}@|\b(?:hf_|sk-|gh[opsur]_|github_pat_|glpat-|xox[abprs]-|A(?:KI|SI)A"
     r"|AIza|[rs]k_live_|npm_|pypi-|wandb_v|eyJ|gsk_|xai-|pplx-|nvapi-|r8_|tvly-|dapi|do[opr]_v1_"
-    r"|shp[acpst]{2}_|gls[a-z]_|gl[a-z]{2}t-|hv[bs]\.|lin_api_|figd_|rubygems_|sntry|dckr_pat_|NRAK-"
-    r"|ph[cx]_|ntn_|ATATT3|AGE-S|ya29)|SG\.|:AA|-us\d|\bA(?:KC|P)|sq0csp|GR1348941"
+    r"|shp[acpst]{2}_|gls[a-z]_|gl[a-z]{2,5}-|hv[bs]\.|lin_api_|figd_|rubygems_|sntry|dckr_pat_|NRAK-"
+    r"|ph[cx]_|ntn_|ATATT3|AGE-S|ya29|GOCS|LTAI|ABSK|A3-|CLOJ|EZAK|FLW|HRKU|KGAT|PMAK|api_o|cmVmd|fc-"
+    r"|csk-|dp\.pt|dt0c|e2b_|fio-|f[om][12]|fw_|glc_|jina_|lsv2|ops_e|p8e-|pcsk|pnu_|psca|pul-|sha256~"
+    r"|rdme|rpa_|sgp_|ship|tgp_|tske|x(?:app|oxe|key))|SG\.|:AA|-us\d|\bA(?:KC|P)|sq0[ac]|GR1348941"
 )
 _HINT = re.compile(
     r"(?i:auth|basic|bearer|cookie|credential|curl|digest|discord|hook|key|login|pass|[_-]pat\b|pwd"
     r"|identified|secret|sig=|sql|token|twilio|://)"
 )
 _MIXED = re.compile(r"[A-Za-z]\d|\d[A-Za-z]|[a-z][A-Z]")
-_WORDS = re.compile(r"""["']?[A-Za-z]*(?:[_. -]+[A-Za-z]+)*["']?$""")
+_WORDS = re.compile(r"""["']?[A-Za-z]*(?:[_. /-]+[A-Za-z]+)*["']?$""")
 _REFERENCE = re.compile(
     r"""["']?\$\{?\w|["']?(?:(?i:null|none|true|false)|~|\d+|\W{0,2}<[^<>"'\n]{1,40}>"""
     r"""|[|\[][A-Z_]{1,30}[|\]]|[A-Z]+(?:_[A-Z]+)+)["']?$|[\[{(][\]})]?$"""

@@ -63,6 +63,16 @@ class Stop:
             signal.alarm(self.DEADLINE)  # imports may swallow the exception, and an ending hang
             raise KeyboardInterrupt
 
+    @contextlib.contextmanager
+    def heeded(self) -> Iterator[None]:
+        """Take an error for the interrupt before it: imports may make another exception of it."""
+        try:
+            yield
+        except Exception as error:
+            if self.requested and not (self._patient and self.stepping):
+                raise KeyboardInterrupt from error
+            raise
+
 
 PATIENCE = 600.0
 """Seconds for the checkpoint in work where a run fails: it must not keep a process for ever."""

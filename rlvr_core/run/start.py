@@ -145,7 +145,7 @@ def start(
             targets = prepared.resolved.sources(prepared.problems.values())
             resumption = session.host.service("core/resumption")(session, manifest, targets)
             newest = ranks.on_main(resumption.checkpoint)
-        with recorded_outcome(session, manifest), ranks.explained():
+        with recorded_outcome(session, manifest), stop.heeded(), ranks.explained():
             if resumption is not None:
                 if ranks.main:  # e.g. with more steps: recorded for the next resumption
                     folder.configure(prepared.resolved.dump())

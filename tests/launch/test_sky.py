@@ -1,6 +1,7 @@
 """Plans for SkyPilot, against its own schemas, and ``rlvr launch --preflight``."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -138,6 +139,109 @@ def test_a_secret_that_is_not_there_and_a_missing_sky_are_told(here, monkeypatch
     with pytest.raises(MachineError, match="not installed"):
         launcher().submit(launcher().plan(request()))
     assert not (here.parent / "share" / "rlvr" / "jobs.jsonl").read_text()
+
+
+SKY = """#!{python}
+import json, os, pathlib, sys
+words = sys.argv[1:]
+said = pathlib.Path(r"{folder}")
+with (said / "calls.jsonl").open("a") as file:
+    file.write(json.dumps(words) + "\\n")
+if (said / "refuses").exists():
+    sys.exit("sky.exceptions.ResourcesUnavailableError: no H100 in any region")
+if words[:2] == ["jobs", "launch"]:
+    task = json.loads(pathlib.Path(words[-1]).read_text())
+    files = sorted(p for p in pathlib.Path(task["workdir"]).rglob("*") if p.is_file())
+    shown = {{str(p.relative_to(task["workdir"])): p.read_text() for p in files}}
+    (said / "got.json").write_text(json.dumps({{"task": task, "files": shown}}))
+elif words[:2] == ["jobs", "queue"]:
+    name = json.loads((said / "got.json").read_text())["task"]["name"]
+    print("Fetching managed job statuses...")
+    print(json.dumps([{{"job_id": 1, "job_name": name, "status": "RUNNING"}}]))
+elif words[:2] == ["jobs", "logs"]:
+    print("step 1\\nstep 2")
+"""
+
+
+@pytest.fixture
+def sky(here, tmp_path):
+    """A command ``sky`` that keeps what it is given; returns the folder with it."""
+    kept = tmp_path / "said"
+    kept.mkdir()
+    program = tmp_path / "sky"
+    program.write_text(SKY.format(python=sys.executable, folder=kept))
+    program.chmod(0o755)
+    return kept
+
+
+def test_a_job_is_submitted_followed_and_stopped_and_its_secret_is_in_no_file(
+    sky, here, monkeypatch, capsys
+):
+    value = "hf_" + "Zq7" * 12
+    monkeypatch.setenv("HF_TOKEN", value)
+    (here / ".gitignore").write_text("*\n")
+    one = launcher(accelerators="H100:8", secret=["HF_TOKEN"])
+    plan = one.plan(request())
+    assert one.submit(plan) == 0
+    got = json.loads((sky / "got.json").read_text())
+    task = got["task"]
+    folder = task.pop("workdir")
+    assert task == plan.details["task"]
+    assert not Path(folder).exists()  # nothing is left here
+    assert got["files"][".skyignore"] == ""
+    (config,) = (text for name, text in got["files"].items() if name.endswith("config.yaml"))
+    assert config == (here / "config.yaml").read_text()
+    everything = (sky / "got.json").read_text() + (sky / "calls.jsonl").read_text()
+    everything += (here.parent / "share" / "rlvr" / "jobs.jsonl").read_text()
+    assert value not in everything + capsys.readouterr().out
+    job = task["name"]
+    assert one.status(job).state == "running"
+    assert list(one.logs(job)) == ["step 1", "step 2"]
+    with pytest.raises(ConfigError, match=job):
+        one.submit(plan)  # a second writer of its place
+    one.stop(job)
+    calls = [json.loads(line) for line in (sky / "calls.jsonl").read_text().splitlines()]
+    assert calls[0][:6] == ["jobs", "launch", "--yes", "--detach-run", "--secret", "HF_TOKEN"]
+    assert calls[-1] == ["jobs", "cancel", "--yes", "--name", job]
+
+
+def test_a_job_that_sky_refuses_is_not_written_down(sky, here):
+    (sky / "refuses").touch()
+    one = launcher(accelerators="H100:8")
+    with pytest.raises(MachineError, match="no H100 in any region"):
+        one.submit(one.plan(request()))
+    assert not (here.parent / "share" / "rlvr" / "jobs.jsonl").read_text()
+
+
+TAKES = """
+import json, sys
+from sky import Task
+
+task = Task.from_yaml_config(json.load(sys.stdin))
+(one,) = task.resources
+print(json.dumps([task.num_nodes, one.accelerators, one.use_spot, str(one.cloud), one.image_id]))
+"""
+
+
+@pytest.mark.skipif("RLVR_SKY_PYTHON" not in os.environ, reason="RLVR_SKY_PYTHON=PYTHON with sky")
+def test_skypilot_itself_reads_the_task(here, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "x")
+    monkeypatch.setenv("HOME", str(here))  # where SkyPilot keeps its state
+    options = {"infra": "aws", "cpus": "8+", "memory": "64", "disk_gb": 300, "restarts": 2}
+    one = launcher(
+        accelerators="H100:8", nodes=2, spot=True, recovery="FAILOVER", image="docker:me/rlvr:1",
+        secret=["HF_TOKEN"], env=["A=b"], setup=["pip install rlvr-core"], max_hourly_cost=30.0,
+        **options,
+    )  # fmt: skip
+    done = subprocess.run(
+        [os.environ["RLVR_SKY_PYTHON"], "-c", TAKES],
+        input=json.dumps(one.plan(request()).details["task"]), capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    read = json.loads(done.stdout.splitlines()[-1])
+    assert read[:4] == [2, {"H100": 8}, True, "AWS"]
+    assert list(read[4].values()) == ["docker:me/rlvr:1"]
 
 
 def test_states_are_read_from_the_queue():

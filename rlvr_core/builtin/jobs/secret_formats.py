@@ -11,21 +11,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-_SECRET_VALUES = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[opsur]_[A-Za-z0-9]{20,}"
-    r"|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}|A(?:KIA|SIA)[A-Z0-9]{16}"
-    r"|AIza[\w-]{35}|[rs]k_live_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{36}|pypi-AgEI[\w-]{16,}"
-    r"|wandb_v\d_\w{20,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}"
-    r"|gsk_[A-Za-z0-9]{40,}|xai-[A-Za-z0-9]{60,}|pplx-[A-Za-z0-9]{40,}|nvapi-[\w-]{40,}"
-    r"|r8_[A-Za-z0-9]{30,}|tvly-[\w-]{24,}|dapi[0-9a-f]{32}|do[opr]_v1_[0-9a-f]{64}"
-    r"|shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}|gls[a-z]_\w{32,}|gl[a-z]{2}t-[\w-]{20,}|hv[bs]\.[\w-]{24,}"
-    r"|lin_api_\w{32,}|figd_[\w-]{32,}|rubygems_[0-9a-f]{48}|sntry[su]_[\w+/=-]{32,}"
-    r"|dckr_pat_[\w-]{24,}|NRAK-[A-Z0-9]{24,}|ph[cx]_[A-Za-z0-9]{40,}|ntn_[A-Za-z0-9]{40,}"
-    r"|ATATT3[\w=-]{40,}|AGE-SECRET-KEY-1[A-Z0-9]{50,}|ya29\.[\w-]{30,})"
-)
+from rlvr_core.builtin.jobs.secret_services import SERVICE_KEY, service_keys
+
 # a password, or a token in the place of the user: long, with digits, as no login is
 _URL_PASSWORD = re.compile(
-    r"(?<=://)(?:[^\s/:@]*:[^\s/@]+|(?=[A-Za-z_-]*\d)[\w-]{20,})(?=@)"
+    r"(?<=://)(?:[^\s/:@]*:[^\s/@]+|(?<!ssh://)(?=[A-Za-z_-]*\d)[\w-]{20,})(?=@)"
     r"|(?<=[?&]X-Amz-Signature=)[0-9a-f]{16,}"
 )
 # its head alone is something that programs look for; with a body, or a foot, it is a key. No part
@@ -44,11 +34,12 @@ _PRIVATE_KEY = re.compile(
     re.S,
 )
 
-FORMATS = (_PRIVATE_KEY, _URL_PASSWORD, _SECRET_VALUES)
+FORMATS = (_PRIVATE_KEY, _URL_PASSWORD, SERVICE_KEY)
 
 
 def known_formats(text: str) -> Iterator[tuple[int, int]]:
     """Yield offset and length of what has the format of a known service's credential."""
+    yield from service_keys(text)
     for hints, pattern, valid in _formats():
         if not hints or any(hint in text for hint in hints):
             for match in pattern.finditer(text):

@@ -14,28 +14,38 @@ import binascii
 import bisect
 import math
 import re
-import string
 from collections import Counter
 from collections.abc import Callable, Iterator
 
 from rlvr_core.api.services import is_secret
+from rlvr_core.builtin.jobs.secret_excuses import (
+    is_filled_in,
+    is_placeholder,
+    is_public,
+    no_token,
+    words_of,
+)
 from rlvr_core.builtin.jobs.secret_formats import FORMATS, known_formats
 
 _WORD = (
     r"(?:tokens?|secrets?|passw(?:or)?d|passphrase|pwd|credentials?|auth(?:orization)?|"
     r"(?:api|access|private|signing|secret|account|auth|encryption|license)[_.-]?keys?|pat|"
-    r"(?<=[a-z\d][_-])pass(?![a-z]))"
+    r"pass(?<=[a-z\d][_-]pass)(?![a-z]))"  # what begins with a letter is found twice as fast
 )
+# what else is called a key: --judge-key, X-Search-Key, serp_key, tavilyKey, or KEY alone
+_KEY = r"key(?:(?<![a-z]key)|(?<=[a-z](?-i:Key)))(?![a-z])"
 _TYPE = r"(?::[ \t]*[A-Za-z_][\w.|\[\] ]{0,30}?)?"
 _OPEN = r"(?:[bfru]{0,2}[\"'`]{1,3})"
 _GAPS = (
     # an assignment: = := => ?= : ==, after the name's own closing quote or bracket
-    rf"[\"'`]?[\])}}]{{0,2}}[ \t]*{_TYPE}[ \t]*(?::=|=>|\?=|\+=|<-|==?|:)[ \t]*{_OPEN}?",
+    rf"[\"'`]?(?:\s{{0,40}}[\])}}]){{0,2}}[ \t]*{_TYPE}[ \t]*(?::=|=>|\?=|\+=|<-|==?|:)"
+    rf"[ \t]*(?:(?:\(\s{{0,40}})?{_OPEN})?",
     # the next argument of a call, or that of one named so: setenv("N", "v"), setPassword("v")
     rf"[\"'`][ \t]*,[ \t]*{_OPEN}",
-    rf"\([ \t]*{_OPEN}",
-    # XML, and entries of a list of names and values
+    rf"\(\s{{0,40}}{_OPEN}",
+    # XML, HTML, and entries of a list of names and values
     r"[ \t]*>[ \t]*",
+    r"[ \t]*(?:</?[\w-]{1,20}>[\s:=]{0,20}){1,4}",
     r"[\"'`]?[ \t,]+[\"']?value[\"']?[ \t]*[=:][ \t]*[\"']?",
     r"[\s\"',]{0,40}[\r\n][\s\"',]{0,40}value[\"']?:\s*[\"']?",
     # a string of several lines
@@ -50,8 +60,22 @@ _GAPS = (
 _VALUE = r"(?P<value>[^\s\"'`<>\\]{6,400})"
 _NAMED = tuple(re.compile(gap + _VALUE, re.IGNORECASE) for gap in _GAPS)
 _SPACED = _NAMED[-1]
+# the next line of a list; there names stand below one another, so that it takes more
+_BELOW = re.compile(
+    rf"[\"'`]?(?:,[ \t]*\r?\n\s{{0,40}}{_OPEN}|[ \t]*\r?\n[ \t]*-[ \t]+{_OPEN}?){_VALUE}"
+)
 _SUFFIXES = {"base", "default", "dev", "local", "old", "new", "prod", "production", "staging", "v1"}
-_HINT = re.compile(_WORD, re.IGNORECASE)
+_HINT = re.compile(f"{_WORD}|{_KEY}", re.IGNORECASE)
+_LONG_KEY = re.compile(
+    r"[0-9a-f]{32,128}|(?=[\w+/-]*\d)(?=[\w+/-]*[a-z])(?=[\w+/-]*[A-Z])[\w+/-]{32,128}={0,2}",
+    re.ASCII,
+)
+_OTHER_KEYS = {
+    "public", "pub", "cache", "primary", "foreign", "sort", "partition", "group", "row", "hash",
+    "dict", "map", "lookup", "index", "unique", "idempotency", "object", "file", "host", "store",
+    "registry", "checksum", "digest", "commit", "content", "trust", "node", "ssh", "rsa", "site",
+}  # fmt: skip
+"""What keys are called that are no secret, however random they look."""
 _BEFORE = re.compile(r"[\w.-]{0,48}$")
 _ARN = re.compile(r"\barn:[\w:/.-]{0,110}:$")
 _AFTER = re.compile(r"[\w.-]{0,32}")
@@ -80,9 +104,14 @@ _OTHERS = tuple(
         rf"(?i:auth|login)[\"']?[ \t]*[:=]?[ \t]*\([ \t]*[\"'][^\"'\n]{{0,64}}[\"'],[ \t]*"
         rf"[\"']{_VALUE}",
         r"://[^\s/:@\"']{0,64}:(?P<value>[^\s/@\"'{}<>]{6,})@[\w\[]",
-        rf"(?i:\bidentified[ \t]+by[ \t]+[\"']?){_VALUE}",
+        rf"(?i:\bidentified[ \t]+(?:with[ \t]+\w+[ \t]+)?by[ \t]+[\"']?){_VALUE}",
+        # wandb login v, vault login v, and what Kaggle has in a file
+        r"(?<=\w)[ \t](?:auth[ \t]+)?login(?:[ \t]+--?[a-z][\w-]{0,30}){0,4}[ \t]+[\"']?"
+        r"(?P<value>[\w.-]{20,200})(?![\w.@/:=-])",
+        rf"[\"']username[\"'][ \t]*:[ \t]*[\"'][^\"'\n]{{0,64}}[\"'],\s{{0,40}}"
+        rf"[\"']key[\"'][ \t]*:[ \t]*[\"']{_VALUE}",
         # a name without a password, as Sentry's and GitHub's; [:] so that this line is none itself
-        r"[:]//(?P<value>[\w.-]{20,})(?::[\w-]{0,64})?@[\w\[]",
+        r"(?<!ssh)[:]//(?P<value>[\w.-]{20,})(?::[\w-]{0,64})?@[\w\[]",
         # signatures in addresses, and addresses that are secrets themselves
         r"[?&](?:sig|signature|X-Amz-Security-Token)=(?P<value>[\w%+/=-]{16,})",
         r"/webhooks?/[\w-]{1,64}/(?P<value>[\w-]{24,})",
@@ -99,27 +128,6 @@ _PIECES = re.compile(
 _PAIR = re.compile(
     r"(?i:\bbasic[ \t]+|auth[\"']?[ \t]*[:=][ \t]*[\"']?)(?P<value>[\w+/]{8,}={0,2})"
 )
-# values that are a program's expression, a reference, a path, a place to fill in
-_NO_VALUE = re.compile(
-    r"^[$%{<\[(*.]|\$\{|\{\{|%\(|[(\[{]|^(?:https?|s3|file|arn|tiny):|^(?:/[a-z_.-]+){2,}|^/[\w.-]+$|^~|^\.\.?/|::|->|=>|"
-    r"\.{3}|…|^sha\d+[:-]|^v?\d+(?:\.\d+)+",
-    re.IGNORECASE,
-)
-_PLACEHOLDER = re.compile(
-    r"x{4,}|\*{3,}|0{6,}|1234567|abcdef|example|your|change_?me|placeholder|dummy|fake|sample|"
-    r"redacted|insert|todo|foobar|deadbeef|not_?real",
-    re.IGNORECASE,
-)
-_STANDS_FOR = re.compile(
-    r"^(?:\{[\w.!]*\}|\[?your\b|(?:/[a-z_.-]+){2,}|~/[\w./-]*$|"
-    r"#[0-9a-f]{6}\b|abcdefg|[a-z_][\w.]*\(\))|^eyJ[\w.-]*(?:\.{3}|…)",
-    re.IGNORECASE,
-)
-_URL_WORD = re.compile(
-    r"^[^\s:@/]*:(?:[{<$][^@\s]*|(?:my|your)?[_-]?"
-    r"(?:redacted|passphrase|x+|\*+|password|passwd|pass|pwd|pw|secret|token|key))@",
-    re.IGNORECASE,
-)
 _WORDY = re.compile(r"^(?:(?:[a-z]+|[A-Z]+|[A-Z]{1,3}[a-z]+)\d{0,4}|\d+|[A-Za-z]\d+[A-Za-z]?)$")
 _WORD_LENGTH = 3.2
 """Mean length of parts below which text that falls into word-like parts is random nevertheless."""
@@ -130,7 +138,11 @@ _ESCAPES = {
     '\\"': '"', "\\'": "'", "\\n": "\r", "\\t": "\t", "\\/": "/",
 }  # fmt: skip
 """What JSON and HTML write for another character; an escaped end of a line is none of the file."""
-_ESCAPED = re.compile("|".join([*map(re.escape, _ESCAPES), r"\x1b\[[\d;]*m"]))  # and colours
+_NEXT_LINE = r"\\n\",\r?\n[ \t]*\""
+"""Between two lines of a notebook's cell, which are strings of a list."""
+_ESCAPED = re.compile(  # and colours
+    "|".join([_NEXT_LINE, *map(re.escape, _ESCAPES), r"\x1b\[[\d;]*m"])
+)
 
 
 def secret_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -156,26 +168,6 @@ def without_secrets(text: str, mark: str) -> str:
     return "".join([*parts, text[done:]])
 
 
-def stands_for_another(text: str, at: int, key: str) -> bool:
-    """Whether what was taken for a secret is a template, a path, a variable or an explanation.
-
-    Args:
-        text: The text around it.
-        at: Where it begins.
-        key: The name beside it; "" without one.
-    """
-    value = text[at : at + 200].lstrip("\"'`").split("\n", 1)[0]
-    if _STANDS_FOR.match(value) or (not key and _URL_WORD.match(value)):
-        return True
-    if not re.search("pass|pwd", key, re.IGNORECASE) and re.match(
-        r"[a-z]+\d?(?:_[a-z]+\d?)+$", value
-    ):
-        return True  # a variable
-    word = re.match(r"\w*", value)
-    name = key.rpartition(".")[2]
-    return bool(name and word and word.group().rstrip(string.digits) == name.rstrip(string.digits))
-
-
 def _places(text: str) -> Iterator[tuple[int, int, str]]:
     yield from _written(text)
     for match in _PAIR.finditer(text):
@@ -197,12 +189,13 @@ def _is_name_and_password(coded: str) -> bool:
         return False
     name, _, password = inside.partition(":")
     named = bool(name) and len(password) >= 6 and inside.isprintable()
-    return named and not _PLACEHOLDER.search(inside) and not _NO_VALUE.search(password)
+    return named and not is_placeholder(f"{coded} {inside}") and not is_filled_in(password)
 
 
 def _written(text: str) -> Iterator[tuple[int, int, str]]:
     for at, length in known_formats(text):
-        if _random(text[at : at + length], least=2.5):
+        key = text[at : at + length]
+        if _random(key, least=2.5) and not key.endswith("EXAMPLE"):
             yield at, at + length, ""
     for pattern in _OTHERS:
         for match in pattern.finditer(text):
@@ -215,14 +208,21 @@ def _written(text: str) -> Iterator[tuple[int, int, str]]:
         begin = hint.start() - len(_before(text, hint.start()))
         done = _after(text, hint.end())
         name = text[begin:done].strip("-._")
-        if text[begin - 2 : begin] == "::" or not _names_secret(name):
+        named = _names_secret(name)
+        if text[begin - 2 : begin] == "::" or not (named or _names_key(name)):
             continue  # of a type, as AWS::AppSync::ApiKey, there is no value
         if _ARN.search(text, max(0, begin - 120), begin):
             continue  # arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME says where one is
-        for pattern in _NAMED:
+        option = text[begin : begin + 1] == "-"
+        for pattern in (*_NAMED, _BELOW):
             beside = pattern.match(text, done)
-            least = 3.2 if pattern is _SPACED else 2.8
-            if beside and (value := _value(beside, text, least)):
+            sure = named and (option or pattern is not _BELOW)
+            if not beside or not (sure or _LONG_KEY.match(beside["value"])):
+                continue
+            value = _value(beside, text, 3.2 if pattern is _SPACED else 2.8)
+            if not value or value.rpartition(".")[2] == name:
+                continue
+            if sure or _LONG_KEY.fullmatch(value):
                 yield beside.start("value"), beside.start("value") + len(value), name
 
 
@@ -237,7 +237,9 @@ def _after(text: str, at: int) -> int:
 
 
 def _names_secret(name: str) -> bool:
-    words = re.split(r"[^a-z0-9]+", re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower())
+    words = words_of(name)
+    if no_token(words):
+        return False
     if len(words) > 1 and (words[-1].isdigit() or words[-1] in _SUFFIXES):
         return is_secret("_".join(words[:-1]))  # HF_TOKEN_2, API_KEY_PROD
     keyed = words[-1] == "key" and bool({"auth", "account", "encryption"} & set(words))
@@ -245,13 +247,21 @@ def _names_secret(name: str) -> bool:
     return keyed or is_secret(name) or is_secret("".join(words))
 
 
+def _names_key(name: str) -> bool:
+    """Whether a name is that of some key, which a long random value makes a secret."""
+    words = words_of(name)
+    return words[-1] == "key" and not _OTHER_KEYS & set(words)
+
+
 def _value(match: re.Match[str], text: str, least: float = 2.8) -> str:
     """Return the value without what ends it; "" if it is no secret."""
     value: str = match["value"]
+    if is_public(text, match.start("value")):
+        return ""
     quoted = text[match.end("value") : match.end("value") + 1] in ("'", '"', "`")
     if not quoted:
         value = value.rstrip(",;)}].\"'")
-    if _NO_VALUE.search(value) or _PLACEHOLDER.search(value):
+    if is_filled_in(value):
         return ""
     return value if _random(value, least) else ""
 
@@ -288,7 +298,8 @@ def _unescaped(text: str) -> tuple[str, Callable[[int], int]]:
 
     def resolve(match: re.Match[str]) -> str:
         nonlocal total
-        meant = _ESCAPES.get(match.group(), "")
+        line = "\n" if "\n" in match.group() else ""
+        meant = _ESCAPES.get(match.group(), line)
         total += len(match.group()) - len(meant)
         ends.append(match.end() - total)
         longer.append(total)

@@ -15,8 +15,10 @@ from pathlib import Path
 
 from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.api.services import Redactor, read
+from rlvr_core.builtin.jobs.secret_excuses import stands_for_another
 from rlvr_core.builtin.jobs.secret_formats import FORMATS
-from rlvr_core.builtin.jobs.secret_rules import secret_lines, stands_for_another
+from rlvr_core.builtin.jobs.secret_rules import secret_lines
+from rlvr_core.builtin.jobs.secret_services import service_keys
 
 _NAMES = re.compile(
     r"^(?:\.env(?:\..*)?|\.netrc|\.pgpass|\.npmrc|\.pypirc|\.git-credentials|"
@@ -81,7 +83,10 @@ def secrets_in(path: Path, shown: str, allowed: Sequence[str] = ()) -> Iterator[
     try:
         for piece, first in _pieces(path):
             binary = b"\0" in piece
-            if not binary:
+            if binary:
+                for at, _ in service_keys(piece.decode("latin-1")):
+                    found.setdefault(first + piece.count(b"\n", 0, at), "")
+            else:
                 _by_rules(piece, first, found)
             for begin, end in _suspects(piece, hide):
                 text = piece[begin:end].decode(errors="replace")
