@@ -17,6 +17,7 @@ from custody import Run, byte_level, group, problem, sentence_pieces  # type: ig
 from rlvr_core.api import RunError, Transcript, Verdict
 from rlvr_core.api.completions import Turn
 from rlvr_core.builtin.invariants.check import StepView
+from rlvr_core.builtin.invariants.conversations import wrong_conversation
 
 CAP = 12
 LONG = "a text of 12"  # as many bytes as the cap
@@ -201,7 +202,9 @@ def talk(run, *turns, ended="done", reason="stop", text=None):
         script += (Turn(role, shown, len(own)),)
     said = [turn.text for turn in script if turn.role == "assistant"][-1]
     one = run.completion(ids, reason, judged=said if text is None else text)
-    return replace(one, loss_mask=mask, transcript=Transcript("e", script, ended))
+    logps = tuple(logp * own for logp, own in zip(one.logprobs, mask, strict=True))
+    transcript = Transcript("e", script, ended)
+    return replace(one, loss_mask=mask, logprobs=logps, transcript=transcript)
 
 
 def test_conversations(tmp_path):
@@ -223,8 +226,15 @@ def test_conversations(tmp_path):
         (talk(run, "ask", ended="turn_length", reason="length"), "after 3 tokens, and the cap"),
         (talk(run, LONG + "</s>", "(4)", "4</s>"), "has 13 tokens, and the cap is 12"),
         (talk(run, "ask</s>", "(4)", "it is 4</s>", text="ask"), "disagree in 1 of 1"),
-        (talk(run, "ask</s>", "(4)", "seven 7", ended="budget"), "cut off .* after 7 tokens"),
-        (talk(run, "ask</s>", ended="max_turns"), r"after 1 turns .*max_turns is 2"),
+        (
+            talk(run, "ask</s>", "(4)", "seven 7", ended="budget"),
+            "reason stop, and ended by budget",
+        ),
+        (talk(run, "ask</s>", reason="length"), "finish reason length, and ended by done"),
+        (
+            talk(run, "ask</s>", ended="max_turns", reason="length"),
+            r"after 1 turns .*max_turns is 2",
+        ),
         (talk(run, "a</s>", "(4)", "b</s>", "(4)", "c</s>"), r"ended \(done\) after 3 turns"),
     ):
         with pytest.raises(RunError, match=said):
@@ -255,8 +265,11 @@ def test_branches_of_conversations(tmp_path):
     n = len(side.token_ids)
     for bad, said in (
         (branched(run, talk(run, "ask</s>", "(4)", "or 5")), "says that it stopped"),
-        (branched(run, side, mask=(False,) * n), "has 0 of its .* tokens, and the model wrote 5"),
-        (branched(run, side, mask=side.loss_mask), "train 4 turns of the model, and it wrote 3"),
+        (branched(run, side, mask=(False,) * n), "0 of its .* tokens, and the model wrote 5"),
+        (
+            branched(run, side, mask=side.loss_mask),
+            "trains in its rows 4 turns of the model, and it wrote 3",
+        ),
         (branched(run, side, turns=5), r"after 5 turns .*max_turns is 4"),
         (branched(run, talk(run, "ask</s>", "(4)", LONG), whole), "cut off|says that it stopped"),
     ):
@@ -269,8 +282,32 @@ def test_masks_of_conversations(tmp_path):
     one = talk(run, "ask</s>", "(4)", "it is 4</s>")
     answered(run, one)
     for mask, n in (((True,) * 15, 15), ((True,) * 4 + (False,) * 11, 4)):
-        with pytest.raises(RunError, match=f"has {n} of its 15 tokens, and the model wrote 12"):
+        with pytest.raises(RunError, match=f"has in its loss mask {n} of its 15 tokens, and"):
             answered(run, replace(one, loss_mask=mask), step=1)
+
+
+def test_log_probs_of_what_an_environment_says(tmp_path):
+    run = Run(tmp_path, byte_level("</s>"), sampling={"max_tokens": 30})
+    one = talk(run, "ask</s>", "(4)", "it is 4</s>")
+    with pytest.raises(RunError, match="has log-probs of tokens that its environment said"):
+        answered(run, replace(one, logprobs=(-1.0,) * len(one.token_ids)), step=1)
+
+
+def test_conversations_that_were_not_played_or_not_judged(tmp_path):
+    class Judging:
+        def cut(self, state, ended):
+            """Judge an unfinished conversation."""
+
+    run = Run(tmp_path, byte_level("</s>"), sampling={"max_tokens": 30})
+    single = run.completion("ask</s>")
+    assert wrong_conversation(single, None, 4) is None
+    assert wrong_conversation(replace(single, finish_reason="error"), object(), 4) is None
+    assert "it has no transcript" in wrong_conversation(single, object(), 4)[0]
+    cut = talk(run, "ask</s>", LONG, ended="turn_length", reason="length")
+    assert wrong_conversation(cut, Judging(), 4) is None
+    assert "cut off (turn_length) and has no verdict" in wrong_conversation(cut, object(), 4)[0]
+    script = replace(cut.transcript, verdict=Verdict(0.0, passed=False))
+    assert wrong_conversation(replace(cut, transcript=script), object(), 4) is None
 
 
 def imitated(run, *texts, untrained=0):

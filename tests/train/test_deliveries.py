@@ -1,6 +1,7 @@
 """Every drawn group arrives once, and is trained on or dropped for a reason."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -53,7 +54,7 @@ def group(name, rewards=(0.0, 1.0), version=0, finish="stop"):
 def started(max_reads=1, **train):
     sampler = Sampler(max_reads)
     found = Deliveries(config(**train), sampler)
-    found.start()
+    found.start(resumed=False)
     return found, sampler
 
 
@@ -119,10 +120,43 @@ def test_groups_that_are_read_again_are_no_fault():
     assert found.trained([*new, group("old", version=3)]) == ""
 
 
+def test_groups_that_wait_to_be_read_again():
+    """Three readings each, at most two groups a step that wait."""
+    a, b, c = (group(name, version=0) for name in "abc")
+
+    def reading(*steps, resumed=False, applied=True):
+        found, sampler = started(3, prompts_per_step=2)
+        if resumed:
+            found.start(resumed=True)
+        said = ""
+        for new, again in steps:
+            sampler._drawn += len(new)
+            version = sampler._drawn
+            new = [replace(one, version=version) for one in new]
+            assert found.arrived(new, version) == ""
+            kept.update({one.problem.id: one for one in new})
+            said = said or found.trained([*new, *(kept[one.problem.id] for one in again)])
+            found.ended(applied=applied)
+        return said
+
+    kept = {}
+    assert reading(([a, b], []), ([], [a, b]), ([], [a, b]), ([c], []), ([], [c])) == ""
+    assert reading(([a, b, c], []), ([], [a, b]), ([], [c, a])) == ""
+    lost = (
+        "the sampler's max_reads is 3, and 1 of 2 groups that wait to be read again are not in "
+        "this step: "
+    )
+    assert reading(([a, b], []), ([], [b])) == f"{lost}that of problem a"
+    assert reading(([a, b, c], []), ([], [a, b]), ([], [b, a])) == f"{lost}that of problem c"
+    assert "2 of 2 groups" in reading(([a, b], []), ([c], []))
+    assert reading(([a, b], []), ([c], []), resumed=True) == ""
+    assert reading(([a, b], []), ([c], []), applied=False) == ""  # nothing was read
+
+
 def test_a_resumed_run_counts_from_where_it_stands():
     found, sampler = started()
     sampler._drawn = 40
-    found.start()
+    found.start(resumed=True)
     sampler._drawn = 41
     assert found.arrived([group("a")], 0) == ""
 
@@ -138,7 +172,7 @@ def test_other_samplers_and_groups_sampled_ahead_are_left_alone():
         Deliveries(config(), SimpleNamespace(drawn=3)),
         Deliveries(config(), None),
     ):
-        found.start()
+        found.start(resumed=False)
         assert found.arrived([group("a")], 5) == ""
         assert found.trained([]) == ""
 
@@ -146,7 +180,7 @@ def test_other_samplers_and_groups_sampled_ahead_are_left_alone():
 def test_the_guard_says_so():
     sampler = Sampler()
     guard = Tokens(config(), sampler)
-    guard.run_started(None)
+    guard.run_started(SimpleNamespace(resumed=False))
     sampler._drawn += 2
     with pytest.raises(RunError, match=r"guard tokens: 2 groups were drawn") as caught:
         guard.on_groups(GroupsScored(3, 0, (group("a"),)))

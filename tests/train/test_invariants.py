@@ -410,6 +410,12 @@ def test_tokens_that_are_not_trained_once(monkeypatch, name):
     fault(trainer, "tokens", words[name])
 
 
+def test_a_step_without_an_update(monkeypatch):
+    monkeypatch.setattr(step_module, "split_into_mini_batches", lambda *given: [])
+    words = "36 of 36 rows that have a reward were trained on by no update"
+    fault(trainer_with(), "tokens", words)
+
+
 @pytest.mark.parametrize(("made", "of", "n"), [(1, 2, "1"), (2, 1, "2"), (2, 3, "2")])
 def test_iterations_that_are_left_out_or_made_again(made, of, n):
     trainer = trainer_with(num_iterations=of, lr=1e-4)

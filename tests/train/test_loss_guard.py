@@ -32,6 +32,7 @@ from rlvr_core.builtin.distillation.losses import GKD
 from rlvr_core.builtin.distillation.teacher import Teacher
 from rlvr_core.builtin.invariants.entropy_control import EntropyControl
 from rlvr_core.builtin.invariants.invariants import invariants_of
+from rlvr_core.builtin.invariants.loss import _other_options
 from rlvr_core.builtin.invariants.loss_oracles import expected, known
 from rlvr_core.builtin.invariants.other_gradients import distilled
 from rlvr_core.builtin.losses.gmpo import GMPO
@@ -593,6 +594,17 @@ def test_another_weight_in_the_sum(monkeypatch, change, words):
 
     monkeypatch.setattr(step_module.PolicyTrainer, "_losses", losses)
     fault(imitating(), "loss", words, "its weight in the sum is 0.3")
+
+
+def test_a_loss_on_given_answers_that_gets_completions():
+    loss = SFT(SFT.Config())
+    ref = SimpleNamespace(use="core/sft", weight=0.3, with_={})
+    config = SimpleNamespace(losses={"second": ref})
+    term = SimpleNamespace(loss=loss, name="sft", weight=0.3)
+    trainer = SimpleNamespace(objective=SimpleNamespace(terms=[term]))
+    assert _other_options(trainer, config) == ""
+    loss.traits = LossTraits()
+    assert "one of given answers, and gets completions" in _other_options(trainer, config)
 
 
 def test_a_loss_on_given_answers_that_is_another_mean(monkeypatch):

@@ -384,6 +384,27 @@ def watching(trainer, judged):
     return Invariants(trainer, [Watch()], TokenScores(trainer))
 
 
+def test_a_figure_that_the_loss_no_longer_reports(monkeypatch):
+    """The KL of a loss with ``beta`` is due, whatever the loss counts."""
+    real = GRPO.__call__
+
+    def silent(loss, *given):
+        output = real(loss, *given)
+        sums = {name: one for name, one in output.sums.items() if name != "kl/mean"}
+        return replace(output, sums=sums)
+
+    monkeypatch.setattr(GRPO, "__call__", silent)
+    trainer, seen = trainer_with(with_kl, reference="frozen"), {}
+
+    def judged(view):
+        seen["due"], seen["bands"] = tally(view).figures()
+
+    trainer.observer = watching(trainer, judged)
+    line = trainer.update(sample(trainer.model), 0, 0).metrics
+    (what,) = contradictions(line, seen["due"], seen["bands"])
+    assert what.startswith("kl/mean is not there, and is ")
+
+
 def test_rewards_of_the_groups_kept_alone():
     """The second group was dropped, and its two failures count all the same."""
     first = Sampled(Draw(two_groups()[0].problem, 4, 0), "", two_groups()[0])

@@ -15,11 +15,11 @@ import torch
 
 from rlvr_core.api import Metric
 from rlvr_core.builtin.invariants.check import Invariant, StepView
+from rlvr_core.builtin.invariants.conversations import wrong_conversation
 from rlvr_core.builtin.invariants.endings import Endings, Turn, Wrong, remedy, turns_of
 from rlvr_core.builtin.invariants.first_sheet import FirstSheet
 from rlvr_core.builtin.invariants.model_files import ModelFiles
 from rlvr_core.builtin.invariants.replays import Replays
-from rlvr_core.builtin.invariants.rows import sampled_by_model, sampled_turns
 
 if TYPE_CHECKING:
     from rlvr_core.api import (
@@ -80,6 +80,7 @@ class Completions(Invariant):
         say: Callable[[str], None],
     ) -> None:
         self._files, self._present = files, conversations.present
+        self._environment = conversations.environment
         self._replays = Replays(config.environment.max_turns, conversations.environment, seeds)
         self._endings, self._room = Endings(files, room), room
         self._sampling, self._turn_cap = config.sampling, config.environment.max_turn_tokens
@@ -101,7 +102,6 @@ class Completions(Invariant):
     def on_groups(self, event: GroupsScored) -> None:
         """Check the completions of a step, dropped groups included."""
         self._check_versions(event)
-        self._check_masks(event)
         self._check_conversations(event)
         places = [(group, number) for group in event.groups for number in range(len(group.members))]
         stride = max(1, -(-len(places) // (LATER if event.step else AT_FIRST)))
@@ -144,53 +144,20 @@ class Completions(Invariant):
         """Return how completions ended."""
         return self._found
 
-    # -- masks -------------------------------------------------------------------------------------
-
-    def _check_masks(self, event: GroupsScored) -> None:
-        """Check that the loss masks of conversations are of what the model wrote, and all of it."""
-        for group in event.groups:
-            for number, member in enumerate(group.members):
-                completion = member.completion
-                if completion.transcript is None:
-                    continue
-                for row, mask in zip(completion.rows, sampled_by_model(completion), strict=True):
-                    if mask == row.loss_mask:
-                        continue
-                    raise self.fault(
-                        event.step,
-                        f"the loss mask of completion {number} of problem {group.problem.id} has "
-                        f"{sum(row.loss_mask)} of its {len(mask)} tokens, and the model "
-                        f"wrote {sum(mask)} of them (band: none)",
-                        "a mask covers each token that the model wrote, the end-of-sequence token "
-                        "included, and no observation of a tool or an environment",
-                    )
+    # -- conversations -----------------------------------------------------------------------------
 
     def _check_conversations(self, event: GroupsScored) -> None:
-        """Check that conversations have as many turns as they may, and as they say."""
-        most = self._max_turns
+        """Check that conversations are what their transcripts say."""
         for group in event.groups:
+            environment = self._environment(group.problem)
             for number, member in enumerate(group.members):
-                completion, script = member.completion, member.completion.transcript
-                if script is None:
-                    continue
-                turns = int(script.counts.get("sampled_turns", script.n_turns))
-                if turns > most or (script.ended == "max_turns" and turns != most):
+                if found := wrong_conversation(member.completion, environment, self._max_turns):
+                    what, remedy = found
                     raise self.fault(
                         event.step,
-                        f"conversation {number} about problem {group.problem.id} ended "
-                        f"({script.ended}) after {turns} turns of the model, and "
-                        f"environment.max_turns is {most} (band: none)",
-                        "look at what counts the turns of a conversation, and ends it",
-                    )
-                counted = completion.branches and completion.token_ids
-                trained = sampled_turns(completion) if counted else turns
-                if trained != turns:
-                    raise self.fault(
-                        event.step,
-                        f"the rows of conversation {number} about problem {group.problem.id} "
-                        f"train {trained} turns of the model, and it wrote {turns} (band: none)",
-                        "each turn is in the loss of one of the branches that have it: look at "
-                        "what makes their loss masks",
+                        f"conversation {number} about problem {group.problem.id} {what} "
+                        "(band: none)",
+                        remedy,
                     )
         if what := self._replays.wrong(event):
             raise self.fault(

@@ -6,7 +6,9 @@ are those of all samplers: others may drop what they like, and what is sampled a
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,11 +37,17 @@ class Deliveries:
         self._drawn: int | None = None
         self._new: Sequence[Group] = ()
         self._before: Sequence[Group] = ()
+        self._most = config.train.prompts_per_step
+        self._step: Sequence[Group] = ()
+        self._reads = 1
+        self._queue: deque[tuple[Group, int]] | None = None
 
-    def start(self) -> None:
-        """The run begins, or goes on."""
+    def start(self, *, resumed: bool) -> None:
+        """The run begins, or goes on: then it is not known what waits to be read again."""
         if self._sampler is not None:
             self._drawn = self._sampler.drawn
+            self._reads = self._sampler.traits.max_reads
+            self._queue = deque() if self._reads > 1 and not resumed else None
 
     def arrived(self, groups: Sequence[Group], version: int) -> str:
         """Return what is wrong with the groups of a step, dropped ones included; empty if nothing.
@@ -83,9 +91,38 @@ class Deliveries:
             )
         new = {id(group) for group in self._new}
         odd = [group for group in groups if id(group) not in new]
-        if odd and self._sampler.traits.max_reads == 1:
+        if odd and self._reads == 1:
             return f"{len(odd)} groups are none of this step: that of problem {odd[0].problem.id}"
-        return ""
+        self._step = groups
+        return self._not_read_again(odd)
+
+    def _not_read_again(self, again: Sequence[Group]) -> str:
+        """Return which groups wait for another reading and do not get it."""
+        known = {id(group) for group in again}
+        due = [group for group, _ in islice(self._queue or (), self._most)]
+        lost = [group for group in due if id(group) not in known]
+        if not lost:
+            return ""
+        return (
+            f"the sampler's max_reads is {self._reads}, and {len(lost)} of "
+            f"{len(due)} groups that wait to be read again are not in this step: that of problem "
+            f"{lost[0].problem.id}"
+        )
+
+    def ended(self, *, applied: bool) -> None:
+        """Follow the queue of groups that are read in several steps.
+
+        Args:
+            applied: Whether all updates of the step were; otherwise what waits is not known.
+        """
+        if self._queue is None or not applied:
+            self._queue = None
+            return
+        new = {id(group) for group in self._new}
+        again = sum(id(group) not in new for group in self._step)
+        taken = [self._queue.popleft() for _ in range(min(again, len(self._queue)))]
+        self._queue.extend((group, left - 1) for group, left in taken if left > 1)
+        self._queue.extend((group, self._reads - 1) for group in self._step if id(group) in new)
 
 
 def is_ours(sampler: Any, method: str) -> bool:

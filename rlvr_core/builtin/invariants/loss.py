@@ -56,6 +56,9 @@ EVERY = 50
 ROUNDING = 1e-4
 """Share of the terms of a loss that is rounding in float32."""
 
+ON_ANSWERS = ("sft",)
+"""Losses of ours on given answers."""
+
 TINY = 1e-30
 """What float32 may flush to 0."""
 
@@ -257,6 +260,8 @@ def _other_options(trainer: Trainer, config: RunConfig) -> str:
                 f"the loss {term.name} has weight {term.weight:g}, and the config makes it "
                 f"{ref.weight:g}"
             )
+        if term.name.partition("#")[0] in ON_ANSWERS and loss.traits.answers is None:
+            return f"the loss {term.name} is one of given answers, and gets completions"
         if not known(loss):
             continue
         options = loss.options

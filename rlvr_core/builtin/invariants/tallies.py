@@ -34,6 +34,9 @@ entropy and the one that is trained on."""
 SQUARE = "mismatch/weight_square"
 """What losses count and the line gives as ``mismatch/ess``."""
 
+ALWAYS = {"kl/mean", "mismatch/weight", "mismatch/truncated", SQUARE}
+"""What a built-in loss reports wherever its options have it: that it is missing is a fault."""
+
 OF_LOG_RATIOS = {"GMPO"}
 """Losses whose clips bound the logarithm of a ratio."""
 
@@ -173,7 +176,7 @@ def _of_batch(loss: Any, batch: LossBatch, found: Tallied) -> None:
         means["kl/mean"] = most["kl/max"] = kl_BT
     count = float(mask_BT.sum())
     for name, value_BT in means.items():
-        if name in found.sums:
+        if name in found.sums or name in ALWAYS:
             doubt = float(unsure[name].sum()) if name in unsure else 0.0
             found.sums[name] = (float(value_BT[mask_BT].sum()), count, doubt)
     for name, value_BT in most.items():

@@ -55,11 +55,12 @@ class Tokens(Invariant):
         self._cut_off: set[Key] = set()
         self._shares: dict[tuple[Key, tuple[bool, ...]], list[Fraction]] = {}
         self._updates = 0
+        self._applied: list[bool] = []
         self._found: dict[str, float] = {}
 
     def run_started(self, event: RunStarted) -> None:
         """Count what the sampler draws from here on."""
-        self._deliveries.start()
+        self._deliveries.start(resumed=event.resumed)
 
     def on_groups(self, event: GroupsScored) -> None:
         """Check that what was drawn has arrived."""
@@ -77,7 +78,7 @@ class Tokens(Invariant):
     def begin(self, view: StepView) -> None:
         """Note what is to be trained on."""
         self._check_groups(view.step, self._deliveries.trained(view.groups))
-        self._found, self._updates = {}, 0
+        self._found, self._updates, self._applied = {}, 0, []
         self._wanted, self._read, self._reads = Counter(), Counter(), Counter()
         self._cut_off, self._shares = set(), {}
         for place, group in enumerate(view.groups):
@@ -199,9 +200,15 @@ class Tokens(Invariant):
             "end-of-sequence token included, and none that a tool or an environment did",
         )
 
+    def updated(self, view: StepView, grad_norm: float, *, applied: bool) -> None:
+        """Note whether an update was applied."""
+        self._applied.append(applied)
+
     def end(self, view: StepView) -> Mapping[str, float]:
         """Check that nothing was left out; raises ``RunError``."""
-        if not self._updates:
+        self._deliveries.ended(applied=bool(self._applied) and all(self._applied))
+        terms = view.trainer.objective.terms
+        if not self._updates and all(term.loss.traits.answers is not None for term in terms):
             return self._found
         missing = self._wanted - self._read
         self._found["tokens/missing"] = float(
