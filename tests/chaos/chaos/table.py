@@ -50,6 +50,25 @@ Before the checks of each step (`parity` on what the loss used, `calibration`, `
 were stopped with the right name, 2 noted, 5 given a wrong name and 148 missed; of 153 in bfloat16
 33 were stopped with the right name, 2 noted and 118 missed.
 """
+MUTANTS = """
+## Mutants
+
+`python tests/chaos/mutate.py --folder build/mutants` changes the code of a step by rule, and not by
+anybody's choice: one operator, constant, condition or argument of a function, or a statement that
+is left out, in the step, the algorithm, rollouts, engines, data and the built-in parts of a step.
+Each mutant is put into a run of a shape that comes by its line. Of 301 (seed 18, bfloat16, engine
+in process, 2026-11-27) 103 changed nothing that a run records, 94 raised an exception of their own
+and 36 an error with a message; 42 were stopped by a guard, and 26 changed a run in silence. Of
+these 26 the changed lines were read. Fifteen do no harm: they choose another way to compute the
+same, the size of a chunk, or how long to wait, or divide by a deviation that is 1. Eleven were
+faults. Ten of them guards name since: steps without an update, groups that are never read again,
+conversations that are not played, or cut off without a verdict, or end otherwise than they say
+(two), log-probs of what an environment said, figures that a loss no longer reports (two), and given
+answers whose loss gets completions; the eleventh left the head's gradient as it lay in memory,
+which was right in that run by chance, and was stopped when it was run again in two precisions. So
+guards stopped 42 of 53 mutants that harm in silence, 79 %, by whatever name, where nobody had chosen the faults.
+
+"""
 SECOND = """
 ## A second set
 
@@ -359,7 +378,7 @@ def page(
         f"\nHealthy runs: {len(healthy)}, of {len(shapes)} shapes, {len(disturbed)} disturbed"
         f"{': ' if disturbed else ''}{', '.join(disturbed)}.\n"
     )
-    out += BEFORE + BODY + _tables(by_set[1], results)
+    out += BEFORE + MUTANTS.rstrip() + "\n" + BODY + _tables(by_set[1], results)
     for number, texts in LATER.items():
         out += later_set(number, by_set[number], lines[number], *texts)
     return out.rstrip() + "\n"
