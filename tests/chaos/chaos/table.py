@@ -66,7 +66,8 @@ conversations that are not played, or cut off without a verdict, or end otherwis
 (two), log-probs of what an environment said, figures that a loss no longer reports (two), and given
 answers whose loss gets completions; the eleventh left the head's gradient as it lay in memory,
 which was right in that run by chance, and was stopped when it was run again in two precisions. So
-guards stopped 42 of 53 mutants that harm in silence, 79 %, by whatever name, where nobody had chosen the faults.
+guards stopped 42 of 53 mutants that harm in silence, 79 %, by whatever name, where nobody had
+chosen the faults.
 
 """
 SECOND = """
