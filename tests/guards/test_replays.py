@@ -22,7 +22,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.builtin.environments.lookup import LookupWorld
 from rlvr_core.builtin.invariants import replays
-from rlvr_core.builtin.invariants.replays import AT_MOST, Replays
+from rlvr_core.builtin.invariants.replays import AT_LEAST, Replays
 from rlvr_core.builtin.invariants.seeds import Seeds
 from rlvr_core.config.model import RunConfig, TrainSection
 from rlvr_core.engines.sampling import WORLD, completion_seed
@@ -208,7 +208,7 @@ def test_a_lookup_whose_numbers_come_from_another_seed():
     assert "its environment" in wrong(environment, script)
 
 
-def test_what_is_not_played_again():
+def test_what_is_not_played_again(monkeypatch):
     class Plain(Counting):
         traits = EnvironmentTraits()
 
@@ -231,8 +231,11 @@ def test_what_is_not_played_again():
     assert Drawn(CONFIG).wrong(Counting(), replace(in_branches, groups=(group,))) == ""
     assert wrong(Counting(), false, now=4) == ""  # sampled under earlier weights
     assert Counting.calls == 0
-    assert wrong(Counting(), *[script] * 40) == ""
-    assert 0 < Counting.calls <= 2 * AT_MOST
+    for seconds, least, most in ((0.0, AT_LEAST, AT_LEAST), (60.0, 40, 40)):
+        monkeypatch.setattr(replays, "PLAYING", seconds)
+        Counting.calls = 0
+        assert wrong(Counting(), *[script] * 40) == ""
+        assert 2 * least <= Counting.calls <= 2 * most  # two replies each
 
 
 def test_a_message_that_was_cut_is_not_compared():
