@@ -105,7 +105,8 @@ def _compared(
     if teacher_BTK is None or student_BTK is None or not bool(batch.mask_BT.any()):
         return ""
     row, k = int(batch.mask_BT.sum(1).argmax()), teacher_BTK.shape[-1]
-    own = micro if micro.teacher_batch is None else micro.teacher_batch
+    # of two teachers one may have prompts of its own, and the micro-batch then has these rows too
+    own = micro if term.teacher.prompt is None else micro.teacher_batch or micro
     model = term.teacher.model or trainer.model
     inside_M = batch.mask_BT[row, : int(micro.completion_len_B[row])]
     vocabulary = int(trainer.model.config.get_text_config().vocab_size)

@@ -1005,4 +1005,12 @@ SHAPES: dict[str, Mapping[str, Any]] = {
         },
         "train": {"warmup_steps": 0, "prompts_per_step": 6},
     },
+    # a run of the tests was stopped: of two teachers one has prompts of its own
+    "two teachers, one of them with prompts of its own": {
+        "loss": [
+            {"use": "grpo"},
+            {"use": "gkd", "weight": 0.3, "with": {"teacher": "../../model", "top_k": 9}},
+            {"use": "opsd", "weight": 0.3, "with": {"prompt": "It is {answer}. {prompt}"}},
+        ],
+    },
 }
