@@ -264,15 +264,22 @@ def _other_options(trainer: Trainer, config: RunConfig) -> str:
             return f"the loss {term.name} is one of given answers, and gets completions"
         if not known(loss):
             continue
-        options = loss.options
-        wanted = type(options).model_validate(ref.with_)
-        for name in type(options).model_fields:
-            has, should = getattr(options, name), getattr(wanted, name)
-            if has != should:
-                return f"the loss {term.name} has {name} {has}, and the config makes it {should}"
+        wanted = type(loss.options).model_validate(ref.with_)
+        if differing := _other_field(loss.options, wanted):
+            name, has, should = differing
+            return f"the loss {term.name} has {name} {has}, and the config makes it {should}"
         if state := _other_state(loss, type(loss)(wanted)):
             return f"the loss {term.name} does not work with its options: {state}"
     return ""
+
+
+def _other_field(options: BaseModel, wanted: BaseModel) -> tuple[str, Any, Any] | None:
+    """Return the first option that is not as wanted: name, what it is, what it should be."""
+    for name in type(wanted).model_fields:
+        has, should = getattr(options, name), getattr(wanted, name)
+        if has != should:
+            return name, has, should
+    return None
 
 
 def _other_state(loss: Any, made: Any) -> str:
@@ -280,11 +287,9 @@ def _other_state(loss: Any, made: Any) -> str:
     for name, should in vars(made).items():
         has = vars(loss).get(name)
         if isinstance(should, BaseModel) and isinstance(has, BaseModel):
-            fields = type(should).model_fields
-            wrong = {one: (getattr(has, one), getattr(should, one)) for one in fields}
-            for one, (its, due) in wrong.items():
-                if its != due:
-                    return f"it computes with {one} {its}, and they say {due}"
+            if differing := _other_field(has, should):
+                one, its, due = differing
+                return f"it computes with {one} {its}, and they say {due}"
         elif isinstance(should, bool | int | float | str) and has != should:
             return f"its {name.strip('_')} is {has}, and they make it {should}"
     return "" if loss.traits == made.traits else "its traits are not those that follow from them"

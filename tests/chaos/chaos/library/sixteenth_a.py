@@ -12,7 +12,7 @@ import torch
 
 from chaos.changes import masks_of_rows
 from chaos.registry import EVERYWHERE, TRANSFORMERS, Patch, fault
-from chaos.when import DECODE, ENGINE, engine_has
+from chaos.when import ENGINE, engine_has, while_sampling
 
 COLLECT = "rlvr_core.rollout.collect"
 TURNS = "rlvr_core.builtin.environments.turns:TurnTaking"
@@ -66,18 +66,8 @@ def last_chunk_of_the_vocabulary_left_out_of_the_softmax(patch: Patch) -> None:
 @sixteenth("parity", "norm", "rotary", "rotat", "attention", backends=TRANSFORMERS)
 def engine_norms_queries_and_keys_after_their_rotation(patch: Patch) -> None:
     """The engine's model takes the norm of queries and keys behind the rotary embedding."""
-    within = [False]
+    within = while_sampling(patch)
     norms: list[tuple[Any, Any]] = []
-
-    def sampling(original: Any) -> Any:
-        def called(*args: Any) -> Any:
-            within[0] = True
-            try:
-                return original(*args)
-            finally:
-                within[0] = False
-
-        return called
 
     def attention(original: Any) -> Any:
         def forward(layer: Any, *args: Any, **more: Any) -> Any:
@@ -101,9 +91,6 @@ def engine_norms_queries_and_keys_after_their_rotation(patch: Patch) -> None:
 
         return rotate
 
-    patch.wrap(f"{ENGINE}:TransformersEngine._fast", lambda original: lambda engine: None)
-    patch.wrap(f"{DECODE}:HuggingFaceDecoder.prefill", sampling)
-    patch.wrap(f"{DECODE}:HuggingFaceDecoder.step", sampling)
     patch.wrap(f"{QWEN}:Qwen3Attention.forward", attention)
     patch.wrap(f"{QWEN}:apply_rotary_pos_emb", rotation)
 
