@@ -725,6 +725,11 @@ def register_services(registrar: Registrar) -> None:
         summary="The choice of train.gradient_checkpointing: auto, on a GPU.",
     )
     registrar.add(
+        "model-fits",
+        "rlvr_core.builtin.planner.room:model_fits",
+        summary="Whether a model fits on the machines of a job, for rlvr launch --preflight.",
+    )
+    registrar.add(
         "card",
         "rlvr_core.builtin.planner.cards:card_named",
         summary="Public figures of a GPU by its name.",

@@ -34,6 +34,7 @@ FILES = (
     "tests/launch/test_inside.py",
     "tests/launch/test_plan.py",
     "tests/planner/test_checkpointing.py",
+    "tests/planner/test_room.py",
 )
 """Tests that simulate a card."""
 

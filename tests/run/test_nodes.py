@@ -272,4 +272,6 @@ def test_preflight_looks_from_inside_and_trains_nothing(make_lab, tmp_path):
     assert checks["machines"]["found"].startswith("1 machine, 2 processes; torch ")
     assert checks["all-reduce"]["verdict"] == checks["clocks"]["verdict"] == "ok"
     assert "over 2 processes" in checks["all-reduce"]["found"]
+    assert checks["model"]["verdict"] == "ok"
+    assert "2 processes of machine 0 on the CPU: at least 0.00" in checks["model"]["found"]
     assert not lab.runs()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -63,7 +64,7 @@ def choose_for_run(resolved: Resolved, model_path: str) -> DataReport:
     ranks = Ranks(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Ranks()
     free = min(ranks.gather(free))
     try:
-        setup = _setup(resolved, model_path, ranks.world, total)
+        setup = setup_for_run(resolved, model_path, ranks.world, total)
     except RlvrError as error:
         why = f"auto, and the memory cannot be planned: {error.complaints[0].what}"
         return _report("none", why, {"free_bytes": free})
@@ -90,14 +91,28 @@ def _report(which: str, why: str, more: Mapping[str, Json]) -> DataReport:
     )
 
 
-def _setup(resolved: Resolved, model_path: str, world: int, total: float) -> Setup:
-    """The run as the planner has it: ``world`` GPUs like this one train, servers have their own."""
+def setup_for_run(resolved: Resolved, model_path: str, world: int, total: float) -> Setup:
+    """Return the run as the planner has it.
+
+    Servers and actors have GPUs of their own.
+
+    Args:
+        resolved: The configuration.
+        model_path: Its model's folder.
+        world: Processes that train, each on a GPU.
+        total: Bytes of each GPU.
+
+    Raises:
+        RlvrError: If the memory of such a model or run cannot be planned.
+    """
     config = resolved.config
     shape, adapter = read_model(model_path, config.model)
     # its speed does not matter here
     card: Card = replace(CARDS["h100-80"], memory=total)
-    count = world
+    count, beside = world, None
     if config.engine.use == "core/vllm-server" and not config.engine.with_.get("urls"):
         count += servers_of(config.engine.with_)
-    setup, _ = setup_of(resolved, card, count, None, shape, adapter, None)
+    elif config.train.max_staleness > 0 and os.environ.get("RLVR_ENGINE_GPUS"):
+        count, beside = 2 * world, world  # rlvr launch --engine-gpus keeps them for engines
+    setup, _ = setup_of(resolved, card, count, beside, shape, adapter, None)
     return setup

@@ -263,8 +263,8 @@ def setup_of(
     notes: list[str] = []
     train, cap = config.train, config.sampling.max_tokens
     engine = _engine(resolved, card, count, engine_gpus, shape, notes)
-    urls = bool(config.engine.with_.get("urls"))
-    trainers = count if engine.shared or urls else count - engine.gpus
+    more = bool(config.engine.with_.get("urls")) or config.engine.use == "core/ray"
+    trainers = count if engine.shared or more else count - engine.gpus
     if trainers > train.prompts_per_step * config.sampling.n:
         raise ConfigError(
             f"{trainers} GPUs train, and a step has {train.prompts_per_step} prompts of "
@@ -333,6 +333,8 @@ def _engine(
 ) -> Engine:
     config = resolved.config
     use, options = config.engine.use, config.engine.with_
+    if use == "core/ray":
+        return _actors(resolved, card, count, notes)
     serving, ahead = use == "core/vllm-server", config.train.max_staleness > 0
     if engine_gpus is not None and not (serving or ahead):
         raise ConfigError(
@@ -370,6 +372,28 @@ def _engine(
         swaps=not apart and sleeps and options.get("sleep_level", 1) == 1,
         by_host=ahead and not serving,
         at_once=options.get("max_num_seqs") or options.get("max_in_flight") or 256,
+    )
+
+
+def _actors(resolved: Resolved, card: Card, count: int, notes: list[str]) -> Engine:
+    """Rollout actors of Ray, which have GPUs beside those of ``count`` that train."""
+    options: dict[str, Any] = resolved.config.engine.with_
+    each = int(options.get("actors") or 1) * math.ceil(options.get("gpus") or 1)
+    notes.append(
+        f"rollout actors are taken as {count * each} GPUs more of the same kind, with vLLM on them"
+    )
+    inner = options.get("engine")
+    given = (inner.get("with") or {}) if isinstance(inner, dict) else {}
+    return Engine(
+        gpus=count * each,
+        width=1,
+        shared=False,
+        own_weights=True,
+        memory=(given.get("gpu_memory_utilization") or 0.5) * card.memory,
+        sleeps=True,
+        swaps=False,
+        by_host=True,
+        at_once=int(options.get("max_in_flight") or 256),
     )
 
 

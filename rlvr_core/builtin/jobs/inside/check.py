@@ -64,13 +64,14 @@ def examined(resolved: Resolved, display: RunObserver) -> Machines:
             raise ToldElsewhereError(130) from None
     file = os.environ.get(ALONE)
     refuse_wrong(found, alone=file is not None)
-    return Machines(found, facts, store, display, Path(file) if file else None)
+    return Machines(resolved, found, facts, store, display, Path(file) if file else None)
 
 
 class Machines:
     """The check, of which the first half is done.
 
     Args:
+        resolved: The configuration of the run.
         found: What it found.
         facts: This process's.
         store: The store of the launcher's agents; None if there is none.
@@ -80,12 +81,14 @@ class Machines:
 
     def __init__(
         self,
+        resolved: Resolved,
         found: list[Found],
         facts: Facts,
         store: Any,
         display: RunObserver,
         file: Path | None,
     ) -> None:
+        self._resolved = resolved
         self._found, self._facts, self._store = found, facts, store
         self._display, self._file = display, file
 
@@ -99,6 +102,10 @@ class Machines:
         if ranks.world > 1:
             self._found += self._link(ranks)
         if self._file is not None:
+            good, what, remedy = self._resolved.host.service("core/model-fits")(
+                self._resolved, ranks
+            )
+            self._found.append(Found("model", what, good, remedy=remedy))
             if self._facts.first:
                 self._file.write_text(json.dumps([asdict(one) for one in self._found]))
             if ranks.world > 1:
