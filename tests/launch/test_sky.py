@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -147,6 +148,9 @@ words = sys.argv[1:]
 said = pathlib.Path(r"{folder}")
 with (said / "calls.jsonl").open("a") as file:
     file.write(json.dumps(words) + "\\n")
+if (said / "hangs").exists():
+    import time
+    time.sleep(60)
 if (said / "refuses").exists():
     sys.exit("sky.exceptions.ResourcesUnavailableError: no H100 in any region")
 if words[:2] == ["jobs", "launch"]:
@@ -211,6 +215,21 @@ def test_a_job_that_sky_refuses_is_not_written_down(sky, here):
     with pytest.raises(MachineError, match="no H100 in any region"):
         one.submit(one.plan(request()))
     assert not (here.parent / "share" / "rlvr" / "jobs.jsonl").read_text()
+
+
+def test_a_sky_that_never_ends_is_left_and_its_job_is_kept(sky, here, monkeypatch):
+    monkeypatch.setattr("rlvr_core.builtin.jobs.sky._LONGEST", 2.0)
+    (sky / "hangs").touch()
+    one = launcher(accelerators="H100:8")
+    plan = one.plan(request())
+    begun = time.monotonic()
+    with pytest.raises(MachineError, match="sky jobs launch has not ended"):
+        one.submit(plan)
+    with pytest.raises(MachineError, match="sky jobs queue has not ended"):
+        one.status(plan.details["job"])
+    assert time.monotonic() - begun < 30
+    (line,) = (here.parent / "share" / "rlvr" / "jobs.jsonl").read_text().splitlines()
+    assert json.loads(line)["job"] == plan.details["job"]  # it may have been submitted
 
 
 TAKES = """

@@ -58,6 +58,8 @@ _STATES: dict[str, JobState] = {
 
 _PORT = 29500
 _MOST_MB = 500
+_LONGEST = 1800.0
+"""Seconds that a command of SkyPilot may take; one that starts its controller takes minutes."""
 _NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 
@@ -149,7 +151,12 @@ class SkyLauncher:
         return LaunchPlan("core/sky", tuple(_lines(details)), details)
 
     def submit(self, plan: LaunchPlan) -> int:
-        """Hand the task to ``sky jobs launch``; see ``Launcher.submit``."""
+        """Hand the task to ``sky jobs launch``; see ``Launcher.submit``.
+
+        Raises:
+            MachineError: If SkyPilot refuses it. A job of which it says nothing for too long may be
+                there all the same, and is kept in the book.
+        """
         details: Mapping[str, Any] = plan.details
         missing = [name for name in details["secrets"] if name not in os.environ]
         if missing:
@@ -173,7 +180,18 @@ class SkyLauncher:
             # JSON is YAML
             file.write_text(json.dumps(details["task"] | {"workdir": str(folder)}, indent=1))
             words = [word for name in details["secrets"] for word in ("--secret", name)]
-            _sky(["jobs", "launch", "--yes", "--detach-run", *words, str(file)], shown=True)
+            try:
+                _sky(["jobs", "launch", "--yes", "--detach-run", *words, str(file)], shown=True)
+            except _UnansweredError:
+                self._keep(plan)
+                raise
+        self._keep(plan)
+        sys.stdout.write(f"{details['job']}\n")
+        return 0
+
+    @staticmethod
+    def _keep(plan: LaunchPlan) -> None:
+        details: Mapping[str, Any] = plan.details
         JobBook().add(
             Job(
                 job=details["job"],
@@ -185,8 +203,6 @@ class SkyLauncher:
                 details=details["kept"],
             )
         )
-        sys.stdout.write(f"{details['job']}\n")
-        return 0
 
     def ask_ahead(self, plan: LaunchPlan) -> Iterator[tuple[str, bool | None, str]]:
         """What ``sky launch --dryrun`` says: whether a cloud has the machines, and their price."""
@@ -328,11 +344,15 @@ def status_in(text: str, job: str) -> JobStatus:
     return JobStatus(state, told)
 
 
+class _UnansweredError(MachineError):
+    """SkyPilot has not answered in time; what it was asked for may be done all the same."""
+
+
 def _sky(words: Sequence[str], *, shown: bool = False) -> str:
     """Run a command of SkyPilot; returns what it prints.
 
     Raises:
-        MachineError: If it is not installed, or fails.
+        MachineError: If it is not installed, fails, or does not end.
     """
     program = shutil.which("sky")
     if program is None:
@@ -341,7 +361,16 @@ def _sky(words: Sequence[str], *, shown: bool = False) -> str:
             remedy="pip install 'skypilot[aws]' (or gcp, kubernetes, ...), in a virtual "
             "environment of its own if packages clash; then: sky check",
         )
-    done = subprocess.run([program, *words], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(
+            [program, *words], capture_output=True, text=True, check=False, timeout=_LONGEST
+        )
+    except subprocess.TimeoutExpired as error:
+        raise _UnansweredError(
+            f"sky {words[0]} {words[1]} has not ended within {_LONGEST / 60:.3g} minutes",
+            remedy="see what it waits for: sky status, sky jobs queue; rlvr jobs list --states "
+            "shows a job that was submitted all the same",
+        ) from error
     if shown:
         sys.stderr.write(done.stdout)
     if done.returncode != 0:
