@@ -150,6 +150,9 @@ def _call(args: Sequence[str] | None) -> int:
             return _unexpected(error, as_json)
         return _refuse(MachineError(known, where=str(error.filename or "")), as_json)
     except BaseException as error:  # a component may even call sys.exit
+        if isinstance(error, UnicodeEncodeError) and error.encoding in ("ascii", "latin-1"):
+            what = f"a name or text cannot be written in this locale's encoding ({error.encoding})"
+            return _refuse(MachineError(what, remedy="export PYTHONUTF8=1"), as_json)
         return _unexpected(error, as_json)
 
 
