@@ -87,11 +87,15 @@ class Reply:
         text: Without special tokens.
         turn: Turns that the model wrote before it.
         turns_left: Turns it may write after it.
+        prompt_tokens: Number of tokens that it was sampled behind; 0 if not known.
+        completion_tokens: Number of tokens that it was sampled as; 0 if not known.
     """
 
     text: str
     turn: int
     turns_left: int
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

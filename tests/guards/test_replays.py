@@ -53,7 +53,8 @@ class Counting:
         state["heard"].append(reply.text)
         if len(state["heard"]) == 2:
             return Done(Verdict(float(reply.text == "b"), passed=reply.text == "b"))
-        text = f"{state['seed'] % 97} {reply.turn} {reply.turns_left} {reply.text}"
+        counts = f"{reply.prompt_tokens} {reply.completion_tokens}"
+        text = f"{state['seed'] % 97} {reply.turn} {reply.turns_left} {counts} {reply.text}"
         return Observation((Message("user", text),))
 
 
@@ -70,7 +71,9 @@ def played(environment, replies, problem=PROBLEM, draw=0, version=3, max_turns=3
         turns.append(Turn("assistant", text, 1))
         if ended == "turn_length" and number == len(replies) - 1:
             break
-        found = environment.step(state, Reply(text, number, max_turns - number - 1))
+        # the prompt is one token, and so is each turn and each answer
+        reply = Reply(text, number, max_turns - number - 1, 1 + 2 * number, 1)
+        found = environment.step(state, reply)
         if isinstance(found, Done):
             verdict, end = found.verdict, "done"
             break

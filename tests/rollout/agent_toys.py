@@ -39,6 +39,26 @@ def streaming(task, base_url=None, api_key=None):
     ask(client, messages)
 
 
+USAGES = []
+"""What ``counting`` was said of tokens."""
+
+
+def counting(task, base_url=None, api_key=None):
+    """Two turns, of which the second is a stream; keeps the numbers of tokens."""
+    client = OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    messages = [{"role": "user", "content": task["prompt"]}]
+    first = client.chat.completions.create(model="any", messages=messages)
+    messages += [first.choices[0].message.model_dump(), {"role": "user", "content": "more"}]
+    options = {"include_usage": True}
+    stream = client.chat.completions.create(
+        model="any", messages=messages, stream=True, stream_options=options
+    )
+    *chunks, last = stream
+    assert all(chunk.usage is None for chunk in chunks)
+    assert last.choices == []
+    USAGES[:] = [first.usage, last.usage]
+
+
 def editing(task, base_url=None, api_key=None):
     """Goes on, asks another model's question aside, edits its history, and goes on again."""
     client = OpenAI(base_url=base_url, api_key=api_key, max_retries=0)

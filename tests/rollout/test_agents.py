@@ -273,6 +273,23 @@ def test_a_tool_of_the_program_is_called_in_the_models_own_format(played, tokeni
     ]
 
 
+def test_a_program_is_told_the_numbers_of_tokens(played, tokenizer):
+    one, engine = played("ab", "cde", agent="counting")
+    assert one.transcript.ended == "done", one.transcript.detail
+    from agent_toys import USAGES  # imported by the environment by now
+
+    first, second = USAGES
+    # letters are tokens, but for the two special ones; "ab" was sampled as two, and an end
+    assert (first.prompt_tokens, first.completion_tokens, first.total_tokens) == (
+        len("Suser:hiESassistant:"),
+        3,
+        len("Suser:hiESassistant:") + 3,
+    )
+    assert second.prompt_tokens == first.total_tokens + len("Suser:moreESassistant:")
+    assert second.completion_tokens == 4
+    assert second.total_tokens == first.prompt_tokens + len(one.token_ids)
+
+
 @pytest.mark.parametrize(
     ("agent", "detail"),
     [

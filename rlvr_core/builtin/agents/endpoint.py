@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from rlvr_core.api import BadCall, Json, ToolFormat
+from rlvr_core.api import BadCall, Json, Reply, ToolFormat
 from rlvr_core.builtin.agents.branches import text_of
 
 MODEL = "rlvr"
@@ -35,12 +35,12 @@ class Asked:
     Attributes:
         messages: Its messages.
         tools: Its tools.
-        answer: The message that it is answered with, once the model has spoken.
+        answer: The message that it is answered with, and its ``usage``, once the model has spoken.
     """
 
     messages: list[Json]
     tools: list[Json]
-    answer: asyncio.Future[Json]
+    answer: asyncio.Future[tuple[Json, Json]]
 
 
 @dataclass(slots=True)
@@ -120,12 +120,13 @@ class Endpoint:
             if not asked.answer.cancelled():
                 raise
             return _refused(409, "the conversation is over: it reached a limit of the run")
-        whole = self._completion(body, answer)
+        whole = self._completion(body, *answer)
         if body.get("stream"):
-            return StreamingResponse(_streamed(whole), media_type="text/event-stream")
+            usage = bool((body.get("stream_options") or {}).get("include_usage"))
+            return StreamingResponse(_streamed(whole, usage=usage), media_type="text/event-stream")
         return JSONResponse(whole)
 
-    def _completion(self, body: Json, message: Json) -> dict[str, Json]:
+    def _completion(self, body: Json, message: Json, usage: Json) -> dict[str, Json]:
         reason = "tool_calls" if message.get("tool_calls") else "stop"
         return {
             "id": f"chatcmpl-{next(self._numbers)}",
@@ -135,21 +136,27 @@ class Endpoint:
             "choices": [
                 {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
             ],
+            "usage": usage,
         }
 
 
-async def _streamed(whole: dict[str, Json]) -> AsyncIterator[str]:
-    """The answer in server-sent events: the message in one piece, and its end."""
+async def _streamed(whole: dict[str, Json], *, usage: bool) -> AsyncIterator[str]:
+    """The answer in server-sent events: the message in one piece, its end, and its usage if asked.
+
+    OpenAI sends the usage in a last chunk without choices.
+    """
     choice = whole["choices"][0]
     delta = dict(choice["message"])
     if delta.get("tool_calls"):
         delta["tool_calls"] = [
             {"index": index, **call} for index, call in enumerate(delta["tool_calls"])
         ]
+    common = {**whole, "object": "chat.completion.chunk", "usage": None}
     for piece, reason in ((delta, None), ({}, choice["finish_reason"])):
         chunk = {"index": 0, "delta": piece, "finish_reason": reason}
-        said = {**whole, "object": "chat.completion.chunk", "choices": [chunk]}
-        yield f"data: {json.dumps(said)}\n\n"
+        yield f"data: {json.dumps({**common, 'choices': [chunk]})}\n\n"
+    if usage:
+        yield f"data: {json.dumps({**common, 'choices': [], 'usage': whole['usage']})}\n\n"
     yield "data: [DONE]\n\n"
 
 
@@ -178,6 +185,17 @@ def message_of(text: str, tools: list[Json], form: ToolFormat, number: int) -> d
             if not isinstance(call, BadCall)
         ]
     return message
+
+
+def usage_of(reply: Reply) -> dict[str, int] | None:
+    """Return a turn's tokens as OpenAI counts them; None if the engine does not say them."""
+    if not reply.completion_tokens:
+        return None
+    counts = {
+        "prompt_tokens": reply.prompt_tokens,
+        "completion_tokens": reply.completion_tokens,
+    }
+    return {**counts, "total_tokens": sum(counts.values())}
 
 
 def _refused(status: int, why: str) -> JSONResponse:

@@ -92,7 +92,7 @@ class Agent:
 
     def __init__(self, config: Config) -> None:
         try:
-            from rlvr_core.builtin.agents.endpoint import Endpoint, message_of
+            from rlvr_core.builtin.agents.endpoint import Endpoint, message_of, usage_of
         except ImportError as error:
             raise MachineError(
                 f"core/agent needs starlette and uvicorn, which do not import: {error}",
@@ -100,7 +100,7 @@ class Agent:
             ) from error
         self._config = config
         self._format = tool_format(config.format)
-        self._endpoint, self._message_of = Endpoint(), message_of
+        self._endpoint, self._message_of, self._usage_of = Endpoint(), message_of, usage_of
         self._starting: asyncio.Lock | None = None
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="agent")
         self._function: Any = None
@@ -134,7 +134,7 @@ class Agent:
         message = self._message_of(reply.text, talk.asked.tools, self._format, reply.turn)
         talk.branches.replied(talk.branch, message)
         if not talk.asked.answer.done():
-            talk.asked.answer.set_result(message)
+            talk.asked.answer.set_result((message, self._usage_of(reply)))
         before = talk.branch.number
         found = await self._next(talk)
         if found is None:

@@ -8,7 +8,7 @@ a time; every request gets exactly one answer:
 | ``describe`` | ``about``: protocol, environment, what it offers |
 | ``present`` with ``problem`` | ``presented`` with prompt, tools, stop; or ``refused`` |
 | ``open`` with ``problem``, ``seed`` | ``opened`` |
-| ``step`` with ``text``, ``turn``, ``turns_left`` | ``observation`` or ``done``, with counts |
+| ``step`` with the fields of ``Reply`` | ``observation`` or ``done``, with counts |
 | ``cut`` with ``ended`` | ``verdict`` |
 | ``close`` | ``closed`` |
 | ``resume`` | ``error`` with status ``lost``: a connection that broke is a lost conversation |

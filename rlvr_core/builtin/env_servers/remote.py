@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -145,8 +145,7 @@ class Remote:
 
     async def step(self, connection: ClientConnection, reply: Reply) -> Observation | Done:
         """Send the model's turn; return the answer."""
-        frame = pack("step", text=reply.text, turn=reply.turn, turns_left=reply.turns_left)
-        answer = await self._ask(connection, frame)
+        answer = await self._ask(connection, pack("step", **asdict(reply)))
         if answer["type"] == "done":
             plain = answer["done"]
             return Done(None if plain is None else from_plain(plain), answer["counts"])

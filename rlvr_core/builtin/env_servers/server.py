@@ -165,8 +165,10 @@ class EnvironmentServer:
         raise FrameError(f"unknown request '{kind}'")
 
     async def _step(self, asked: dict[str, Json], state: Any) -> str:
-        turn, left = field(asked, "turn", int), field(asked, "turns_left", int)
-        reply = Reply(field(asked, "text", str), turn, left)
+        # a client of an earlier release sends no numbers of tokens
+        asked = {"prompt_tokens": 0, "completion_tokens": 0, **asked}
+        names = ("turn", "turns_left", "prompt_tokens", "completion_tokens")
+        reply = Reply(field(asked, "text", str), *(field(asked, name, int) for name in names))
         try:
             found = await self._call("step", self._environment.step, state, reply)
         except Exception as error:

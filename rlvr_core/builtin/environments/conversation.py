@@ -138,6 +138,12 @@ class Conversation:
     def __post_init__(self) -> None:
         self.branches = {0: self.now}
 
+    @property
+    def n_tokens(self) -> int:
+        """Number of tokens of the current branch, its prompt included."""
+        prompt = self.now.prompt
+        return len(self.ticket.request.prompt_ids if prompt is None else prompt) + len(self.now.ids)
+
     def room(self, *, text_only: bool) -> int:
         """Return the number of tokens left in the current branch.
 

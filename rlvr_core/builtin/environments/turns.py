@@ -320,7 +320,7 @@ class TurnTaking:
                 f"turn to answer",
                 remedy="an engine samples again what it aborted, or fails",
             )
-        turn = one.n_turns
+        turn, before = one.n_turns, one.n_tokens
         one.say(generation)
         if generation.finish_reason == "length":
             # not passed to the environment: a truncated turn is no reply, and must not be run as
@@ -328,7 +328,8 @@ class TurnTaking:
             left = one.room(text_only=self._text_only)
             self._end(one, "turn_length" if left > 0 else "budget")
             return
-        reply = Reply(generation.text, turn, self._section.max_turns - turn - 1)
+        left, n = self._section.max_turns - turn - 1, len(generation.token_ids)
+        reply = Reply(generation.text, turn, left, before if n else 0, n)
         assert one.state is not None
         call = Call("step", one.ticket.environment, one.state, reply)
         self._call(one, call, self._answered, self._step_failed)

@@ -81,9 +81,7 @@ class Replays:
         for number, (group, sample) in enumerate(spread):
             if number >= AT_LEAST and time.monotonic() > until:
                 break
-            script = group.members[sample].completion.transcript
-            assert script is not None
-            if what := self._differs(group, script):
+            if what := self._differs(group, group.members[sample].completion):
                 return f"conversation {sample} about problem {group.problem.id}, {what}"
         return ""
 
@@ -99,29 +97,31 @@ class Replays:
         traits = traits_of(environment, EnvironmentTraits)
         return traits.deterministic and not traits.asynchronous
 
-    def _differs(self, group: Group, script: Transcript) -> str:
+    def _differs(self, group: Group, completion: Completion) -> str:
         """Return what the environment says otherwise under every seed that it may have had."""
         assert self._seeds is not None
         found, until = "", time.monotonic() + TRYING
         for seed in self._seeds.all_of(group, WORLD):
-            found = self._played(group.problem, seed, script)
+            found = self._played(group.problem, seed, completion)
             # beside training there are hundreds of seeds that it may have had
             if not found or (not self._seeds.exact and time.monotonic() > until):
                 return ""
         return found
 
-    def _played(self, problem: Problem, seed: int, script: Transcript) -> str:
-        environment = self._environment(problem)
-        rounds = list(_rounds(script.turns))
+    def _played(self, problem: Problem, seed: int, completion: Completion) -> str:
+        environment, script = self._environment(problem), completion.transcript
+        assert script is not None
+        rounds = list(_rounds(script.turns, len(completion.prompt_ids)))
         # a turn that was cut off is no reply; of a budget it is not known whether it was that
         unheard = script.ended in ("turn_length", "budget")
         with suppress(Exception):  # an error would have ended the conversation as failed
             state = _copied(environment.start(problem, seed))
-            for number, (text, heard) in enumerate(rounds):
+            for number, (text, heard, *sizes) in enumerate(rounds):
                 last = number == len(rounds) - 1
                 if last and unheard:
                     break
-                found = environment.step(state, Reply(text, number, self._max_turns - number - 1))
+                reply = Reply(text, number, self._max_turns - number - 1, *sizes)
+                found = environment.step(state, reply)
                 state = _copied(state)
                 if what := _unlike(found, heard, script, last=last):
                     return f"played again with the same replies: {what}"
@@ -138,19 +138,22 @@ def _copied(state: Any) -> Any:
     return pickle.loads(pickle.dumps(state, pickle.HIGHEST_PROTOCOL))
 
 
-def _rounds(turns: Sequence[Turn]) -> Iterator[tuple[str, tuple[Message, ...]]]:
-    """Yield each turn of the model with what it was answered."""
-    said: str | None = None
+def _rounds(
+    turns: Sequence[Turn], n_prompt: int
+) -> Iterator[tuple[str, tuple[Message, ...], int, int]]:
+    """Yield each turn of the model with what it was answered, and its ``Reply``'s token counts."""
+    said: Turn | None = None
     heard: list[Message] = []
-    for turn in turns:
-        if turn.role != "assistant":
+    before = behind = n_prompt
+    for turn in [*turns, None]:
+        if turn is not None and turn.role != "assistant":
             heard.append(Message(turn.role, turn.text))
-            continue
-        if said is not None:
-            yield said, tuple(heard)
-        said, heard = turn.text, []
-    if said is not None:
-        yield said, tuple(heard)
+        else:
+            if said is not None:
+                known = said.n_tokens > 0
+                yield said.text, tuple(heard), before if known else 0, said.n_tokens
+            said, heard, before = turn, [], behind
+        behind += 0 if turn is None else turn.n_tokens
 
 
 def _unlike(
