@@ -274,7 +274,7 @@ def test_a_tool_of_the_program_is_called_in_the_models_own_format(played, tokeni
 
 
 def test_a_program_is_told_the_numbers_of_tokens(played, tokenizer):
-    one, engine = played("ab", "cde", agent="counting")
+    one, _ = played("ab", "cde", agent="counting")
     assert one.transcript.ended == "done", one.transcript.detail
     from agent_toys import USAGES  # imported by the environment by now
 
