@@ -43,17 +43,13 @@ from rlvr_core.builtin.asynchronous.ahead import share_threads
 from rlvr_core.builtin.vllm import fleet as vllm_fleet
 from rlvr_core.builtin.vllm import server_process as vllm_serve
 from rlvr_core.builtin.vllm import weight_publisher
+from rlvr_core.builtin.vllm.addresses import meeting_place
 from rlvr_core.builtin.vllm.client import OtherWeightsError, _spans
+from rlvr_core.builtin.vllm.files import Files, n_bytes
 from rlvr_core.builtin.vllm.pool import LoopThread, Server, ServerPool
 from rlvr_core.builtin.vllm.server import NCCL, VllmServerEngine
 from rlvr_core.builtin.vllm.server_process import gpus_of
-from rlvr_core.builtin.vllm.transports import (
-    Files,
-    Fingerprint,
-    GroupClient,
-    meeting_place,
-    n_bytes,
-)
+from rlvr_core.builtin.vllm.transports import Fingerprint, GroupClient
 from rlvr_core.builtin.vllm.weight_publisher import (
     CopyingWeights,
     Outgoing,
