@@ -193,6 +193,6 @@ def chosen_transport(configured: TransportChoice | None, host: Host) -> Transpor
             f"transport {configured.name} needs a receiver that is there when it sends, and "
             "rollout actors come and go",
             where="engine.transport",
-            remedy="leave it out, or take one whose traits say lasting, as core/tcp and core/files do",
+            remedy="leave it out, or take one whose traits say lasting, as core/tcp does",
         )
     return configured

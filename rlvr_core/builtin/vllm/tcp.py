@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +29,7 @@ from rlvr_core.builtin.vllm.addresses import local_address
 from rlvr_core.builtin.vllm.files import Files, read_files
 from rlvr_core.builtin.vllm.tcp_copy import MachineCopy
 from rlvr_core.builtin.vllm.tcp_fetch import Fetch
+from rlvr_core.builtin.vllm.tcp_relay import Relay
 from rlvr_core.builtin.vllm.tcp_server import WeightServer
 from rlvr_core.builtin.vllm.tcp_wire import Place, replaced
 
@@ -77,8 +79,7 @@ class Tcp:
         self._sender, self._key = secrets.token_hex(8), secrets.token_bytes(32)
         self._number = 0
         self._server: WeightServer | None = None
-        self._copy: MachineCopy | None = None
-        self._copy_of = ""
+        self._received: _Received | None = None
 
     def send(self, weights: OutgoingWeights, link: TransportLink) -> None:
         """Keep the weights, serve them, and say where they are.
@@ -126,9 +127,9 @@ class Tcp:
         if server is not None:
             server.close()
         self._files.close()
-        copy, self._copy = self._copy, None
-        if copy is not None:
-            copy.close()
+        received, self._received = self._received, None
+        if received is not None:
+            received.close()
 
     def _listen(self, link: TransportLink) -> WeightServer:
         """Serve at the address by which others reach this machine, which may change."""
@@ -146,20 +147,48 @@ class Tcp:
         return self._server
 
     def _fetched(self, content: Any, files: list[_File]) -> list[str]:
-        if self._copy is None or self._copy_of != content["sender"]:
-            if self._copy is not None:
-                self._copy.close()
-            folder = self._config.folder
-            self._copy = MachineCopy(None if folder is None else Path(folder), content["sender"])
-            self._copy_of = content["sender"]
-        place, key = Place(content["host"], content["port"]), bytes.fromhex(content["key"])
+        sender = str(content["sender"])
+        place = Place(content["host"], content["port"])
+        if self._received is None or (sender, place) != self._received.of:
+            if self._received is not None:
+                self._received.close()
+            self._received = _Received(self._config, sender, place, bytes.fromhex(content["key"]))
+        return self._received.files(content["number"], [one.size for one in files])
 
-        def fetch(into: Any) -> None:
-            Fetch(
-                place, key, content["number"], into, self._config.connections, self._config.timeout
-            ).run()
 
-        return self._copy.files(content["number"], [one.size for one in files], fetch)
+class _Received:
+    """What a receiver on another machine has of one sender.
+
+    Args:
+        config: Options of the transport.
+        sender: Its name.
+        place: Where it serves.
+        key: Its key.
+    """
+
+    def __init__(self, config: Tcp.Config, sender: str, place: Place, key: bytes) -> None:
+        self._config, self._place, self._key = config, place, key
+        self.of = (sender, place)
+        self._relay = Relay(place, key)
+        folder = config.folder
+        self._copy = MachineCopy(None if folder is None else Path(folder), sender)
+
+    def files(self, number: int, sizes: Sequence[int]) -> list[str]:
+        """Return the files of some weights, fetched if no receiver of this machine has."""
+        return self._copy.files(number, sizes, partial(self._fetch, number))
+
+    def close(self) -> None:
+        """Serve no longer, and leave the copy."""
+        self._relay.close()
+        self._copy.close()
+
+    def _fetch(self, number: int, files: Sequence[tuple[Path, int]]) -> None:
+        source = self._relay.source(number)
+        config = self._config
+        Fetch(
+            source, self._place, self._key, number, files, config.connections, config.timeout
+        ).run()
+        self._relay.serve(number, [path for path, _ in files])
 
 
 def _boot_id() -> str:

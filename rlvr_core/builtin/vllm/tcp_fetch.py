@@ -36,7 +36,9 @@ class Fetch:
 
     Args:
         place: Where the files are served.
-        key: The key that is asked for there.
+        sender: Where the sender serves them: who fetches from another machine goes there as soon
+            as that one fails.
+        key: The key that is asked for at both.
         number: Of the weights.
         files: Where each file is to be written, and its size.
         connections: How many are used at a time.
@@ -46,13 +48,14 @@ class Fetch:
     def __init__(
         self,
         place: wire.Place,
+        sender: wire.Place,
         key: bytes,
         number: int,
         files: Sequence[tuple[Path, int]],
         connections: int,
         timeout: float,
     ) -> None:
-        self._place, self._key, self._number = place, key, number
+        self._place, self._sender, self._key, self._number = place, sender, key, number
         self._files, self._timeout = files, timeout
         self._waiting = deque(
             _Block(index, offset, min(wire.BLOCK, size - offset))
@@ -127,14 +130,13 @@ class Fetch:
     def _work(self) -> None:
         pause = _FIRST_PAUSE
         while not self._over():
-            before = self._left
+            before, place = self._left, self._place
             try:
-                self._use_connection()
-            except RlvrError as error:
-                self._fail(error)
-            except wire.GarbledError as error:
-                self._note(error, garbled=True)
-            except OSError as error:
+                self._use_connection(place)
+            except (OSError, RlvrError) as error:
+                if place != self._sender:
+                    self._place = self._sender
+                    continue
                 self._note(error)
             except Exception as error:
                 self._fail(RunError(f"fetching weights failed: {type(error).__name__}: {error}"))
@@ -144,8 +146,8 @@ class Fetch:
                 self._state.wait_for(lambda: self._error is not None or not self._left, pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _use_connection(self) -> None:
-        connection = wire.connect(self._place, self._key, self._number)
+    def _use_connection(self, place: wire.Place) -> None:
+        connection = wire.connect(place, self._key, self._number)
         with self._state:
             self._open.add(connection)
         try:
@@ -204,11 +206,14 @@ class Fetch:
             self._error = self._error or error
             self._state.notify_all()
 
-    def _note(self, error: OSError, *, garbled: bool = False) -> None:
-        """Remember why a connection broke, and give up if too much came that is wrong."""
+    def _note(self, error: OSError | RlvrError) -> None:
+        """Take note of why a connection ended, and give up where another would not help."""
+        if isinstance(error, RlvrError):
+            self._fail(error)
+            return
         with self._state:
             self._cause = str(error) or type(error).__name__
-            self._garbled += garbled
+            self._garbled += isinstance(error, wire.GarbledError)
             many = self._garbled > _MOST_GARBLED
         if many:
             self._fail(

@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 from rlvr_core.builtin.vllm import tcp_wire as wire
 from rlvr_core.builtin.vllm.addresses import family_of
+from rlvr_core.builtin.vllm.tcp_sources import Sources
 
 _HELLO_SECONDS = 10.0
 """For a client to say who it is."""
@@ -38,6 +39,7 @@ class WeightServer:
     def __init__(self, host: str, key: bytes) -> None:
         self.key = key
         self.number = 0
+        self.sources = Sources()
         self._files: Sequence[Path] = ()
         self._checksums: dict[tuple[Path, int, int], int] = {}
         self._open: set[socket.socket] = set()
@@ -51,7 +53,7 @@ class WeightServer:
     def publish(self, number: int, files: Sequence[Path]) -> None:
         """Serve files, under a number higher than all before."""
         with self._state:
-            self.number, self._files = number, tuple(files)
+            self.number, self._files, self.sources = number, tuple(files), Sources()
 
     def withdraw(self) -> None:
         """Serve nothing, and end all connections: what they were to bring is about to go."""
@@ -166,11 +168,12 @@ class _Connection(socketserver.BaseRequestHandler):
     def _answer(self, weights: WeightServer, number: int) -> bool:
         """Answer one request; False if there are no more, or the weights are gone."""
         index, offset, length = wire.REQUEST.unpack(wire.receive(self.request, wire.REQUEST.size))
+        if index == wire.ASK:
+            weights.sources.serve(self.request, self.client_address[0])
         if length > wire.BLOCK or (file := weights.open(number, index)) is None:
             self.request.sendall(wire.ANSWER.pack(wire.REPLACED, 0))
             return False
         with file:
             checksum = weights.checksum(file, offset, length)
             self.request.sendall(wire.ANSWER.pack(wire.OK, checksum))
-            sent: int = self.request.sendfile(file, offset, length)
-        return sent == length
+            return bool(self.request.sendfile(file, offset, length) == length)

@@ -2,7 +2,8 @@
 
 The server begins with ``MAGIC`` and a nonce. The client answers with the number of the weights it
 wants, and a signature of nonce and number: the key itself never crosses the network. After the
-status ``OK`` it asks for blocks of files; each comes with its CRC-32.
+status ``OK`` it asks for blocks of files, and each comes with its CRC-32; or from whom to fetch
+them (``tcp_sources``).
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ HELLO = struct.Struct("!Q32s")
 REQUEST = struct.Struct("!IQI")
 """Number of the file, first byte, and number of bytes."""
 ANSWER = struct.Struct("!BI")
-"""Status and CRC-32; then the bytes, where the status is OK."""
-OK, WRONG_KEY, REPLACED = range(3)
+"""Status and CRC-32, then the block; to ``ASK`` the number of bytes of a place, then the place."""
+ASK = 2**32 - 1
+"""Stands for a file: asks from whom to fetch. The second time, on the same connection, it says
+that the client has the weights, and its offset is the port at which it serves them."""
+OK, WRONG_KEY, REPLACED, WAIT = range(4)
 
 _CONNECT = 10.0
 """Seconds to connect, and most seconds without a byte until a connection counts as broken."""

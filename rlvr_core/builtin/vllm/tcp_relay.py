@@ -1,0 +1,67 @@
+"""A machine's part in passing weights on: it asks from whom to fetch, and then serves others."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlvr_core.builtin.vllm import tcp_wire as wire
+from rlvr_core.builtin.vllm.tcp_server import WeightServer
+
+
+class Relay:
+    """The receiver of a machine that fetches for all others there.
+
+    It goes without where the sender cannot be asked: whoever fetches finds out why.
+
+    Args:
+        sender: Where the sender serves.
+        key: Its key.
+    """
+
+    def __init__(self, sender: wire.Place, key: bytes) -> None:
+        self._sender, self._key = sender, key
+        self._asked: socket.socket | None = None
+        self._server: WeightServer | None = None
+
+    def source(self, number: int) -> wire.Place:
+        """Return from whom to fetch; waits while all that have the weights are busy.
+
+        Raises:
+            RunError: If the weights were replaced.
+        """
+        self.close()
+        try:
+            self._asked = wire.connect(self._sender, self._key, number)
+            status, length = wire.WAIT, 0
+            self._asked.sendall(wire.REQUEST.pack(wire.ASK, 0, 0))
+            while status == wire.WAIT:
+                status, length = wire.ANSWER.unpack(wire.receive(self._asked, wire.ANSWER.size))
+            wire.check(status, number)
+            place = wire.receive(self._asked, length)
+            return wire.Place(*json.loads(place)) if place else self._sender
+        except (OSError, ValueError, TypeError):
+            self.close()
+            return self._sender
+
+    def serve(self, number: int, files: Sequence[Path]) -> None:
+        """Serve the files to other machines, until the next ``source`` or ``close``."""
+        if self._asked is None:
+            return
+        try:
+            self._server = WeightServer(self._asked.getsockname()[0], self._key)
+            self._server.publish(number, files)
+            self._asked.sendall(wire.REQUEST.pack(wire.ASK, self._server.place.port, 0))
+        except OSError:
+            self.close()
+
+    def close(self) -> None:
+        """Serve no longer."""
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            asked.close()
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
