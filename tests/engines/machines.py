@@ -112,6 +112,15 @@ class Machine:
         theirs.close()
         return process, ours
 
+    def words(self, *command):
+        """The words that run a command there."""
+        share = f'mount --make-rprivate / && mount --bind "{self.folder}/shm" /dev/shm'
+        within = [] if self.network is None else ["ip", "netns", "exec"]
+        within += [] if self.network is None else [self.network.names[self.index]]
+        temporary = f'export TMPDIR="{self.folder}/tmp"'
+        script = f'{share} && {temporary} && exec "$@"'
+        return [*within, "unshare", "-m", "sh", "-c", script, "sh", *command]
+
     def _enter(self, pipe, function, arguments):
         try:
             libc = ctypes.CDLL(None, use_errno=True)
