@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import traceback
+from pathlib import Path
 
 import pytest
 
@@ -130,7 +131,7 @@ class Machine:
                     raise OSError(ctypes.get_errno(), name)
 
             if self.network is not None:
-                with open(f"/var/run/netns/{self.network.names[self.index]}") as file:
+                with Path("/var/run/netns", self.network.names[self.index]).open() as file:
                     do("setns", file.fileno(), _NEWNET)
             do("unshare", _NEWNS)
             do("mount", b"none", b"/", None, _PRIVATE, None)

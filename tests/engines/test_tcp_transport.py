@@ -192,7 +192,7 @@ def test_where_shared_memory_is_small_the_temporary_folder_is_taken(
         assert "no room for a copy of the weights, 0.01 GiB" in str(found)
     else:
         assert found == 6
-        assert [one for one in there.left() if one.endswith(".safetensors")][0].startswith(where)
+        assert next(one for one in there.left() if one.endswith(".safetensors")).startswith(where)
     end(far, pipe)
     end(trainer, order)
     assert there.left() == []
@@ -307,7 +307,7 @@ class Proxy:
 
     Args:
         port: Of the server.
-        change: Given a chunk, returns what is passed on; less than it is the last of the connection.
+        change: Given a chunk, returns what is passed on; after less than it the connection is cut.
     """
 
     def __init__(self, port, change):

@@ -10,24 +10,28 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import psutil
 import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engines"))
-from machines import Machine, Network
+from machines import Machine, Network, ip
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
 
 PORT = 6379
+PATIENCE = 300
 MEMORY = str(100 * 2**20)
 
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory):
-    """Two machines, each with a raylet of one processor; the cluster's head is on the first."""
+    """Two machines, with a raylet of one processor and one of two; the head is on the first."""
     short = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))  # paths of sockets are short
     with Network(2) as network:
         made = [
@@ -39,7 +43,7 @@ def machines(tmp_path_factory):
                 head = ["--head", f"--port={PORT}", "--include-dashboard=false"]
                 where = head if index == 0 else [f"--address={network.address(0)}:{PORT}"]
                 ray = [sys.executable, "-m", "ray.scripts.scripts", "start", *where]
-                ray += [f"--node-ip-address={network.address(index)}", "--num-cpus=1"]
+                ray += [f"--node-ip-address={network.address(index)}", f"--num-cpus={1 + index}"]
                 ray += ["--object-store-memory", MEMORY, "--disable-usage-stats"]
                 ray += ["--temp-dir", str(short)] if index == 0 else []
                 subprocess.run(one.words(*ray), check=True, timeout=200, env=environment())
@@ -71,41 +75,98 @@ def of(folder):
     return found
 
 
-def run(lab, machines, transport="auto", engine="transformers"):
+def start(lab, machines, transport="auto", **sections):
+    """Start a run on the first machine."""
     address = f"{machines[0].network.address(0)}:{PORT}"
-    options = {"engine": engine, "actors": 2, "address": address, "deadline": 180}
+    options = {"actors": 2, "address": address, "deadline": 180} | sections.pop("options", {})
     lab.write(
         engine={"use": "ray", "with": options, "transport": transport},
-        train={"steps": 3, "lr": 1e-3, "warmup_steps": 1},
-        guards={"sync": True},
+        **{"train": {"steps": 3, "lr": 1e-3, "warmup_steps": 1}, "guards": {"sync": True}}
+        | sections,
     )
-    command = lab.command("run", "config.yaml", "--display", "none")
-    return subprocess.run(
-        machines[0].words(*command),
+    return subprocess.Popen(
+        machines[0].words(*lab.command("run", "config.yaml", "--display", "none")),
         cwd=lab.folder,
-        env={**lab.env(), "TMPDIR": ""},
-        capture_output=True,
+        env=lab.env(),
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-        timeout=400,
     )
 
 
-def test_an_actor_on_another_machine_gets_every_version_of_the_weights(lab, machines):
+def steps(lab):
+    files = [run / "metrics.jsonl" for run in lab.runs()]
+    lines = [line for one in files if one.exists() for line in one.read_text().splitlines(True)]
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def left(machines):
+    return [name for one in machines for name in one.left() if "rlvr-weights-" in name]
+
+
+def actor_of(machine):
+    """The process of the actor on a machine."""
+    pids = ip("netns", "pids", machine.network.names[machine.index]).split()
+    (found,) = [one for one in map(int, pids) if "RolloutActor" in psutil.Process(one).cmdline()[0]]
+    return found
+
+
+def test_an_actor_on_another_machine_gets_every_version_and_so_does_its_successor(
+    lab, machines, model_dir
+):
     network = machines[0].network
     before = network.sent(0)
-    done = run(lab, machines)
-    assert done.returncode == 0, done.stderr[-3000:]
-    (folder,) = lab.runs()
-    steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert {one["engine/actors"] for one in steps} == {2.0}
-    size = sum(one.stat().st_size for one in folder.glob("checkpoints/*/model/*.safetensors"))
-    print("sent", network.sent(0) - before, "model", size)
-    assert [name for one in machines for name in one.left() if "rlvr-weights-" in name] == []
+    train = {"steps": 500, "lr": 1e-3, "warmup_steps": 1, "max_staleness": 1}
+    process = start(lab, machines, train=train)
+
+    def reached(condition):
+        until = time.monotonic() + PATIENCE
+        while process.poll() is None and not condition(steps(lab)):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        assert process.poll() is None, process.stderr.read()[-3000:]
+
+    try:
+        reached(lambda found: len(found) > 2)
+        os.kill(actor_of(machines[1]), signal.SIGKILL)
+        reached(lambda found: sum(one["engine/restarts"] for one in found) == 1)
+        reached(lambda found: found[-1]["engine/actors"] == 2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 130, process.stderr.read()
+    finally:
+        process.kill()
+    size = sum(one.stat().st_size for one in model_dir.glob("*.safetensors"))
+    assert network.sent(0) - before > (len(steps(lab)) - 1) * size
+    assert left(machines) == []
 
 
 def test_files_alone_do_not_reach_it_and_the_error_says_what_does(lab, machines):
-    done = run(lab, machines, "files")
-    assert done.returncode == 1, done.stderr[-3000:]
-    assert "cannot read the weights" in done.stderr
-    assert "leave engine.transport out: weights then go over TCP" in done.stderr
+    process = start(lab, machines, "files")
+    _, told = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1, told
+    assert "cannot read the weights" in told
+    assert "leave engine.transport out: weights then go over TCP" in told
+    assert left(machines) == []
+
+
+@pytest.mark.vllm
+def test_an_adapter_reaches_vllm_on_another_machine(lab, machines, model_dir):
+    pytest.importorskip("vllm")
+    config = AutoConfig.from_pretrained(model_dir)
+    config.head_dim = 32  # vLLM's CPU build has no kernel for 16
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(lab.folder / "wider")
+    AutoTokenizer.from_pretrained(model_dir).save_pretrained(lab.folder / "wider")
+    vllm = {"use": "vllm", "with": {"kv_cache_mb": 64, "lora": "adapter"}}
+    process = start(
+        lab,
+        machines,
+        options={"engine": vllm, "actors": 1, "cpus": 2},  # room for it is there alone
+        model={"path": "wider", "lora": {"rank": 4, "alpha": 8}},
+        train={"steps": 3, "lr": 1e-2, "warmup_steps": 1},
+    )
+    _, told = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, told[-3000:]
+    found = steps(lab)
+    assert [one["version"] for one in found] == [0, 1, 2]
+    assert all(one["mismatch/abs_mean"] < 1e-4 for one in found)
+    assert left(machines) == []
