@@ -120,9 +120,9 @@ class Files:
         for parent in parents:
             if has_room(parent, needed):
                 sweep(parent)
-                self._folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-                self._lock = open_lock(self._folder)
-                fcntl.flock(self._lock, fcntl.LOCK_EX)
+                while (lock := hold(folder := _new(parent), fcntl.LOCK_EX)) is None:
+                    pass
+                self._folder, self._lock = folder, lock
                 return
         raise no_room(needed, parents)
 
@@ -156,14 +156,31 @@ def no_room(needed: int, folders: Sequence[Path], why: str = "") -> MachineError
         f"no room for a copy of the weights, {needed / 2**30:.2f} GiB, in "
         f"{' or '.join(map(str, folders))}{why}",
         where="engine",
-        remedy="engine.transport: {use: files, with: {folder: ...}} names a folder with room, "
-        "which the servers can read",
+        remedy="engine.transport: {use: ..., with: {folder: ...}} names a folder with room; with "
+        "files, which the engine's processes can read",
     )
 
 
-def open_lock(folder: Path) -> int:
-    """Open the lock that is held by whoever uses a folder."""
-    return os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+def _new(parent: Path) -> Path:
+    return Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+
+
+def hold(folder: Path, operation: int) -> int | None:
+    """Take the lock of a folder that is used: ``LOCK_EX`` alone, ``LOCK_SH`` with others.
+
+    Returns:
+        The lock, to be closed; None if the folder was removed meanwhile.
+    """
+    try:
+        lock = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    except FileNotFoundError:
+        return None
+    fcntl.flock(lock, operation)  # for the moment that a sweep may have it
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat((folder / _LOCK).stat(), os.fstat(lock)):
+            return lock
+    os.close(lock)
+    return None
 
 
 def folder_on_disk(messages: Sequence[Json]) -> str | None:
@@ -187,14 +204,6 @@ def read_files(files: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
         with safe_open(file, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118
                 yield name, tensors.get_tensor(name)
-
-
-def same_lock(folder: Path, lock: int) -> bool:
-    """Whether an open lock is still that of the folder, which may have been removed meanwhile."""
-    try:
-        return os.path.samestat((folder / _LOCK).stat(), os.fstat(lock))
-    except FileNotFoundError:
-        return False
 
 
 def sweep(parent: Path) -> None:

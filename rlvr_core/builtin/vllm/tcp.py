@@ -142,7 +142,10 @@ class Tcp:
                 self._server = WeightServer(host, self._key)
             except OSError as error:
                 raise MachineError(
-                    f"weights cannot be served at {host}: {error}", where="engine.transport"
+                    f"weights cannot be served at {host}: {error}",
+                    where="engine.transport",
+                    remedy="engine.transport: {use: files, with: {folder: ...}} goes through a "
+                    "folder that all machines see",
                 ) from error
         return self._server
 
@@ -171,7 +174,7 @@ class _Received:
         self.of = (sender, place)
         self._relay = Relay(place, key)
         folder = config.folder
-        self._copy = MachineCopy(None if folder is None else Path(folder), sender)
+        self._copy = MachineCopy(None if folder is None else Path(folder), sender, _boot_id())
 
     def files(self, number: int, sizes: Sequence[int]) -> list[str]:
         """Return the files of some weights, fetched if no receiver of this machine has."""
@@ -184,11 +187,10 @@ class _Received:
 
     def _fetch(self, number: int, files: Sequence[tuple[Path, int]]) -> None:
         source = self._relay.source(number)
-        config = self._config
-        Fetch(
-            source, self._place, self._key, number, files, config.connections, config.timeout
-        ).run()
-        self._relay.serve(number, [path for path, _ in files])
+        limits = (self._config.connections, self._config.timeout)
+        transfer = Fetch(source, self._place, self._key, number, files, *limits)
+        transfer.run()
+        self._relay.serve(number, [path for path, _ in files], source_failed=transfer.fell_back)
 
 
 def _boot_id() -> str:

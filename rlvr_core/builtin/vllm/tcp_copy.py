@@ -14,9 +14,8 @@ from rlvr_core.builtin.vllm.files import (
     PREFIX,
     candidates,
     has_room,
+    hold,
     no_room,
-    open_lock,
-    same_lock,
     sweep,
 )
 from rlvr_core.builtin.vllm.tcp_wire import replaced
@@ -37,11 +36,12 @@ class MachineCopy:
     Args:
         parent: Where the folder is; None for shared memory, or the temporary folder.
         sender: Name of the sender, unlike any other.
+        machine: Name of the machine: a configured parent may be one that several see.
     """
 
-    def __init__(self, parent: Path | None, sender: str) -> None:
+    def __init__(self, parent: Path | None, sender: str, machine: str) -> None:
         self._parents = candidates(parent)
-        self._name = f"{PREFIX}{sender}-{os.getuid()}"
+        self._name = f"{PREFIX}{sender}-{machine[:8]}-{os.getuid()}"
         self._folder: Path | None = None
         self._lock = -1
 
@@ -111,15 +111,12 @@ class MachineCopy:
         if not there:
             raise no_room(needed, self._parents)
         folder = there[0] / self._name
-        while True:
-            with contextlib.suppress(FileNotFoundError):  # the last to use it has just removed it
-                folder.mkdir(mode=0o700, exist_ok=True)
-                self._lock = open_lock(folder)
-                fcntl.flock(self._lock, fcntl.LOCK_SH)
-                if same_lock(folder, self._lock):
-                    self._folder = folder
-                    return folder
-                os.close(self._lock)
+        lock = None
+        while lock is None:  # the last to use it may just have removed it
+            folder.mkdir(mode=0o700, exist_ok=True)
+            lock = hold(folder, fcntl.LOCK_SH)
+        self._folder, self._lock = folder, lock
+        return folder
 
 
 def _number_in(folder: Path) -> int:

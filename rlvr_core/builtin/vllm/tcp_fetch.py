@@ -43,6 +43,9 @@ class Fetch:
         files: Where each file is to be written, and its size.
         connections: How many are used at a time.
         timeout: Seconds without a byte until the transfer is given up.
+
+    Attributes:
+        fell_back: Whether another machine failed and the sender took its place.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Fetch:
         )
         self._left = len(self._waiting)
         self._connections = min(connections, self._left)
+        self.fell_back = False
         self._outputs: list[int] = []
         self._state = threading.Condition()
         self._error: RlvrError | None = None
@@ -135,7 +139,7 @@ class Fetch:
                 self._use_connection(place)
             except (OSError, RlvrError) as error:
                 if place != self._sender:
-                    self._place = self._sender
+                    self._place, self.fell_back = self._sender, True
                     continue
                 self._note(error)
             except Exception as error:

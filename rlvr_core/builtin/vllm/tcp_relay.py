@@ -23,6 +23,7 @@ class Relay:
 
     def __init__(self, sender: wire.Place, key: bytes) -> None:
         self._sender, self._key = sender, key
+        self._alone = False
         self._asked: socket.socket | None = None
         self._server: WeightServer | None = None
 
@@ -33,6 +34,8 @@ class Relay:
             RunError: If the weights were replaced.
         """
         self.close()
+        if self._alone:
+            return self._sender
         try:
             self._asked = wire.connect(self._sender, self._key, number)
             status, length = wire.WAIT, 0
@@ -46,8 +49,13 @@ class Relay:
             self.close()
             return self._sender
 
-    def serve(self, number: int, files: Sequence[Path]) -> None:
-        """Serve the files to other machines, until the next ``source`` or ``close``."""
+    def serve(self, number: int, files: Sequence[Path], *, source_failed: bool) -> None:
+        """Serve the files to other machines, until the next ``source`` or ``close``.
+
+        Where another machine could not be fetched from, the sender is not asked again: its way may
+        be closed, and finding that out takes seconds each time.
+        """
+        self._alone = self._alone or source_failed
         if self._asked is None:
             return
         try:

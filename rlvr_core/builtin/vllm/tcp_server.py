@@ -22,7 +22,8 @@ _HELLO_SECONDS = 10.0
 """For a client to say who it is."""
 _IDLE_SECONDS = 60.0
 """Without a request, or without a byte taken, until a connection is closed."""
-_MOST_CONNECTIONS = 1024
+_MOST_CONNECTIONS = 512
+"""At a time; each is an open file of the trainer."""
 
 
 class WeightServer:
