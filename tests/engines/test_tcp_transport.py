@@ -14,11 +14,13 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from machines import Machine, Network, ip
+from machines import Machine, Network, ip  # type: ignore[import-not-found]
 
 from rlvr_core.api import MachineError, RlvrError, RunError, TensorMeta
 from rlvr_core.builtin.vllm import tcp_wire as wire
 from rlvr_core.builtin.vllm.tcp import Tcp
+from rlvr_core.builtin.vllm.tcp_fetch import Fetch
+from rlvr_core.builtin.vllm.tcp_relay import Relay
 
 PATIENCE = 120
 MEGABYTE = 2**20
@@ -462,6 +464,42 @@ def test_garbage_at_the_port_gets_nothing_and_harms_nothing(ends):
                 found += chunk
         assert len(found) <= wire.ANSWER.size
     assert received(receiving, message) == 9
+
+
+def test_who_cannot_fetch_from_another_machine_goes_to_the_sender_and_stays_there(ends):
+    sending, _, there = ends
+    message = send(sending, 9)
+    key, number = bytes.fromhex(message["key"]), message["number"]
+    sender_place = wire.Place(message["host"], message["port"])
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nobody = wire.Place(*closed.getsockname())
+    files = [(there / str(i), one["size"]) for i, one in enumerate(message["files"])]
+    transfer = Fetch(nobody, sender_place, key, number, files, 2, 3.0)
+    transfer.run()
+    assert transfer.fell_back
+    for (copy, _), one in zip(files, message["files"], strict=True):
+        assert copy.read_bytes() == Path(one["path"]).read_bytes()
+    first, *others = (Relay(sender_place, key) for _ in range(4))
+    try:
+        assert first.source(number) == sender_place
+        first.serve(number, [copy for copy, _ in files], source_failed=True)
+        until = time.monotonic() + PATIENCE
+        while len(sources := {one.source(number) for one in others}) < 2:
+            assert time.monotonic() < until  # the sender hears of it a moment later
+        (relayed,) = sources - {sender_place}
+        for copy, _ in files:
+            copy.unlink()
+        again = Fetch(relayed, nobody, key, number, files, 2, 3.0)
+        with pytest.raises(RunError):  # what it serves is gone, and nobody else is there
+            again.run()
+        assert first.source(number) == sender_place  # it does not ask any more, nor serve
+        with pytest.raises(OSError, match="refused"):
+            wire.connect(relayed, key, number)
+    finally:
+        for one in (first, *others):
+            one.close()
+        for copy, _ in files:
+            copy.unlink(missing_ok=True)
 
 
 # -- versions --------------------------------------------------------------------------------------
