@@ -407,7 +407,9 @@ def test_a_bit_that_flips_on_the_way_is_noticed_and_the_block_fetched_again(ends
 
 def test_a_way_that_changes_everything_is_given_up(ends):
     with pytest.raises(RunError, match="another checksum than was sent, 21 times"):
-        through(ends, lambda chunk: bytes([chunk[0] ^ 1]) + chunk[1:] if len(chunk) > 99 else chunk)
+        through(
+            ends, lambda chunk: chunk[:-1] + bytes([chunk[-1] ^ 1]) if len(chunk) > 99 else chunk
+        )
 
 
 def test_a_sender_that_stops_in_the_middle_is_given_up_in_time(ends):
@@ -482,7 +484,8 @@ def test_who_cannot_fetch_from_another_machine_goes_to_the_sender_and_stays_ther
     first, *others = (Relay(sender_place, key) for _ in range(4))
     try:
         assert first.source(number) == sender_place
-        first.serve(number, [copy for copy, _ in files], source_failed=True)
+        dropped = threading.Event()
+        first.serve(number, [copy for copy, _ in files], dropped.set, source_failed=True)
         until = time.monotonic() + PATIENCE
         while len(sources := {one.source(number) for one in others}) < 2:
             assert time.monotonic() < until  # the sender hears of it a moment later
@@ -495,6 +498,7 @@ def test_who_cannot_fetch_from_another_machine_goes_to_the_sender_and_stays_ther
         assert first.source(number) == sender_place  # it does not ask any more, nor serve
         with pytest.raises(OSError, match="refused"):
             wire.connect(relayed, key, number)
+        assert not dropped.is_set()
     finally:
         for one in (first, *others):
             one.close()
@@ -518,6 +522,17 @@ def test_an_old_message_is_refused_and_versions_never_mix(ends):
     assert received(receiving, elsewhere(new)) == 2  # once more, as lasting says
     with pytest.raises(RunError, match="newer ones have taken their place"):
         received(receiving, elsewhere(old))
+
+
+def test_a_receiver_that_outlives_the_sender_keeps_no_weights(ends):
+    sending, receiving, there = ends
+    assert received(receiving, elsewhere(send(sending, 1))) == 1
+    assert list(there.rglob("*.safetensors"))
+    sending.close()
+    until = time.monotonic() + PATIENCE
+    while list(there.rglob("*.safetensors")):
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def test_a_transfer_that_is_overtaken_is_refused(ends):

@@ -190,7 +190,12 @@ class _Received:
         limits = (self._config.connections, self._config.timeout)
         transfer = Fetch(source, self._place, self._key, number, files, *limits)
         transfer.run()
-        self._relay.serve(number, [path for path, _ in files], source_failed=transfer.fell_back)
+        self._relay.serve(
+            number,
+            [path for path, _ in files],
+            partial(self._copy.drop, number),
+            source_failed=transfer.fell_back,
+        )
 
 
 def _boot_id() -> str:

@@ -72,6 +72,14 @@ class MachineCopy:
                 self._fetch(folder, number, list(zip(files, sizes, strict=True)), fetch)
         return [str(file) for file in files]
 
+    def drop(self, number: int) -> None:
+        """Remove weights that the sender has no more: a receiver may outlive the run by long."""
+        folder = self._folder
+        if folder is not None:
+            with contextlib.suppress(FileNotFoundError), _locked(folder / _FETCHING):
+                if _number_in(folder) == number:
+                    _clear(folder)
+
     def close(self) -> None:
         """Leave the folder; the last removes it."""
         folder, self._folder = self._folder, None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rlvr_core.builtin.vllm import tcp_wire as wire
@@ -49,8 +51,17 @@ class Relay:
             self.close()
             return self._sender
 
-    def serve(self, number: int, files: Sequence[Path], *, source_failed: bool) -> None:
+    def serve(
+        self,
+        number: int,
+        files: Sequence[Path],
+        obsolete: Callable[[], None],
+        *,
+        source_failed: bool,
+    ) -> None:
         """Serve the files to other machines, until the next ``source`` or ``close``.
+
+        ``obsolete`` is called in another thread when the sender has other weights, or is gone.
 
         Where another machine could not be fetched from, the sender is not asked again: its way may
         be closed, and finding that out takes seconds each time.
@@ -62,13 +73,27 @@ class Relay:
             self._server = WeightServer(self._asked.getsockname()[0], self._key)
             self._server.publish(number, files)
             self._asked.sendall(wire.REQUEST.pack(wire.ASK, self._server.place.port, 0))
+            self._asked.settimeout(None)
         except OSError:
             self.close()
+            return
+        watch = threading.Thread(
+            target=self._watch, args=(self._asked, obsolete), name="sender", daemon=True
+        )
+        watch.start()
+
+    def _watch(self, asked: socket.socket, obsolete: Callable[[], None]) -> None:
+        with contextlib.suppress(OSError):
+            asked.recv(1)  # nothing comes but the end
+        if self._asked is asked:  # not closed on this side
+            obsolete()
 
     def close(self) -> None:
         """Serve no longer."""
         asked, self._asked = self._asked, None
         if asked is not None:
+            with contextlib.suppress(OSError):
+                asked.shutdown(socket.SHUT_RDWR)
             asked.close()
         server, self._server = self._server, None
         if server is not None:
