@@ -982,8 +982,13 @@ def register_transports(registrar: Registrar) -> None:
     )
     registrar.add(
         "files",
-        "rlvr_core.builtin.vllm.transports:Files",
+        "rlvr_core.builtin.vllm.files:Files",
         summary="Files that the engine reads, in shared memory or a folder.",
+    )
+    registrar.add(
+        "tcp",
+        "rlvr_core.builtin.vllm.tcp:Tcp",
+        summary="Files in shared memory, which each other machine fetches over TCP once.",
     )
     registrar.add(
         "nccl",

@@ -115,7 +115,7 @@ def test_memory_is_reserved_before_it_is_written_or_refused_with_a_clear_word(tm
 FILES = """
     import torch
     from rlvr_core.api import MachineError, TensorMeta
-    from rlvr_core.builtin.vllm.transports import Files, folder_on_disk
+    from rlvr_core.builtin.vllm.files import Files, folder_on_disk
 
     class Weights:
         tensors = [TensorMeta("a", torch.float32, (300_000,))]

@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import fake_vllm  # type: ignore[import-not-found]
 from carrier import Carrier, Streaming  # type: ignore[import-not-found]
 from embedded import make_tokenizer  # type: ignore[import-not-found]
+from machines import Machine  # type: ignore[import-not-found]
 
 from rlvr_core.api import (
     ConfigError,
@@ -43,17 +44,14 @@ from rlvr_core.builtin.asynchronous.ahead import share_threads
 from rlvr_core.builtin.vllm import fleet as vllm_fleet
 from rlvr_core.builtin.vllm import server_process as vllm_serve
 from rlvr_core.builtin.vllm import weight_publisher
+from rlvr_core.builtin.vllm.addresses import meeting_place
 from rlvr_core.builtin.vllm.client import OtherWeightsError, _spans
+from rlvr_core.builtin.vllm.files import Files, n_bytes
 from rlvr_core.builtin.vllm.pool import LoopThread, Server, ServerPool
 from rlvr_core.builtin.vllm.server import NCCL, VllmServerEngine
 from rlvr_core.builtin.vllm.server_process import gpus_of
-from rlvr_core.builtin.vllm.transports import (
-    Files,
-    Fingerprint,
-    GroupClient,
-    meeting_place,
-    n_bytes,
-)
+from rlvr_core.builtin.vllm.tcp import Tcp
+from rlvr_core.builtin.vllm.transports import Fingerprint, GroupClient
 from rlvr_core.builtin.vllm.weight_publisher import (
     CopyingWeights,
     Outgoing,
@@ -623,10 +621,11 @@ def test_a_copy_of_the_weights_needs_room(tmp_path):
 
 
 @contextlib.contextmanager
-def running(port=0):
+def running(port=0, within=lambda *command: command):
     """A server that somebody else runs."""
     command = [sys.executable, str(Path(fake_vllm.__file__)), "--port", str(port)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(one for one in sys.path if one)}
+    command = list(within(*command))
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         yield process, f"http://127.0.0.1:{int(process.stdout.readline())}"
@@ -651,6 +650,20 @@ def test_servers_of_others_are_used_and_left_running(make):
             sample(engine)
         engine.load_weights(0, ModuleSource(Policy()))
         check(sample(engine), Policy(), 0)
+
+
+def test_a_server_that_sees_no_folder_of_the_trainer_fetches_the_weights(make, tmp_path):
+    machine = Machine(tmp_path / "machine")
+    tcp = ChosenTransport("core/tcp", f"{Tcp.__module__}:{Tcp.__name__}", "core", {})
+    try:
+        with running(within=machine.words) as (_, url):
+            engine = make(urls=[url], transport=tcp)
+            policy = Policy(shift=0.3)
+            engine.load_weights(1, ModuleSource(policy))
+            check(sample(engine), policy, 1)
+            assert any(name.endswith(".safetensors") for name in machine.left())
+    finally:
+        machine.remove()
 
 
 def test_a_server_of_others_that_comes_back_is_given_the_weights_it_lacks(make):

@@ -26,6 +26,7 @@ from rlvr_core.api import (
     RunError,
     SamplingParams,
 )
+from rlvr_core.api.services import ChosenTransport
 from rlvr_core.builtin.ray import cluster as cluster_module
 from rlvr_core.builtin.ray.engine import RayEngine
 from rlvr_core.builtin.ray.host import EngineHost
@@ -465,13 +466,15 @@ def test_an_engine_with_processes_of_its_own_needs_no_actor(engine):
 
 
 def test_a_node_that_does_not_see_the_weights_or_has_another_rlvr_says_so(context, tmp_path):
+    assert chosen_transport(None, load_host()).name == "core/tcp"
+    files = load_host().entry("transport", "core/files")
     args = ActorArgs(
         use="transformers",
         options={},
         context=context,
         own_weights=True,
         device="cpu",
-        transport=chosen_transport(None, load_host()),
+        transport=ChosenTransport(files.name, files.target, files.plugin, {}),
         threads=1,
         environment={},
         version=__version__,
@@ -481,6 +484,7 @@ def test_a_node_that_does_not_see_the_weights_or_has_another_rlvr_says_so(contex
     with pytest.raises(RunError, match="cannot read the weights") as caught:
         host.load_weights(SentWeights(1, [message], None, "", requests(1)[0]))
     assert "names a folder that trainer and actors see" in str(caught.value)
+    assert "leave engine.transport out: weights then go over TCP" in str(caught.value)
     with pytest.raises(
         MachineError, match=rf"has rlvr-core {__version__}, and the trainer 0\.0\.1"
     ):

@@ -179,8 +179,11 @@ class EngineHost:
             raise RunError(
                 f"the rollout actor on {platform.node()} cannot read the weights: {error}",
                 where="engine.transport",
-                remedy="engine.transport: {use: files, with: {folder: ...}} names a folder "
-                "that trainer and actors see at the same place",
+                remedy=(
+                    "leave engine.transport out: weights then go over TCP and need no folder",
+                    "engine.transport: {use: files, with: {folder: ...}} names a folder that "
+                    "trainer and actors see at the same place",
+                ),
             ) from error
 
     def _named(self, failed: str) -> contextlib.AbstractContextManager[None]:

@@ -68,7 +68,7 @@ class WeightSync:
     ) -> SentWeights:
         """Send weights by the transport, to whoever will receive the messages."""
         self._answers, self._expected = {}, None
-        outgoing, link = Outgoing(weights), ActorLink(self._receivers)
+        outgoing, link = Outgoing(weights), ActorLink(self._receivers, _nodes())
         with torch.no_grad():
             self._transport.send(outgoing, link)
         params = SamplingParams(max_tokens=PROBE_TOKENS)
@@ -147,12 +147,15 @@ class Outgoing:
 
 
 class ActorLink:
-    """The actors, which get a sync's messages together with ``load_weights``."""
+    """The actors, which get a sync's messages together with ``load_weights``.
 
-    remote_hosts = ()
+    Args:
+        receivers: Number of actors that there may be.
+        nodes: Addresses of the cluster's nodes, for ``remote_hosts``.
+    """
 
-    def __init__(self, receivers: int) -> None:
-        self.receivers = receivers
+    def __init__(self, receivers: int, nodes: tuple[str, ...] = ()) -> None:
+        self.receivers, self.remote_hosts = receivers, nodes
         self.members = tuple(f"rollout actor {index}" for index in range(receivers))
         self.messages: list[Json] = []
 
@@ -161,15 +164,28 @@ class ActorLink:
         self.messages.append(message)
 
 
+def _nodes() -> tuple[str, ...]:
+    """Addresses of the cluster's nodes.
+
+    Other machines come first, so that the way to them decides where weights are served; last the
+    one by which the cluster knows this machine, for nodes that join later.
+    """
+    import ray
+
+    own = ray.util.get_node_ip_address()
+    every = {str(node["NodeManagerAddress"]) for node in ray.nodes() if node["Alive"]}
+    return (*sorted(every - {own}), own)
+
+
 def chosen_transport(configured: TransportChoice | None, host: Host) -> TransportChoice:
-    """Return the configured transport, by default files.
+    """Return the configured transport, by default tcp.
 
     Raises:
         ConfigError: If its messages cannot be received by actors that join later, or only by a
             process that inherits open files.
     """
     if configured is None:
-        entry = host.entry("transport", "core/files")
+        entry = host.entry("transport", "core/tcp")
         return ChosenTransport(entry.name, entry.target, entry.plugin, {})
     made = configured.make()
     if isinstance(made, InheritsFiles) or not traits_of(made, TransportTraits).lasting:
@@ -177,6 +193,6 @@ def chosen_transport(configured: TransportChoice | None, host: Host) -> Transpor
             f"transport {configured.name} needs a receiver that is there when it sends, and "
             "rollout actors come and go",
             where="engine.transport",
-            remedy="leave it out, or take one whose traits say lasting, as core/files does",
+            remedy="leave it out, or take one whose traits say lasting, as core/tcp does",
         )
     return configured

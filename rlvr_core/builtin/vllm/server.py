@@ -35,6 +35,7 @@ from rlvr_core.api import (
 from rlvr_core.api.services import ChosenTransport, Ranks, StopStrings
 from rlvr_core.builtin.vllm.adapter import NAME, AdapterFolder, server_options
 from rlvr_core.builtin.vllm.client import Probe, ServerClient, label_of
+from rlvr_core.builtin.vllm.files import Files
 from rlvr_core.builtin.vllm.fleet import Fleet, RecoveryLimits
 from rlvr_core.builtin.vllm.pool import LoopThread, Server, ServerPool
 from rlvr_core.builtin.vllm.process import check_rank, first_line, rank_room
@@ -49,7 +50,7 @@ from rlvr_core.builtin.vllm.server_process import (
     key_of,
     private_folder,
 )
-from rlvr_core.builtin.vllm.transports import Files, Nccl
+from rlvr_core.builtin.vllm.transports import Nccl
 from rlvr_core.builtin.vllm.weight_publisher import (
     FILES,
     SentWeights,

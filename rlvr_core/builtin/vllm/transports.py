@@ -1,22 +1,14 @@
-"""The transports of vLLM servers: files that they read, and NCCL from GPU to GPU.
+"""Transport ``nccl``, from GPU to GPU, and fingerprints of what is sent to vLLM servers.
 
 Both ends make a ``Fingerprint`` of what passes, so that a lost or changed tensor is an error.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
-import math
-import os
-import shutil
-import socket
-import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Annotated, Any
 
 import torch
@@ -26,7 +18,6 @@ from torch import Tensor
 from rlvr_core.api import (
     ComponentConfig,
     Json,
-    MachineError,
     NamedTensors,
     OutgoingWeights,
     RlvrError,
@@ -35,12 +26,9 @@ from rlvr_core.api import (
     TransportLink,
     TransportTraits,
 )
+from rlvr_core.builtin.vllm.addresses import meeting_place
 from rlvr_core.builtin.vllm.process import first_line, import_vllm, untouched_process
 
-_PART_BYTES = 1 << 30
-_SHARED_MEMORY = Path("/dev/shm")
-_PREFIX = "rlvr-weights-"
-_LOCK = "lock"
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -68,150 +56,6 @@ class Fingerprint:
         """Return 32 hexadecimal digits over everything added."""
         text = "\n".join(self._parts[name] for name in sorted(self._parts))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-class Files:
-    """Transport ``files``: the last weights sent, in safetensors files of one gigabyte.
-
-    In shared memory where there is room, so that nothing is written to a disk. What is old is
-    removed before the new comes: one copy exists at a time.
-    """
-
-    traits = TransportTraits(lasting=True)
-
-    class Config(ComponentConfig):
-        """Where the files are."""
-
-        folder: str | None = None
-        """A folder that trainer and engine see at the same place. null: shared memory, or where
-        that is too small the temporary folder."""
-
-    def __init__(self, config: Config) -> None:
-        self._parent = None if config.folder is None else Path(config.folder)
-        self._folder: Path | None = None
-        self._part: dict[str, Tensor] = {}
-        self._bytes = 0
-        self._lock = -1
-        self.files: list[str] = []
-
-    def send(self, weights: OutgoingWeights, link: TransportLink) -> None:
-        """Write the files, and say where they are.
-
-        Raises:
-            MachineError: If there is no room for them.
-        """
-        for _ in self.keep(weights):
-            pass
-        link.deliver(self.message())
-
-    def message(self) -> dict[str, Json]:
-        """The message that names the files."""
-        return {"files": list(self.files)}
-
-    def keep(self, weights: OutgoingWeights) -> Iterator[tuple[str, Tensor]]:
-        """Hand weights on while they are written.
-
-        Raises:
-            MachineError: If there is no room for them.
-        """
-        self._place(n_bytes(weights.tensors))
-        for file in self.files:
-            Path(file).unlink(missing_ok=True)
-        self.files, self._part, self._bytes = [], {}, 0
-        for name, tensor in weights:
-            # a copy: what shares memory cannot be saved, and what is trained on will change
-            self._part[name] = tensor.detach().to("cpu", copy=True).contiguous()
-            self._bytes += tensor.numel() * tensor.element_size()
-            if self._bytes >= _PART_BYTES:
-                self._write()
-            yield name, tensor
-        if self._part:
-            self._write()
-
-    def receive(self, message: Json, load: Callable[[NamedTensors], None], index: int) -> None:
-        """Read the files."""
-        content: Any = message
-        load(_from_files(content["files"]))
-
-    def close(self) -> None:
-        """Remove the files."""
-        self.files = []
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            os.close(self._lock)
-            self._folder = None
-
-    def _place(self, needed: int) -> None:
-        """Choose a folder with room for so many bytes, before the first weights."""
-        if self._folder is not None:
-            return
-        candidates = [_SHARED_MEMORY, Path(tempfile.gettempdir())]
-        candidates = [self._parent] if self._parent is not None else candidates
-        for parent in candidates:
-            if parent.is_dir() and shutil.disk_usage(parent).free > 1.05 * needed:
-                _sweep(parent)
-                self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-                self._lock = os.open(self._folder / _LOCK, os.O_CREAT | os.O_RDWR)
-                fcntl.flock(self._lock, fcntl.LOCK_EX)
-                return
-        raise _no_room(needed, candidates)
-
-    def _write(self) -> None:
-        from safetensors import SafetensorError
-        from safetensors.torch import save_file
-
-        assert self._folder is not None
-        file = self._folder / f"part-{len(self.files):05d}.safetensors"
-        try:
-            save_file(self._part, file)
-        except (OSError, SafetensorError) as error:
-            raise _no_room(self._bytes, [self._folder], f": {first_line(error)}") from error
-        self.files.append(str(file))
-        self._part, self._bytes = {}, 0
-
-
-def _no_room(needed: int, folders: Sequence[Path], why: str = "") -> MachineError:
-    return MachineError(
-        f"no room for a copy of the weights, {needed / 2**30:.2f} GiB, in "
-        f"{' or '.join(map(str, folders))}{why}",
-        where="engine",
-        remedy="engine.transport: {use: files, with: {folder: ...}} names a folder with room, "
-        "which the servers can read",
-    )
-
-
-def folder_on_disk(messages: Sequence[Json]) -> str | None:
-    """Return the folder of sent files that lie outside shared memory; None of others."""
-    content: Any = messages[-1] if messages else None
-    files = content.get("files") if isinstance(content, dict) else None
-    folder = Path(files[0]).parent if files else None
-    return str(folder) if folder is not None and folder.parent != _SHARED_MEMORY else None
-
-
-def n_bytes(tensors: Sequence[TensorMeta]) -> int:
-    """Total size of the tensors in bytes."""
-    return sum(math.prod(meta.shape) * meta.dtype.itemsize for meta in tensors)
-
-
-def _from_files(files: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
-    from safetensors import safe_open
-
-    for file in files:
-        with safe_open(file, framework="pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118
-                yield name, tensors.get_tensor(name)
-
-
-def _sweep(parent: Path) -> None:
-    """Remove the files of trainers that were killed: nobody holds their lock any more."""
-    for folder in parent.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):  # another user's, or being made or removed right now
-            lock = os.open(folder / _LOCK, os.O_RDWR)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(lock)
 
 
 class Nccl:
@@ -386,21 +230,3 @@ class _VllmSource:
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         return iter(self._weights)
-
-
-def meeting_place(hosts: Sequence[str]) -> tuple[str, int]:
-    """An address of this machine that all these hosts reach, and a free port there (T31).
-
-    The address is the one that packets to the first host elsewhere would leave from.
-    """
-    address = "127.0.0.1"
-    for host in hosts:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
-            way.connect((host, 9))  # sends nothing
-            candidate = str(way.getsockname()[0])
-            if not candidate.startswith("127."):
-                address = candidate
-                break
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return address, int(probe.getsockname()[1])

@@ -28,10 +28,11 @@ from rlvr_core.api import (
 from rlvr_core.api.services import ChosenTransport
 from rlvr_core.builtin.vllm.adapter import AdapterFolder, unsupported_layers
 from rlvr_core.builtin.vllm.client import FaultError, GoneError, Probe
+from rlvr_core.builtin.vllm.files import Files, folder_on_disk
 from rlvr_core.builtin.vllm.pool import LoopThread, Server, ServerPool
 from rlvr_core.builtin.vllm.probe import trainer_logprobs
 from rlvr_core.builtin.vllm.process import VERBOSE, first_line
-from rlvr_core.builtin.vllm.transports import Files, Fingerprint, folder_on_disk
+from rlvr_core.builtin.vllm.transports import Fingerprint
 
 FILES = ChosenTransport("core/files", f"{Files.__module__}:{Files.__name__}", "core", {})
 """The transport of the copy for restarted servers."""
