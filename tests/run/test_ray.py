@@ -465,6 +465,13 @@ def test_an_engine_with_processes_of_its_own_needs_no_actor(engine):
         RayEngine(RayEngine.Config(engine=engine))
 
 
+@pytest.mark.parametrize("name", ["core/nccl", "core/shared-memory"])
+def test_a_transport_that_who_joins_later_cannot_receive_is_refused(name):
+    entry = load_host().entry("transport", name)
+    with pytest.raises(ConfigError, match="needs a receiver that is there when it sends"):
+        chosen_transport(ChosenTransport(entry.name, entry.target, entry.plugin, {}), load_host())
+
+
 def test_a_node_that_does_not_see_the_weights_or_has_another_rlvr_says_so(context, tmp_path):
     assert chosen_transport(None, load_host()).name == "core/tcp"
     files = load_host().entry("transport", "core/files")
