@@ -34,6 +34,7 @@ class Case:
         shape: Name of the healthy shape.
         fault: What is broken; None for a healthy run.
         resume: Whether it is a run of half the steps that is resumed.
+        early: Whether the fault of a resumed run is there from its first step on.
     """
 
     backend: str
@@ -41,6 +42,7 @@ class Case:
     shape: str = "base"
     fault: Fault | None = None
     resume: bool = False
+    early: bool = False
 
     @property
     def key(self) -> str:
@@ -183,13 +185,15 @@ class Bench:
         def work() -> int:
             patch = Patch(folder)
             words = ["run", "config.yaml", "--display", "plain"]
+            if case.early and case.fault and case.fault.install:
+                case.fault.install(patch)
             if case.resume:
                 half = ["--set", "train.steps=4", "--set", "checkpoint.every=2"]
                 process.fork_children()
                 if code := process.command(*words, *half):
                     return code
                 words = ["run", "--resume", "last", "--display", "plain", "--set", "train.steps=8"]
-            if case.fault and case.fault.install:
+            if case.fault and case.fault.install and not case.early:
                 case.fault.install(patch)
             elif case.fault:
                 patch.hit()

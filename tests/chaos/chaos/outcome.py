@@ -108,6 +108,7 @@ def _records(run: Path | None, steps: list[dict[str, Any]]) -> dict[str, Any]:
     records: dict[str, Any] = {
         name: [step.get(name) for step in steps if name in step] for name in NUMBERS
     }
+    records["metrics"] = [_digest(json.dumps(step, sort_keys=True)) for step in steps]
     rollouts = run / "traces" / "rollouts.jsonl"
     groups = _lines(rollouts)
     records["rollouts"] = [_digest(json.dumps(group, sort_keys=True)) for group in groups]
