@@ -37,10 +37,13 @@ def shapes_of(ground: Ground) -> list[str]:
     if ground.resumed:
         return [*STATES]
     if ground.backend == "child":
-        # what is kept or aborted in flight depends on time: no two runs are the same
-        trains = {name: shape.get("train", {}) for name, shape in SHAPES.items()}
-        ahead = [x for x, train in trains.items() if "max_staleness" in train]
-        return ["base", *(name for name in ahead if "in_flight" not in trains[name])]
+        # with conversations, or requests that go on at a sync, no two runs are the same
+        return [
+            name
+            for name, shape in SHAPES.items()
+            if name == "base" or "max_staleness" in shape.get("train", {})
+            if "environment" not in shape and "in_flight" not in shape.get("train", {})
+        ]
     return [name for name in SHAPES if name != "resumed"]
 
 
