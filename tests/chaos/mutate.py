@@ -59,7 +59,7 @@ def lines(bench: Bench, jobs: int, name: str) -> Lines:
         found = {}
         faults = [cover(shape, ground) for shape in shapes_of(ground)]
         cases = [case_of(ground, "float32", one.shape, one) for one in faults]
-        for case, outcome, _ in bench.run(cases, jobs):
+        for case, outcome in bench.each(cases, jobs):
             path = bench.path(case) / "lines"
             if path.exists() and outcome.code == 0:
                 every = {tuple(json.loads(line)) for line in path.read_text().splitlines()}

@@ -124,15 +124,16 @@ class Bench:
         """
         wanted = dict.fromkeys(case.healthy for case in cases)
         missing = [case for case in wanted if case not in self._healthy]
-        for case, outcome in self._all(missing, jobs):
+        for case, outcome in self.each(missing, jobs):
             self._healthy[case] = outcome
-        for case, outcome in self._all([case for case in cases if case.fault], jobs):
+        for case, outcome in self.each([case for case in cases if case.fault], jobs):
             yield case, outcome, self._healthy[case.healthy]
         for case in cases:
             if not case.fault:
                 yield case, self._healthy[case], self._healthy[case]
 
-    def _all(self, cases: Sequence[Case], jobs: int) -> Iterator[tuple[Case, Outcome]]:
+    def each(self, cases: Sequence[Case], jobs: int) -> Iterator[tuple[Case, Outcome]]:
+        """Run cases, and yield what came of each."""
         waiting, running = list(cases), dict[int, tuple[Case, Path, float]]()
         room = {True: HANGING, False: jobs}
         while waiting or running:
