@@ -37,14 +37,18 @@ def shapes_of(ground: Ground) -> list[str]:
     if ground.resumed:
         return [*STATES]
     if ground.backend == "child":
-        # with conversations, or requests that go on at a sync, no two runs are the same
-        return [
-            name
-            for name, shape in SHAPES.items()
-            if name == "base" or "max_staleness" in shape.get("train", {})
-            if "environment" not in shape and "in_flight" not in shape.get("train", {})
-        ]
-    return [name for name in SHAPES if name != "resumed"]
+        return ["base", *(name for name in SHAPES if _ahead(name) and _repeatable(name))]
+    return [name for name in SHAPES if name != "resumed" and _repeatable(name)]
+
+
+def _ahead(shape: str) -> bool:
+    return "max_staleness" in SHAPES[shape].get("train", {})
+
+
+def _repeatable(shape: str) -> bool:
+    """Whether two runs are the same: not where requests or conversations go on at a sync."""
+    in_flight = "in_flight" in SHAPES[shape].get("train", {})
+    return not (in_flight or (_ahead(shape) and "environment" in SHAPES[shape]))
 
 
 def case_of(ground: Ground, dtype: str, shape: str, fault: Fault) -> Case:

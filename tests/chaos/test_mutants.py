@@ -61,3 +61,10 @@ def test_a_mutant_takes_the_place_of_its_function(tmp_path):
 def test_few_shapes_that_come_by_all_lines():
     one, two, three = ([("a.py", n) for n in some] for some in ((1, 2, 3, 4), (3, 4, 5, 6), (5, 6)))
     assert set(few({"one": one, "two": two, "three": three}, least=1)) == {"one", "two"}
+
+
+def test_a_mutant_without_the_call_of_super(tmp_path):
+    path = "builtin/samplers/curriculum.py"
+    lines = [(path, number) for number in range(1, 400)]
+    made = [one for one, _ in mutants({"base": lines}, 0, each=99) if "super()" in one.was]
+    assert made

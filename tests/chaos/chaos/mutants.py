@@ -135,6 +135,9 @@ def _compiled(tree: ast.FunctionDef, free: Sequence[str]) -> Any:
     """Compile a function, with the same names from around it (``__class__`` of ``super()``)."""
     function = copy.deepcopy(tree)
     function.decorator_list = []
+    if free:  # a name whose use is left out must stay one from around it
+        kept = "\n".join(["if 0:", *(f" {name}" for name in free)])
+        function.body.insert(0, ast.parse(kept).body[0])
     around = ast.parse("\n".join(["def around():", *(f" {name} = None" for name in free), " pass"]))
     around.body[0].body.append(function)  # type: ignore[attr-defined]
     around.body.insert(0, ast.parse("from __future__ import annotations").body[0])
