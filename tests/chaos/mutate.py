@@ -99,7 +99,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="chooses among them")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="results as JSON lines")
+    parser.add_argument("--out", type=Path, help="results as JSON lines, each as it comes")
     given = parser.parse_args()
     process.warm()
     bench = Bench(given.folder.resolve(), SHAPES)
@@ -114,7 +114,8 @@ def main() -> int:
         case_of(ground, given.dtype, shape, mutant.fault(shape)) for mutant, shape in some.values()
     ]
     tally: Counter[str] = Counter()
-    results = []
+    if given.out:
+        given.out.unlink(missing_ok=True)
     for case, outcome, healthy in bench.run(cases, given.jobs):
         assert case.fault is not None
         mutant, shape = some[case.fault.name]
@@ -130,9 +131,9 @@ def main() -> int:
         line = {"mutant": mutant.name, "shape": shape, "ground": given.ground}
         line |= {"dtype": given.dtype, "end": end}
         line |= {"was": mutant.was, "now": mutant.now, "changed": changed, "said": outcome.said}
-        results.append(line)
-    if given.out:
-        given.out.write_text("".join(json.dumps(line) + "\n" for line in results))
+        if given.out:
+            with given.out.open("a") as file:
+                file.write(json.dumps(line) + "\n")
     print(f"{len(cases)} of {len(every)} mutants: {dict(tally)}")
     return 0
 

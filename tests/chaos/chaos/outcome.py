@@ -124,7 +124,7 @@ def _records(run: Path | None, steps: list[dict[str, Any]]) -> dict[str, Any]:
             records["moments"] = [_digest_of_file(moments)]
     written = json.dumps([_checkpoint(one) for one in kept]).replace(run.name, "RUN")
     records["checkpoints"] = [_digest(written)]
-    manifest = json.loads((run / "run.json").read_text())
+    manifest = json.loads((run / "run.json").read_text()) if (run / "run.json").exists() else {}
     resumed = [one["step"] for one in manifest.get("resumed") or ()]
     records["run"] = [[manifest.get(name) for name in ("outcome", "reason", "steps")], resumed]
     return records
