@@ -37,15 +37,19 @@ from rlvr_core.builtin.invariants.figures import (
     contradictions,
     details_beyond,
     figures_of,
+    reasons_of,
     too_many,
     trained_figures,
 )
 from rlvr_core.builtin.invariants.invariants import Invariants
 from rlvr_core.builtin.invariants.moments import TokenScores
 from rlvr_core.builtin.invariants.records import Records, _other_fates
+from rlvr_core.builtin.invariants.reported import Reported
 from rlvr_core.builtin.invariants.tallies import Tallied, _weights, tally
 from rlvr_core.builtin.losses.gmpo import GMPO
 from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO, SAPO
+from rlvr_core.builtin.samplers.base import GroupSize
+from rlvr_core.builtin.samplers.epochs import Shuffle
 from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.run.metrics import rollout_metrics
@@ -257,6 +261,68 @@ def test_details_of_fates_by_hand():
         "ledger/zero_variance/all_failed is 3, and at most 2 completions can be such",
         "ledger/stale/too_old is 2, and at most 1 completions can be such",
     ]
+
+
+def one_group(*rewards):
+    members = [member(2, r, status="ok" if r is not None else "unscorable") for r in rewards]
+    return replace(two_groups()[0], members=tuple(members))
+
+
+def test_reasons_of_dropped_groups_by_hand():
+    """Two all right, one all wrong, one whose halves are equal, one with one score, one without."""
+    dropped = [one_group(1, 1), one_group(1, 1), one_group(0, 0), one_group(2, None)]
+    equal = one_group(1, 1)
+    odd = tuple(replace(one, passed=place > 0) for place, one in enumerate(equal.members))
+    due = reasons_of([*dropped, replace(equal, members=odd), one_group(None, None)])
+    assert due == {
+        "groups/all_passed": 2,
+        "groups/all_failed": 1,
+        "groups/equal": 1,
+        "groups/dropped/one_scored": 1,
+        "groups/dropped/unscorable": 1,
+        "ledger/zero_variance": 9,
+        "ledger/zero_variance/all_passed": 4,
+        "ledger/zero_variance/all_failed": 2,
+        "ledger/zero_variance/equal": 2,
+        "ledger/zero_variance/one_scored": 1,
+    }
+
+
+@pytest.mark.parametrize("name", ["all_passed", "all_failed", "equal", "one_scored", "unscorable"])
+def test_they_are_those_that_the_samplers_give(name):
+    """A plain rule of theirs, and the code of the samplers, of the same groups."""
+    rewards = {
+        "all_passed": (1, 1),
+        "all_failed": (0, 0),
+        "equal": (0.5, 0.5),
+        "one_scored": (1, None),
+        "unscorable": (None, None),
+    }
+    group = one_group(*rewards[name])
+    if name == "equal":
+        halves = tuple(replace(one, passed=at > 0) for at, one in enumerate(group.members))
+        group = replace(group, members=halves)
+    sampler = Shuffle(Shuffle.Config())
+    sampler._size = GroupSize(2, 2)
+    drop = sampler.observe(group)
+    sampled = Sampled(Draw(group.problem, 2, 0), "q", group, drop)
+    line = rollout_metrics(Rollouts([], [sampled]))
+    due = {key: n for key, n in reasons_of([group]).items() if key.startswith("groups/")}
+    assert {key: line[key] for key in due} == due
+
+
+def test_reasons_are_held_where_the_samplers_are_ours(healthy_step):
+    line = healthy_step["line"]
+    config = run_config(EVERY.train)
+    ours = Reported(config, sampler=Shuffle(Shuffle.Config()))
+    theirs = Reported(config, sampler=SimpleNamespace())
+    dropped = one_group(1, 1)
+    told = line | {"ledger/drawn": 2, "ledger/trained": 0, "ledger/zero_variance": 2}
+    told |= {name: 0 for name in line if name.startswith("groups/")}
+    told |= {"groups/dropped/zero_variance": 1, "ledger/in_flight": 0, "ledger/error": 0}
+    wrong = ours._of_ledger([dropped], set(), told)
+    assert "groups/all_passed is 0, and must be 1" in wrong
+    assert theirs._of_ledger([dropped], set(), told) == []
 
 
 def test_what_judges_spent_by_hand():

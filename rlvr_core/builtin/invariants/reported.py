@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.services import FATES
 from rlvr_core.builtin.invariants.check import Invariant, StepView
+from rlvr_core.builtin.invariants.deliveries import is_ours
 from rlvr_core.builtin.invariants.evaluations import wrong_evaluation
 from rlvr_core.builtin.invariants.figures import (
     FAMILIES,
@@ -22,6 +23,7 @@ from rlvr_core.builtin.invariants.figures import (
     details_beyond,
     fates_of,
     figures_of,
+    reasons_of,
     too_many,
     trained_figures,
 )
@@ -61,12 +63,16 @@ class Reported(Invariant):
     Args:
         config: The run's configuration.
         files: The model's files; None where recorded prompts are not compared as texts.
+        sampler: Chooses the problems; None where there is none.
     """
 
     id, phase = "reported", "after each step"
 
-    def __init__(self, config: RunConfig, files: ModelFiles | None = None) -> None:
+    def __init__(
+        self, config: RunConfig, files: ModelFiles | None = None, sampler: Any = None
+    ) -> None:
         self._config, self._files = config, files
+        self._drops_by_rule = is_ours(sampler, "observe")
         self._steps = 0
         self._drawn: Sequence[Group] | None = None
         self._view: StepView | None = None
@@ -212,8 +218,11 @@ class Reported(Invariant):
         due: dict[str, float] = {"ledger/drawn": fates.total(), "ledger/in_flight": 0}
         if all(applied for _, _, applied in self._updates):
             due |= {f"ledger/{name}": fates[name] for name in ("trained", "error")}
+        dropped = [group for group in drawn if id(group) not in kept]
+        if self._drops_by_rule:
+            due |= reasons_of(dropped)
         wrong = contradictions(line, due)
-        wrong += details_beyond(line, [group for group in drawn if id(group) not in kept])
+        wrong += details_beyond(line, dropped)
         settled = sum(line.get(f"ledger/{name}", 0.0) for name in FATES)
         if settled != fates.total():
             wrong.append(f"the ledger settles {settled:g} completions, and must {fates.total()}")
