@@ -325,6 +325,17 @@ def test_reasons_are_held_where_the_samplers_are_ours(healthy_step):
     assert theirs._of_ledger([dropped], set(), told) == []
 
 
+def test_groups_that_never_expire_ahead_of_training(healthy_step):
+    """Beside training a step's line says how many groups became too old to be read again."""
+    train = EVERY.train.model_copy(update={"max_staleness": 2})
+    ahead = Reported(run_config(train))
+    drawn, view, ahead._updates = healthy_step["state"]
+    line = healthy_step["line"] | {"staleness/mean": 0, "staleness/max": 0}
+    (what,) = ahead._of_groups(drawn, view, line)
+    assert what.startswith("staleness/expired is not there")
+    assert ahead._of_groups(drawn, view, line | {"staleness/expired": 0}) == []
+
+
 def test_what_judges_spent_by_hand():
     """7 + 5 requests; one of the two counted its tokens."""
     group = two_groups()[1]
@@ -450,14 +461,24 @@ def watching(trainer, judged):
     return Invariants(trainer, [Watch()], TokenScores(trainer))
 
 
-def test_a_figure_that_the_loss_no_longer_reports(monkeypatch):
-    """The KL of a loss with ``beta`` is due, whatever the loss counts."""
+@pytest.mark.parametrize(
+    "lost",
+    [
+        *("kl/mean", "kl/max", "ratio/mean", "ratio/max", "clip_fraction/low"),
+        *("clip_fraction/high", "mismatch/abs_mean", "mismatch/abs_max", "mismatch/k3"),
+    ],
+)
+def test_a_figure_that_the_loss_no_longer_reports(monkeypatch, lost):
+    """What the options of a built-in loss make it report is due, whatever it counts."""
     real = GRPO.__call__
 
     def silent(loss, *given):
         output = real(loss, *given)
-        sums = {name: one for name, one in output.sums.items() if name != "kl/mean"}
-        return replace(output, sums=sums)
+        sums, maxima = (
+            {name: one for name, one in every.items() if name != lost}
+            for every in (output.sums, output.maxima)
+        )
+        return replace(output, sums=sums, maxima=maxima)
 
     monkeypatch.setattr(GRPO, "__call__", silent)
     trainer, seen = trainer_with(with_kl, reference="frozen"), {}
@@ -468,7 +489,7 @@ def test_a_figure_that_the_loss_no_longer_reports(monkeypatch):
     trainer.observer = watching(trainer, judged)
     line = trainer.update(sample(trainer.model), 0, 0).metrics
     (what,) = contradictions(line, seen["due"], seen["bands"])
-    assert what.startswith("kl/mean is not there, and is ")
+    assert what.startswith(f"{lost} is not there, and is ")
 
 
 def test_rewards_of_the_groups_kept_alone():

@@ -218,6 +218,14 @@ def test_a_checkpoint_of_an_older_version_is_gone_on_from_with_a_note(tmp_path, 
     run.load(saved)
 
 
+def test_what_was_best_by_another_figure_is_left(tmp_path):
+    saved = Run().train().save(tmp_path / "c")
+    other = Run(seed=5).load(saved)
+    other.evaluations.best = None
+    next(iter(other.guard._checks.values()))._snapshots._rules = ["another"]
+    other.start()
+
+
 @DTYPES
 @pytest.mark.parametrize("part", ["weights", "moments", "reference"])
 def test_a_file_that_holds_something_else_is_not_sealed(tmp_path, dtype, part):

@@ -118,7 +118,10 @@ def invariants_of(
     guards, sampling = config.guards, config.sampling
     scores = TokenScores(trainer, top_k=sampling.top_k, top_p=sampling.top_p)
     # an earlier one explains a later one
-    checks: list[Invariant] = [Resume(trainer, sampler, evaluations)] if guards.resume else []
+    rules = [config.eval.model_dump(mode="json"), config.checkpoint.model_dump(mode="json")]
+    checks: list[Invariant] = []
+    if guards.resume:
+        checks.append(Resume(trainer, sampler, evaluations, rules))
     checks += custody
     if guards.parity is not False:
         checks.append(Parity(config, trainer, scores))

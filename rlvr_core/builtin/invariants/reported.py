@@ -205,7 +205,9 @@ class Reported(Invariant):
         wrong += too_many(line, [group for group in drawn if id(group) not in kept])
         if not self._config.train.max_staleness:
             wrong += self._of_ledger(drawn, kept, line)
-        elif all(applied for _, _, applied in self._updates):
+        elif "staleness/expired" not in line:
+            wrong.append("staleness/expired is not there: groups that are read again never expire")
+        if self._config.train.max_staleness and all(one[2] for one in self._updates):
             ages = ages_of(view.groups, view.version, mask_truncated=masked)
             wrong += contradictions(line, ages)
         return wrong

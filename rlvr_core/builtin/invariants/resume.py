@@ -75,13 +75,16 @@ class Resume(Invariant):
         trainer: The policy's trainer.
         sampler: Chooses the problems; None where there is none.
         evaluations: What evaluates the policy; None where nothing does.
+        rules: What the configuration says of evaluations: which is best, and when to stop.
     """
 
     id, phase = "resume", "at each checkpoint and after each resumption"
 
-    def __init__(self, trainer: Trainer, sampler: Any, evaluations: Any = None) -> None:
+    def __init__(
+        self, trainer: Trainer, sampler: Any, evaluations: Any = None, rules: Json = None
+    ) -> None:
         self._trainer = trainer
-        self._snapshots = Snapshots(trainer, sampler, evaluations)
+        self._snapshots = Snapshots(trainer, sampler, evaluations, rules)
         self._written: int | None = None
         self._step = self._version = 0
         self._taken: dict[str, Any] = {}
@@ -200,6 +203,8 @@ class Resume(Invariant):
                 "look at what loads trainer/state.json",
             )
         found = {**self._snapshots.take(), "random": self._random}
+        if saved.get("rules") != found.get("rules"):
+            saved.pop("evaluations", None)  # what was best by another figure says nothing
         for part, (what, remedy) in WORDS.items():
             if part in saved and part in found and saved[part] != found[part]:
                 raise self._differs(

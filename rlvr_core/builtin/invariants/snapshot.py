@@ -30,10 +30,14 @@ class Snapshots:
         trainer: The policy's trainer.
         sampler: Chooses the problems; None where there is none.
         evaluations: What evaluates the policy; None where nothing does.
+        rules: What the configuration says of evaluations: which is best, and when to stop.
     """
 
-    def __init__(self, trainer: Trainer, sampler: Any, evaluations: Any = None) -> None:
-        self._trainer, self._sampler, self._evaluations = trainer, sampler, evaluations
+    def __init__(
+        self, trainer: Trainer, sampler: Any, evaluations: Any = None, rules: Json = None
+    ) -> None:
+        self._trainer, self._sampler = trainer, sampler
+        self._evaluations, self._rules = evaluations, rules
         self._still: dict[str, dict[str, int]] = {}
         """Fingerprints of what no step changes; counted once."""
 
@@ -48,6 +52,7 @@ class Snapshots:
             found["sampler"] = _digest_of_part(self._sampler)
         if self._evaluations is not None:
             found["evaluations"] = digest(self._evaluations.state_dict())
+            found["rules"] = digest(self._rules)
         if not _sharded(trainer.model.parameters()):
             found["weights"] = dict(self.weights())
             found["moments"] = dict(self.moments())

@@ -329,6 +329,16 @@ of rows that are read again came after them. A draw that is aborted and never ma
 trace in eight steps.
 
 """
+NINETEENTH = """
+## A nineteenth set
+
+And {faults} that are like mutants which no guard had stopped (see [Mutants](#mutants)), written with
+what came after them: they say that it works, and nothing of what nobody thought of. In figures,
+counted as above:
+
+"""
+NINETEENTH_BEFORE = """
+"""
 LATER = {
     2: (SECOND, SECOND_BEFORE),
     3: (THIRD, THIRD_BEFORE),
@@ -347,6 +357,7 @@ LATER = {
     16: (SIXTEENTH, SIXTEENTH_BEFORE),
     17: (SEVENTEENTH, SEVENTEENTH_BEFORE),
     18: (EIGHTEENTH, EIGHTEENTH_BEFORE),
+    19: (NINETEENTH, NINETEENTH_BEFORE),
 }
 """What is said before and after the figures of each later set."""
 KINDS = ("stopped", "note", "wrong name", "missed")
