@@ -332,7 +332,7 @@ trace in eight steps.
 NINETEENTH = """
 ## A nineteenth set
 
-And {faults} that are like mutants which no guard had stopped (see [Mutants](#mutants)), written with
+And {faults} that are like mutants which no guard had stopped ([Mutants](#mutants)), written with
 what came after them: they say that it works, and nothing of what nobody thought of. In figures,
 counted as above:
 
