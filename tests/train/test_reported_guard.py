@@ -162,6 +162,9 @@ def test_losses_on_given_answers_are_in_the_sum(train):
 
     with pytest.raises(RunError, match=r"guard reported: .*loss is "):
         finish(imitating(weight=0.3, **train), change=plain)
+    assert "sft/nll" in line
+    with pytest.raises(RunError, match=r"guard reported: .*sft/nll is "):
+        finish(imitating(**train), change=lambda n, v: 1.1 * v if n == "sft/nll" else v)
     with pytest.raises(RunError, match=r"guard reported: .*loss/sft is "):
         finish(imitating(**train), change=lambda n, v: 2 * v if n == "loss/sft" else v)
 
@@ -327,7 +330,7 @@ def test_reasons_are_held_where_the_samplers_are_ours(healthy_step):
 
 def test_groups_that_never_expire_ahead_of_training(healthy_step):
     """Beside training a step's line says how many groups became too old to be read again."""
-    train = EVERY.train.model_copy(update={"max_staleness": 2})
+    train = EVERY.train.model_copy(update={"max_staleness": 4})
     ahead = Reported(run_config(train))
     drawn, view, ahead._updates = healthy_step["state"]
     line = healthy_step["line"] | {"staleness/mean": 0, "staleness/max": 0}

@@ -83,6 +83,7 @@ class Reported(Invariant):
         self._records: Records | None = None
         self._advantages: dict[Any, set[float]] = {}
         self._given: dict[str, list[Tensor]] = {}
+        self._nll: list[tuple[Tensor, Tensor]] = []
 
     def run_started(self, event: RunStarted) -> None:
         """Read what is written from here on."""
@@ -96,7 +97,7 @@ class Reported(Invariant):
     def begin(self, view: StepView) -> None:
         """Keep those that are trained on."""
         self._view, self._current, self._updates, self._rows = view, None, [], []
-        self._advantages, self._given = {}, {}
+        self._advantages, self._given, self._nll = {}, {}, []
 
     @property
     def _due(self) -> bool:
@@ -113,16 +114,23 @@ class Reported(Invariant):
         found = tally(view)
         for name, parts in self._given.items():
             found.losses[name] = math.fsum(map(float, parts))
-        self._given = {}
+        if self._nll:
+            total, count = (sum(map(float, parts)) for parts in zip(*self._nll, strict=True))
+            found.sums["sft/nll"] = (total, count, 0.0)
+        self._given, self._nll = {}, []
         return found
 
     def given(self, view: StepView, event: LossComputed) -> None:
         """Note a loss on given answers, of which an update has no other trace."""
         if self._due:
             names = {id(term.loss): term.name for term in view.trainer.objective.terms}
-            for loss, _, output in event.losses:
+            alone = [name.partition("#")[0] for name in names.values()].count("sft") == 1
+            for loss, batch, output in event.losses:
                 part = output.loss.detach().double() / event.normalizer.world_size
                 self._given.setdefault(names[id(loss)], []).append(part)
+                if names[id(loss)] == "sft" and alone:
+                    told = -batch.logp_BT.detach()[batch.mask_BT].double().sum()
+                    self._nll.append((told, batch.mask_BT.sum()))
 
     def judge(self, view: StepView, shares: Sequence[Tallied | None]) -> None:
         """Put the parts together."""
