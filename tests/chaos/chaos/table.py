@@ -69,6 +69,32 @@ which was right in that run by chance, and was stopped when it was run again in 
 guards stopped 42 of 53 mutants that harm in silence, 79 %, by whatever name, where nobody had
 chosen the faults.
 
+Four grounds were measured after that (2026-11-27, `--ground` and `--dtype`; a mutant counts as
+silent here if any line of metrics, rollouts, samples or evaluations, a checkpoint or the outcome in
+`run.json` differs). *stopped* is the share of the mutants that harm and raise no error of their own
+that a guard stopped: before anybody read the silent ones, and after what was mended since.
+
+| changed | engine, precision, seed | mutants | nothing recorded changes | exception | message | never ends | guard | silent | of these harm | stopped, unread | stopped, after |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+| the step | in process, float32, 41 | 150 | 54 | 41 | 13 | 0 | 24 | 18 | 11 | 69 % (24 of 35) | 80 % (28 of 35) |
+| the step | in process, bfloat16, 45 | 24 | 12 | 8 | 3 | 0 | 3 | 2 | 1 | 75 % (3 of 4) | 75 % (3 of 4) |
+| generation ahead of training, its process and the verifiers' | child, float32, 44 | 46 | 21 | 11 | 9 | 2 | 2 | 1 | 1 | 67 % (2 of 3) | 100 % (3 of 3) |
+| what saves, loads and resumes | in process and child, float32, 43 | 120 | 42 | 39 | 22 | 1 | 7 | 9 | 8 | 47 % (7 of 15) | 93 % (14 of 15) |
+
+Mutants of a step come by 40 shapes, not by all of them, those of the child by one shape, and those
+of resumptions by five; they are few, so that each share is good to ten points and more. Of the
+silent ones that harm, five were right in their run by chance, as a ratio or a weight was 1 or there
+was one reward; put into a shape where it is not, four of these were stopped by guards that were
+there, and the fifth is the fourth in another line. What was mended: a run that goes on from an
+older checkpoint or from the first step again, or that `run.json` does not say to have been resumed
+(four); losses on rewards without advantages; a bonus of entropy before an entropy is known; reasons
+for dropped groups (two), shares that are clipped, the likelihood of given answers and expired
+groups that are missing or wrong on the step's line; observations that are cut though they are
+short. Not mended: an environment that is asked to judge an unfinished conversation and cannot,
+which ends it as failed (`ended/error` shows it); fingerprints of prompts and of a sampler's data in
+the records, which tell nothing apart any more; and, in bfloat16, a training pass that is computed
+in float32.
+
 """
 SECOND = """
 ## A second set
