@@ -69,31 +69,34 @@ which was right in that run by chance, and was stopped when it was run again in 
 guards stopped 42 of 53 mutants that harm in silence, 79 %, by whatever name, where nobody had
 chosen the faults.
 
-Four grounds were measured after that (2026-11-27, `--ground` and `--dtype`; a mutant counts as
-silent here if any line of metrics, rollouts, samples or evaluations, a checkpoint or the outcome in
-`run.json` differs). *stopped* is the share of the mutants that harm and raise no error of their own
-that a guard stopped: before anybody read the silent ones, and after what was mended since.
+Three more grounds and another seed were measured after that (2026-11-27, `--ground`, `--dtype` and
+`--seed`): the step again, generation ahead of training with the engine's process and the pool of
+verifiers (`child`), and what saves, loads and resumes (`resume`: runs that are stopped after four
+of eight steps, with the mutant in both parts). *same*: nothing differs in metrics, rollouts,
+samples, evaluations, checkpoints, or the outcome in `run.json`; *error*: an exception or a message
+of its own; *harm*: those of the silent ones that are faults, by hand. The last two columns are the
+share of mutants that harm without an error of their own which a guard stopped: before anybody read
+the silent ones, and after what was mended since.
 
-| changed | engine, precision, seed | mutants | nothing recorded changes | exception | message | never ends | guard | silent | of these harm | stopped, unread | stopped, after |
-|---|---|---|---|---|---|---|---|---|---|---|---|
-| the step | in process, float32, 41 | 150 | 54 | 41 | 13 | 0 | 24 | 18 | 11 | 69 % (24 of 35) | 80 % (28 of 35) |
-| the step | in process, bfloat16, 45 | 24 | 12 | 8 | 3 | 0 | 3 | 2 | 1 | 75 % (3 of 4) | 75 % (3 of 4) |
-| generation ahead of training, its process and the verifiers' | child, float32, 44 | 46 | 21 | 11 | 9 | 2 | 2 | 1 | 1 | 67 % (2 of 3) | 100 % (3 of 3) |
-| what saves, loads and resumes | in process and child, float32, 43 | 120 | 42 | 39 | 22 | 1 | 7 | 9 | 8 | 47 % (7 of 15) | 93 % (14 of 15) |
+| ground, precision, seed | n | same | error | hang | guard | silent | harm | before | after |
+|---|---|---|---|---|---|---|---|---|---|
+| step, float32, 41 | 150 | 54 | 54 | 0 | 24 | 18 | 11 | 24 of 35, 69 % | 28 of 35, 80 % |
+| step, bfloat16, 45 | 29 | 13 | 12 | 0 | 4 | 2 | 1 | 4 of 5 | 4 of 5 |
+| child, float32, 44 | 46 | 21 | 20 | 2 | 2 | 1 | 1 | 2 of 3 | 3 of 3 |
+| resume, float32, 43 | 120 | 42 | 61 | 1 | 7 | 9 | 8 | 7 of 15, 47 % | 14 of 15, 93 % |
 
-Mutants of a step come by 40 shapes, not by all of them, those of the child by one shape, and those
-of resumptions by five; they are few, so that each share is good to ten points and more. Of the
-silent ones that harm, five were right in their run by chance, as a ratio or a weight was 1 or there
-was one reward; put into a shape where it is not, four of these were stopped by guards that were
-there, and the fifth is the fourth in another line. What was mended: a run that goes on from an
-older checkpoint or from the first step again, or that `run.json` does not say to have been resumed
-(four); losses on rewards without advantages; a bonus of entropy before an entropy is known; reasons
-for dropped groups (two), shares that are clipped, the likelihood of given answers and expired
-groups that are missing or wrong on the step's line; observations that are cut though they are
-short. Not mended: an environment that is asked to judge an unfinished conversation and cannot,
-which ends it as failed (`ended/error` shows it); fingerprints of prompts and of a sampler's data in
-the records, which tell nothing apart any more; and, in bfloat16, a training pass that is computed
-in float32.
+Those of a step come by 40 shapes and not by all, those of the child by one, those of resumptions by
+five; they are few, so each share is good to ten points and more. Five of the silent ones were right
+in their run by chance, as a ratio or a weight was 1 or there was one reward. They are among those
+that harm, before and after; four were put into another shape or precision, and guards that were
+there stopped all four. Mended were: runs that go on from an older checkpoint or begin again, or of
+which `run.json` does not say that they were resumed (four); losses on rewards without advantages; a
+bonus of entropy before an entropy is known; reasons for dropped groups (two); shares that are
+clipped, the likelihood of given answers and expired groups, which a step's line no longer had; and
+observations that are cut though they are short. Not mended: an environment that is asked for a
+verdict on an unfinished conversation, and has none, so that it ends as failed (the line's
+`ended/error`); fingerprints of prompts, and of a sampler's data, that are the same for all of
+them; and a training pass in float32 where the config has bfloat16.
 
 """
 SECOND = """
