@@ -1,14 +1,20 @@
 """Mutants: what is changed of a function, and that it takes the place of the function."""
 
 import ast
+import json
 import random
+import sys
+import threading
 
 import pytest
 import torch
-from chaos.mutants import ROOT, _mutated, _sites, few, mutants
+from chaos import process
+from chaos.mutants import GROUNDS, ROOT, _mutated, _sites, cover, few, mutants
 from chaos.registry import Patch
 
 from rlvr_core.algorithm import ratio
+from rlvr_core.builtin.samplers.curriculum import Curriculum
+from rlvr_core.run import checkpointing
 
 
 def changes(text):
@@ -61,3 +67,41 @@ def test_a_mutant_takes_the_place_of_its_function(tmp_path):
 def test_few_shapes_that_come_by_all_lines():
     one, two, three = ([("a.py", n) for n in some] for some in ((1, 2, 3, 4), (3, 4, 5, 6), (5, 6)))
     assert set(few({"one": one, "two": two, "three": three}, least=1)) == {"one", "two"}
+
+
+def test_a_mutant_without_the_call_of_super(tmp_path):
+    """It keeps the names from around it, so that it can take the place of the function."""
+    path = "builtin/samplers/curriculum.py"
+    lines = [(path, number) for number in range(1, 400)]
+    made = [one for one, _ in mutants({"base": lines}, 0, each=99)]
+    (without,) = [one for one in made if one.was == "super().__init__(config)"]
+    original = Curriculum.__init__.__code__
+    try:
+        without.fault("base").install(Patch(tmp_path))
+        made = Curriculum(Curriculum.Config(order="x"))
+        assert not hasattr(made, "traits")
+    finally:
+        Curriculum.__init__.__code__ = original
+    assert hasattr(Curriculum(Curriculum.Config(order="x")), "traits")
+
+
+def test_lines_of_a_ground(tmp_path, monkeypatch):
+    """Those that saving and loading come by, and those of the second part alone."""
+    ground = GROUNDS["resume"]
+    monkeypatch.chdir(tmp_path)
+    command = process.command
+    monkeypatch.setattr(process, "command", lambda *words: ratio.k3(torch.tensor(0.1)) and 0)
+    before = sys.gettrace(), threading.gettrace()
+    try:
+        cover("base", ground).install(Patch(tmp_path))
+        process.command("first")
+        assert not (tmp_path / "lines").exists()  # a step is no part of it
+        process.command("second")
+        assert not (tmp_path / "lines").exists()  # it was come by before
+        checkpointing._check_restored("part", {}, {})
+    finally:
+        sys.settrace(before[0])
+        threading.settrace(before[1])
+        process.command = command
+    found = {json.loads(line)[0] for line in (tmp_path / "lines").read_text().splitlines()}
+    assert found == {"run/checkpointing.py"}

@@ -138,6 +138,38 @@ def test_what_was_really_said_is_said_again(environment, replies, ended):
     assert wrong(environment, script, script, script) == ""
 
 
+LONG = "".join(map(str, range(100)))
+"""190 characters."""
+
+
+@pytest.mark.parametrize(
+    ("given", "most", "due"),
+    [
+        (LONG, 190, True),
+        (LONG[:100] + "\n[... 90 more characters are left out]", 100, True),
+        (LONG[:60] + "\n[... the rest is left out]", 190, True),  # no room for more
+        (LONG[:60] + "\n[... the rest is left out]", 100, True),  # nor for what the limit leaves
+        (LONG[:100] + "\n[... 90 more characters are left out]", 190, False),
+        (LONG, 100, False),
+        (LONG[:100] + "\n[... 80 more characters are left out]", 100, False),
+        ("z" * 100 + "\n[... 90 more characters are left out]", 100, False),
+        ("z" * 60 + "\n[... the rest is left out]", 190, False),
+        (LONG[:100], 190, False),
+    ],
+)
+def test_a_message_is_cut_where_its_limit_is(given, most, due):
+    assert replays._is_given(LONG, given, most) is due
+
+
+def test_a_short_observation_that_was_cut():
+    environment = Counting()
+    script = played(environment, ["a", "b"])
+    said = script.turns[1]
+    cut = replace(said, text=f"{said.text}\n[... -49,990 more characters are left out]")
+    turns = (script.turns[0], cut, *script.turns[2:])
+    assert "its environment says" in wrong(environment, replace(script, turns=turns))
+
+
 def test_each_draw_has_a_seed_of_its_own():
     """The draw is the number of problems drawn in the run before, of this problem or others."""
     environment = Counting()
@@ -241,8 +273,13 @@ def test_what_is_not_played_again(monkeypatch):
         assert 2 * least <= Counting.calls <= 2 * most  # two replies each
 
 
-def test_a_message_that_was_cut_is_not_compared():
+def test_a_message_that_had_no_room():
     script = played(Counting(), ["a", "b"])
-    cut = replace(script.turns[1], text="5\n[... the rest is left out]")
-    script = replace(script, turns=(script.turns[0], cut, script.turns[2]))
-    assert wrong(Counting(), script) == ""
+    said = script.turns[1].text
+
+    def given(text):
+        turns = (script.turns[0], replace(script.turns[1], text=text), script.turns[2])
+        return wrong(Counting(), replace(script, turns=turns))
+
+    assert given(f"{said[:2]}\n[... the rest is left out]") == ""
+    assert "its environment says" in given("z\n[... the rest is left out]")

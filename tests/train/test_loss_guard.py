@@ -550,6 +550,22 @@ def test_a_steered_loss_is_followed():
         fault(trainer, "loss", "of l's entropy bonus is", n=2)
 
 
+def bonus_of(monkeypatch, known):
+    """A trainer whose bonus is half of the entropy, whatever it was before."""
+    rule = {"target": 9.0, "step": 0.25, "min": 0.0, "max": 1.0}
+    trainer = trainer_with(GRPO(GRPO.Config(entropy_bonus=0.25, entropy_control=rule)))
+    for controller in trainer.entropy.values():
+        controller.entropy = known
+    monkeypatch.setattr(EntropyController, "bonus", property(lambda one: 0.5))
+    return trainer
+
+
+@pytest.mark.parametrize(("known", "due"), [(None, "0\n"), (10.0, "0\n"), (3.0, "0.25\n")])
+def test_a_bonus_before_an_update_was_followed(monkeypatch, known, due):
+    """The first update of a run has none, that of a resumed one goes by what it had."""
+    fault(bonus_of(monkeypatch, known), "loss", f"entropy_control makes it {due}", n=1)
+
+
 # -- losses on given answers, in the sum ---------------------------------------------------------
 
 

@@ -37,15 +37,19 @@ from rlvr_core.builtin.invariants.figures import (
     contradictions,
     details_beyond,
     figures_of,
+    reasons_of,
     too_many,
     trained_figures,
 )
 from rlvr_core.builtin.invariants.invariants import Invariants
 from rlvr_core.builtin.invariants.moments import TokenScores
 from rlvr_core.builtin.invariants.records import Records, _other_fates
+from rlvr_core.builtin.invariants.reported import Reported
 from rlvr_core.builtin.invariants.tallies import Tallied, _weights, tally
 from rlvr_core.builtin.losses.gmpo import GMPO
 from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO, SAPO
+from rlvr_core.builtin.samplers.base import GroupSize
+from rlvr_core.builtin.samplers.epochs import Shuffle
 from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.run.metrics import rollout_metrics
@@ -158,6 +162,9 @@ def test_losses_on_given_answers_are_in_the_sum(train):
 
     with pytest.raises(RunError, match=r"guard reported: .*loss is "):
         finish(imitating(weight=0.3, **train), change=plain)
+    assert "sft/nll" in line
+    with pytest.raises(RunError, match=r"guard reported: .*sft/nll is "):
+        finish(imitating(**train), change=lambda n, v: 1.1 * v if n == "sft/nll" else v)
     with pytest.raises(RunError, match=r"guard reported: .*loss/sft is "):
         finish(imitating(**train), change=lambda n, v: 2 * v if n == "loss/sft" else v)
 
@@ -257,6 +264,79 @@ def test_details_of_fates_by_hand():
         "ledger/zero_variance/all_failed is 3, and at most 2 completions can be such",
         "ledger/stale/too_old is 2, and at most 1 completions can be such",
     ]
+
+
+def one_group(*rewards):
+    members = [member(2, r, status="ok" if r is not None else "unscorable") for r in rewards]
+    return replace(two_groups()[0], members=tuple(members))
+
+
+def test_reasons_of_dropped_groups_by_hand():
+    """Two all right, one all wrong, one whose halves are equal, one with one score, one without."""
+    dropped = [one_group(1, 1), one_group(1, 1), one_group(0, 0), one_group(2, None)]
+    equal = one_group(1, 1)
+    odd = tuple(replace(one, passed=place > 0) for place, one in enumerate(equal.members))
+    due = reasons_of([*dropped, replace(equal, members=odd), one_group(None, None)])
+    assert due == {
+        "groups/all_passed": 2,
+        "groups/all_failed": 1,
+        "groups/equal": 1,
+        "groups/dropped/one_scored": 1,
+        "groups/dropped/unscorable": 1,
+        "ledger/zero_variance": 9,
+        "ledger/zero_variance/all_passed": 4,
+        "ledger/zero_variance/all_failed": 2,
+        "ledger/zero_variance/equal": 2,
+        "ledger/zero_variance/one_scored": 1,
+    }
+
+
+@pytest.mark.parametrize("name", ["all_passed", "all_failed", "equal", "one_scored", "unscorable"])
+def test_they_are_those_that_the_samplers_give(name):
+    """A plain rule of theirs, and the code of the samplers, of the same groups."""
+    rewards = {
+        "all_passed": (1, 1),
+        "all_failed": (0, 0),
+        "equal": (0.5, 0.5),
+        "one_scored": (1, None),
+        "unscorable": (None, None),
+    }
+    group = one_group(*rewards[name])
+    if name == "equal":
+        halves = tuple(replace(one, passed=at > 0) for at, one in enumerate(group.members))
+        group = replace(group, members=halves)
+    sampler = Shuffle(Shuffle.Config())
+    sampler._size = GroupSize(2, 2)
+    drop = sampler.observe(group)
+    sampled = Sampled(Draw(group.problem, 2, 0), "q", group, drop)
+    line = rollout_metrics(Rollouts([], [sampled]))
+    due = {key: n for key, n in reasons_of([group]).items() if key.startswith("groups/")}
+    assert {key: line[key] for key in due} == due
+
+
+def test_reasons_are_held_where_the_samplers_are_ours(healthy_step):
+    line = healthy_step["line"]
+    config = run_config(EVERY.train)
+    ours = Reported(config, sampler=Shuffle(Shuffle.Config()))
+    theirs = Reported(config, sampler=SimpleNamespace())
+    dropped = one_group(1, 1)
+    told = line | {"ledger/drawn": 2, "ledger/trained": 0, "ledger/zero_variance": 2}
+    told |= {name: 0 for name in line if name.startswith("groups/")}
+    told |= {"groups/dropped/zero_variance": 1, "ledger/in_flight": 0, "ledger/error": 0}
+    wrong = ours._of_ledger([dropped], set(), told)
+    assert "groups/all_passed is 0, and must be 1" in wrong
+    assert theirs._of_ledger([dropped], set(), told) == []
+
+
+def test_groups_that_never_expire_ahead_of_training(healthy_step):
+    """Beside training a step's line says how many groups became too old to be read again."""
+    train = EVERY.train.model_copy(update={"max_staleness": 4})
+    ahead = Reported(run_config(train))
+    drawn, view, ahead._updates = healthy_step["state"]
+    line = healthy_step["line"] | {"staleness/mean": 0, "staleness/max": 0}
+    (what,) = ahead._of_groups(drawn, view, line)
+    assert what.startswith("staleness/expired is not there")
+    assert ahead._of_groups(drawn, view, line | {"staleness/expired": 0}) == []
 
 
 def test_what_judges_spent_by_hand():
@@ -384,14 +464,24 @@ def watching(trainer, judged):
     return Invariants(trainer, [Watch()], TokenScores(trainer))
 
 
-def test_a_figure_that_the_loss_no_longer_reports(monkeypatch):
-    """The KL of a loss with ``beta`` is due, whatever the loss counts."""
+@pytest.mark.parametrize(
+    "lost",
+    [
+        *("kl/mean", "kl/max", "ratio/mean", "ratio/max", "clip_fraction/low"),
+        *("clip_fraction/high", "mismatch/abs_mean", "mismatch/abs_max", "mismatch/k3"),
+    ],
+)
+def test_a_figure_that_the_loss_no_longer_reports(monkeypatch, lost):
+    """What the options of a built-in loss make it report is due, whatever it counts."""
     real = GRPO.__call__
 
     def silent(loss, *given):
         output = real(loss, *given)
-        sums = {name: one for name, one in output.sums.items() if name != "kl/mean"}
-        return replace(output, sums=sums)
+        sums, maxima = (
+            {name: one for name, one in every.items() if name != lost}
+            for every in (output.sums, output.maxima)
+        )
+        return replace(output, sums=sums, maxima=maxima)
 
     monkeypatch.setattr(GRPO, "__call__", silent)
     trainer, seen = trainer_with(with_kl, reference="frozen"), {}
@@ -402,7 +492,7 @@ def test_a_figure_that_the_loss_no_longer_reports(monkeypatch):
     trainer.observer = watching(trainer, judged)
     line = trainer.update(sample(trainer.model), 0, 0).metrics
     (what,) = contradictions(line, seen["due"], seen["bands"])
-    assert what.startswith("kl/mean is not there, and is ")
+    assert what.startswith(f"{lost} is not there, and is ")
 
 
 def test_rewards_of_the_groups_kept_alone():

@@ -32,6 +32,16 @@ class Sampler:
         return {"position": self.position, "order": [3, 1, 2]}
 
 
+class Evaluations:
+    """What remembers the best evaluation."""
+
+    def __init__(self):
+        self.best = 0.5
+
+    def state_dict(self):
+        return {"best": {"step": 2, "value": self.best}, "early_stop": None}
+
+
 class Run:
     """A trainer with a sampler, which writes checkpoints and goes on from them."""
 
@@ -42,7 +52,7 @@ class Run:
         if moving:
             self.trainer.reference.section = ReferenceSection(sync_every=1)
         self.trainer.precision = SimpleNamespace(compute=dtype, autocast=None)
-        self.sampler = Sampler()
+        self.sampler, self.evaluations = Sampler(), Evaluations()
         self.guard = invariants_of(
             run_config(
                 self.trainer.train, parity=False, calibration=False, draws=False, kl=not moving
@@ -50,6 +60,7 @@ class Run:
             self.trainer,
             Sampling(),
             self.sampler,
+            evaluations=self.evaluations,
         )
         self.trainer.observer = self.guard
 
@@ -144,6 +155,10 @@ def sampler_back(run):
     run.sampler.position -= 1
 
 
+def no_best(run):
+    run.evaluations.best = None
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -153,6 +168,7 @@ def sampler_back(run):
         (one_moment_zero, ["the optimizer's moments are not", "in 1 of", "|exp_avg"]),
         (other_reference, ["the reference model is not the one", "in 1 of"]),
         (sampler_back, ["the sampler would draw other problems"]),
+        (no_best, ["the best evaluation, or how long there was no better one, is not that"]),
     ],
 )
 def test_what_is_lost_is_named(tmp_path, change, words):
@@ -200,6 +216,14 @@ def test_a_checkpoint_of_an_older_version_is_gone_on_from_with_a_note(tmp_path, 
     run.start()
     assert "the checkpoint has no fingerprints" in capsys.readouterr().err
     run.load(saved)
+
+
+def test_what_was_best_by_another_figure_is_left(tmp_path):
+    saved = Run().train().save(tmp_path / "c")
+    other = Run(seed=5).load(saved)
+    other.evaluations.best = None
+    next(iter(other.guard._checks.values()))._snapshots._rules = ["another"]
+    other.start()
 
 
 @DTYPES

@@ -18,6 +18,7 @@ from rlvr_core.api import AdvantageTraits, Metric, traits_of
 from rlvr_core.api.services import judged_step
 from rlvr_core.builtin.invariants.check import Invariant, StepView
 from rlvr_core.builtin.invariants.differences import larger
+from rlvr_core.builtin.invariants.estimators import other_estimator
 from rlvr_core.builtin.invariants.oracles import cause, normalise_then_sum, oracle_of
 from rlvr_core.builtin.invariants.rows import Key, members_by_key, rows_of
 from rlvr_core.builtin.invariants.token_advantages import TokenAdvantages
@@ -57,7 +58,7 @@ class Advantages(Invariant):
     )
 
     def __init__(self, config: RunConfig) -> None:
-        self._options: Mapping[str, Any] = config.advantage.with_
+        self._config, self._options = config, config.advantage.with_
         self._expected: dict[Place, float] | None = None
         self._ordered = False
         self._keys: dict[Any, list[Place]] = {}
@@ -69,6 +70,13 @@ class Advantages(Invariant):
         self._error = self._ascent = math.nan
         self._expected, self._ordered = None, False
         estimator = view.trainer.objective.estimator
+        if what := other_estimator(self._config, view.trainer.objective):
+            raise self.fault(
+                view.step,
+                f"{what} (band: none)",
+                "look at what chooses the estimator: `advantage` of the configuration, and the "
+                "traits of the loss, which auto goes by",
+            )
         if estimator is None:
             return
         component = estimator.component

@@ -84,7 +84,8 @@ class EntropyControl:
         names = {id(term.loss): term.name for term in view.trainer.objective.terms}
         for seen in view.seen:
             for loss, batch, _ in seen.losses:
-                due, low = self._due.get(names.get(id(loss), ""), (math.nan, False))
+                name = names.get(id(loss), "")
+                due, low = self._due.get(name) or _by_state(view.trainer.entropy.get(name))
                 wanted, found = due if low else 0.0, batch.entropy_bonus or 0.0
                 if not math.isnan(due) and abs(found - wanted) > SAME:
                     return (
@@ -92,3 +93,14 @@ class EntropyControl:
                         f"entropy_control makes it {wanted:.6g}"
                     )
         return ""
+
+
+def _by_state(controller: Any) -> tuple[float, bool]:
+    """Return weight and whether it is applied where no update was followed: at the first one."""
+    if controller is None:
+        return math.nan, False
+    if controller.entropy is None:
+        return controller.coefficient, False
+    unsure = abs(controller.entropy - controller.control.target) <= CLOSE
+    low = controller.entropy <= controller.control.target
+    return (math.nan if unsure else controller.coefficient), low

@@ -232,6 +232,31 @@ def too_many(line: Mapping[str, float], dropped: Sequence[Group]) -> list[str]:
     ]
 
 
+def reasons_of(dropped: Sequence[Group]) -> dict[str, float]:
+    """Return what the line must say of dropped groups, where the built-in rule drops them.
+
+    Args:
+        dropped: The groups of the step that are not trained on.
+    """
+    reasons: Counter[str] = Counter()
+    completions: Counter[str] = Counter()
+    for group in dropped:
+        scored = [member for member in group.members if member.reward is not None]
+        outcomes = {member.passed for member in scored}
+        reason = "equal"
+        if len(scored) < 2:
+            reason = "one_scored" if scored else "unscorable"
+        elif len(outcomes) == 1 and None not in outcomes:
+            reason = "all_passed" if True in outcomes else "all_failed"
+        reasons[reason] += 1
+        completions[reason] += len(scored)
+    always = ("all_passed", "all_failed", "equal")
+    due: dict[str, float] = {f"groups/{name}": reasons.pop(name, 0) for name in always}
+    due |= {f"groups/dropped/{name}": n for name, n in reasons.items()}
+    due |= {f"ledger/zero_variance/{name}": n for name, n in completions.items() if n}
+    return due | {"ledger/zero_variance": completions.total()}
+
+
 def contradictions(
     line: Mapping[str, float], due: Mapping[str, float], bands: Mapping[str, float] | None = None
 ) -> list[str]:

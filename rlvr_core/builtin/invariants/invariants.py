@@ -75,7 +75,14 @@ def invariants_of_run(
     if config.guards.resume:
         custody.append(Begun(files, trainer, config.model.lora))
     return invariants_of(
-        config, trainer, engine, prepared.sampler, prepared.sources, custody, files
+        config,
+        trainer,
+        engine,
+        prepared.sampler,
+        prepared.sources,
+        custody,
+        files,
+        prepared.evaluations,
     )
 
 
@@ -105,12 +112,16 @@ def invariants_of(
     sources: Sequence[Source] = (),
     custody: Sequence[Invariant] = (),
     files: ModelFiles | None = None,
+    evaluations: Any = None,
 ) -> Invariants:
     """Make the invariants that the configuration leaves on; ``custody`` are those of the data."""
     guards, sampling = config.guards, config.sampling
     scores = TokenScores(trainer, top_k=sampling.top_k, top_p=sampling.top_p)
     # an earlier one explains a later one
-    checks: list[Invariant] = [Resume(trainer, sampler)] if guards.resume else []
+    rules = [config.eval.model_dump(mode="json"), config.checkpoint.model_dump(mode="json")]
+    checks: list[Invariant] = []
+    if guards.resume:
+        checks.append(Resume(trainer, sampler, evaluations, rules))
     checks += custody
     if guards.parity is not False:
         checks.append(Parity(config, trainer, scores))
@@ -145,7 +156,7 @@ def invariants_of(
     if guards.sync:
         checks.append(Sync(config, engine, trainer))
     if guards.reported:
-        checks.append(Reported(config, files))
+        checks.append(Reported(config, files, sampler))
     return Invariants(trainer, checks, scores)
 
 

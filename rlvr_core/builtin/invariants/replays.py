@@ -39,8 +39,8 @@ tried by then may be the right one."""
 WORLD = -1
 """What stands for the sample in the seed of an environment."""
 
-SHORTENED = "more characters are left out]", "the rest is left out]"
-"""Ends of a message that was cut, which other guards look at."""
+NO_ROOM = "\n[... the rest is left out]"
+"""Ends a message that was cut to fit into the conversation."""
 
 
 class Replays:
@@ -111,6 +111,7 @@ class Replays:
     def _played(self, problem: Problem, seed: int, completion: Completion) -> str:
         environment, script = self._environment(problem), completion.transcript
         assert script is not None
+        most = traits_of(environment, EnvironmentTraits).max_characters
         rounds = list(_rounds(script.turns, len(completion.prompt_ids)))
         # a turn that was cut off is no reply; of a budget it is not known whether it was that
         unheard = script.ended in ("turn_length", "budget")
@@ -123,7 +124,7 @@ class Replays:
                 reply = Reply(text, number, self._max_turns - number - 1, *sizes)
                 found = environment.step(state, reply)
                 state = _copied(state)
-                if what := _unlike(found, heard, script, last=last):
+                if what := _unlike(found, heard, script, most, last=last):
                     return f"played again with the same replies: {what}"
             judges = isinstance(environment, JudgesUnfinished)
             if judges and script.ended in ("max_turns", "turn_length"):
@@ -157,7 +158,12 @@ def _rounds(
 
 
 def _unlike(
-    found: Observation | Done, heard: tuple[Message, ...], script: Transcript, *, last: bool
+    found: Observation | Done,
+    heard: tuple[Message, ...],
+    script: Transcript,
+    most: int,
+    *,
+    last: bool,
 ) -> str:
     """Return how an environment's answer differs from the one that is recorded."""
     done = last and script.ended == "done"
@@ -171,9 +177,25 @@ def _unlike(
         return ""
     said = [message.content for message in found.messages]
     given = [message.content for message in heard]
-    if said == given or any(text.endswith(SHORTENED) for text in given):
+    if len(said) == len(given) and all(
+        _is_given(one, its, most) for one, its in zip(said, given, strict=True)
+    ):
         return ""
     return f"its environment says {said!r:.80}, and the model was given {given!r:.80}"
+
+
+def _is_given(said: str, given: str, most: int) -> bool:
+    """Whether a model was given what an environment said: all of it, or its beginning if too long.
+
+    Args:
+        said: What the environment said.
+        given: What the model was given.
+        most: Characters beyond which a message is cut.
+    """
+    beyond = len(said) - most
+    if beyond > 0:
+        said = f"{said[:most]}\n[... {beyond:,} more characters are left out]"
+    return given == said or (given.endswith(NO_ROOM) and said.startswith(given[: -len(NO_ROOM)]))
 
 
 def _outcome(verdict: Verdict | None) -> tuple[float | None, bool | None] | None:

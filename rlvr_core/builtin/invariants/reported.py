@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.services import FATES
 from rlvr_core.builtin.invariants.check import Invariant, StepView
+from rlvr_core.builtin.invariants.deliveries import is_ours
 from rlvr_core.builtin.invariants.evaluations import wrong_evaluation
 from rlvr_core.builtin.invariants.figures import (
     FAMILIES,
@@ -22,6 +23,7 @@ from rlvr_core.builtin.invariants.figures import (
     details_beyond,
     fates_of,
     figures_of,
+    reasons_of,
     too_many,
     trained_figures,
 )
@@ -61,12 +63,16 @@ class Reported(Invariant):
     Args:
         config: The run's configuration.
         files: The model's files; None where recorded prompts are not compared as texts.
+        sampler: Chooses the problems; None where there is none.
     """
 
     id, phase = "reported", "after each step"
 
-    def __init__(self, config: RunConfig, files: ModelFiles | None = None) -> None:
+    def __init__(
+        self, config: RunConfig, files: ModelFiles | None = None, sampler: Any = None
+    ) -> None:
         self._config, self._files = config, files
+        self._drops_by_rule = is_ours(sampler, "observe")
         self._steps = 0
         self._drawn: Sequence[Group] | None = None
         self._view: StepView | None = None
@@ -77,6 +83,7 @@ class Reported(Invariant):
         self._records: Records | None = None
         self._advantages: dict[Any, set[float]] = {}
         self._given: dict[str, list[Tensor]] = {}
+        self._nll: list[tuple[Tensor, Tensor]] = []
 
     def run_started(self, event: RunStarted) -> None:
         """Read what is written from here on."""
@@ -90,7 +97,7 @@ class Reported(Invariant):
     def begin(self, view: StepView) -> None:
         """Keep those that are trained on."""
         self._view, self._current, self._updates, self._rows = view, None, [], []
-        self._advantages, self._given = {}, {}
+        self._advantages, self._given, self._nll = {}, {}, []
 
     @property
     def _due(self) -> bool:
@@ -107,16 +114,23 @@ class Reported(Invariant):
         found = tally(view)
         for name, parts in self._given.items():
             found.losses[name] = math.fsum(map(float, parts))
-        self._given = {}
+        if self._nll:
+            total, count = (sum(map(float, parts)) for parts in zip(*self._nll, strict=True))
+            found.sums["sft/nll"] = (total, count, 0.0)
+        self._given, self._nll = {}, []
         return found
 
     def given(self, view: StepView, event: LossComputed) -> None:
         """Note a loss on given answers, of which an update has no other trace."""
         if self._due:
             names = {id(term.loss): term.name for term in view.trainer.objective.terms}
-            for loss, _, output in event.losses:
+            alone = [name.partition("#")[0] for name in names.values()].count("sft") == 1
+            for loss, batch, output in event.losses:
                 part = output.loss.detach().double() / event.normalizer.world_size
                 self._given.setdefault(names[id(loss)], []).append(part)
+                if names[id(loss)] == "sft" and alone:
+                    told = -batch.logp_BT.detach()[batch.mask_BT].double().sum()
+                    self._nll.append((told, batch.mask_BT.sum()))
 
     def judge(self, view: StepView, shares: Sequence[Tallied | None]) -> None:
         """Put the parts together."""
@@ -199,7 +213,9 @@ class Reported(Invariant):
         wrong += too_many(line, [group for group in drawn if id(group) not in kept])
         if not self._config.train.max_staleness:
             wrong += self._of_ledger(drawn, kept, line)
-        elif all(applied for _, _, applied in self._updates):
+        elif "staleness/expired" not in line:
+            wrong.append("staleness/expired is not there: groups that are read again never expire")
+        if self._config.train.max_staleness and all(one[2] for one in self._updates):
             ages = ages_of(view.groups, view.version, mask_truncated=masked)
             wrong += contradictions(line, ages)
         return wrong
@@ -212,8 +228,11 @@ class Reported(Invariant):
         due: dict[str, float] = {"ledger/drawn": fates.total(), "ledger/in_flight": 0}
         if all(applied for _, _, applied in self._updates):
             due |= {f"ledger/{name}": fates[name] for name in ("trained", "error")}
+        dropped = [group for group in drawn if id(group) not in kept]
+        if self._drops_by_rule:
+            due |= reasons_of(dropped)
         wrong = contradictions(line, due)
-        wrong += details_beyond(line, [group for group in drawn if id(group) not in kept])
+        wrong += details_beyond(line, dropped)
         settled = sum(line.get(f"ledger/{name}", 0.0) for name in FATES)
         if settled != fates.total():
             wrong.append(f"the ledger settles {settled:g} completions, and must {fates.total()}")

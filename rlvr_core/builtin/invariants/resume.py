@@ -2,6 +2,7 @@
 
 The fingerprints are those of the live objects, taken before anything is written; the files are read
 back before the checkpoint is sealed, and the live objects of a resumed run before its first step.
+So are the records in the run's folder, of a new run too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 
 from rlvr_core.api.services import adapter_of, weight_checksums
 from rlvr_core.builtin.invariants.check import Invariant, StepView, Trainer, compute_dtype
+from rlvr_core.builtin.invariants.run_folder import contradicted, missing_steps, not_kept
 from rlvr_core.builtin.invariants.snapshot import (
     TENSORS,
     Snapshots,
@@ -54,6 +56,10 @@ WORDS: Mapping[str, tuple[str, str]] = {
         "a sampler's load_state_dict must restore what its state_dict gave: position, order and "
         "number of draws",
     ),
+    "evaluations": (
+        "the best evaluation, or how long there was no better one, is not that",
+        "look at what loads trainer/state.json: keep_best and early stopping go by it",
+    ),
     "random": (
         "the state of torch's random numbers is not the one",
         "look at what draws random numbers while a checkpoint is loaded",
@@ -68,13 +74,18 @@ class Resume(Invariant):
     Args:
         trainer: The policy's trainer.
         sampler: Chooses the problems; None where there is none.
+        evaluations: What evaluates the policy; None where nothing does.
+        rules: What the configuration says of evaluations: which is best, and when to stop.
     """
 
     id, phase = "resume", "at each checkpoint and after each resumption"
 
-    def __init__(self, trainer: Trainer, sampler: Any) -> None:
+    def __init__(
+        self, trainer: Trainer, sampler: Any, evaluations: Any = None, rules: Json = None
+    ) -> None:
         self._trainer = trainer
-        self._snapshots = Snapshots(trainer, sampler)
+        self._snapshots = Snapshots(trainer, sampler, evaluations, rules)
+        self._written: int | None = None
         self._step = self._version = 0
         self._taken: dict[str, Any] = {}
         self._moved: dict[str, int] = {}
@@ -117,6 +128,7 @@ class Resume(Invariant):
 
         The run is already at a later step: fingerprints are those of ``state_dict``.
         """
+        self._check_written_before(folder)
         if "weights" not in self._taken:
             return
         from safetensors.torch import load_file
@@ -133,6 +145,19 @@ class Resume(Invariant):
         }
         for name, (live, path) in files.items():
             self._compare_file(name, live, load_file(path) if path.is_file() else {})
+
+    def _check_written_before(self, folder: Path) -> None:
+        """Check that the checkpoint before this one is there; raises ``RunError``."""
+        step, before = self._taken["step"], self._written
+        if before is not None and (what := not_kept(folder.parent, before)):
+            raise self.fault(
+                step - 1,
+                f"before the checkpoint of step {step}, {what} (band: none)",
+                "look at what deletes old checkpoints and writes latest, and at who else deletes "
+                "in this folder: a resumption would lose steps",
+            )
+        if f"step{step:06d}" in folder.name:  # as those of a run are named
+            self._written = step
 
     def _compare_file(
         self, what: str, live: Mapping[str, int], file: Mapping[str, torch.Tensor]
@@ -155,7 +180,9 @@ class Resume(Invariant):
         self._step, self._version = state["step"], state["version"]
 
     def run_started(self, event: RunStarted) -> None:
-        """Compare everything that was loaded; raises ``RunError``."""
+        """Compare everything that was loaded, and the run's folder; raises ``RunError``."""
+        if self._trainer.ranks.main:
+            self._compare_folder(event)
         if not event.resumed or event.step == 0:
             return
         if self._saved is None:
@@ -176,6 +203,8 @@ class Resume(Invariant):
                 "look at what loads trainer/state.json",
             )
         found = {**self._snapshots.take(), "random": self._random}
+        if saved.get("rules") != found.get("rules"):
+            saved.pop("evaluations", None)  # what was best by another figure says nothing
         for part, (what, remedy) in WORDS.items():
             if part in saved and part in found and saved[part] != found[part]:
                 raise self._differs(
@@ -185,6 +214,25 @@ class Resume(Invariant):
                     remedy,
                 )
         self._resumed = True
+
+    def _compare_folder(self, event: RunStarted) -> None:
+        """Compare the records and checkpoints that the run's folder has; raises ``RunError``."""
+        if what := contradicted(event):
+            raise self.fault(
+                event.step,
+                f"the run's folder is not that of a run at this step: {what} (band: none)",
+                "look at what finds the newest checkpoint, at what cuts the records where it was "
+                "written, and at what notes a resumption in run.json and resolved.yaml; nothing "
+                "was changed by this step yet",
+            )
+        if gone := missing_steps(event):
+            from rlvr_core.api.services import print_line
+
+            print_line(
+                f"guard resume: metrics.jsonl has no line of {len(gone)} of the {event.step} steps "
+                f"before this one, such as step {gone[0] + 1}: what is read of the run lacks them",
+                stderr=True,
+            )
 
     def _differs(self, step: int, what: str, *remedy: str) -> RunError:
         return self.fault(

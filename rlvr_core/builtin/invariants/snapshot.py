@@ -24,15 +24,20 @@ TENSORS = ("weights", "frozen", "reference", "moments")
 
 
 class Snapshots:
-    """Takes fingerprints of a trainer and the sampler beside it.
+    """Takes fingerprints of a trainer, and of the sampler and the evaluations beside it.
 
     Args:
         trainer: The policy's trainer.
         sampler: Chooses the problems; None where there is none.
+        evaluations: What evaluates the policy; None where nothing does.
+        rules: What the configuration says of evaluations: which is best, and when to stop.
     """
 
-    def __init__(self, trainer: Trainer, sampler: Any) -> None:
+    def __init__(
+        self, trainer: Trainer, sampler: Any, evaluations: Any = None, rules: Json = None
+    ) -> None:
         self._trainer, self._sampler = trainer, sampler
+        self._evaluations, self._rules = evaluations, rules
         self._still: dict[str, dict[str, int]] = {}
         """Fingerprints of what no step changes; counted once."""
 
@@ -45,6 +50,9 @@ class Snapshots:
         }
         if self._sampler is not None:
             found["sampler"] = _digest_of_part(self._sampler)
+        if self._evaluations is not None:
+            found["evaluations"] = digest(self._evaluations.state_dict())
+            found["rules"] = digest(self._rules)
         if not _sharded(trainer.model.parameters()):
             found["weights"] = dict(self.weights())
             found["moments"] = dict(self.moments())

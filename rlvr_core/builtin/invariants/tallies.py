@@ -34,7 +34,12 @@ entropy and the one that is trained on."""
 SQUARE = "mismatch/weight_square"
 """What losses count and the line gives as ``mismatch/ess``."""
 
-ALWAYS = {"kl/mean", "mismatch/weight", "mismatch/truncated", SQUARE}
+ALWAYS = {
+    *("kl/mean", "kl/max", "ratio/mean", "ratio/max", "entropy/mean"),
+    *("clip_fraction/low", "clip_fraction/high", "off_policy/dropped", "off_policy/drift_max"),
+    *("mismatch/abs_mean", "mismatch/abs_max", "mismatch/k3"),
+    *("mismatch/weight", "mismatch/truncated", SQUARE),
+}
 """What a built-in loss reports wherever its options have it: that it is missing is a fault."""
 
 OF_LOG_RATIOS = {"GMPO"}
@@ -162,7 +167,7 @@ def _of_batch(loss: Any, batch: LossBatch, found: Tallied) -> None:
             # 4 s (1 - s), s the sigmoid of tau (r - 1)
             tau_BT = torch.where(_advantages(batch) > 0, options.tau_pos, options.tau_neg)
             means["gate/mean"] = torch.cosh(tau_BT.double() * (r_BT - 1) / 2) ** -2
-        if "clip_fraction/low" in found.sums and "clip_low" in type(options).model_fields:
+        if "clip_low" in type(options).model_fields:
             _clips(loss, batch, r_BT, means, unsure)
     if batch.entropy_BT is not None:
         means["entropy/mean"] = batch.entropy_BT.detach().double()
@@ -180,7 +185,7 @@ def _of_batch(loss: Any, batch: LossBatch, found: Tallied) -> None:
             doubt = float(unsure[name].sum()) if name in unsure else 0.0
             found.sums[name] = (float(value_BT[mask_BT].sum()), count, doubt)
     for name, value_BT in most.items():
-        if name in found.most:
+        if name in found.most or name in ALWAYS:
             found.most[name] = float(value_BT[mask_BT].max()) if count else -math.inf
 
 

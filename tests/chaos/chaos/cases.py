@@ -34,6 +34,7 @@ class Case:
         shape: Name of the healthy shape.
         fault: What is broken; None for a healthy run.
         resume: Whether it is a run of half the steps that is resumed.
+        early: Whether the fault of a resumed run is there from its first step on.
     """
 
     backend: str
@@ -41,6 +42,7 @@ class Case:
     shape: str = "base"
     fault: Fault | None = None
     resume: bool = False
+    early: bool = False
 
     @property
     def key(self) -> str:
@@ -122,15 +124,16 @@ class Bench:
         """
         wanted = dict.fromkeys(case.healthy for case in cases)
         missing = [case for case in wanted if case not in self._healthy]
-        for case, outcome in self._all(missing, jobs):
+        for case, outcome in self.each(missing, jobs):
             self._healthy[case] = outcome
-        for case, outcome in self._all([case for case in cases if case.fault], jobs):
+        for case, outcome in self.each([case for case in cases if case.fault], jobs):
             yield case, outcome, self._healthy[case.healthy]
         for case in cases:
             if not case.fault:
                 yield case, self._healthy[case], self._healthy[case]
 
-    def _all(self, cases: Sequence[Case], jobs: int) -> Iterator[tuple[Case, Outcome]]:
+    def each(self, cases: Sequence[Case], jobs: int) -> Iterator[tuple[Case, Outcome]]:
+        """Run cases, and yield what came of each."""
         waiting, running = list(cases), dict[int, tuple[Case, Path, float]]()
         room = {True: HANGING, False: jobs}
         while waiting or running:
@@ -183,13 +186,15 @@ class Bench:
         def work() -> int:
             patch = Patch(folder)
             words = ["run", "config.yaml", "--display", "plain"]
+            if case.early and case.fault and case.fault.install:
+                case.fault.install(patch)
             if case.resume:
                 half = ["--set", "train.steps=4", "--set", "checkpoint.every=2"]
                 process.fork_children()
                 if code := process.command(*words, *half):
                     return code
                 words = ["run", "--resume", "last", "--display", "plain", "--set", "train.steps=8"]
-            if case.fault and case.fault.install:
+            if case.fault and case.fault.install and not case.early:
                 case.fault.install(patch)
             elif case.fault:
                 patch.hit()

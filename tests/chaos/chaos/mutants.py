@@ -10,12 +10,13 @@ import ast
 import copy
 import importlib
 import json
+import os
 import random
 import sys
 import threading
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,38 @@ ROOMS = (
 )
 PARTS = ("step", "algorithm", "rollout", "engines", "data", *(f"builtin/{room}" for room in ROOMS))
 """What a step is made of; guards are not among it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Code that is changed, and the runs that come by it.
+
+    Attributes:
+        parts: Files and folders, relative to the package; guards are not among them.
+        backend: The engine of the runs.
+        within: Files and folders of the functions that a changed line has to be called from, unless
+            only the second part of a resumed run comes by it; any line if empty.
+    """
+
+    parts: tuple[str, ...]
+    backend: str = "in process"
+    within: tuple[str, ...] = ()
+
+    @property
+    def resumed(self) -> bool:
+        """Whether its runs are stopped halfway, and resumed."""
+        return bool(self.within)
+
+
+_AHEAD = ("builtin/asynchronous", "workers")
+GROUNDS: Mapping[str, Ground] = {
+    "step": Ground(PARTS),
+    "child": Ground(_AHEAD, backend="child"),
+    "resume": Ground(
+        (*PARTS, *_AHEAD, "run", "record", "verify", "parallel", "builtin/resumption"),
+        within=("run/checkpointing.py", "builtin/resumption"),
+    ),
+}
 
 SWAPS: Mapping[type, type] = {
     **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult},
@@ -102,6 +135,9 @@ def _compiled(tree: ast.FunctionDef, free: Sequence[str]) -> Any:
     """Compile a function, with the same names from around it (``__class__`` of ``super()``)."""
     function = copy.deepcopy(tree)
     function.decorator_list = []
+    if free:  # a name whose use is left out must stay one from around it
+        kept = "\n".join(["if 0:", *(f" {name}" for name in free)])
+        function.body.insert(0, ast.parse(kept).body[0])
     around = ast.parse("\n".join(["def around():", *(f" {name} = None" for name in free), " pass"]))
     around.body[0].body.append(function)  # type: ignore[attr-defined]
     around.body.insert(0, ast.parse("from __future__ import annotations").body[0])
@@ -115,17 +151,20 @@ def _compiled(tree: ast.FunctionDef, free: Sequence[str]) -> Any:
     raise AssertionError(function.name)
 
 
-def targets() -> list[Path]:
+def targets(ground: Ground) -> list[Path]:
     """Return the files that are changed."""
-    return [path for part in PARTS for path in sorted((ROOT / part).rglob("*.py"))]
+    return [path for part in ground.parts for path in sorted((ROOT / part).rglob("*.py"))]
 
 
-def mutants(covered: Lines, seed: int, each: int = 3) -> list[tuple[Mutant, str]]:
+def mutants(
+    covered: Lines, seed: int, each: int = 3, ground: Ground = GROUNDS["step"]
+) -> list[tuple[Mutant, str]]:
     """Make mutants, in an order that looks drawn, each with a shape that comes by its line.
 
     Args:
         covered: Lines that each shape comes by (``cover``).
         seed: Chooses among all.
+        ground: What is changed.
         each: Mutants of a function, at most.
     """
     rng = random.Random(seed)
@@ -134,7 +173,7 @@ def mutants(covered: Lines, seed: int, each: int = 3) -> list[tuple[Mutant, str]
         for path, line in lines:
             shapes[path, line].append(shape)
     found = []
-    for file in targets():
+    for file in targets(ground):
         path = str(file.relative_to(ROOT))
         for name, function in _functions(ast.parse(file.read_text())):
             places = [one for one in _sites(function) if (path, one[1]) in shapes]
@@ -237,36 +276,60 @@ def _replace(tree: ast.AST, old: ast.AST, new: ast.AST) -> None:
                 value[:] = [new if one is old else one for one in value]
 
 
-def cover(shape: str) -> Fault:
+def cover(shape: str, ground: Ground) -> Fault:
     """Return a fault that breaks nothing, and leaves the lines that a run comes by in ``lines``."""
 
     def install(patch: Patch) -> None:
         from chaos import process
 
-        names = {str(path): str(path.relative_to(ROOT)) for path in targets()}
+        names = {str(path): str(path.relative_to(ROOT)) for path in targets(ground)}
+        callers = {one for one, name in names.items() if name.startswith(ground.within)}
+        kept, commands = (patch.folder / "lines").resolve(), [0]
         seen: set[tuple[str, int]] = set()
+        chosen: set[tuple[str, int]] = set()
+        command, run = process.command, os.getpid()
 
-        def line(frame: Any, event: str, given: Any) -> Any:
-            if event == "line":
-                seen.add((names[frame.f_code.co_filename], frame.f_lineno))
+        def note(place: tuple[str, int], *, called: bool) -> None:
+            first_seen = place not in seen
+            seen.add(place)
+            new = commands[0] > 1 and first_seen and os.getpid() == run
+            wanted = not ground.within or called or new
+            if wanted and place not in chosen:
+                chosen.add(place)
+                with kept.open("a") as file:  # each process adds its own
+                    file.write(json.dumps(place) + "\n")
+
+        def begin(frame: Any, event: str, given: Any) -> Any:
+            path = frame.f_code.co_filename
+            if path not in names:
+                return None
+            called = _called_from(frame, callers)
+
+            def line(frame: Any, event: str, given: Any) -> Any:
+                if event == "line":
+                    note((names[path], frame.f_lineno), called=called)
+                return line
+
             return line
 
-        def call(frame: Any, event: str, given: Any) -> Any:
-            return line if frame.f_code.co_filename in names else None
+        def counted(*words: str) -> int:
+            commands[0] += 1
+            return command(*words)
 
-        notes = process.notes_of_last
-
-        def done() -> None:
-            sys.settrace(None)
-            (patch.folder / "lines").write_text(json.dumps(sorted(seen)))
-            notes()
-
-        process.notes_of_last = done
-        threading.settrace(call)
-        sys.settrace(call)
+        process.command = counted
+        threading.settrace(begin)
+        sys.settrace(begin)
         patch.hit()
 
     return Fault(f"lines of {shape}", "", "loss", (), install, shape=shape)
+
+
+def _called_from(frame: Any, paths: Container[str]) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename in paths:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def few(covered: Lines, least: int = 3) -> Lines:

@@ -17,6 +17,8 @@ NUMBERS = (
     *("pass_rate", "clip_fraction/low", "clip_fraction/high"),
 )
 """Metrics that a fault must move, unless it moves tokens, rewards or weights."""
+STREAMS = ("conversations", "samples")
+"""Files of a run beside its rollouts that have no times in them."""
 
 
 @dataclass(slots=True)
@@ -108,16 +110,36 @@ def _records(run: Path | None, steps: list[dict[str, Any]]) -> dict[str, Any]:
     records: dict[str, Any] = {
         name: [step.get(name) for step in steps if name in step] for name in NUMBERS
     }
-    rollouts = run / "traces" / "rollouts.jsonl"
-    groups = _lines(rollouts)
+    records["metrics"] = [_digest(json.dumps(step, sort_keys=True)) for step in steps]
+    groups = _lines(run / "traces" / "rollouts.jsonl")
     records["rollouts"] = [_digest(json.dumps(group, sort_keys=True)) for group in groups]
-    kept = sorted((run / "checkpoints").glob("step*/model.safetensors"))
-    if kept:
-        records["weights"] = [hashlib.sha256(kept[-1].read_bytes()).hexdigest()[:12]]
-        moments = kept[-1].parent / "trainer" / "optimizer.safetensors"
+    beside = [run / "traces" / f"{name}.jsonl" for name in STREAMS]
+    for path in (*beside, run / "evals" / "index.jsonl"):
+        records[path.stem] = [_digest(path.read_text())] if path.exists() else []
+    kept = sorted((run / "checkpoints").glob("step*"))
+    if kept and (kept[-1] / "model.safetensors").exists():
+        records["weights"] = [_digest_of_file(kept[-1] / "model.safetensors")]
+        moments = kept[-1] / "trainer" / "optimizer.safetensors"
         if moments.exists():
-            records["moments"] = [hashlib.sha256(moments.read_bytes()).hexdigest()[:12]]
+            records["moments"] = [_digest_of_file(moments)]
+    written = json.dumps([_checkpoint(one) for one in kept]).replace(run.name, "RUN")
+    records["checkpoints"] = [_digest(written)]
+    manifest = json.loads((run / "run.json").read_text()) if (run / "run.json").exists() else {}
+    resumed = [one["step"] for one in manifest.get("resumed") or ()]
+    records["run"] = [[manifest.get(name) for name in ("outcome", "reason", "steps")], resumed]
     return records
+
+
+def _checkpoint(folder: Path) -> list[Any]:
+    """Names of its files, and its state less what guards count, of which some depends on time."""
+    state = folder / "trainer" / "state.json"
+    known = json.loads(state.read_text()) if state.exists() else {}
+    files = sorted(str(one.relative_to(folder)) for one in folder.rglob("*"))
+    return [folder.name, files, {name: one for name, one in known.items() if name != "guards"}]
+
+
+def _digest_of_file(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
 def _digest(text: str) -> str:
