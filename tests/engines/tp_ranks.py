@@ -29,7 +29,8 @@ PROMPTS = [tuple(range(10 + 3 * i, 40 + 5 * i)) for i in range(5)]
 
 
 def say(**found):
-    print(json.dumps({"rank": RANK} | found), flush=True)
+    sys.stdout.write(json.dumps({"rank": RANK} | found) + "\n")
+    sys.stdout.flush()
 
 
 def started(folder, model, tokenizer, **options):

@@ -75,14 +75,16 @@ def size_faults(size: int, config: PretrainedConfig | None) -> list[Complaint]:
     world = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
     if world % size:
+        least = -(-world // size) * size
+        what = "1 process does" if world == 1 else f"{world} processes do"
+        more = "" if world == 1 else f", or another divisor of {world}"
         faults = [
             Complaint(
-                f"{_processes(world)} not make engines of {size} processes each",
+                f"{what} not divide into engines of {size} processes",
                 WHERE,
                 (
-                    f"rlvr launch --processes {-(-world // size) * size}, or another multiple of "
-                    f"{size}",
-                    f"or set a divisor of {world}",
+                    f"rlvr launch --processes {least}, or another multiple of {size}",
+                    f"--set {WHERE}=1{more}",
                 ),
             )
         ]
@@ -100,10 +102,6 @@ def size_faults(size: int, config: PretrainedConfig | None) -> list[Complaint]:
     return faults if config is None else faults + _model_faults(size, config.get_text_config())
 
 
-def _processes(world: int) -> str:
-    return "1 process can" if world == 1 else f"{world} processes can"
-
-
 def _model_faults(size: int, text: Any) -> list[Complaint]:
     heads = text.num_attention_heads
     kv_heads = getattr(text, "num_key_value_heads", None) or heads
@@ -118,7 +116,7 @@ def _model_faults(size: int, text: Any) -> list[Complaint]:
         Complaint(
             f"the model's {count} {name} do not divide into {size} shards",
             WHERE,
-            (f"set {' or '.join(map(str, fits))}",),
+            (f"set it to {' or '.join(map(str, fits))}",),
         )
         for name, count in whole.items()
         if count % size
