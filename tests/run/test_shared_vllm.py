@@ -1,0 +1,69 @@
+"""``rlvr launch`` with one vLLM engine for two processes: the run of one process, and refusals."""
+
+import importlib.util
+
+import pytest
+from test_processes import completions, lines, same_weights
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
+]
+
+TRAIN = {"steps": 2, "lr": 1e-3, "warmup_steps": 1, "prompts_per_step": 3}
+
+
+def engine(size):
+    return {"use": "vllm", "with": {"kv_cache_mb": 32, "tensor_parallel_size": size}}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory, make_lab, wide_model):
+    lab = make_lab(tmp_path_factory.mktemp("shared"))
+    lab.config |= {"model": {"path": str(wide_model)}, "train": TRAIN, "checkpoint": {"every": 2}}
+    return lab
+
+
+@pytest.fixture(scope="module")
+def alone(shared):
+    shared.write(engine=engine(1))
+    shared.rlvr("run", "config.yaml", "--display", "none")
+    return shared.runs()[-1]
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes_with_one_engine_do_the_run_of_one(shared, alone, strategy):
+    """Three prompts for two processes: one generates for two, the other for one."""
+    shared.write(engine=engine(2), train=TRAIN | {"parallel": strategy})
+    shared.rlvr("launch", "config.yaml", "--processes", "2", "--display", "none")
+    run = shared.runs()[-1]
+    assert completions(run) == completions(alone)
+    same_weights(alone, run, "step000002")
+    for ours, theirs in zip(
+        lines(run / "metrics.jsonl"), lines(alone / "metrics.jsonl"), strict=True
+    ):
+        for name in ("loss", "reward/mean", "parity/mean"):
+            if name in theirs:
+                assert ours[name] == pytest.approx(theirs[name], rel=1e-3, abs=1e-5), name
+        # a sharded policy would have to be gathered once more
+        assert ours.get("sync/read_back") == (1.0 if strategy == "ddp" else None)
+
+
+@pytest.mark.parametrize(
+    ("command", "changes", "said"),
+    [
+        (["run"], [], "1 process does not divide into engines of 2 processes"),
+        (
+            ["launch", "--processes", "2"],
+            ["train.max_staleness=1"],
+            "is shared by the processes that train: it generates and trains in turns",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(shared, command, changes, said):
+    shared.write(engine=engine(2))
+    words = [word for change in changes for word in ("--set", change)]
+    done = shared.rlvr(*command, "config.yaml", "--display", "none", *words, check=2)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
