@@ -96,8 +96,12 @@ def test_time_that_is_over_and_an_abort(tmp_path):
     assert second["states"] == ["failed", "answered", "answered"]
 
 
-def test_when_a_process_fails_the_others_say_why(tmp_path):
-    (first,), (second,) = launch("fails", tmp_path, 2, check=False)
+def test_when_processes_disagree_or_one_fails_all_say_why(tmp_path):
+    """Other tokens in one process end the wait of both, now and when they go on."""
+    (*told, first), (*others, second) = launch("fails", tmp_path, 2, check=False)
+    for one in (*told, *others):
+        assert "sampled different tokens from the same requests" in one["error"]
+    assert len(told) == len(others) == 2
     assert "RunError: the disk of process 1 is full" in second["error"]
     assert "RunError: the disk of process 1 is full" in first["error"]
     assert "process 1" in first["error"].splitlines()[1]

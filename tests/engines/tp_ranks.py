@@ -146,10 +146,23 @@ def late(folder):
 
 
 def fails(folder):
-    """A process that fails while the others generate ends them too."""
+    """Processes that sample different tokens; then one that fails while the other generates."""
+    from rlvr_core.builtin.vllm import requests
     from rlvr_core.parallel.ranks import Ranks
 
     tokenizer = helpers.make_tokenizer()
+    engine = started(folder, helpers.make_model(tokenizer, tied=True, seed=0), tokenizer)
+    usual = requests.sampling_params
+    if RANK == 1:
+        requests.sampling_params = lambda params, seed, stops: usual(params, seed + 1, stops)
+    for _ in range(2):
+        try:
+            drained(engine, [request(0)])
+            say(error="")
+        except RunError as error:
+            say(error=str(error))
+    requests.sampling_params = usual
+    engine.close()
     engine = started(folder, helpers.make_model(tokenizer, tied=True, seed=0), tokenizer)
     begun = time.monotonic()
     try:

@@ -68,6 +68,50 @@ def test_two_processes_with_one_engine_do_the_run_of_one(shared, alone, strategy
         assert ours.get("sync/read_back") == (1.0 if strategy == "ddp" else None)
 
 
+GAME = """
+from rlvr_core.api import Done, Message, NoConfig, Observation, Verdict
+
+
+class Game:
+    Config = NoConfig
+
+    def __init__(self, config):
+        pass
+
+    def start(self, problem, seed):
+        return {"turns": 3 if int(problem.id[1:]) % 3 == 0 else 1, "text": ""}
+
+    def step(self, state, reply):
+        state["text"] += reply.text
+        if reply.turn + 1 < state["turns"]:
+            return Observation((Message("user", "\\nmore: "),))
+        low = sum(c < "n" for c in state["text"]) / max(1, len(state["text"]))
+        return Done(Verdict(low, passed=low > 0.7))
+"""
+
+
+def test_conversations_of_different_lengths(shared):
+    """One process may have none of three turns when the other still plays."""
+    (shared.folder / "game.py").write_text(GAME)
+    (source,) = shared.config["data"]["sources"]
+    options = source["with"] | {"verifier": "core/environment"}
+    sections = {
+        "data": {"sources": [source | {"with": options}]},
+        "environment": {"use": "./game.py:Game", "max_turns": 3, "max_turn_tokens": 6},
+        "sampling": {"n": 4, "max_tokens": 60},
+        "train": TRAIN | {"steps": 1},
+        "checkpoint": {"every": 0},
+    }
+    found = []
+    for size, command in ((1, ["run"]), (2, ["launch", "--processes", "2"])):
+        shared.write(engine=engine(size), **sections)
+        shared.rlvr(*command, "config.yaml", "--display", "none")
+        found.append(completions(shared.runs()[-1]))
+    assert found[0] == found[1]
+    lengths = [len(ids) for _, group in found[0] for ids, _ in group]
+    assert min(lengths) <= 6 < max(lengths)  # conversations of one turn and of several
+
+
 @pytest.mark.parametrize(
     ("command", "changes", "said"),
     [
