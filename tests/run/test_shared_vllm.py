@@ -79,7 +79,7 @@ class Game:
         pass
 
     def start(self, problem, seed):
-        return {"turns": 3 if int(problem.id[1:]) % 3 == 0 else 1, "text": ""}
+        return {"turns": 1 + int(problem.id), "text": ""}
 
     def step(self, state, reply):
         state["text"] += reply.text
@@ -91,10 +91,12 @@ class Game:
 
 
 def test_conversations_of_different_lengths(shared):
-    """One process may have none of three turns when the other still plays."""
+    """Of one, two and three turns: no process plays as many rounds as the other."""
     (shared.folder / "game.py").write_text(GAME)
+    rows = [json.dumps({"id": str(i), "question": f"Say {i}."}) for i in range(3)]
+    (shared.folder / "three.jsonl").write_text("\n".join(rows))
     (source,) = shared.config["data"]["sources"]
-    options = source["with"] | {"verifier": "core/environment"}
+    options = source["with"] | {"verifier": "core/environment", "path": "three.jsonl"}
     sections = {
         "data": {"sources": [source | {"with": options}]},
         "environment": {"use": "./game.py:Game", "max_turns": 3, "max_turn_tokens": 6},
@@ -109,7 +111,8 @@ def test_conversations_of_different_lengths(shared):
         found.append(completions(shared.runs()[-1]))
     assert found[0] == found[1]
     lengths = [len(ids) for _, group in found[0] for ids, _ in group]
-    assert min(lengths) <= 6 < max(lengths)  # conversations of one turn and of several
+    assert min(lengths) <= 6  # tokens of one turn
+    assert max(lengths) > 18  # of three, and of the messages between them
 
 
 @pytest.mark.parametrize(
@@ -128,4 +131,6 @@ def test_what_cannot_be_is_refused(shared, command, changes, said):
     words = [word for change in changes for word in ("--set", change)]
     done = shared.rlvr(*command, "config.yaml", "--display", "none", *words, check=2)
     assert said in done.stderr
+    key = changes[0].partition("=")[0] if changes else "engine.with.tensor_parallel_size"
+    assert f"({key})" in done.stderr  # with file and line: before the engine starts
     assert "Traceback" not in done.stderr
