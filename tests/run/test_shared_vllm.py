@@ -99,8 +99,9 @@ def test_conversations_of_different_lengths(shared):
     options = source["with"] | {"verifier": "core/environment", "path": "three.jsonl"}
     sections = {
         "data": {"sources": [source | {"with": options}]},
-        "environment": {"use": "./game.py:Game", "max_turns": 3, "max_turn_tokens": 6},
-        "sampling": {"n": 4, "max_tokens": 60},
+        "environment": {"use": "./game.py:Game", "max_turns": 3},
+        # a turn ends with a letter
+        "sampling": {"n": 4, "max_tokens": 90, "stop": [*"abcdefghijklmnopqrstuvwxyz"]},
         "train": TRAIN | {"steps": 1},
         "checkpoint": {"every": 0},
     }
@@ -110,9 +111,12 @@ def test_conversations_of_different_lengths(shared):
         shared.rlvr(*command, "config.yaml", "--display", "none")
         found.append(completions(shared.runs()[-1]))
     assert found[0] == found[1]
-    lengths = [len(ids) for _, group in found[0] for ids, _ in group]
-    assert min(lengths) <= 6  # tokens of one turn
-    assert max(lengths) > 18  # of three, and of the messages between them
+    played = [
+        sum(turn["role"] == "assistant" for turn in one["transcript"]["turns"])
+        for group in lines(shared.runs()[-1] / "traces" / "rollouts.jsonl")
+        for one in group["completions"]
+    ]
+    assert set(played) == {1, 2, 3}
 
 
 @pytest.mark.parametrize(
