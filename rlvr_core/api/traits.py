@@ -50,6 +50,8 @@ class EngineTraits(Traits):
             that holds the whole raw text.
         seeded: Draws each completion by its seed. One that does not draw, as of a script, is not
             watched by the guard ``seeds``.
+        collective: Several processes of the run share it: ``drain`` and ``score`` then are
+            collectives, which each process calls as often as the others, with work or without.
         inverts_stream: Draws token t of a completion by number t of its seed's stream, as
             docs/engines.md defines it, so that the guard ``seeds`` can compute the draw again.
     """
@@ -63,6 +65,7 @@ class EngineTraits(Traits):
     takes_transport: bool = False
     takes_turns: bool = True
     seeded: bool = True
+    collective: bool = False
     inverts_stream: bool = False
 
 

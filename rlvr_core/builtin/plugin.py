@@ -825,6 +825,11 @@ def register_services(registrar: Registrar) -> None:
         summary="The policy's layers under torch.compile, for train.compile.",
     )
     registrar.add(
+        "tensor-parallel",
+        "rlvr_core.builtin.vllm.group:size_faults",
+        summary="Why processes and model do not divide into shared vLLM engines.",
+    )
+    registrar.add(
         "check-offload",
         "rlvr_core.builtin.offload.checks:check_offload",
         summary="What train.reference.offload does not go together with.",

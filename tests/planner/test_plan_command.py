@@ -132,6 +132,7 @@ def test_wrong_words_are_errors_with_remedies(lab, words, said):
 
 
 SERVERS = "engine.use=core/vllm-server"
+SHARED = "engine={use: core/vllm, with: {tensor_parallel_size: 2, kv_cache_mb: 4096}}"
 
 
 @pytest.mark.parametrize(
@@ -142,6 +143,7 @@ SERVERS = "engine.use=core/vllm-server"
         (8, [SERVERS, "engine.with.tensor_parallel=4"], {"engine_gpus": 6}, "do not divide"),
         (8, [SERVERS, "engine.with.gpus=[0, 1]", "engine.with.servers=4"], {}, "do not divide"),
         (8, ["train.max_staleness=1"], {"engine_gpus": 2}, "one GPU for each that trains"),
+        (3, [SHARED], {}, "3 GPUs do not divide into engines of 2"),
         (4, ["train.prompts_per_step=1", "sampling.n=2"], {}, "some would get none"),
     ],
 )
@@ -164,6 +166,22 @@ def test_gpus_are_shared_out_between_trainers_and_engines():
     assert gpus(8, *bare, "engine.with.servers=3") == (5, 3, 1)
     assert gpus(8, "train.max_staleness=1", engine_gpus=4) == (4, 4, 1)
     assert gpus(2, *bare, 'engine.with.urls=["http://a:1"]') == (2, 1, 1)
+    assert gpus(4, SHARED) == (4, 4, 2)
+
+
+def test_an_engine_of_two_gpus_has_half_of_the_weights_on_each():
+    """1.72e9 numbers of two bytes: 3.44 GB on the GPU of an engine of one, 1.72 on each of two."""
+    one, two = (
+        planned(GSM8K, path("1.7B"), SHARED, f"engine.with.tensor_parallel_size={size}", count=4)
+        for size in (1, 2)
+    )
+    params = one.setup.shape.params
+    assert one.setup.engine.memory - two.setup.engine.memory == params  # 2 bytes, half of them
+    assert params == pytest.approx(1.72e9, rel=0.01)
+    # the same room for keys and values a GPU, and half of each token's on it
+    assert two.memory.kv_room == pytest.approx(one.memory.kv_room)
+    assert two.memory.kv_needed == one.memory.kv_needed / 2
+    assert one.memory.generating - two.memory.generating == params
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ FOREIGN = {
         "q_norm",
         "use_sliding_window",
     },  # of a model's configuration and layers
+    # of a model's configuration
+    "builtin/vllm/group.py": {"intermediate_size", "num_key_value_heads"},
     "builtin/vllm/process.py": {"_commit_hash"},  # of a model's configuration
     "builtin/vllm/worker.py": {"config", "cpu_linear", "tie_word_embeddings"},  # of vLLM's model
     "cli/main.py": {"reconfigure"},  # of a standard stream, which a test runner replaces
@@ -65,6 +67,11 @@ FOREIGN = {
     # of sources in a config, only some of which are split; of given answers, which may be made
     "builtin/invariants/data_files.py": {"answers", "split"},
     "builtin/vllm/readback.py": {  # of vLLM's model and layers
+        "gather_output",
+        "input_size_per_partition",
+        "num_kv_head_replicas",
+        "reduce_results",
+        "tp_rank",
         "cpu_linear",
         "lora_a_stacked",
         "org_vocab_size",

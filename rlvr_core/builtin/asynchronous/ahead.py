@@ -150,6 +150,16 @@ class Ahead:
                 where=self._resolved.where(("train", "max_staleness")),
                 remedy="set max_staleness: 0, or engine: vllm",
             )
+        if traits_of(engine, EngineTraits).collective:
+            raise ConfigError(
+                f"engine {name} is shared by the processes that train: it generates and trains in "
+                "turns",
+                where=self._resolved.where(("train", "max_staleness")),
+                remedy=(
+                    "set max_staleness: 0",
+                    "or take engine: vllm-server with tensor_parallel, on GPUs of its own",
+                ),
+            )
         return in_child(engine, self._run.timeout, self._train.engine_restarts)
 
     def source(self, parts: SourceParts) -> RolloutSource:

@@ -156,11 +156,26 @@ def _shared_memory(subject: Subject) -> Answer | None:
     )
 
 
+def _tensor_parallel(subject: Subject) -> list[Answer]:
+    """Ask vLLM's engine whether processes and model can be divided as the config says."""
+    engine = subject.prepared.engine
+    size = engine.with_.get("tensor_parallel_size", 1) if engine.use == "core/vllm" else 1
+    if size == 1:
+        return []
+    faults = subject.prepared.resolved.host.service("core/tensor-parallel")
+    found = faults(size, subject.skeleton.config)
+    return [Answer("fail", one.what, "; ".join(one.remedy)) for one in found]
+
+
 MODEL: tuple[Check[Subject], ...] = (
     Check("model/attention", "Can the model be built with this attention?", _attention),
     Check("model/lora", "Does every LoRA target match a layer?", _lora),
     Check("model/vocabulary", "Do tokenizer and model belong together?", _vocabulary),
 )
+PROCESSES: tuple[Check[Subject], ...] = (
+    Check("engine/tensor-parallel", "Can the processes share engines?", _tensor_parallel),
+)
+"""Checks of the processes that train: not for the doctor, which has but one."""
 DISK: tuple[Check[Subject], ...] = (
     Check("disk/checkpoints", "Do the checkpoints fit on the disk?", _disk),
     Check("disk/shared-memory", "Is there room to hand weights to the engine?", _shared_memory),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlvr_core.api import Complaint, ConfigError, NeedsCalibration, RunError
 from rlvr_core.builtin.doctor.answers import ANSWERS
-from rlvr_core.builtin.doctor.model import DISK, MODEL
+from rlvr_core.builtin.doctor.model import DISK, MODEL, PROCESSES
 from rlvr_core.builtin.doctor.problems import DATA
 from rlvr_core.builtin.doctor.prompts import PROMPTS
 from rlvr_core.builtin.doctor.report import Report
@@ -26,9 +26,10 @@ CERTAIN = {
     "model/attention": ("model", "attention"),
     "model/lora": ("model", "lora", "target_modules"),
     "prompt/context": ("sampling", "max_tokens"),
+    "engine/tensor-parallel": ("engine", "with", "tensor_parallel_size"),
 }
-"""Checks of the model's structure, with their config keys: after a failure, no run is possible, or
-it would train on positions beyond the model's context."""
+"""Checks of the model's structure and of processes, with their config keys: after a failure, no run
+is possible, or it would train on positions beyond the model's context."""
 
 
 def preflight(prepared: Prepared) -> list[str]:
@@ -77,7 +78,7 @@ def preflight(prepared: Prepared) -> list[str]:
 def _refuse(subject: Subject) -> None:
     """Check the model's structure, built without weights, before the run starts."""
     report = Report()
-    report.ask([check for check in (*MODEL, *PROMPTS) if check.id in CERTAIN], subject)
+    report.ask([check for check in (*MODEL, *PROMPTS, *PROCESSES) if check.id in CERTAIN], subject)
     where = subject.prepared.resolved.where
     if failed := report.level("fail"):
         raise ConfigError.collect(

@@ -76,6 +76,7 @@ class TurnTaking:
         self._text_only = traits.text_only
         self._takes_turns = traits.takes_turns
         self._continuous = traits.continuous
+        self._collective = traits.collective
         self._changed = threading.Condition(threading.RLock())
         self._numbers = 0
         self._version = 0
@@ -141,7 +142,7 @@ class TurnTaking:
             while True:
                 self._ask_ready()
                 self.wrapped.drain(seconds_left(deadline, timeout))
-                if not self._wait(deadline, timeout):
+                if not self._anywhere(self._wait(deadline, timeout)):
                     return
         except BaseException as error:
             self._abandon(error)
@@ -188,6 +189,16 @@ class TurnTaking:
                 else:
                     self._late |= self._calls.keys()
             return False
+
+    def _anywhere(self, ready: bool) -> bool:
+        """Whether a turn can be generated here, or in another process of a collective engine."""
+        if not self._collective:
+            return ready
+        import torch
+
+        count = torch.tensor(int(ready))
+        torch.distributed.all_reduce(count)
+        return bool(count)
 
     def _ask_ready(self) -> None:
         with self._changed:

@@ -350,7 +350,7 @@ def _engine(
     elif use not in ("core/vllm", "core/vllm-server"):
         notes.append(f"the engine {use} is taken as core/vllm with its defaults")
     memory = (options.get("gpu_memory_utilization") or (0.9 if serving else 0.5)) * card.memory
-    gpus, wide = count, 1
+    gpus, wide = count, 1 if serving or ahead else _shards(options, count)
     if serving:
         gpus, wide = _servers(options, count, engine_gpus)
         if options.get("urls"):
@@ -395,6 +395,23 @@ def _actors(resolved: Resolved, card: Card, count: int, notes: list[str]) -> Eng
         by_host=True,
         at_once=int(options.get("max_in_flight") or 256),
     )
+
+
+def _shards(options: dict[str, object], count: int) -> int:
+    """GPUs over which an engine that shares them with the trainer splits its weights.
+
+    Raises:
+        ConfigError: If the GPUs do not divide into engines.
+    """
+    wide = options.get("tensor_parallel_size") or 1
+    assert isinstance(wide, int)
+    if count % wide:
+        raise ConfigError(
+            f"{count} GPUs do not divide into engines of {wide}",
+            where="engine.with.tensor_parallel_size",
+            remedy=f"--count {-(-count // wide) * wide}, or set a divisor of {count}",
+        )
+    return wide
 
 
 def _beside(count: int, engine_gpus: int) -> int:

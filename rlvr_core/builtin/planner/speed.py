@@ -269,7 +269,7 @@ def _sync(setup: Setup) -> float:
     gathered = weights / card.link if setup.fsdp else 0.0
     if not engine.own_weights:
         return gathered
-    swapped = 2 * weights / card.host if engine.swaps else 0.0
+    swapped = 2 * weights / engine.width / card.host if engine.swaps else 0.0
     return gathered + swapped + 2 * weights / card.attainable
 
 

@@ -1,12 +1,14 @@
 """Engine ``vllm``: vLLM in the trainer's process, on a GPU or, with its CPU build, without one.
 
-One engine per rank. Options, figures and what has been run where: ``docs/engines.md``.
+One engine per rank, or per ``tensor_parallel_size`` ranks. Options, figures and what has been run
+where: ``docs/engines.md``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,10 +27,12 @@ from rlvr_core.api import (
     WeightSource,
 )
 from rlvr_core.api.services import (
+    LostError,
     StopStrings,
     eos_ids,
 )
 from rlvr_core.builtin.vllm.adapter import Adapters
+from rlvr_core.builtin.vllm.group import Group, connection_lost
 from rlvr_core.builtin.vllm.probe import PROBE_TOKENS, check_probe, probe_prompt, source_logprobs
 from rlvr_core.builtin.vllm.process import (
     VERBOSE,
@@ -38,8 +42,9 @@ from rlvr_core.builtin.vllm.process import (
     shut_down,
     untouched_randomness,
 )
-from rlvr_core.builtin.vllm.readback import fingerprint
-from rlvr_core.builtin.vllm.requests import Requests, room_for, score
+from rlvr_core.builtin.vllm.readback import Shard, fingerprint, whole
+from rlvr_core.builtin.vllm.requests import Requests, room_for
+from rlvr_core.builtin.vllm.shared_requests import SharedRequests
 
 _PROBE_DEADLINE = 600.0
 
@@ -49,6 +54,8 @@ class _Running:
     """State of the engine between ``start`` and ``close``."""
 
     llm: Any
+    group: Group | None
+    """The processes that share the engine, if it is not this one's alone."""
     queue: Requests
     context: EngineContext
     device: torch.device
@@ -72,7 +79,11 @@ class VllmEngine:
 
     def __init__(self, config: VllmConfig) -> None:
         self.config = config
-        self.traits = replace(type(self).traits, takes_adapter=config.lora == "adapter")
+        self.traits = replace(
+            type(self).traits,
+            takes_adapter=config.lora == "adapter",
+            collective=config.tensor_parallel_size > 1,
+        )
         self._running: _Running | None = None
         self._broken: str | None = None
         self.between: Callable[[], None] | None = None
@@ -81,7 +92,8 @@ class VllmEngine:
         """Build the engine; see ``Engine.start``.
 
         Raises:
-            ConfigError: If it is to take adapters, and there are none or they are too large.
+            ConfigError: If it is to take adapters, and there are none or they are too large; or if
+                the processes or the model's heads do not divide by ``tensor_parallel_size``.
             MachineError: If vLLM is missing, does not import, or cannot start on this machine.
         """
         if self._running is not None:
@@ -91,9 +103,15 @@ class VllmEngine:
         ends = () if context.model is None else eos_ids(context.model, context.tokenizer)
         block = llm.vllm_config.cache_config.block_size
         length = max(1, min(2 * block + 1, context.max_model_len - PROBE_TOKENS))
+        group, stops = None, StopStrings(context.tokenizer)
+        if self.config.tensor_parallel_size > 1:
+            group = Group.of_vllm()
         self._running = _Running(
             llm=llm,
-            queue=Requests(llm, StopStrings(context.tokenizer), ends),
+            group=group,
+            queue=Requests(llm, stops, ends)
+            if group is None
+            else SharedRequests(llm, stops, ends, group),
             context=context,
             device=torch.device(llm.vllm_config.device_config.device_type),
             probe_ids=probe_prompt(context.tokenizer, llm.model_config.get_vocab_size(), length),
@@ -108,24 +126,22 @@ class VllmEngine:
         Raises:
             RunError: If the prompt is empty, or leaves no room for a token.
         """
-        running = self._ready_to_generate()
+        # processes that share an engine wake it together, in drain
+        running = self._ready() if self.traits.collective else self._ready_to_generate()
         room_for(request, running.context.max_model_len)
         return running.queue.submit(request)
 
     def drain(self, timeout: float | None = None) -> None:
         """Run the engine until every request is finished; see ``Engine.drain``.
 
+        A collective of the processes that share the engine: it returns when all have their answers.
+
         Raises:
             RunError: If that took longer than ``timeout`` seconds, or the engine failed.
         """
-        running = self._ready()
-        try:
-            with untouched_randomness():
-                running.queue.run(timeout, self.between)
-        except RlvrError:
-            raise
-        except Exception as error:
-            raise self._break(running, f"vLLM failed: {first_line(error)}") from error
+        running = self._ready_to_generate() if self.traits.collective else self._ready()
+        with self._working(running, "vLLM failed"):
+            running.queue.run(timeout, self.between)
 
     def abort(self) -> None:
         """Cancel every request that is not finished; see ``Interruptible``."""
@@ -134,19 +150,16 @@ class VllmEngine:
     def score(self, requests: Sequence[ScoreRequest], timeout: float | None) -> list[Scores]:
         """See ``Scorer.score``. A text and its prompt must leave room for one more token.
 
+        A collective of the processes that share the engine.
+
         Raises:
             RunError: If completions are unfinished, or vLLM failed.
         """
         running = self._ready_to_generate()
         if running.queue:
             raise RunError(f"asked to score with {len(running.queue)} completions unfinished")
-        try:
-            with untouched_randomness():
-                return score(running.llm, requests, timeout, running.queue.adapter)
-        except RlvrError:
-            raise
-        except Exception as error:
-            raise self._break(running, f"vLLM failed: {first_line(error)}") from error
+        with self._working(running, "vLLM failed"):
+            return running.queue.score(requests, timeout)
 
     def load_weights(self, version: int, source: WeightSource) -> None:
         """Take the trainer's weights, in one transaction; see ``Engine.load_weights``.
@@ -165,18 +178,11 @@ class VllmEngine:
                 "being generated",
                 remedy="drain the engine first: a completion has one version",
             )
-        try:
-            with untouched_randomness():
-                self._transfer(running, version, source)
-                running.queue.version = version
-                if not running.queue:
-                    self._probe(running, source)
-        except RlvrError as error:
-            self._break(running, error.complaints[0].what)
-            raise
-        except Exception as error:
-            what = f"weight sync to version {version} failed: {first_line(error)}"
-            raise self._break(running, what) from error
+        with self._working(running, f"weight sync to version {version} failed", breaks=True):
+            self._transfer(running, version, source)
+            running.queue.version = version
+            if not running.queue:
+                self._probe(running, source)
 
     def _transfer(self, running: _Running, version: int, source: WeightSource) -> None:
         llm, unfinished = running.llm, bool(running.queue)
@@ -203,7 +209,7 @@ class VllmEngine:
         queue, dtype = running.queue, running.context.dtype
         params = SamplingParams(max_tokens=PROBE_TOKENS)
         request = GenerationRequest("probe", running.probe_ids, params, (queue.version,))
-        future = queue.submit(request)
+        future = queue.submit_alike(request)
         queue.run(_PROBE_DEADLINE)
         (answer,) = future.result(0)
         # a process that has no trainer leaves the comparison to the one that has
@@ -225,19 +231,16 @@ class VllmEngine:
             )
 
     def fingerprint(self) -> dict[str, int]:
-        """See ``FingerprintsWeights``.
+        """See ``FingerprintsWeights``. A collective of the processes that share the engine.
 
         Raises:
             RunError: If vLLM could not read its weights back.
         """
         running = self._ready()
-        try:
+        with self._working(running, "vLLM could not read its weights back"):
             (found,) = running.llm.collective_rpc(fingerprint)
-        except Exception as error:
-            what = f"vLLM could not read its weights back: {first_line(error)}"
-            raise self._break(running, what) from error
-        sums: dict[str, int] = found
-        return sums
+            own: dict[str, Shard] = found
+            return whole([own] if running.group is None else running.group.gather(own))
 
     def sleep(self) -> None:
         """Give memory back; see ``Engine.sleep``. Nothing happens on a CPU.
@@ -301,6 +304,32 @@ class VllmEngine:
         if self._running.asleep:
             raise RuntimeError("engine vllm is asleep: wake it first")
         return self._running
+
+    @contextmanager
+    def _working(self, running: _Running, failed: str, *, breaks: bool = False) -> Iterator[None]:
+        """Leave random states alone in the block; the engine is out of order if vLLM fails in it.
+
+        Args:
+            running: The engine.
+            failed: What has failed then, for the message.
+            breaks: Whether errors of this package put it out of order too.
+
+        Raises:
+            LostError: If another process that shares the engine has gone: that one knows why.
+            RunError: If vLLM failed.
+        """
+        try:
+            with untouched_randomness():
+                yield
+        except RlvrError as error:
+            if breaks:
+                self._break(running, error.complaints[0].what)
+            raise
+        except Exception as error:
+            fault = self._break(running, f"{failed}: {first_line(error)}")
+            if running.group is not None and connection_lost(error):
+                raise LostError(late="timed out" in str(error).lower()) from error
+            raise fault from error
 
     def _break(self, running: _Running, what: str) -> RunError:
         self._broken = what

@@ -16,9 +16,11 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rlvr_core.api import ComponentConfig, ConfigError, EngineContext, MachineError, RunError
+from rlvr_core.api.services import LostError
+from rlvr_core.builtin.vllm.group import add_up_by_gloo, check_size, connection_lost
 
 _CPU_KV_CACHE_MB = 512
 _CPU_BLOCK_SIZE = 32
@@ -61,6 +63,9 @@ class VllmOptions(ComponentConfig):
 class VllmConfig(VllmOptions):
     """Options of engine ``vllm``. Precision, lengths and seed are the run's (T16, T28)."""
 
+    tensor_parallel_size: Annotated[int, Field(gt=0)] = 1
+    """Training processes that share one engine: each holds a shard of its weights and of its KV
+    cache. Processes of one machine, one after the other."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Share of the GPU's memory for vLLM's weights, activations and cache; the trainer has
     the rest. Not used on a CPU."""
@@ -72,6 +77,12 @@ class VllmConfig(VllmOptions):
     trainer sends them again; less host memory, and one more sync after a step that was
     skipped. The KV cache is thrown away in both. With ``lora: adapter`` it is always 1: the
     trainer does not send the base model."""
+
+    @model_validator(mode="after")
+    def _whole_adapter(self) -> VllmConfig:
+        if self.lora == "adapter" and self.tensor_parallel_size > 1:
+            raise ValueError("lora: adapter is for engines of one process each; set it to merged")
+        return self
 
 
 @contextmanager
@@ -203,12 +214,16 @@ def launch(config: VllmConfig, context: EngineContext) -> Any:
     """Vllm's ``LLMEngine`` for this rank, with the rest of the process left as it was.
 
     Raises:
-        ConfigError: If it is to take adapters, and there are none or they are too large.
+        ConfigError: If it is to take adapters, and there are none or they are too large; or if the
+            processes or the model's heads do not divide by ``tensor_parallel_size``.
         MachineError: If vLLM is missing, does not import, or cannot start on this machine.
         RunError: If this is one of several ranks and their process group does not exist yet.
     """
+    shards = config.tensor_parallel_size
     if config.lora == "adapter":
         check_rank(context.adapter_rank)
+    if shards > 1:
+        check_size(shards, None if context.model is None else context.model.config)
     import_vllm()
     check_process_group()
     with untouched_process(), untouched_randomness():
@@ -222,6 +237,8 @@ def launch(config: VllmConfig, context: EngineContext) -> Any:
         cpu = bool(current_platform.is_cpu())
         if cpu:
             adapt_cpu_build()
+        if cpu and shards > 1:
+            add_up_by_gloo()
         worker.register()
         _groups.acquire()
         try:
@@ -231,6 +248,8 @@ def launch(config: VllmConfig, context: EngineContext) -> Any:
             )
         except Exception as error:
             _groups.release()
+            if shards > 1 and connection_lost(error):
+                raise LostError(late="timed out" in str(error).lower()) from error
             adapters = ("adapters: vLLM has them for some models only; lora: merged needs none",)
             raise MachineError(
                 f"vLLM could not start: {first_line(error)}",
@@ -292,8 +311,9 @@ def arguments(config: VllmConfig, context: EngineContext, *, cpu: bool) -> dict[
     if config.lora == "adapter":
         options |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": rank_room(context)}
     if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
-        # an engine of this rank's own, on its device, inside the trainer's process group
+        # this rank's engine or its shard, on its device, inside the trainer's process group
         options["distributed_executor_backend"] = "external_launcher"
+        options["tensor_parallel_size"] = config.tensor_parallel_size
     return {name: value for name, value in options.items() if value is not None}
 
 

@@ -3,14 +3,15 @@
 What a layer computes with is not always what its parameters hold. On a CPU vLLM keeps a private
 packed copy of every linear weight, which cannot be looked into: there the layer itself is asked.
 Its output for the rows of a unit matrix is its weight, exact to the bit, whatever the layout.
-Fused tensors are taken apart again. Of a model that is spread over several workers nothing is
-read: each has a part.
+Fused tensors are taken apart again. Of a model that is split over several processes each reads its
+shards, and says where in the whole tensors they lie; ``whole`` puts their checksums together. Of a
+server with several workers nothing is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,27 +21,69 @@ from rlvr_core.api.services import weight_checksums
 _UNIT_ROWS = 256
 """Rows of the unit matrix that go through a layer at once."""
 
-Tensors = Iterator[tuple[str, Tensor]]
+_COLUMN = -(3**33)
+"""How ``weight_checksums`` weighs the place of a column, where that of a row counts 1."""
+
+
+class Shard(NamedTuple):
+    """Checksum of a part of a tensor, and where in the whole one it begins."""
+
+    checksum: int
+    row: int = 0
+    column: int = 0
+
+
+Tensors = Iterator[tuple[str, Tensor, tuple[int, int]]]
+"""Name, tensor, and the row and column at which it begins in the whole one."""
 
 
 @torch.no_grad()
-def fingerprint(worker: Any) -> dict[str, int]:
+def fingerprint(worker: Any) -> dict[str, Shard]:
     """In a worker of vLLM: checksums of what its model computes with, in the run's precision.
 
     Returns:
-        ``weight_checksums`` by name, as ``FingerprintsWeights`` has them; nothing where the model
-        is spread over several workers.
+        ``weight_checksums`` by name, as ``FingerprintsWeights`` has them, of this worker's shards.
     """
-    config, runner = worker.vllm_config, worker.model_runner
-    parallel = config.parallel_config
-    if parallel.tensor_parallel_size * parallel.pipeline_parallel_size > 1:
-        return {}
-    packed = getattr(runner.model, "packed_modules_mapping", None) or {}
-    return weight_checksums(held(runner.model, packed), config.model_config.dtype)
+    model, dtype = worker.model_runner.model, worker.vllm_config.model_config.dtype
+    packed = getattr(model, "packed_modules_mapping", None) or {}
+    places: dict[str, tuple[int, int]] = {}
+
+    def tensors() -> Iterator[tuple[str, Tensor]]:
+        for name, tensor, places[name] in held(model, packed):
+            yield name, tensor
+
+    sums = weight_checksums(tensors(), dtype)
+    return {name: Shard(checksum, *places[name]) for name, checksum in sums.items()}
+
+
+def whole(parts: Iterable[Mapping[str, Shard]]) -> dict[str, int]:
+    """Put the checksums of shards together to those of whole tensors.
+
+    Copies that should be alike and are not, as of a norm in each process, count twice, so that the
+    checksum matches nothing.
+
+    Args:
+        parts: What each process has.
+    """
+    shards: dict[str, set[Shard]] = {}
+    for part in parts:
+        for name, shard in part.items():
+            shards.setdefault(name, set()).add(shard)
+    return {name: _together(some) for name, some in shards.items()}
+
+
+def _together(shards: Iterable[Shard]) -> int:
+    total = placed = 0
+    for checksum, row, column in shards:
+        # each row and column counts as often as its number, which is higher in the whole tensor
+        part = checksum >> 64
+        total += part
+        placed += checksum % 2**64 + (row + _COLUMN * column) * part
+    return (total << 64) + placed % 2**64
 
 
 def held(model: nn.Module, packed: Mapping[str, Sequence[str]]) -> Tensors:
-    """Yield the tensors that a model computes with, one by one.
+    """Yield the tensors that a model computes with, one by one, or this process's shards of them.
 
     Args:
         model: VLLM's model.
@@ -64,8 +107,9 @@ def _weight(module: Any, weight: Tensor) -> Tensor:
     if getattr(module, "cpu_linear", None) is not None and kind != "VocabParallelEmbedding":
         columns = weight.shape[1] if weight.numel() else int(module.input_size_per_partition)
         weight = _asked(module, weight, columns)
-    rows = getattr(module, "org_vocab_size", None)  # the rest is padding
-    return weight if rows is None else weight[:rows]
+    if hasattr(module, "org_vocab_size"):
+        return weight[: module.shard_indices.num_org_elements]  # the rest is padding
+    return weight
 
 
 def _asked(module: Any, weight: Tensor, columns: int) -> Tensor:
@@ -82,15 +126,33 @@ def _asked(module: Any, weight: Tensor, columns: int) -> Tensor:
 def _apart(
     where: str, leaf: str, tensor: Tensor, module: Any, packed: Mapping[str, Sequence[str]]
 ) -> Tensors:
-    """Yield a tensor, or its parts if it is fused."""
+    """Yield a tensor, or its parts if it is fused, and where it lies in the whole one."""
     owner, _, last = where.rpartition(".")
     names, sizes = packed.get(last, ()), list(getattr(module, "output_partition_sizes", ()))
     if len(names) > 1 and len(names) == len(sizes) and sum(sizes) == len(tensor):
         parts = tensor.split(sizes)  # type: ignore[no-untyped-call]
-        for name, part in zip(names, parts, strict=True):
-            yield f"{owner}.{name}.{leaf}", part
+        for place, (name, part) in enumerate(zip(names, parts, strict=True)):
+            row = _index(module, shared=place > 0) * len(part)
+            yield f"{owner}.{name}.{leaf}", part, (row, 0)
     else:
-        yield f"{where}.{leaf}" if where else leaf, tensor
+        yield f"{where}.{leaf}" if where else leaf, tensor, _place(module, tensor)
+
+
+def _index(module: Any, *, shared: bool) -> int:
+    """Number of the shard of a layer; 0 of one that is whole. Key-value heads may be ``shared``."""
+    split = hasattr(module, "gather_output") or hasattr(module, "reduce_results")
+    index = int(module.tp_rank) if split and hasattr(module, "tp_rank") else 0
+    return index // int(getattr(module, "num_kv_head_replicas", 1)) if shared else index
+
+
+def _place(module: Any, tensor: Tensor) -> tuple[int, int]:
+    """Row and column of the whole tensor at which a layer's begins."""
+    if hasattr(module, "org_vocab_size"):
+        return int(module.shard_indices.org_vocab_start_index), 0
+    if hasattr(module, "input_size_per_partition") and hasattr(module, "reduce_results"):
+        # split by columns; its bias is whole
+        return 0, _index(module, shared=False) * tensor.shape[1] if tensor.ndim > 1 else 0
+    return _index(module, shared=False) * len(tensor), 0
 
 
 def _adapter(where: str, module: Any, packed: Mapping[str, Sequence[str]]) -> Tensors:
@@ -103,5 +165,5 @@ def _adapter(where: str, module: Any, packed: Mapping[str, Sequence[str]]) -> Te
         names, module.lora_a_stacked, module.lora_b_stacked, strict=False
     ):
         # room for a larger rank is padded with zeros, which change no checksum
-        yield f"{name}.lora_A.weight", a_SRI[0, 0]
-        yield f"{name}.lora_B.weight", b_SOR[0, 0]
+        yield f"{name}.lora_A.weight", a_SRI[0, 0], (0, 0)
+        yield f"{name}.lora_B.weight", b_SOR[0, 0], (0, 0)

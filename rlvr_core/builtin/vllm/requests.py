@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
@@ -157,19 +157,43 @@ def by_token(
 
 
 @dataclass(slots=True)
-class _Pending:
-    """A submitted request and its answers so far, in seed order."""
+class Pending:
+    """A submitted request and its answers so far, in seed order.
+
+    Attributes:
+        request: The request.
+        owner: In an engine of several processes, the process that gets the answers; None where
+            each does.
+        over: Whether it has all answers, or an error.
+    """
 
     request: GenerationRequest
-    future: Future[tuple[Generation, ...]]
-    answers: list[Generation | None]
+    owner: int | None = None
+    future: Future[tuple[Generation, ...]] = field(default_factory=Future)
+    answers: list[Generation | None] = field(init=False)
+    over: bool = False
+
+    def __post_init__(self) -> None:
+        self.answers = [None] * len(self.request.seeds)
+
+    def finish(self) -> None:
+        """Resolve the future with the answers."""
+        self.over = True
+        if not self.future.done():
+            self.future.set_result(tuple(answer for answer in self.answers if answer is not None))
+
+    def fail(self, error: RlvrError) -> None:
+        """Resolve the future with an error."""
+        self.over = True
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
 @dataclass(slots=True)
 class _Sample:
     """One seed of a request, in the engine."""
 
-    pending: _Pending
+    pending: Pending
     index: int
     version: int
     attempt: int = 1
@@ -207,11 +231,16 @@ class Requests:
         Raises:
             RunError: If vLLM rejects its parameters or its token ids.
         """
-        pending = _Pending(request, Future(), [None] * len(request.seeds))
-        if not request.seeds:
-            pending.future.set_result(())
-        for index in range(len(request.seeds)):
-            self._add(_Sample(pending, index, self.version))
+        return self.submit_alike(request)
+
+    def submit_alike(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
+        """Queue a request that every process of the engine queues too; all get the answers.
+
+        Raises:
+            RunError: If vLLM rejects its parameters or its token ids.
+        """
+        pending = Pending(request)
+        self._begin(pending)
         return pending.future
 
     def run(self, timeout: float | None, between: Callable[[], None] | None = None) -> None:
@@ -234,9 +263,7 @@ class Requests:
             self._resubmit_lost()
             if between is not None:
                 between()
-        # on a GPU a step may have been scheduled ahead; weights and cache must not change under it
-        while self._llm.engine_core.engine_core.batch_queue:
-            self._llm.step()
+        self._finish_scheduled()
 
     def abort(self) -> None:
         """Cancel every open future."""
@@ -249,8 +276,26 @@ class Requests:
         """Fail every open future with this error."""
         samples, self._samples = self._samples, {}
         for sample in samples.values():
-            if not sample.pending.future.done():
-                sample.pending.future.set_exception(error)
+            sample.pending.fail(error)
+
+    def score(self, requests: Sequence[ScoreRequest], timeout: float | None) -> list[Scores]:
+        """Score texts on the idle engine; see ``score``."""
+        return score(self._llm, requests, timeout, self.adapter)
+
+    def _finish_scheduled(self) -> None:
+        """Take the steps that a GPU has scheduled ahead.
+
+        Weights and cache must not change under them.
+        """
+        while self._llm.engine_core.engine_core.batch_queue:
+            self._llm.step()
+
+    def _begin(self, pending: Pending) -> None:
+        """Give vLLM the seeds of a request."""
+        if not pending.answers:
+            pending.finish()
+        for index in range(len(pending.answers)):
+            self._add(_Sample(pending, index, self.version))
 
     def _add(self, sample: _Sample) -> None:
         request = sample.pending.request
@@ -269,7 +314,7 @@ class Requests:
 
     def _record_answer(self, output: RequestOutput) -> None:
         sample = self._samples.pop(output.request_id, None)
-        if sample is None or sample.pending.future.done():
+        if sample is None or sample.pending.over:
             return
         pending, answer = sample.pending, output.outputs[0]
         self.cached_tokens = output.num_cached_tokens or 0
@@ -277,14 +322,19 @@ class Requests:
             self._retry(sample, str(answer.finish_reason))
             return
         try:
-            completed = generation(answer, pending.request, self._stop_strings.text, sample.version)
+            text = self._text(pending)
+            pending.answers[sample.index] = generation(
+                answer, pending.request, text, sample.version
+            )
         except RlvrError as error:
-            pending.future.set_exception(error)
+            pending.fail(error)
             return
-        pending.answers[sample.index] = completed
-        answers = tuple(done for done in pending.answers if done is not None)
-        if len(answers) == len(pending.answers):
-            pending.future.set_result(answers)
+        if None not in pending.answers:
+            pending.finish()
+
+    def _text(self, pending: Pending) -> Callable[[Sequence[int]], str]:
+        """What makes the text of its answers."""
+        return self._stop_strings.text
 
     def _resubmit_lost(self) -> None:
         """Sample aborted completions again: in process, vLLM does not report that they ended."""
@@ -299,12 +349,12 @@ class Requests:
     def _retry(self, sample: _Sample, reason: str) -> None:
         """Sample again a completion that ended incomplete: a partial one does not count (T20)."""
         pending = sample.pending
-        if pending.future.done():
+        if pending.over:
             return
         if sample.attempt < MAX_ATTEMPTS:
             self._add(_Sample(pending, sample.index, self.version, sample.attempt + 1))
             return
-        pending.future.set_exception(
+        pending.fail(
             RunError(
                 f"request {pending.request.id}: vLLM ended it by '{reason}' {MAX_ATTEMPTS} times",
                 remedy=VERBOSE,
@@ -322,7 +372,11 @@ class Requests:
 
 
 def score(
-    llm: Any, requests: Sequence[ScoreRequest], timeout: float | None, adapter: LoRARequest | None
+    llm: Any,
+    requests: Sequence[ScoreRequest],
+    timeout: float | None,
+    adapter: LoRARequest | None,
+    late: Callable[[bool], bool] = bool,
 ) -> list[Scores]:
     """Score each request's tokens after its prompt.
 
@@ -331,6 +385,7 @@ def score(
         requests: The requests to score.
         timeout: Time limit in seconds.
         adapter: Adapter to use with the base model, if any.
+        late: Called at each step with whether the time is over; whether to stop.
 
     Returns:
         One result per request, in order.
@@ -359,7 +414,7 @@ def score(
     scores: dict[str, Scores] = {}
     by_name = dict(zip(names, requests, strict=True))
     while llm.has_unfinished_requests():
-        if time.monotonic() > deadline:
+        if late(time.monotonic() > deadline):
             llm.abort_request([name for name in names if name not in scores])
             raise RunError(
                 f"scoring was not finished within {timeout:g} s; "

@@ -34,7 +34,7 @@ from rlvr_core.api import NamedTensors, WeightTransport
 from rlvr_core.api.services import ChosenTransport
 from rlvr_core.builtin.vllm.adapter import load_into
 from rlvr_core.builtin.vllm.process import adapt_cpu_build
-from rlvr_core.builtin.vllm.readback import fingerprint
+from rlvr_core.builtin.vllm.readback import fingerprint, whole
 from rlvr_core.builtin.vllm.transports import Fingerprint
 
 IN_PROCESS = "rlvr_inprocess"
@@ -250,8 +250,14 @@ class Extension:
         return {"unused": unused}
 
     def rlvr_fingerprint(self) -> dict[str, str]:
-        """Return checksums of this worker's weights as decimal text: they exceed 64 bits."""
-        return {name: str(checksum) for name, checksum in fingerprint(self).items()}
+        """Return checksums of the weights as decimal text: they exceed 64 bits.
+
+        Nothing where the model is split over several workers: each has a part.
+        """
+        parallel = self.vllm_config.parallel_config  # type: ignore[attr-defined]
+        if parallel.tensor_parallel_size * parallel.pipeline_parallel_size > 1:
+            return {}
+        return {name: str(checksum) for name, checksum in whole([fingerprint(self)]).items()}
 
     def rlvr_received(self) -> dict[str, Any]:
         """Return what this worker received in the last update; empty if there was none."""

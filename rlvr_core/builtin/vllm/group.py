@@ -1,0 +1,156 @@
+"""The training processes that share one vLLM engine: tensor parallelism.
+
+Consecutive processes of one machine form a group. Each holds a shard of every layer and runs vLLM's
+scheduler itself (vLLM's executor ``external_launcher``). Shards are added up within each layer, so
+all processes of a group must compute the same batches in the same order.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from rlvr_core.api import Complaint, ConfigError
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from transformers import PretrainedConfig
+
+T = TypeVar("T")
+
+WHERE = "engine.with.tensor_parallel_size"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The processes of one engine, as each of them sees the others.
+
+    Attributes:
+        index: This process, counted from 0 within the group.
+        size: How many there are.
+        processes: Connects them on the CPU.
+    """
+
+    index: int
+    size: int
+    processes: ProcessGroup
+
+    @classmethod
+    def of_vllm(cls) -> Group:
+        """Return the group that vLLM made for the engine that was started last."""
+        from vllm.distributed import get_tp_group
+
+        made = get_tp_group()
+        return cls(made.rank_in_group, made.world_size, made.cpu_group)
+
+    def numbers(self, mine: list[int]) -> list[list[int]]:
+        """Return a row of integers of each process, by index. A collective; rows are as long."""
+        row = torch.tensor(mine)
+        rows = [torch.empty_like(row) for _ in range(self.size)]
+        torch.distributed.all_gather(rows, row, group=self.processes)
+        return [found.tolist() for found in rows]
+
+    def gather(self, mine: T) -> list[T]:
+        """Return the values of all processes, by index. A collective."""
+        gathered: list[Any] = [None] * self.size
+        torch.distributed.all_gather_object(gathered, mine, group=self.processes)
+        return gathered
+
+
+def size_faults(size: int, config: PretrainedConfig | None) -> list[Complaint]:
+    """The service ``core/tensor-parallel``: what keeps engines of this many processes from working.
+
+    Args:
+        size: Processes of one engine.
+        config: The model's; None to look at processes alone.
+
+    Returns:
+        One complaint for each number that does not divide: processes of the run, processes of this
+        machine, and the model's heads and widths.
+    """
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
+    if world % size:
+        least = -(-world // size) * size
+        what = "1 process does" if world == 1 else f"{world} processes do"
+        more = "" if world == 1 else f", or another divisor of {world}"
+        faults = [
+            Complaint(
+                f"{what} not divide into engines of {size} processes",
+                WHERE,
+                (
+                    f"rlvr launch --processes {least}, or another multiple of {size}",
+                    f"--set {WHERE}=1{more}",
+                ),
+            )
+        ]
+    elif local % size:
+        faults = [
+            Complaint(
+                f"an engine of {size} processes would span machines: this one has {local} of the "
+                f"run's {world} processes",
+                WHERE,
+                (f"set a divisor of {local}, or start a multiple of {size} on every machine",),
+            )
+        ]
+    else:
+        faults = []
+    return faults if config is None else faults + _model_faults(size, config.get_text_config())
+
+
+def _model_faults(size: int, text: Any) -> list[Complaint]:
+    heads = text.num_attention_heads
+    kv_heads = getattr(text, "num_key_value_heads", None) or heads
+    # with fewer key-value heads than processes, vLLM gives several processes the same one
+    whole = {"attention heads": heads, "key-value heads": max(kv_heads, size)}
+    if kv_heads < size and size % kv_heads:
+        whole["key-value heads"] = kv_heads
+    if width := getattr(text, "intermediate_size", None):
+        whole["columns of the MLP"] = width
+    fits = [n for n in range(1, size) if not any(count % n for count in whole.values())]
+    return [
+        Complaint(
+            f"the model's {count} {name} do not divide into {size} shards",
+            WHERE,
+            (f"set it to {' or '.join(map(str, fits))}",),
+        )
+        for name, count in whole.items()
+        if count % size
+    ]
+
+
+def check_size(size: int, config: PretrainedConfig | None) -> None:
+    """Refuse a number of processes that ``size_faults`` has a complaint about.
+
+    Raises:
+        ConfigError: If there is one.
+    """
+    if faults := size_faults(size, config):
+        raise ConfigError.collect(faults)
+
+
+def add_up_by_gloo() -> None:
+    """Have the shards of vLLM's CPU build exchange sums by gloo instead of shared memory.
+
+    The shared memory has the same name in every run on a machine, so that two runs would write
+    into each other's; and a process that waits for the others' sums keeps its core busy.
+    """
+    module: Any = importlib.import_module("vllm.distributed.device_communicators.cpu_communicator")
+    module.CpuCommunicator._all_group_ranks_share_shm_group_name = _never
+
+
+def _never(communicator: object) -> bool:
+    return False
+
+
+def connection_lost(error: Exception) -> bool:
+    """Whether a collective failed because another process has gone or does not answer."""
+    words = str(error).lower()
+    signs = ("gloo", "closed by peer", "reset by peer", "broken pipe")
+    return isinstance(error, torch.distributed.DistError) or (
+        isinstance(error, RuntimeError) and any(sign in words for sign in signs)
+    )

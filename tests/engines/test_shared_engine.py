@@ -1,0 +1,122 @@
+"""What of a vLLM engine of several processes needs no vLLM: sizes, and checksums of shards."""
+
+import pytest
+import torch
+from torch import nn
+from transformers import Qwen3Config
+
+from rlvr_core.api import ConfigError
+from rlvr_core.builtin.vllm.engine import VllmEngine
+from rlvr_core.builtin.vllm.group import check_size, size_faults
+from rlvr_core.builtin.vllm.readback import Shard, held, whole
+from rlvr_core.engines.sync import weight_checksums
+
+
+def config(heads=8, kv_heads=2, width=96):
+    return Qwen3Config(
+        hidden_size=64,
+        intermediate_size=width,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=8,
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "world", "local", "model", "said", "remedy"),
+    [
+        (2, 1, 1, {}, "1 process does not divide into engines of 2", "--processes 2"),
+        (2, 3, 3, {}, "3 processes do not divide into engines of 2", "--processes 4"),
+        (4, 8, 2, {}, "would span machines: this one has 2 of the run's 8", "a divisor of 2"),
+        (
+            4,
+            4,
+            4,
+            {"heads": 6},
+            "6 attention heads do not divide into 4 shards",
+            "set it to 1 or 2",
+        ),
+        (2, 2, 2, {"heads": 6, "kv_heads": 3}, "3 key-value heads do not divide", "set it to 1"),
+        (3, 3, 3, {"heads": 6}, "2 key-value heads do not divide into 3", "set it to 1 or 2"),
+        (2, 2, 2, {"width": 95}, "95 columns of the MLP do not divide", "set it to 1"),
+    ],
+)
+def test_sizes_that_do_not_divide_are_refused(monkeypatch, size, world, local, model, said, remedy):
+    monkeypatch.setenv("WORLD_SIZE", str(world))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local))
+    with pytest.raises(ConfigError, match=said) as caught:
+        check_size(size, config(**model))
+    (complaint,) = caught.value.complaints
+    assert complaint.where == "engine.with.tensor_parallel_size"
+    assert remedy in " ".join(complaint.remedy)
+
+
+@pytest.mark.parametrize(
+    ("size", "world", "local"), [(2, 2, 2), (2, 8, 4), (4, 8, 4), (8, 8, 8), (1, 3, 3)]
+)
+def test_sizes_that_divide(monkeypatch, size, world, local):
+    """Key-value heads may be fewer than processes: 2 of them in 4 processes, or in 8."""
+    monkeypatch.setenv("WORLD_SIZE", str(world))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local))
+    assert size_faults(size, config()) == []
+
+
+def test_an_adapter_beside_the_base_needs_an_engine_of_one_process():
+    with pytest.raises(ValueError, match="lora: adapter is for engines of one process"):
+        VllmEngine.Config(tensor_parallel_size=2, lora="adapter")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_checksums_of_shards_are_those_of_whole_tensors(dtype):
+    """Split by rows, by columns, both, and held by all; of 1 and of 2 dimensions."""
+    torch.manual_seed(0)
+    tensors = {"rows": torch.randn(7, 5), "columns": torch.randn(6, 9), "both": torch.randn(8, 8)}
+    tensors |= {"norm": torch.randn(11), "bias": torch.randn(10), "huge": 1e30 * torch.randn(3, 4)}
+    cuts = {
+        "rows": [(slice(0, 4), slice(None)), (slice(4, 7), slice(None))],
+        "columns": [(slice(None), slice(0, 2)), (slice(None), slice(2, 9))],
+        "both": [(slice(0, 3), slice(0, 5)), (slice(3, 8), slice(0, 5))],
+        "huge": [(slice(0, 1), slice(None)), (slice(1, 3), slice(None))],
+    }
+    cuts["both"] += [(rows, slice(5, 8)) for rows, _ in cuts["both"]]
+    parts = [{}, {}, {}, {}]
+    for name, tensor in tensors.items():
+        for part, cut in zip(parts, cuts.get(name, []), strict=False):
+            place = tuple(one.start or 0 for one in cut)
+            sums = weight_checksums([(name, tensor[cut])], dtype)
+            part[name] = Shard(sums[name], *place)
+    for part in parts[:2]:
+        part["norm"] = Shard(weight_checksums([("n", tensors["norm"])], dtype)["n"])
+    for part, first in zip(parts, (0, 6), strict=False):
+        bias = tensors["bias"][first : first + (6 if first == 0 else 4)]
+        part["bias"] = Shard(weight_checksums([("b", bias)], dtype)["b"], first)
+    assert whole(parts) == weight_checksums(tensors.items(), dtype)
+
+
+def test_a_copy_that_differs_between_processes_matches_nothing():
+    one, other = (weight_checksums([("n", torch.full((3,), value))])["n"] for value in (1.0, 2.0))
+    (found,) = whole([{"n": Shard(one)}, {"n": Shard(other)}]).values()
+    assert found not in (one, other)
+    assert whole([{"n": Shard(one)}, {"n": Shard(one)}]) == {"n": one}
+
+
+class Split(nn.Module):
+    """A layer as vLLM's: the second of four shards of a fused query, key and value."""
+
+    gather_output, tp_rank, num_kv_head_replicas = False, 1, 2
+    output_partition_sizes = (4, 2, 2)
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 3))
+
+
+def test_a_key_value_head_that_two_processes_hold_has_one_place():
+    model = nn.ModuleDict({"qkv_proj": Split()})
+    packed = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}
+    places = {name: place for name, _, place in held(model, packed)}
+    assert places == {
+        ".q_proj.weight": (4, 0),  # rows 4 to 8 of 16
+        ".k_proj.weight": (0, 0),  # processes 0 and 1 hold the first key-value head
+        ".v_proj.weight": (0, 0),
+    }
