@@ -5,12 +5,9 @@ Its nodes are raylets of this machine, with processors and GPUs that they only p
 
 import contextlib
 import json
-import os
-import signal
 import socket
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -111,23 +108,138 @@ def group_states(cluster):
         ray.shutdown()
 
 
+def completions(run):
+    return [
+        (group["draw_index"], [(c["token_ids"], c["reward"]) for c in group["completions"]])
+        for group in lines(run / "traces" / "rollouts.jsonl")
+    ]
+
+
+def until(waiting, what):
+    """What a command prints, up to the line with these words."""
+    shown = ""
+    for line in waiting.stdout:
+        shown += line
+        if what in " ".join(line.split()):
+            return shown
+    raise AssertionError(shown)
+
+
+def until_step(waiting, step):
+    return until(waiting, f"step {step}/")
+
+
+def nothing_left():
+    """Whether every process of a job ends, those of the machines with it."""
+    return wait_for(lambda: not (ours("rlvr_core.cli.main", "--node-rank") or ranks()))
+
+
+def ranks():
+    return ours("rlvr_core.builtin.jobs.commands.rank")
+
+
+def lose_machine(cluster, index):
+    """Kill the raylet of a machine, and what it needs."""
+    parents = ours("rlvr_core.cli.main", "--node-rank", str(index))[0].parents()
+    pids = {one.pid for one in parents}
+    (node,) = [
+        one
+        for one in cluster.worker_nodes
+        if any(kind.process.pid in pids for kind in one.all_processes["raylet"])
+    ]
+    cluster.remove_node(node, allow_graceful=False)
+
+
 def fetched(lab, job="last"):
     lab.rlvr("jobs", "download", job)
     (run,) = lab.runs()
     return run
 
 
+# -- plans ---------------------------------------------------------------------------------------
+
+
+def plan(lab, *words, check=0):
+    asked = ("launch", "config.yaml", "--backend", "ray", "--store", "file:///shared/runs")
+    return lab.rlvr(*asked, "--nodes", "2", *words, check=check)
+
+
+def test_a_plan_says_what_is_reserved_for_machines_and_actors(lab):
+    lab.write(
+        engine={"use": "ray", "with": {"actors": 3, "gpus": 0.5}},
+        verify={"workers": 5, "pool": {"use": "ray-pool", "with": {"actors": 2}}},
+    )
+    words = ("--gpus", "2", "--cpus", "8", "--memory-gb", "1.5", "--resources", "lab=1")
+    told = plan(lab, *words, "--dry-run").stdout
+    # 2 machines, and 2 x 2 processes with 3 + 2 actors each
+    assert "one placement group of 22 bundles, reserved before anything starts:" in told
+    machine = "8 CPU, 2 GPU, 1.5 GiB of memory, 1 lab"
+    assert f"2 of {machine}: a machine with 2 training processes" in told
+    assert "12 of 1 CPU, 0.5 GPU: 3 for the engine of each process" in told
+    assert "8 of 5 CPU: 2 for the verifiers of each process" in told
+    made = json.loads(plan(lab, *words, "--dry-run", "--json").stdout)["plan"]
+    assert made["resources"] == {}  # what waits for the machines needs none itself
+    assert made["group"]["machine"] == {"CPU": 8, "GPU": 2, "memory": 1610612736, "lab": 1}
+    wanted = ["--backend", "accelerate", "--processes", "2", "--gpus", "0,1"]
+    assert made["command"][-6:] == wanted
+
+
+def test_servers_of_an_environment_have_bundles_too(lab):
+    ray = {"environment": {"use": "core/lookup"}, "servers": 2, "cpus": 0.5}
+    lab.write(environment={"use": "core/remote", "with": {"ray": ray}})
+    told = plan(lab, "--dry-run").stdout
+    assert "one placement group of 6 bundles" in told
+    assert "4 of 0.5 CPU: 2 for the environment of each process" in told
+    # a server without processors is placed as without a job
+    none = "environment.with.ray.cpus=0"
+    assert "one placement group of 2 bundles" in plan(lab, "--dry-run", "--set", none).stdout
+
+
+# -- bundles -------------------------------------------------------------------------------------
+
+
+def test_each_process_has_its_own_bundles_after_those_of_the_machines(monkeypatch):
+    actors = {"engine": [{}] * 3, "environment": [{}]}
+    group = "5" * 36  # an id of Ray
+    monkeypatch.setenv(bundles.GROUP, bundles.group_variable(group, 2, actors))
+    found = []
+    for rank in range(3):
+        monkeypatch.setattr(bundles, "_taken", set())
+        monkeypatch.setenv("RANK", str(rank))
+        ours = [bundles.reserved(*asked, "w") for asked in (("engine", 3), ("environment", 1))]
+        found.append([one.first for one in ours])
+        assert {one.group.id.hex() for one in ours} == {group}
+        assert not any(one.own for one in ours)
+    # machines 0 and 1; then 3 + 1 of process 0, and so on
+    assert found == [[2, 5], [6, 9], [10, 13]]
+    assert bundles.reserved("engine", 3, "w") is None  # a bundle has room for one actor
+    assert bundles.reserved("verifiers", 1, "w") is None
+    monkeypatch.setattr(bundles, "_taken", set())
+    with pytest.raises(ConfigError, match="has reserved 3 bundles for"):
+        bundles.reserved("engine", 4, "engine.with")
+    monkeypatch.delenv("RANK")  # the launcher of the processes is none of them
+    assert bundles.reserved("engine", 3, "w") is None
+
+
+# -- on a cluster --------------------------------------------------------------------------------
+
+
 @pytest.mark.slow
 def test_two_machines_with_actors_in_one_group_do_the_run_of_one_bit_for_bit(
     lab, cluster, submitted
 ):
+    """Four processes on two machines, each with an actor; and four here, without Ray."""
     sections = {"sampler": SAMPLER, "train": TRAIN, "checkpoint": {"every": 2, "keep": 9}}
     lab.write(**sections, engine={"use": "ray", "with": {"actors": 1}})
+    before = len(group_states(cluster))
     done = lab.rlvr(*submitted("--processes", "2", "--cpus", "2"), timeout=550)
     job, *log = done.stdout.splitlines()
-    print(done.stdout, done.stderr)
     assert [line.split()[1] for line in log if line.startswith("step ")][-1] == "4/4"
     two = fetched(lab, job)
+    assert json.loads((two / "run.json").read_text())["processes"] == 4
+    assert [one["engine/actors"] for one in lines(two / "metrics.jsonl")] == [1, 1, 1, 1]
+    # the actors made no groups of their own: there was one
+    assert group_states(cluster)[before:] == ["REMOVED"]
     lab.write(**sections)
     lab.rlvr("launch", "config.yaml", "--processes", "4", "--display", "none")
     one = lab.runs()[-1]
@@ -135,4 +247,105 @@ def test_two_machines_with_actors_in_one_group_do_the_run_of_one_bit_for_bit(
     for name in ("model.safetensors", "trainer/optimizer.safetensors"):
         first, second = (load_file(run / "checkpoints" / "step000004" / name) for run in (one, two))
         torch.testing.assert_close(first, second, rtol=0, atol=0)
-    assert group_states(cluster) == []
+    assert completions(two) == completions(one)
+
+
+@pytest.mark.slow
+def test_a_job_that_is_stopped_finishes_its_step_on_every_machine(lab, submitted):
+    lab.write(sampler=SAMPLER, train=LONG, checkpoint={"every": 4000})
+    waiting = lab.started(*submitted(), together=True)
+    try:
+        shown = until_step(waiting, 2)
+        assert len(ours("--node-rank")) == 2
+        lab.rlvr("jobs", "stop", "last")
+        shown += waiting.stdout.read()
+        assert waiting.wait(PATIENCE) == 130, shown
+    finally:
+        waiting.kill()
+    assert "stopped (STOPPED" in shown
+    run = fetched(lab)
+    assert json.loads((run / "run.json").read_text())["outcome"] == "interrupted"
+    last = sum(1 for _ in (run / "metrics.jsonl").open())
+    assert 2 <= last < 4000
+    (checkpoint,) = (run / "checkpoints").glob("step*")
+    assert checkpoint.name == f"step{last:06}"
+    assert verify(checkpoint) is None
+    assert nothing_left()
+
+
+@pytest.mark.slow
+def test_a_machine_that_is_lost_ends_the_run_which_goes_on_by_itself_or_when_resumed(
+    lab, cluster, submitted
+):
+    lab.write(sampler=SAMPLER, train=LONG, checkpoint={"every": 2})
+    waiting = lab.started(*submitted("--restarts", "1", "--grace", "60"), together=True)
+    try:
+        shown = until_step(waiting, 3)
+        lose_machine(cluster, 1)
+        cluster.add_node(num_cpus=4, num_gpus=2, **NODE)
+        shown += until(waiting, "is started again, 1 left")
+        shown += until_step(waiting, 5)
+        lose = ours("--node-rank", "0")[0]
+        lose.kill()  # the command of a machine that stays
+        shown += waiting.stdout.read()
+        code = waiting.wait(PATIENCE)
+    finally:
+        waiting.kill()
+    assert code == 137, shown
+    assert "machine 1 (" in shown
+    assert "was lost while the run was at work" in shown
+    assert "going on with lab-" in shown
+    assert "Traceback" not in shown
+    assert nothing_left()
+    first = fetched(lab)
+    newest = max(int(one.name[4:]) for one in (first / "checkpoints").glob("step*"))
+    again = ("launch", "--backend", "ray", "--resume", "last", "--wait")
+    done = lab.rlvr(*again, "--set", f"train.steps={newest + 1}", "--restarts", "0")
+    assert f"step {newest + 1}/{newest + 1}" in done.stdout
+    lab.rlvr("jobs", "download", "last", "--to", "again")
+    (run,) = (lab.folder / "again").glob("lab-*")
+    assert [one["step"] for one in lines(run / "metrics.jsonl")] == list(range(newest + 1))
+
+
+@pytest.mark.slow
+def test_a_group_for_which_there_is_no_room_starts_nothing(lab, cluster, submitted):
+    """There would be room for the machines, and not for their actors as well."""
+    lab.write(engine={"use": "ray", "with": {"actors": 2, "cpus": 4}})
+    done = lab.rlvr(*submitted("--deadline", "3"), check=4)
+    assert (
+        "error: the Ray cluster had no room for 2 machines of 1 CPU each, 4 actors of 4 CPU "
+        in (done.stdout)
+    )
+    assert "(engine) within 3 s" in done.stdout
+    assert "CPU free" in done.stdout
+    assert "Traceback" not in done.stdout
+    assert "REMOVED" in group_states(cluster)
+    assert not {"CREATED", "PENDING"} & set(group_states(cluster))
+
+
+STAND_IN = """#!/bin/sh
+case "$*" in
+  *ray.trainers*) exec {python} "$@";;
+esac
+echo "GPUs $CUDA_VISIBLE_DEVICES threads $OMP_NUM_THREADS $*"
+exit 3
+"""
+
+
+@pytest.mark.slow
+def test_the_processes_of_a_machine_see_the_gpus_that_ray_gave_it(lab, submitted, tmp_path):
+    """A shell script in place of the launcher on the machine; the GPUs are pretended."""
+    python = tmp_path / "stand-in"
+    python.write_text(STAND_IN.format(python=sys.executable))
+    python.chmod(0o755)
+    lab.write(engine={"use": "vllm-server"})
+    words = ("--gpus", "1", "--engine-gpus", "1", "--cpus", "3", "--python", str(python))
+    told = lab.rlvr(*submitted(*words), check=3).stdout.splitlines()
+    said = [line for line in told if "GPUs 0,1" in line or "GPUs 1,0" in line]
+    places = [line for line in said if line.startswith("rlvr: machine ")]
+    commands = [line for line in said if " threads " in line]
+    assert len(places) == len(commands) == 2, told
+    assert [line.split(" ")[0] for line in commands].count("[machine") == 1
+    for line in commands:
+        assert "--gpus 0 --engine-gpus 1" in line  # places within what Ray gave
+        assert "threads 1 " in line
