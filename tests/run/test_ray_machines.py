@@ -171,12 +171,13 @@ def test_a_plan_says_what_is_reserved_for_machines_and_actors(lab):
     )
     words = ("--gpus", "2", "--cpus", "8", "--memory-gb", "1.5", "--resources", "lab=1")
     told = plan(lab, *words, "--dry-run").stdout
-    # 2 machines, and 2 x 2 processes with 3 + 2 actors each
-    assert "one placement group of 22 bundles, reserved before anything starts:" in told
     machine = "8 CPU, 2 GPU, 1.5 GiB of memory, 1 lab"
-    assert f"2 of {machine}: a machine with 2 training processes" in told
-    assert "12 of 1 CPU, 0.5 GPU: 3 for the engine of each process" in told
-    assert "8 of 5 CPU: 2 for the verifiers of each process" in told
+    # 2 machines, and 2 x 2 processes with 3 + 2 actors each
+    assert (
+        f"one placement group, reserved before anything starts: 2 machines of {machine} each, "
+        "12 actors of 1 CPU, 0.5 GPU each (engine), 8 actors of 5 CPU each (verifiers)"
+    ) in told
+    assert "training processes on each machine: 2" in told
     made = json.loads(plan(lab, *words, "--dry-run", "--json").stdout)["plan"]
     assert made["resources"] == {}  # what waits for the machines needs none itself
     assert made["group"]["machine"] == {"CPU": 8, "GPU": 2, "memory": 1610612736, "lab": 1}
@@ -188,11 +189,10 @@ def test_servers_of_an_environment_have_bundles_too(lab):
     ray = {"environment": {"use": "core/lookup"}, "servers": 2, "cpus": 0.5}
     lab.write(environment={"use": "core/remote", "with": {"ray": ray}})
     told = plan(lab, "--dry-run").stdout
-    assert "one placement group of 6 bundles" in told
-    assert "4 of 0.5 CPU: 2 for the environment of each process" in told
+    assert "2 machines of 1 CPU each, 4 actors of 0.5 CPU each (environment)" in told
     # a server without processors is placed as without a job
-    none = "environment.with.ray.cpus=0"
-    assert "one placement group of 2 bundles" in plan(lab, "--dry-run", "--set", none).stdout
+    none = plan(lab, "--dry-run", "--set", "environment.with.ray.cpus=0").stdout
+    assert "2 machines of 1 CPU each\n" in none
 
 
 # -- bundles -------------------------------------------------------------------------------------

@@ -267,11 +267,14 @@ class RayLauncher:
         names = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
         asked = {name.removeprefix("entrypoint_"): n for name, n in self._resources().items()}
         own = asked.pop("resources", {})
-        return {
+        wanted: dict[str, Any] = {
             "nodes": config.nodes,
             "machine": {names[name]: count for name, count in asked.items() if count} | own,
             "processes": self._counts(request)[0],
             "actors": ray_group.actors_of(request),
+        }
+        return wanted | {
+            "words": ray_group.words_for(**wanted),
             "deadline": config.deadline,
             "grace": config.grace,
             "restarts": config.restarts,
@@ -361,9 +364,8 @@ def _lines(details: Mapping[str, Any]) -> Iterator[str]:
     asked = ", ".join(f"{count:g} {words.get(name, name)}" for name, count in resources.items())
     yield f"a Ray job for {details['name']}, submitted to {details['address']}"
     if group := details["group"]:
-        yield from ray_group.told(
-            *(group[key] for key in ("nodes", "machine", "processes", "actors"))
-        )
+        yield f"one placement group, reserved before anything starts: {group['words']}"
+        yield f"training processes on each machine: {group['processes']}"
     else:
         yield f"it needs: {asked}"
     yield f"command: {shlex.join(details['command'])}, in {details['directory']}"

@@ -40,29 +40,28 @@ def actors_of(request: LaunchRequest) -> dict[str, list[dict[str, float]]]:
     return {kind: bundles for kind, bundles in found.items() if bundles}
 
 
-def told(
+def words_for(
     nodes: int,
     machine: Mapping[str, float],
     processes: int,
     actors: Mapping[str, Sequence[Mapping[str, float]]],
-) -> list[str]:
-    """Return lines that say what is reserved."""
-    each = sum(map(len, actors.values()))
-    total = nodes * (1 + processes * each)
-    lines = [
-        f"one placement group of {total} bundles, reserved before anything starts:",
-        f"  {nodes} of {text(machine)}: a machine with {processes} training processes",
-    ]
+) -> str:
+    """Return in words what is reserved.
+
+    Args:
+        nodes: Number of machines.
+        machine: Resources of each.
+        processes: Training processes of each.
+        actors: What ``actors_of`` returns.
+    """
+    found = [f"{nodes} machines of {_text(machine)} each"]
     for kind, bundles in actors.items():
         count = len(bundles) * nodes * processes
-        lines.append(
-            f"  {count} of {text(bundles[0])}: {len(bundles)} for the {kind} of each process"
-        )
-    return lines
+        found.append(f"{count} actors of {_text(bundles[0])} each ({kind})")
+    return ", ".join(found)
 
 
-def text(resources: Mapping[str, float]) -> str:
-    """Return resources in words."""
+def _text(resources: Mapping[str, float]) -> str:
     return ", ".join(
         f"{count / 2**30:g} GiB of memory" if name == "memory" else f"{count:g} {name}"
         for name, count in resources.items()

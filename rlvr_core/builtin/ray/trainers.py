@@ -25,6 +25,7 @@ from rlvr_core.api import MachineError, RlvrError
 from rlvr_core.api.services import Stop
 from rlvr_core.builtin.ray.bundles import GROUP, group_variable
 from rlvr_core.builtin.ray.cluster import connect, import_ray, resources
+from rlvr_core.builtin.ray.fleet import cause_of
 from rlvr_core.builtin.ray.trainer_actor import Output, TrainerActor, Where
 
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
@@ -51,6 +52,7 @@ class Wanted:
         deadline: Seconds for the cluster to have room.
         grace: Seconds that machines have to end after another one failed.
         restarts: How often the run is started again.
+        words: All that is to be reserved, for messages.
     """
 
     nodes: int
@@ -62,26 +64,13 @@ class Wanted:
     deadline: float
     grace: float
     restarts: int
+    words: str
 
     @property
     def bundles(self) -> list[dict[str, float]]:
         """All bundles: the machines', then those of each process."""
         each = [dict(one) for bundles in self.actors.values() for one in bundles]
         return [dict(self.machine)] * self.nodes + each * (self.nodes * self.processes)
-
-    def __str__(self) -> str:
-        told = [f"{self.nodes} machines of {_text(self.machine)} each"]
-        for kind, bundles in self.actors.items():
-            count = len(bundles) * self.nodes * self.processes
-            told.append(f"{count} actors of {_text(bundles[0])} each ({kind})")
-        return ", ".join(told)
-
-
-def _text(resources: Mapping[str, float]) -> str:
-    return ", ".join(
-        f"{count / 2**30:g} GiB of memory" if name == "memory" else f"{count:g} {name}"
-        for name, count in resources.items()
-    )
 
 
 def read(arguments: Sequence[str]) -> Wanted:
@@ -149,8 +138,7 @@ class Machine:
         elif isinstance(news, int):
             self.code, self.ended = news, True
         elif not self.ended:
-            lines = [line.strip() for line in str(news).splitlines() if line.strip()]
-            self.lost, self.ended = (lines or [type(news).__name__])[0][:300], True
+            self.lost, self.ended = cause_of(news), True
 
     def _show(self, lines: Sequence[Output]) -> None:
         # that of machine 0 is the run's own
@@ -211,15 +199,18 @@ class Attempt:
             if time.monotonic() > until:
                 raise self._no_room()
             if not waits:
-                sys.stdout.write(f"rlvr: waiting for room for {wanted}; there are {_nodes()}\n")
+                sys.stdout.write(
+                    f"rlvr: waiting for room for {wanted.words}; nodes have {_nodes()}\n"
+                )
                 sys.stdout.flush()
             waits = True
         return True
 
     def _no_room(self) -> MachineError:
+        wanted = self._wanted
         return MachineError(
-            f"the Ray cluster had no room for {self._wanted} within {self._wanted.deadline:g} s; "
-            f"it has {resources()}; its nodes have {_nodes()}",
+            f"the Ray cluster had no room for {wanted.words} within {wanted.deadline:g} s; it has "
+            f"{resources()}; its nodes have {_nodes()}",
             where="rlvr launch --backend ray",
             remedy=(
                 "lower --nodes, --cpus, --gpus or the actors of the config, or add nodes: "
@@ -340,7 +331,7 @@ class Attempt:
             MachineError: If a machine is lost.
         """
         lost = [machine for machine in self.machines if machine.lost]
-        if lost:
+        if lost and self.machines[0].code != 0:  # else the run was over
             raise LostMachineError(
                 f"{', '.join(machine.name for machine in lost)} was lost while the run was at "
                 "work, and the processes on the other machines ended",
@@ -369,10 +360,7 @@ def _nodes() -> str:
     """What each node of the cluster has."""
     ray = import_ray("the job")
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return "; ".join(
-        _text({name: one[name] for name in ("CPU", "GPU") if one.get(name)}) or "0 CPU"
-        for one in alive
-    )
+    return "; ".join(f"{one.get('CPU', 0):g} CPU, {one.get('GPU', 0):g} GPU" for one in alive)
 
 
 def carry_out(wanted: Wanted) -> int:
