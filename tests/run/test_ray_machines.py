@@ -5,6 +5,7 @@ Its nodes are raylets of this machine, with processors and GPUs that they only p
 
 import contextlib
 import json
+import os
 import socket
 import sys
 import time
@@ -14,9 +15,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rlvr_core.api import ConfigError
+from rlvr_core.api import Completion, ConfigError, Problem
 from rlvr_core.builtin.ray import bundles
 from rlvr_core.record.checkpoints import verify
+from rlvr_core.verify.verdicts import VerifierSpec
 
 pytest.importorskip("ray")
 
@@ -321,6 +323,76 @@ def test_a_group_for_which_there_is_no_room_starts_nothing(lab, cluster, submitt
     assert "Traceback" not in done.stdout
     assert "REMOVED" in group_states(cluster)
     assert not {"CREATED", "PENDING"} & set(group_states(cluster))
+
+
+LENGTHS = """
+from rlvr_core.api import Done, Message, NoConfig, Observation, Verdict
+
+
+class Length:
+    Config = NoConfig
+
+    def __init__(self, config):
+        pass
+
+    def verify(self, problem, completion):
+        return Verdict(float(len(completion.text)), passed=True)
+
+
+class Echo:
+    Config = NoConfig
+
+    def __init__(self, config):
+        pass
+
+    def start(self, problem, seed):
+        return None
+
+    def step(self, state, reply):
+        return Done(Verdict(float(len(reply.text)), passed=True))
+"""
+
+
+@pytest.mark.slow
+def test_verifiers_and_servers_of_environments_use_the_bundles_of_the_job(
+    cluster, tmp_path, monkeypatch
+):
+    """The group has all the processors there are: with groups of their own they would not start."""
+    import ray
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    from rlvr_core.builtin.env_servers.on_ray import Fleet, RayServers
+    from rlvr_core.builtin.ray.verifiers import RayVerifierPool
+
+    (tmp_path / "ray_lengths.py").write_text(LENGTHS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(bundles, "_taken", set())
+    environment = {"env_vars": {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}}
+    ray.init(cluster.address, log_to_driver=False, runtime_env=environment)
+    try:
+        four = {"CPU": 4}
+        group = placement_group([four, four])
+        assert group.wait(PATIENCE)
+        actors = {"verifiers": [four], "environment": [four]}
+        monkeypatch.setenv(bundles.GROUP, bundles.group_variable(group.id.hex(), 0, actors))
+        monkeypatch.setenv("RANK", "0")
+        given = {"cpus": 4, "deadline": 60}
+        verifiers = {"length": VerifierSpec("ray_lengths:Length", {})}
+        limits = {"workers": 1, "timeout": 20, "memory_mb": 2048}
+        with RayVerifierPool(given, verifiers, **limits) as pool:
+            answer = Completion((1,), (5,), (-0.5,), (True,), "four", "stop")
+            problem = Problem("p", "2+2=", "length", {}, "sums")
+            (found,) = pool.submit_group(problem, [answer], ["length"]).result(PATIENCE)
+            assert found["length"].score == 4.0
+        fleet = Fleet(RayServers(environment={"use": "ray_lengths:Echo"}, **given))
+        assert fleet.url(0).startswith("ws://")
+        (left,) = [
+            one for one in ray.util.placement_group_table().values() if one["state"] == "CREATED"
+        ]
+        assert left["placement_group_id"] == group.id.hex()  # neither gives back what is the job's
+        remove_placement_group(group)
+    finally:
+        ray.shutdown()
 
 
 STAND_IN = """#!/bin/sh

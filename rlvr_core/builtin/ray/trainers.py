@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -26,7 +26,7 @@ from rlvr_core.api.services import Stop
 from rlvr_core.builtin.ray.bundles import GROUP, group_variable
 from rlvr_core.builtin.ray.cluster import connect, import_ray, resources
 from rlvr_core.builtin.ray.fleet import cause_of
-from rlvr_core.builtin.ray.trainer_actor import Output, TrainerActor, Where
+from rlvr_core.builtin.ray.trainer_actor import TrainerActor, Where
 
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Variable that Ray gives a job's first process: files and environment of the job's actors."""
@@ -121,33 +121,40 @@ class Machine:
         """Its name in messages."""
         return f"machine {self.index} ({self.where.host}, {self.where.address})"
 
-    def follow(self, reference: Any, news: SimpleQueue[tuple[Machine, Any]]) -> None:
+    def follow(self, news: SimpleQueue[tuple[Machine, Any]]) -> None:
         """Put what its command prints, its exit code, or the error that says it is lost."""
         import ray
 
-        try:
-            for one in reference:
-                news.put((self, ray.get(one)))
-        except Exception as error:
-            news.put((self, error))
+        seen = 0
+        while True:
+            try:
+                came = ray.get(self.actor.read.remote(seen))
+            except ray.exceptions.ActorUnavailableError:  # soon it answers again, or is lost
+                time.sleep(_POLL)
+                continue
+            except Exception as error:
+                news.put((self, error))
+                return
+            seen += len(came)
+            for one in came:
+                news.put((self, one))
+                if isinstance(one, int):
+                    return
 
     def take(self, news: Any) -> None:
-        """Show lines, or note the end."""
-        if isinstance(news, list):
-            self._show(news)
+        """Show a line, or note the end."""
+        if isinstance(news, tuple):
+            self._show(*news)
         elif isinstance(news, int):
             self.code, self.ended = news, True
         elif not self.ended:
             self.lost, self.ended = cause_of(news), True
 
-    def _show(self, lines: Sequence[Output]) -> None:
+    def _show(self, number: int, line: str) -> None:
+        stream = sys.stdout if number == 1 else sys.stderr
         # that of machine 0 is the run's own
-        prefix = f"[{self.name}] " if self.index else ""
-        for number, line in lines:
-            stream = sys.stdout if number == 1 else sys.stderr
-            stream.write(prefix + line)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        stream.write(f"[{self.name}] {line}" if self.index else line)
+        stream.flush()
 
 
 class Attempt:
@@ -170,9 +177,9 @@ class Attempt:
             return _INTERRUPTED
         self._place()
         news: SimpleQueue[tuple[Machine, Any]] = SimpleQueue()
-        for machine, reference in self._started():
-            told = (reference, news)
-            threading.Thread(target=machine.follow, args=told, daemon=True).start()
+        self._start()
+        for machine in self.machines:
+            threading.Thread(target=machine.follow, args=(news,), daemon=True).start()
         self._wait(news)
         return self._code()
 
@@ -265,7 +272,8 @@ class Attempt:
             sys.stdout.write(f"rlvr: {machine.name}{gpus}\n")
         sys.stdout.flush()
 
-    def _started(self) -> Iterator[tuple[Machine, Any]]:
+    def _start(self) -> None:
+        """Start the command on every machine."""
         wanted, first = self._wanted, self.machines[0].where
         environment = self._environment()
         for machine in self.machines:
@@ -273,8 +281,7 @@ class Attempt:
             if wanted.nodes > 1:
                 command += ["--node-rank", str(machine.index), "--main-address", first.address]
                 command += ["--main-port", str(first.port)]
-            run = machine.actor.run.options(num_returns="streaming")
-            yield machine, run.remote(command, wanted.directory, environment)
+            machine.actor.start.remote(command, wanted.directory, environment)
 
     def _environment(self) -> dict[str, str]:
         """Variables of the training processes, which are further drivers of the same job."""
