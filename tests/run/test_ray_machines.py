@@ -177,7 +177,7 @@ def test_a_plan_says_what_is_reserved_for_machines_and_actors(lab):
     # 2 machines, and 2 x 2 processes with 3 + 2 actors each
     assert (
         f"one placement group, reserved before anything starts: 2 machines of {machine} each, "
-        "12 actors of 1 CPU, 0.5 GPU each (engine), 8 actors of 5 CPU each (verifiers)"
+        "8 actors of 5 CPU each (verifiers), 12 actors of 1 CPU, 0.5 GPU each (engine)"
     ) in told
     assert "training processes on each machine: 2" in told
     made = json.loads(plan(lab, *words, "--dry-run", "--json").stdout)["plan"]
