@@ -200,7 +200,7 @@ class Attempt:
         wanted = self._wanted
         self._group = placement_group(wanted.bundles, strategy="SPREAD")
         until, waits = time.monotonic() + wanted.deadline, False
-        while not self._group.wait(min(_POLL * 4, wanted.deadline)):
+        while not self._reserved(min(_POLL * 4, wanted.deadline)):
             if self._requests.count:
                 return False
             if time.monotonic() > until:
@@ -212,6 +212,12 @@ class Attempt:
                 sys.stdout.flush()
             waits = True
         return True
+
+    def _reserved(self, seconds: float) -> bool:
+        try:
+            return bool(self._group.wait(seconds))
+        except Exception as error:  # a plain one, where the cluster does not know it any more
+            raise MachineError(f"the Ray cluster gave the placement group up: {error}") from error
 
     def _no_room(self) -> MachineError:
         wanted = self._wanted
