@@ -525,6 +525,11 @@ def register_services(registrar: Registrar) -> None:
         summary="A connection to a running Ray cluster.",
     )
     registrar.add(
+        "ray-reserved",
+        "rlvr_core.builtin.ray.bundles:reserved",
+        summary="Bundles that a Ray job has reserved for the actors of a training process.",
+    )
+    registrar.add(
         "metric-direction",
         "rlvr_core.builtin.evals.direction:direction_of",
         summary="Whether a metric of an evaluation improves by rising or by falling.",

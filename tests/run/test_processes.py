@@ -238,6 +238,13 @@ def test_when_a_process_is_killed_all_end_with_a_word(lab, strategy, rank):
         assert "gone without a word" in launched.outcome()["error"]
 
 
+def test_when_the_launcher_is_killed_its_processes_end(lab):
+    launched = Launched(lab)
+    launched.process.kill()
+    code, _ = launched.end()
+    assert code == -signal.SIGKILL
+
+
 def test_a_run_goes_on_after_a_process_was_killed_and_its_ledger_balances(lab):
     """Killed between two checkpoints; resumed by one process, which takes those steps again."""
     launched = Launched(lab, every=3)

@@ -44,6 +44,13 @@ class RayConfig(ComponentConfig):
             raise ValueError("an actor needs cpus or gpus")
         return self
 
+    def bundles(self, workers: int) -> tuple[str, list[dict[str, float]]]:
+        """What is reserved for each training process, and its kind; see ``PlacedByRay``."""
+        del workers
+        resources = {"CPU": self.cpus, "GPU": self.gpus}
+        each = {name: count for name, count in resources.items() if count}
+        return "engine", [each] * self.actors
+
     @property
     def most_actors(self) -> int:
         """Actors that there may be at a time."""

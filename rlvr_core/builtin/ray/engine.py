@@ -26,6 +26,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.services import ComponentRef, Host, build, files, load_host
 from rlvr_core.builtin.ray import cluster, launch
+from rlvr_core.builtin.ray.bundles import Bundles
 from rlvr_core.builtin.ray.config import RayConfig
 from rlvr_core.builtin.ray.messages import Answers
 from rlvr_core.builtin.ray.pool import ActorPool
@@ -63,7 +64,7 @@ class RayEngine:
         self.traits = replace(traits, takes_transport=True, elsewhere=False)
         self._interruptible = isinstance(inner, Interruptible)
         self._pool: ActorPool | None = None
-        self._group: Any = None
+        self._places: Bundles | None = None
         self._connected = False
         self._sync: WeightSync | None = None
         self._counts = (0, 0)
@@ -89,10 +90,10 @@ class RayEngine:
     def _start_actors(self, context: EngineContext, chosen: TransportChoice) -> None:
         config, own_weights = self._config, self.traits.own_weights
         assert self._sync is not None
-        self._group = launch.reserve_places(config)
+        self._places = launch.reserve_places(config)
         args = launch.actor_args(config, self._use, context, chosen, own_weights=own_weights)
         self._pool = ActorPool(
-            launch.slots(config, self._group),
+            launch.slots(config, self._places),
             Limits(config.deadline, config.restarts, config.max_in_flight),
             launch.put(args),
             split=self.traits.continuous,
@@ -221,11 +222,9 @@ class RayEngine:
         """End the actors and give their places back; see ``Engine.close``."""
         if self._pool is not None:
             self._pool.close()
-        group, self._group = self._group, None
-        if group is not None:
-            from ray.util.placement_group import remove_placement_group
-
-            remove_placement_group(group)
+        places, self._places = self._places, None
+        if places is not None:
+            places.give_back()
         if self._connected:
             import ray
 

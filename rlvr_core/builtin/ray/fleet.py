@@ -131,7 +131,7 @@ class Fleet:
         items, slot.items = list(slot.items.values()), {}
         before, slot.state = slot.state, "absent"
         ray.kill(slot.actor)  # one that Ray cannot reach may live
-        cause = _cause(error)
+        cause = cause_of(error)
         if before == "starting" and _NODE_DIED in cause:  # Ray had queued it on a node that went
             slot.start_at = time.monotonic() + FIRST_PAUSE
             return items
@@ -215,7 +215,7 @@ class Fleet:
                 ray.kill(slot.actor)
 
 
-def _cause(error: BaseException) -> str:
+def cause_of(error: BaseException) -> str:
     """Why Ray says that an actor is lost, in a line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [

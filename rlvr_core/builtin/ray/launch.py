@@ -14,7 +14,7 @@ from rlvr_core import __version__
 from rlvr_core.api import EngineContext, MachineError, TransportChoice
 from rlvr_core.api.services import is_secret
 from rlvr_core.builtin.ray.actor import RolloutActor
-from rlvr_core.builtin.ray.cluster import reserve
+from rlvr_core.builtin.ray.bundles import Bundles, bundles_for
 from rlvr_core.builtin.ray.config import RayConfig
 from rlvr_core.builtin.ray.messages import ActorArgs
 from rlvr_core.builtin.ray.slots import Slot
@@ -26,32 +26,28 @@ _PASSED_ON = ("RLVR_PLUGINS", "VLLM_", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 """Variables of this process that actors get; those named like a secret are left out."""
 
 
-def reserve_places(config: RayConfig) -> Any:
-    """Reserve a place for each actor but the elastic ones; returns the placement group.
+def reserve_places(config: RayConfig) -> Bundles:
+    """Reserve a place for each actor but the elastic ones, or take those of the job.
 
     Raises:
         MachineError: If the cluster has no room in time.
     """
-    resources = {"CPU": config.cpus, "GPU": config.gpus}
-    bundle = {name: count for name, count in resources.items() if count}
-    return reserve([bundle] * config.actors, config.deadline)
+    _, wanted = config.bundles(0)
+    return bundles_for("engine", wanted, config.deadline, "engine.with")
 
 
-def slots(config: RayConfig, group: Any) -> list[Slot]:
+def slots(config: RayConfig, places: Bundles) -> list[Slot]:
     """Return a slot for each actor that there may be; those beyond ``actors`` are elastic."""
     return [
-        Slot(index, index >= config.actors, _creator(config, group, index))
+        Slot(index, index >= config.actors, _creator(config, places, index))
         for index in range(config.most_actors)
     ]
 
 
-def _creator(config: RayConfig, group: Any, index: int) -> Callable[[], Any]:
+def _creator(config: RayConfig, places: Bundles, index: int) -> Callable[[], Any]:
     import ray
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    strategy: Any = "SPREAD"
-    if index < config.actors:
-        strategy = PlacementGroupSchedulingStrategy(group, index)
+    strategy: Any = places.strategy(index) if index < config.actors else "SPREAD"
     actor = ray.remote(RolloutActor).options(
         num_cpus=config.cpus,
         num_gpus=config.gpus,

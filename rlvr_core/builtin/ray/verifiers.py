@@ -26,7 +26,8 @@ from rlvr_core.api import (
     RunError,
 )
 from rlvr_core.api.services import VerifierSpec, VerifierStats
-from rlvr_core.builtin.ray.cluster import connect, reserve, resources
+from rlvr_core.builtin.ray.bundles import Bundles, bundles_for
+from rlvr_core.builtin.ray.cluster import connect, resources
 from rlvr_core.builtin.ray.launch import passed_on
 from rlvr_core.builtin.ray.verifier_actor import PoolArgs, VerifierActor
 from rlvr_core.builtin.ray.verifier_places import (
@@ -79,7 +80,8 @@ class RayVerifierPool:
     ) -> None:
         self._config = read_options(options)
         self._names = frozenset(verifiers)
-        self._cpus = self._config.cpus or workers
+        _, wanted = self._config.bundles(workers)
+        self._cpus = wanted[0]["CPU"]
         self._connected = connect(self._config.address, "verify.pool ray-pool", f"{WHERE}.address")
         self._places = [Place(index) for index in range(self._config.actors)]
         self._queue: deque[Group] = deque()
@@ -99,11 +101,10 @@ class RayVerifierPool:
             passed_on(),
             __version__,
         )
-        self._group = None
+        self._bundles: Bundles | None = None
         self._thread = threading.Thread(target=self._run, name="ray-verifiers", daemon=True)
         try:
-            bundle = {"CPU": self._cpus}
-            self._group = reserve([bundle] * self._config.actors, self._config.deadline, WHERE)
+            self._bundles = bundles_for("verifiers", wanted, self._config.deadline, WHERE)
             self._thread.start()
             self._up.result()
         except BaseException:
@@ -157,7 +158,6 @@ class RayVerifierPool:
     def close(self) -> None:
         """End the actors; pending groups fail. Safe to call twice."""
         import ray
-        from ray.util.placement_group import remove_placement_group
 
         with self._lock:
             first, self._closing = not self._closing, True
@@ -169,8 +169,8 @@ class RayVerifierPool:
         for place in self._places:
             if place.actor is not None:
                 ray.kill(place.actor)
-        if self._group is not None:
-            remove_placement_group(self._group)
+        if self._bundles is not None:
+            self._bundles.give_back()
         if self._connected:
             ray.shutdown()
 
@@ -219,13 +219,13 @@ class RayVerifierPool:
 
     def _create(self, index: int) -> Any:
         import ray
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+        assert self._bundles is not None
         made = ray.remote(VerifierActor).options(
             num_cpus=self._cpus,
             max_restarts=0,
             max_concurrency=_CALLS_AT_ONCE,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, index),
+            scheduling_strategy=self._bundles.strategy(index),
         )
         return made.remote()
 

@@ -7,12 +7,14 @@ import signal
 import sys
 from pathlib import Path
 
-from rlvr_core.api.services import main
+from rlvr_core.api.services import end_with_parent, main
 
 STOPPED = "RLVR_LAUNCH_STOPPED"
 """Environment variable with a file that is there once the launcher was asked to stop."""
 
 if __name__ == "__main__":
+    # the launcher is its parent: one that is killed leaves nothing behind
+    end_with_parent(os.getppid())
     # until the run listens itself: an import may swallow KeyboardInterrupt
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     stopped = STOPPED in os.environ and Path(os.environ[STOPPED]).exists()
