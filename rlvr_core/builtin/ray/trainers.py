@@ -260,8 +260,8 @@ class Attempt:
             )
         except ray.exceptions.RayError as error:
             raise MachineError(
-                f"an actor that starts training processes did not start: {error}",
-                remedy="every node needs rlvr-core; see the logs of Ray",
+                f"an actor that starts training processes did not start: {cause_of(error)}",
+                remedy="every node needs rlvr-core and the job's files; see the logs of Ray",
             ) from error
         self.machines = [
             Machine(index, actor, where)
