@@ -3,8 +3,10 @@
 import importlib.util
 import json
 import os
+import shutil
 import socket
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -186,10 +188,14 @@ def cluster():
     """The address of the job server of a cluster of two processors."""
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     port = free_port()
+    # jobs find their cluster by a file there, which another cluster of this machine would write;
+    # names of sockets are short
+    place = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     made = cluster_utils.Cluster(
         initialize_head=True,
         head_node_args={
             "num_cpus": 2,
+            "temp_dir": place,
             "resources": {"lab": 1},
             "include_dashboard": True,
             "dashboard_port": port,
@@ -197,10 +203,12 @@ def cluster():
             "object_store_memory": 100 * 2**20,
         },
     )
+    Path(place, "ray_current_cluster").write_text(made.address)
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
         made.shutdown()
+        shutil.rmtree(place, ignore_errors=True)
 
 
 @pytest.fixture
