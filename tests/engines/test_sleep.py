@@ -59,7 +59,8 @@ def engine(monkeypatch):
     def make(device="cuda", **options):
         engine = VllmEngine(VllmEngine.Config(**options))
         context = SimpleNamespace(max_model_len=64)
-        engine._running = _Running(Llm(), Queue(), context, torch.device(device), ())
+        place = torch.device(device)
+        engine._running = _Running(Llm(), None, Queue(), context, place, probe_ids=())
         return engine
 
     return make

@@ -14,9 +14,11 @@ sys.path.insert(0, str(HERE))
 from apart import apart  # noqa: E402
 
 QUICKSTART = HERE.parents[1] / "examples" / "quickstart.yaml"
+# of answers that are not cut off one in five is right, whatever the machine's numerics: some group
+# has something to learn from
 SHORT = {
-    "train.steps": "2", "train.warmup_steps": "0", "train.prompts_per_step": "4",
-    "sampling.max_tokens": "12", "eval.tasks": "[]", "checkpoint.every": "100",
+    "train.steps": "2", "train.warmup_steps": "0", "train.prompts_per_step": "8",
+    "sampling.max_tokens": "24", "eval.tasks": "[]", "checkpoint.every": "100",
 }  # fmt: skip
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the stand-in needs g++")
@@ -69,7 +71,7 @@ def test_a_run_with_every_guard_ends_well_and_says_which_card_it_had(tmp_path):
     assert [line["step"] for line in found] == [0, 1]
     for line in found:
         assert line["gpu/train_seconds"] > 0
-        assert 0 < line["gpu/peak_memory"] < 0.01
+        assert 0 < line["gpu/peak_memory"] < 0.02
         assert 0 < line["gpu/mfu"] < 1
     # a card of 2 MiB has no room for the weights of 1.1 MiB, moments and a step
     assert refused["code"] != 0

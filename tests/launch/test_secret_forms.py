@@ -65,8 +65,12 @@ def test_forms_that_were_written_before_the_rules_were_known():
     )
     campaign = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(campaign)
-    assert [len(forms) for forms in campaign.SETS.values()] == [60, 30, 60, 30]
-    assert [campaign.missed(forms, 11) for forms in campaign.SETS.values()] == [[], [], [], []]
+    assert [len(forms) for forms in campaign.SETS.values()] == [60, 30, 60, 30, 60]
+    split = "rag_index.py"  # over three names that are put together
+    assert [campaign.missed(forms, 11) for forms in campaign.SETS.values()] == [[]] * 4 + [[split]]
+    silent = campaign.missed(campaign.DECOYS, 11)
+    assert len(campaign.DECOYS) == 60
+    assert campaign.DECOYS.keys() - set(silent) == {"strings.json"}  # translations of "password"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ UPPER = string.ascii_uppercase + string.digits
 
 
 def chars(alphabet, size):
-    return st.text(alphabet, min_size=size, max_size=size + 20)
+    text = st.text(alphabet, min_size=size, max_size=size + 20)
+    return text.filter(lambda one: len(set(one)) > 1)  # one character alone is a placeholder
 
 
 def credentials():

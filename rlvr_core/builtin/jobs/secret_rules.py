@@ -28,9 +28,10 @@ from rlvr_core.builtin.jobs.secret_excuses import (
 from rlvr_core.builtin.jobs.secret_formats import FORMATS, known_formats
 
 _WORD = (
-    r"(?:tokens?|secrets?|passw(?:or)?d|passphrase|pwd|credentials?|auth(?:orization)?|"
+    r"(?:tokens?|secrets?|passw(?:or)?d|passphrase|pwd|cred(?:ential)?s?|auth(?:orization)?|"
     r"(?:api|access|private|signing|secret|account|auth|encryption|license)[_.-]?keys?|pat|"
-    r"pass(?<=[a-z\d][_-]pass)(?![a-z]))"  # what begins with a letter is found twice as fast
+    # what begins with a letter is found twice as fast
+    r"requirepass|pass(?<=[a-z\d][_-]pass)(?![a-z]))"
 )
 # what else is called a key: --judge-key, X-Search-Key, serp_key, tavilyKey, or KEY alone
 _KEY = r"key(?:(?<![a-z]key)|(?<=[a-z](?-i:Key)))(?![a-z])"
@@ -95,7 +96,7 @@ _OTHERS = tuple(
         r"(?im:^[ \t]*\[[\w.-]*(?:credential|secret|auth|token|api)[\w.-]*\][ \t]*\n"
         r"(?:[^\[\n]*\n){0,6}?"
         rf"[ \t]*key[ \t]*[=:][ \t]*[\"']?){_VALUE}",
-        r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]*KEY[\"']?\]?[ \t]*[=:][ \t]*[\"']?"
+        r"\b(?!GPG_KEY)[A-Z][A-Z0-9]*_[A-Z0-9_]*KEY[\"']?\]?[ \t]*[=:][ \t]*[\"']?"
         r"(?P<value>\b(?:[0-9a-f]{32,}|[A-Za-z0-9+/_-]{32,}=?))(?![\w.(])",
         # what a command is given on its standard input: echo v | docker login --password-stdin
         rf"\b(?:echo|printf)[ \t]+(?:-n[ \t]+)?[\"']?{_VALUE}[\"']?[ \t]*\|[^\n|]{{0,200}}"
@@ -103,6 +104,8 @@ _OTHERS = tuple(
         # a name and a password: auth=("ada", "v"), HTTPBasicAuth("ada", "v")
         rf"(?i:auth|login)[\"']?[ \t]*[:=]?[ \t]*\([ \t]*[\"'][^\"'\n]{{0,64}}[\"'],[ \t]*"
         rf"[\"']{_VALUE}",
+        # a place, a user and a password: connect("db", "ada", "v")
+        rf"(?i:\bconnect)\((?:[ \t]*[\"'][^\"'\n]{{0,64}}[\"'],){{2}}[ \t]*[\"']{_VALUE}",
         r"://[^\s/:@\"']{0,64}:(?P<value>[^\s/@\"'{}<>]{6,})@[\w\[]",
         rf"(?i:\bidentified[ \t]+(?:with[ \t]+\w+[ \t]+)?by[ \t]+[\"']?){_VALUE}",
         # wandb login v, vault login v, and what Kaggle has in a file
@@ -243,7 +246,7 @@ def _names_secret(name: str) -> bool:
     if len(words) > 1 and (words[-1].isdigit() or words[-1] in _SUFFIXES):
         return is_secret("_".join(words[:-1]))  # HF_TOKEN_2, API_KEY_PROD
     keyed = words[-1] == "key" and bool({"auth", "account", "encryption"} & set(words))
-    keyed |= words[-1] == "pass"
+    keyed |= words[-1] in ("pass", "requirepass", "cred", "creds")
     return keyed or is_secret(name) or is_secret("".join(words))
 
 
