@@ -34,8 +34,8 @@ _POLL = 0.5
 _NOT_BEGUN = 30.0
 """Seconds that machines have to end which wait for one that was stopped before it began."""
 _INTERRUPTED = 130
-_FINAL = (0, 2, 3, _INTERRUPTED)
-"""Exit codes after which a run is not started again: done, stopped, or wrong as it is written."""
+_FINAL = (0, 2, 3, 6, _INTERRUPTED)
+"""Exit codes after which a run is not started again: done, stopped, or it would end so again."""
 
 
 @dataclass(frozen=True, slots=True)
