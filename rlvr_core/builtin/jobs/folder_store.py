@@ -28,6 +28,7 @@ from rlvr_core.api.services import local_path, sync_file, sync_folder
 _LOCK = ".store.lock"
 _PART = ".part-"
 _FOR_GOOD = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG}
+_FOR_GOOD |= {errno.ENOSPC, errno.EDQUOT}  # until somebody makes room
 
 
 def folder_store(uri: str) -> FolderStore | None:
