@@ -18,8 +18,8 @@ ALNUM = string.ascii_letters + string.digits
 UPPER = string.ascii_uppercase + string.digits
 
 
-def chars(alphabet, size):
-    text = st.text(alphabet, min_size=size, max_size=size + 20)
+def chars(alphabet, size, more=20):
+    text = st.text(alphabet, min_size=size, max_size=size + more)
     return text.filter(lambda one: len(set(one)) > 1)  # one character alone is a placeholder
 
 
@@ -31,10 +31,10 @@ def credentials():
         chars(ALNUM, 24).map("ghp_{}".format),
         chars(ALNUM + "_", 24).map("github_pat_{}".format),
         chars(ALNUM, 22).map("glpat-{}".format),
-        st.text(UPPER, min_size=16, max_size=16).map("AKIA{}".format),
-        st.text(UPPER, min_size=16, max_size=16).map("ASIA{}".format),
-        st.text(ALNUM, min_size=35, max_size=35).map("AIza{}".format),
-        st.text(ALNUM, min_size=36, max_size=36).map("npm_{}".format),
+        chars(UPPER, 16, 0).map("AKIA{}".format),
+        chars(UPPER, 16, 0).map("ASIA{}".format),
+        chars(ALNUM, 35, 0).map("AIza{}".format),
+        chars(ALNUM, 36, 0).map("npm_{}".format),
         chars(ALNUM, 10).map(lambda text: f"https://me:{text}@host.example/x"),
         chars(ALNUM, 16).map(lambda text: f"-----BEGIN RSA PRIVATE KEY-----\n{text}"),
     )
