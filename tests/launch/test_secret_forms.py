@@ -170,3 +170,28 @@ def _made(pattern, draw):
                 break
         text += some
     return text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'password = "write-«an 12»"',
+        'password = "changeme-«an 14»"',
+        'api_token = "dummy-«an 20»"',
+        'auth = "ada.lovelace:«an 14»"',
+        "password: {value: «an 16»}",
+        "secrets: [hf_«an 34»]",
+        "REQUEST_TOKEN = '«an 32»'",
+    ],
+)
+def test_what_begins_like_an_excuse_is_found(tmp_path, text):
+    """What excuses a value is the whole of it."""
+    spec = importlib.util.spec_from_file_location(
+        "secret_campaign", Path(__file__).parents[2] / "benchmarks" / "secret_campaign.py"
+    )
+    campaign = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(campaign)
+    path = tmp_path / "a.yaml"
+    for seed in range(5):
+        path.write_text(campaign.filled(text, campaign.Draw(seed)) + "\n")
+        assert any(secrets_in(path, "a.yaml")), path.read_text()

@@ -27,7 +27,7 @@ _PUBLISHED = re.compile(
 # the token of a badge's picture, which everybody reads, and where a list goes on
 _PUBLIC_TOKEN = re.compile(r"(?:badge[\w.]{0,9}\?token=|(?i:page[ _-]?tokens?)[\"' :=]{0,6})$")
 _PAGING = {"next", "page", "continuation", "pagination", "output", "input", "verification"}
-_PAGING |= {"request", "lifecycle"}  # of requests that AWS takes once
+_PAGING |= {"lifecycle"}  # of an action that AWS takes once; so is a ClientRequestToken
 _STANDS_FOR = re.compile(
     r"^(?:\{[\w.!]*\}|\[?your\b|(?:/[a-z_.-]+){2,}|~/[\w./-]*$|"
     r"#[0-9a-f]{6}\b|abcdefg|[a-z_][\w.]*\(\))|^[\w.-]*(?:\.{3}|…)|^[\w./+-]*(?-i:EXAMPLE)|"
@@ -35,18 +35,20 @@ _STANDS_FOR = re.compile(
     r"^[a-z]*(?:pass?word|passwd|secret)[a-z]*(?!\w)|^\d{1,6}(?:\\[nr]|[\s,;])|^[^\w\s]+(?:\s|$)|"
     # an expression, a pattern, the marks of a key without one
     r"^(?:os\.environ|process\.env|[a-z_]+(?:\.[a-z_]+)+[(\[]|[(\[{][\"'])|"
-    # a member of a flow mapping is looked at by its own name; so are those of a list
-    r"^\{[a-z_]\w*: |^\[[a-z_]+\]|^\$\(|"
-    # one character again and again behind a service's beginning, and what documentation writes
-    r"^(?:[a-z]{2,8}[_-]){0,3}(\w)\1{7,}(?!\w)|^(?:change[_-]?me|token-abc123)\b|"
-    r"^(?:not[_-](?:a[_-])?real|fake|dummy|placeholder)[_-]|"
-    # permissions of a job's token, and a program by module and function
-    r"^(?:read|write|none)(?!\w)|^[a-z_]\w*(?:\.[a-z_]\w*)+:[a-z_]\w*[\"']?\s*$|"
+    # one character again and again behind a service's beginning, and what a command prints
+    r"^(?:[a-z]{2,8}[_-]){0,3}(\w)\1{7,}(?!\w)|^\$\(|"
+    # to the end of the value: what documentation writes, and permissions of a job's token
+    r"^(?:(?:change[_-]?me|not[_-](?:a[_-])?real|fake|dummy|placeholder)(?:[_-][a-z]+)*|"
+    r"token-abc123|read|write|none)(?=[\"'`\s,;)\]}]|$)|"
+    # a program by module and function
+    r"^[a-z_]\w*(?:\.[a-z_]\w*)+:(?:main|app|cli|run)[\"']?\s*$|"
     r"^\]<|^\$\{\{|^\w{0,8}\*{3}|^\[(?:[a-z]-|\w+\()|^\(\w+[/*]\w+\)|^%[sd(]|^https?://[^\s?@]*$|"
     r"^-----BEGIN [A-Z ]+-----[\"'`]?[\s,:;+|)]{0,20}[\"'`]?-----END",
     re.IGNORECASE,
 )
-_NAMES_ONE = re.compile(r"^(?:existing_?secret|image_?pull_?secrets?)$", re.IGNORECASE)
+_NAMES_ONE = re.compile(
+    r"^(?:existing_?secret|image_?pull_?secrets?|secret_?key_?ref)$", re.IGNORECASE
+)
 """Keys of Kubernetes whose value is the name of a secret."""
 _URL_WORD = re.compile(
     r"^[^\s:@/]*:(?:[{<$(\[][^@\s]*|(?:a%20|my|your|[a-z]{1,20}[_-])*"
@@ -63,7 +65,8 @@ def words_of(name: str) -> list[str]:
 
 def no_token(words: Sequence[str]) -> bool:
     """Whether a token of this name says where a list goes on, or is a public record."""
-    return words[-1] == "token" and bool(_PAGING & set(words))
+    said = set(words)
+    return words[-1] == "token" and (bool(_PAGING & said) or {"client", "request"} <= said)
 
 
 def is_public(text: str, at: int) -> bool:
@@ -98,6 +101,8 @@ def stands_for_another(text: str, at: int, key: str) -> bool:
     empty = re.match(r"([\"'`])\1(?!\1)|`[a-z]+`", text[at : at + 20])  # or a command's output
     if empty or no_token(words_of(key)) or is_public(text, at) or _NAMES_ONE.match(key):
         return True
+    if key.lower() == "secrets" and re.match(r"\[[a-z_]+\]", value):
+        return True  # those that a service of Docker Compose gets, by their names
     if not re.search("pass|pwd", key, re.IGNORECASE) and re.match(
         r"[a-z]+\d?(?:_[a-z]+\d?)+$", value
     ):
