@@ -300,21 +300,6 @@ def test_kill_9_at_any_moment_leaves_a_valid_newest(tmp_path):
         seen = step
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    path = tmp_path / "small"
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path)]
-    try:
-        mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
-    except OSError:
-        mounted = False
-    if not mounted:
-        pytest.skip("mounting a small tmpfs is not allowed here")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
-
-
 @pytest.mark.parametrize("library", [False, True])
 def test_a_really_full_disk(small_disk, library):
     store = CheckpointStore(small_disk / "checkpoints", keep=2)

@@ -2,8 +2,11 @@
 
 import contextlib
 import json
+import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -189,3 +192,45 @@ def make_lab(model_dir, toy_site):
 @pytest.fixture
 def lab(tmp_path, make_lab):
     return make_lab(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def free_port():
+    """Returns a port that nobody listens at."""
+
+    def find():
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            return one.getsockname()[1]
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def ray_jobs(free_port):
+    """A cluster with a job server at ``server``, by the options of its head."""
+
+    @contextlib.contextmanager
+    def start(**head):
+        cluster_utils = pytest.importorskip("ray.cluster_utils")
+        port = free_port()
+        # jobs find their cluster by a file there, which another cluster of this machine would
+        # write; names of sockets are short
+        place = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+        options = {
+            "temp_dir": place,
+            "include_dashboard": True,
+            "dashboard_port": port,
+            "dashboard_agent_listen_port": free_port(),
+            "object_store_memory": 100 * 2**20,
+        }
+        made = cluster_utils.Cluster(initialize_head=True, head_node_args=options | head)
+        Path(place, "ray_current_cluster").write_text(made.address)
+        made.server = f"http://127.0.0.1:{port}"
+        try:
+            yield made
+        finally:
+            made.shutdown()
+            shutil.rmtree(place, ignore_errors=True)
+
+    return start

@@ -3,10 +3,7 @@
 import importlib.util
 import json
 import os
-import shutil
-import socket
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,12 +40,6 @@ def request(*words):
 
 def launcher(**options):
     return RayLauncher(RayLauncher.Config(**({"store": "file:///shared/runs"} | options)))
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 # -- plans ---------------------------------------------------------------------------------------
@@ -172,7 +163,7 @@ def test_the_address_given_comes_before_the_environments(here, monkeypatch):
     assert address_of("http://other:1") == "http://other:1"
 
 
-def test_no_job_is_written_down_where_nobody_answers(here):
+def test_no_job_is_written_down_where_nobody_answers(here, free_port):
     one = launcher(address=f"http://127.0.0.1:{free_port()}")
     with pytest.raises(MachineError, match="no job server of a Ray cluster answers") as caught:
         one.submit(one.plan(request()))
@@ -184,31 +175,10 @@ def test_no_job_is_written_down_where_nobody_answers(here):
 
 
 @pytest.fixture(scope="module")
-def cluster():
+def cluster(ray_jobs):
     """The address of the job server of a cluster of two processors."""
-    cluster_utils = pytest.importorskip("ray.cluster_utils")
-    port = free_port()
-    # jobs find their cluster by a file there, which another cluster of this machine would write;
-    # names of sockets are short
-    place = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
-    made = cluster_utils.Cluster(
-        initialize_head=True,
-        head_node_args={
-            "num_cpus": 2,
-            "temp_dir": place,
-            "resources": {"lab": 1},
-            "include_dashboard": True,
-            "dashboard_port": port,
-            "dashboard_agent_listen_port": free_port(),
-            "object_store_memory": 100 * 2**20,
-        },
-    )
-    Path(place, "ray_current_cluster").write_text(made.address)
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        made.shutdown()
-        shutil.rmtree(place, ignore_errors=True)
+    with ray_jobs(num_cpus=2, resources={"lab": 1}) as made:
+        yield made.server
 
 
 @pytest.fixture

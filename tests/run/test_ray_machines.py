@@ -7,12 +7,8 @@ import contextlib
 import json
 import os
 import re
-import shutil
-import socket
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -43,40 +39,13 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
-def cluster():
+def cluster(ray_jobs):
     """A head that only has the job server, and two nodes of four processors and two GPUs each."""
-    cluster_utils = pytest.importorskip("ray.cluster_utils")
-    port = free_port()
-    # jobs find their cluster by a file there, which another cluster of this machine would write;
-    # names of sockets are short
-    place = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
-    made = cluster_utils.Cluster(
-        initialize_head=True,
-        head_node_args={
-            "num_cpus": 0,
-            "temp_dir": place,
-            "include_dashboard": True,
-            "dashboard_port": port,
-            "dashboard_agent_listen_port": free_port(),
-            **NODE,
-        },
-    )
-    Path(place, "ray_current_cluster").write_text(made.address)
-    made.server = f"http://127.0.0.1:{port}"
-    try:
+    with ray_jobs(num_cpus=0) as made:
         for _ in range(2):
             made.add_node(num_cpus=4, num_gpus=2, **NODE)
         yield made
-    finally:
-        made.shutdown()
-        shutil.rmtree(place, ignore_errors=True)
 
 
 @pytest.fixture

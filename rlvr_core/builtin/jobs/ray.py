@@ -227,7 +227,10 @@ class RayLauncher:
         return JobServer(address_of(self._config.address))
 
     def _check(self, request: LaunchRequest) -> None:
-        """Refuse what is no pair, or looks like a secret: the dashboard shows it to everybody."""
+        """Refuse options that do not go together, and what is no pair or looks like a secret.
+
+        The dashboard shows it to everybody.
+        """
         config = self._config
         found = wrong_pairs("--env", config.env) + wrong_pairs("--resources", config.resources)
         for name, number in pairs(config.resources).items():
