@@ -50,10 +50,10 @@ def save(session: Session, *, best: bool = False) -> None:
         trainer, ranks = session.trainer, session.ranks
         parts = (trainer.model, trainer.optimizer, trainer.reference)
         snapshot = checkpoint.collect(*parts, ranks, session.folder.path)
+        # its parts change with the next step; a part that fails has begun nothing to wait for
+        state = json.loads(json.dumps(_state(session))) if ranks.main else {}
         session.writing = Writing(session.step, Future())
         if ranks.main or snapshot.shards:
-            # its parts change with the next step
-            state = json.loads(json.dumps(_state(session))) if ranks.main else {}
             work = (session, session.writing, snapshot, state, best)
             # a daemon: a disk that does not answer must not keep a process that is to end
             threading.Thread(target=_write, args=work, name="checkpoint", daemon=True).start()

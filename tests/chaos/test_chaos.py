@@ -116,10 +116,11 @@ def test_no_healthy_run_of_random_shape_is_disturbed(tmp_path):
 
 
 def _as_recorded(found, folder):
-    """Faults of which two runs say less than the page has.
+    """Faults of which two runs say less than the page has, or which neither run met.
 
     One run does not decide: two processes judge, and on a busy machine the order in which a
-    verifier with state meets the completions is another one each time.
+    verifier with state meets the completions is another one each time; so is what a weight sync
+    finds in flight.
     """
     if again := _worse(found, recorded()):
         names = "|".join(re.escape(case) for case in again)
@@ -134,7 +135,9 @@ def _as_recorded(found, folder):
 def _worse(found, cells):
     worse = {}
     for line in found:
-        assert line["used"], line
+        if not line["used"]:
+            worse[line["case"]] = "its code was not used"
+            continue
         if line["cls"] == "hang":
             continue  # on a busy machine it may be killed before anybody's patience ends
         assert not line["crashed"], line

@@ -1,5 +1,6 @@
 """run.mirror: what the store holds is whole at every moment, and never in the way of the run."""
 
+import contextlib
 import json
 import random
 import shutil
@@ -9,7 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.api import ChangedError, ConfigError, DataError, MachineError, Store, StoredFile
+from rlvr_core.api import (
+    ChangedError,
+    ConfigError,
+    DataError,
+    MachineError,
+    RefusedError,
+    Store,
+    StoredFile,
+)
 from rlvr_core.builtin.jobs import mirror as mirror_module
 from rlvr_core.builtin.jobs.fetch import Fetch, runs_in
 from rlvr_core.builtin.jobs.mirror import Mirror
@@ -263,9 +272,8 @@ def test_an_error_of_our_own_does_not_end_the_mirror(store, run, monkeypatch):
         return real(path, key, size, expect)
 
     store.put = put
-    mirror.changed(checkpoint=True)
     told = []
-    until(lambda: told.extend(mirror.news()) or told)
+    until(lambda: told.extend(mirror.changed(checkpoint=True)) or told)
     assert "ZeroDivisionError: a bug" in told[0]
     failing.clear()
     assert not [text for text in mirror.close(10) if "lacks" in text]
@@ -308,12 +316,63 @@ def test_a_step_that_is_written_again_replaces_the_old_one(store, run):
 def test_a_resumed_run_sends_only_what_is_new_and_takes_cut_segments_away(store, run):
     save(run, 2)
     (run / "traces" / "rollouts.0001.jsonl.gz").write_bytes(b"segment")
+    (run / "traces" / "rollouts.jsonl").write_text("{}\n")
     assert begin(store, run).close(5) == []
     (run / "traces" / "rollouts.0001.jsonl.gz").unlink()
     store.done.clear()
     assert begin(store, run, fresh=False).close(5) == []
     assert not [key for what, key in store.done if what == "put" and "model.bin" in key]
     assert not (store.root / "traces" / "rollouts.0001.jsonl.gz").exists()
+
+
+def test_a_folder_that_is_deleted_takes_nothing_from_the_store(store, run):
+    for step in (2, 4, 6):
+        save(run, step, keep=3, best=step == 2)
+    mirror = begin(store, run, keep=1)
+    mirror.changed(checkpoint=True)
+    until(lambda: {"step000002", "step000006"} <= set(complete(store)))
+    until(lambda: (store.root / "metrics.jsonl").exists())
+    until(lambda: (store.root / "checkpoints" / "best").exists())
+    before = store.list().keys()
+    while run.exists():  # the mirror writes there too
+        shutil.rmtree(run, ignore_errors=True)
+    mirror.changed(checkpoint=True)
+    told = []
+    until(lambda: told.extend(mirror.news()) or told)
+    (run / "traces").mkdir(parents=True)  # as by a run that ends, and notes its outcome
+    (run / "run.json").write_text('{"outcome": "failed"}')
+    mirror.close(5)
+    assert any("demo-20250101-000000 has been deleted or moved" in line for line in told), told
+    # one that was neither the newest nor the best may have been rotated away
+    assert store.list().keys() >= {key for key in before if "step000004" not in key}
+    assert {"step000002", "step000006"} <= set(complete(store))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_folder_may_be_deleted_at_any_moment_of_a_copy(store, run, seed, monkeypatch):
+    """Deleted between two requests to the store, ``run.json`` first or last."""
+    for step in (2, 4, 6):
+        save(run, step, keep=3, best=step == 2)
+    Mirror(store, run, keep=2).once()
+    before = {key for key in store.list() if not key.startswith(".")}
+    save(run, 8, keep=3)
+    (run / "metrics.jsonl").write_text("{}\n{}\n{}\n")
+    left, fail = random.Random(seed).randrange(1, 12), store._maybe_fail
+
+    def delete_then():
+        nonlocal left
+        left -= 1
+        if left == 0:
+            shutil.rmtree(run)
+        fail()
+
+    monkeypatch.setattr(store, "_maybe_fail", delete_then)
+    with contextlib.suppress(RefusedError, FileNotFoundError):
+        Mirror(store, run, keep=2).once()
+    monkeypatch.undo()
+    # a checkpoint that is older than those to be kept may have been deleted before
+    assert store.list().keys() >= {key for key in before if "step000004" not in key}
+    assert "step000002" in complete(store)
 
 
 def test_another_runs_copy_is_never_written_over(store, run):

@@ -69,12 +69,14 @@ def wait_for(reached, what=""):
 
 
 def ours(*words):
-    """Processes of the cluster whose command has all of these words."""
+    """Processes of the cluster whose command has these words, one after the other."""
     found = []
     for one in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             command = one.cmdline()
-            found += [one] if all(word in command for word in words) else []
+            places = range(len(command) - len(words) + 1)
+            if any(command[at : at + len(words)] == [*words] for at in places):
+                found.append(one)
     return found
 
 
@@ -112,7 +114,7 @@ def until_step(waiting, step):
 
 def nothing_left():
     """Whether every process of a job ends, those of the machines with it."""
-    return wait_for(lambda: not (ours("rlvr_core.cli.main", "--node-rank") or ranks()))
+    return wait_for(lambda: not (ours("--node-rank") or ranks()))
 
 
 def ranks():
@@ -121,7 +123,7 @@ def ranks():
 
 def lose_machine(cluster, index):
     """Kill the raylet of a machine, and what it needs."""
-    parents = ours("rlvr_core.cli.main", "--node-rank", str(index))[0].parents()
+    parents = ours("--node-rank", str(index))[0].parents()
     pids = {one.pid for one in parents}
     (node,) = [
         one
@@ -256,14 +258,16 @@ def test_a_job_that_is_stopped_finishes_its_step_on_every_machine(lab, submitted
 
 @pytest.mark.slow
 def test_a_machine_that_is_lost_ends_the_run_which_goes_on_by_itself_or_when_resumed(
-    lab, cluster, submitted
+    lab, cluster, submitted, tmp_path
 ):
+    # beforehand: a new node of this machine unpacks the files of jobs again, over those in use
+    cluster.add_node(num_cpus=4, num_gpus=2, **NODE)
     lab.write(sampler=SAMPLER, train=LONG, checkpoint={"every": 2})
     waiting = lab.started(*submitted("--restarts", "1", "--grace", "60"), together=True)
     try:
         shown = until_step(waiting, 3)
+        wait_for(lambda: list(tmp_path.glob("store/**/step*/COMPLETE")))
         lose_machine(cluster, 1)
-        cluster.add_node(num_cpus=4, num_gpus=2, **NODE)
         shown += until(waiting, "is started again, 1 left")
         shown += until(waiting, r"step \d+/")
         lose = ours("--node-rank", "0")[0]

@@ -42,6 +42,15 @@ GUARD = """class It:
     def report(self): return {report}
 """
 
+SAMPLER = """class It(api.SamplerBase):
+    traits, Config = api.SamplerTraits(), api.SamplerConfig
+    def begin(self, sources): self.problems = sources[0].problems
+    def choose(self, n_problems, step): return self.problems[:n_problems]
+    def identity(self): return ""
+    def position(self): {position}
+    def seek(self, position): pass
+"""
+
 
 def sections(kind):
     return {
@@ -49,6 +58,7 @@ def sections(kind):
         "advantage": {"advantage": "./mine.py:It"},
         "guard": {"guards": {"use": ["./mine.py:It"]}},
         "engine": {"engine": "./mine.py:It"},
+        "sampler": {"sampler": "./mine.py:It", "checkpoint": {"every": 1}},
     }[kind]
 
 
@@ -71,6 +81,7 @@ def sections(kind):
         ("engine", ENGINE.format(finish="raise SystemExit(0)"), "SystemExit"),
         ("engine", ENGINE.format(finish="future.set_exception(KeyError('boom'))"), "boom"),
         ("engine", ENGINE.format(finish="future.set_result(())"), "gave () for 4 seeds"),
+        ("sampler", SAMPLER.format(position="raise KeyError('boom')"), "boom"),
     ],
 )
 def test_a_part_that_fails_in_a_run_is_named(lab, kind, source, said):

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from rlvr_core.api import RefusedError
 from rlvr_core.api.services import BEST, COMPLETE, LATEST, pointed_at, whole_lines
 from rlvr_core.builtin.jobs.known import Known, hidden
 from rlvr_core.builtin.jobs.ownership import OwnedPlace
@@ -23,6 +24,7 @@ from rlvr_core.builtin.jobs.ownership import OwnedPlace
 CHECKPOINTS = "checkpoints/"
 
 _STEP = re.compile(r"^checkpoints/(step\d{6,})/")
+_SEGMENT = re.compile(r"^(.+)\.\d{4,}\.jsonl(?:\.gz)?$")
 _GROWING = ".jsonl"
 _REPAIRS = 3
 
@@ -77,8 +79,10 @@ class FolderCopy:
                 are not any more what was sent.
 
         Raises:
+            RefusedError: If the folder is gone: the store then keeps what it has.
             RlvrError: If the store fails.
         """
+        self._check_folder()
         self._learn()
         try:
             self._round(everything=everything)
@@ -103,6 +107,18 @@ class FolderCopy:
         if sent:
             self._copy_pointers()
             self._rotate()
+
+    def _check_folder(self) -> None:
+        """Refuse to go on without the run's folder: its absence must delete nothing in the store.
+
+        Called again between listing the folder and deleting: it may be on its way out.
+        """
+        if not (self._folder / "run.json").is_file():
+            raise RefusedError(
+                f"the run's folder {self._folder} has been deleted or moved; the store keeps what "
+                "it has of the run",
+                remedy="go on from there: rlvr jobs download, then rlvr run --resume",
+            )
 
     def _repair(self) -> bool:
         """Forget that files were sent that are not there as they were; whether there are any."""
@@ -182,6 +198,7 @@ class FolderCopy:
                     arrived.add(file)
             self._send(local / COMPLETE, f"{there}{COMPLETE}")
         except FileNotFoundError:
+            self._check_folder()
             # rotated away before it was linked: there are newer ones
             self._place.delete(list(self._place.store.list(there)))
             return
@@ -223,8 +240,9 @@ class FolderCopy:
                 held.setdefault(match[1], []).append(key)
         complete = [name for name in held if f"{CHECKPOINTS}{name}/{COMPLETE}" in there]
         newest = sorted(complete, key=_number, reverse=True)[: self._keep]
-        best = pointed_at(self._folder / CHECKPOINTS / BEST)
+        best = pointed_at(self._folder / CHECKPOINTS / BEST) or self._pointed.get(BEST)
         local = {name for name, _ in self._complete()}
+        self._check_folder()
         for name in held.keys() - {*newest, best} - local:
             seal = f"{CHECKPOINTS}{name}/{COMPLETE}"
             # the seal first, so that a half-deleted checkpoint never looks complete
@@ -235,10 +253,19 @@ class FolderCopy:
                 self._files_known.files.pop(key, None)
 
     def _take_away(self) -> bool:
-        """Delete what the folder no longer has: segments that a resumption has removed."""
+        """Delete segments of streams that a resumption has removed, or that were compressed.
+
+        A run deletes no other records; what else is missing in the folder, its user has deleted
+        there. So the stream has to be there still: the whole folder may be on its way out.
+        """
         here = {key for key, _ in self._files()}
         there = [key for key in self._place.store.list() if not hidden(key)]
-        gone = [key for key in there if not key.startswith(CHECKPOINTS) and key not in here]
+        gone = [
+            key
+            for key in there
+            if key not in here and (match := _SEGMENT.match(key)) and f"{match[1]}.jsonl" in here
+        ]
+        self._check_folder()
         self._place.delete(gone)
         for key in gone:
             self._files_known.files.pop(key, None)

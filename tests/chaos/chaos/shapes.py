@@ -836,7 +836,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     },
     "far ahead, aborted in flight, lora, small waves": {
         "model": {"lora": {"rank": 4, "alpha": 8}},
-        "engine": {"with": {"max_rows": 12}},
+        "engine": {"with": {"max_rows": 2}},
         "train": {"max_staleness": 3, "in_flight": "abort"},
         "sampling": {"n": 4, "temperature": 0.9},
     },
