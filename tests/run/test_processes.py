@@ -14,10 +14,10 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from rlvr_core.api import ConfigError
+from rlvr_core.builtin.fsdp.checks import check_processes
 from rlvr_core.builtin.fsdp.shards import read_shards
 from rlvr_core.config.model import RunConfig
 from rlvr_core.record.checkpoints import verify
-from rlvr_core.run.prepare import check_processes
 
 pytestmark = pytest.mark.slow
 
@@ -102,7 +102,18 @@ def fsdp(shared, ddp):
     return launch(shared, "config.yaml", "--set", "train.parallel=fsdp")
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.fixture(scope="module")
+def split(shared, ddp):
+    return launch(shared, "config.yaml", "--set", "train.context_parallel=2")
+
+
+@pytest.fixture(scope="module")
+def split_shards(shared, fsdp):
+    changes = ["train.context_parallel=2", "train.parallel=fsdp"]
+    return launch(shared, "config.yaml", *(word for one in changes for word in ("--set", one)))
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "split", "split_shards"])
 @pytest.mark.essential
 def test_t18_two_processes_do_the_run_of_one(shared, alone, strategy, request):
     """The same completions in the same order, the same numbers, a ledger that balances."""

@@ -167,6 +167,14 @@ def _tensor_parallel(subject: Subject) -> list[Answer]:
     return [Answer("fail", one.what, "; ".join(one.remedy)) for one in found]
 
 
+def _context_parallel(subject: Subject) -> list[Answer]:
+    """Ask whether the processes can be divided as ``train.context_parallel`` says."""
+    resolved = subject.prepared.resolved
+    size = resolved.config.train.context_parallel
+    faults = resolved.host.service("core/context-faults")(size) if size > 1 else []
+    return [Answer("fail", one.what, "; ".join(one.remedy)) for one in faults]
+
+
 MODEL: tuple[Check[Subject], ...] = (
     Check("model/attention", "Can the model be built with this attention?", _attention),
     Check("model/lora", "Does every LoRA target match a layer?", _lora),
@@ -174,6 +182,7 @@ MODEL: tuple[Check[Subject], ...] = (
 )
 PROCESSES: tuple[Check[Subject], ...] = (
     Check("engine/tensor-parallel", "Can the processes share engines?", _tensor_parallel),
+    Check("train/context-parallel", "Can the processes split rows?", _context_parallel),
 )
 """Checks of the processes that train: not for the doctor, which has but one."""
 DISK: tuple[Check[Subject], ...] = (
