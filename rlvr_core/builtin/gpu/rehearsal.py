@@ -88,7 +88,8 @@ def rehearse(trainer: Any, config: RunConfig, prompt: int) -> Outcome:
     """
     optimizer, largest, error = trainer.optimizer, Largest(), ""
     vocabulary = trainer.model.config.get_text_config().vocab_size
-    groups = worst_groups(config, prompt, vocabulary, trainer.ranks.world)
+    apart = trainer.ranks.world // config.train.context_parallel
+    groups = worst_groups(config, prompt, vocabulary, apart)
     objective = trainer.objective
     if objective.estimator is not None:
         objective = replace(objective, estimator=Estimator("rehearsal", Alternating()))

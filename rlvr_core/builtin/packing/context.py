@@ -82,7 +82,7 @@ class ContextParallel:
         if faults := group_faults(size):
             raise ConfigError.collect(faults)
         timeout = timedelta(seconds=config.run.timeout + _SLACK)
-        processes, _ = dist.new_subgroups(size, timeout=timeout)
+        processes, _ = dist.new_subgroups(size, timeout=timeout)  # type: ignore[no-untyped-call]
         self.group = Group(dist.get_rank() % size, size, processes)
         self._paths = config.model.forward_paths
         self._whole = False

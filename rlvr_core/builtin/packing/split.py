@@ -67,7 +67,7 @@ class Split:
             counts.append(len(theirs))
         own_n = (owner_N == index).nonzero()[:, 0] if counts[index] else torch.zeros(1).long()
         piece_n = text_N[own_n] * 2 * size + chunk_N[own_n]
-        _, query_len_R = piece_n.unique_consecutive(return_counts=True)
+        _, query_len_R = torch.unique_consecutive(piece_n, return_counts=True)
         last_R = own_n[query_len_R.cumsum(0) - 1]
         # a completion's keys are those of its prompt and its own
         S = len(host.prompt_len_S)
