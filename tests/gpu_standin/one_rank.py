@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,6 +50,7 @@ def pretend(gathered: several.Gathered) -> None:
     lora._fingerprint = lambda *_: {}  # of weights, and shapes have none
     dist.all_gather_single = sent
     dist.reduce_scatter_single = lambda output, input, **_: sent(input, output)
+    dist.all_reduce = lambda *_, **__: None
 
 
 def sent(whole: torch.Tensor, part: torch.Tensor, **_: Any) -> None:
@@ -64,7 +66,7 @@ def run(case: Mapping[str, Any], gathered: several.Gathered) -> dict[str, Any]:
     vocabulary = made["policy"].config.vocab_size
     given = groups(case, vocabulary)
     with several.StandIn(shapes_only=True) as device:
-        parallel = ParallelModel(everyone, "fsdp")
+        parallel = ParallelModel(everyone, "fsdp", context=several.context_of(case))
         options = {
             "temperature": 1.0,
             "autocast_dtype": Precision(getattr(torch, case["dtype"])).autocast,
@@ -97,6 +99,7 @@ if __name__ == "__main__":
     weights = several.Gathered()
     pretend(weights)
     for one in cases:
+        os.environ["WORLD_SIZE"] = str(one["ranks"])
         dist.init_process_group("fake", rank=0, world_size=one["ranks"], store=FakeStore())
         print(json.dumps(run(one, weights)), flush=True)
         dist.destroy_process_group()

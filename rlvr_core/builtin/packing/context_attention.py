@@ -23,14 +23,9 @@ from rlvr_core.builtin.packing.attention_mask import (
     AttentionMask,
     HeadSizes,
     VarlenMask,
-    flash_works,
+    takes_flash,
 )
 from rlvr_core.builtin.packing.split import Split, bounds
-
-# 2.13 has new names for them, and warns of the old ones
-_all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-_reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
-
 
 @dataclass(frozen=True, slots=True)
 class ContextMask:
@@ -57,7 +52,7 @@ class ContextMask:
     ) -> ContextMask:
         """The flash kernel where it works, else grids."""
         device = batch.mask_BT.device
-        flash = device.type != "cpu" and all(flash_works(device, dtype, one) for one in heads)
+        flash = takes_flash(device, dtype, heads)
         inner: AttentionMask = _varlen(split, batch) if flash else PieceGrids.of(split, batch)
         return cls(inner, split.most, processes)
 
@@ -134,6 +129,11 @@ class PieceGrids:
         return out_RhQD.transpose(1, 2).flatten(0, 1)[self.slot_n]
 
 
+def _collective(name: str, older: str) -> Any:
+    """torch 2.13 has new names for these, and warns of the old ones."""
+    return getattr(dist, name, None) or getattr(dist, older)
+
+
 class _Gather(torch.autograd.Function):
     """(W, ...) of each process behind one another, (C W, ...); back, the sum of all gradients."""
 
@@ -141,12 +141,14 @@ class _Gather(torch.autograd.Function):
     def forward(ctx: Any, own: Tensor, processes: Any) -> Tensor:
         ctx.processes = processes
         whole = own.new_empty(processes.size() * len(own), *own.shape[1:])
-        _all_gather(whole, own, group=processes)
+        gather = _collective("all_gather_single", "all_gather_into_tensor")
+        gather(whole, own, group=processes)
         return whole
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         wide = grad.to(torch.promote_types(grad.dtype, torch.float32)).contiguous()
         own = wide.new_empty(len(wide) // ctx.processes.size(), *wide.shape[1:])
-        _reduce_scatter(own, wide, group=ctx.processes)
+        scatter = _collective("reduce_scatter_single", "reduce_scatter_tensor")
+        scatter(own, wide, group=ctx.processes)
         return own.to(grad.dtype), None
