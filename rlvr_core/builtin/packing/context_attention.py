@@ -27,6 +27,7 @@ from rlvr_core.builtin.packing.attention_mask import (
 )
 from rlvr_core.builtin.packing.split import Split, bounds
 
+
 @dataclass(frozen=True, slots=True)
 class ContextMask:
     """An ``AttentionMask`` of this process's tokens.
@@ -130,7 +131,7 @@ class PieceGrids:
 
 
 def _collective(name: str, older: str) -> Any:
-    """torch 2.13 has new names for these, and warns of the old ones."""
+    """Return a collective by its name since torch 2.13, which warns of the older one."""
     return getattr(dist, name, None) or getattr(dist, older)
 
 
