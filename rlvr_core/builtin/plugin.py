@@ -845,6 +845,11 @@ def register_services(registrar: Registrar) -> None:
         summary="Why processes do not divide into groups of train.context_parallel.",
     )
     registrar.add(
+        "padded-because",
+        "rlvr_core.builtin.packing.packed:padded_because",
+        summary="Why a model's configuration rules out packed rows.",
+    )
+    registrar.add(
         "check-processes",
         "rlvr_core.builtin.fsdp.checks:check_processes",
         summary="What several training processes do not go together with.",

@@ -28,6 +28,7 @@ CERTAIN = {
     "prompt/context": ("sampling", "max_tokens"),
     "engine/tensor-parallel": ("engine", "with", "tensor_parallel_size"),
     "train/context-parallel": ("train", "context_parallel"),
+    "train/groups": ("train", "context_parallel"),
 }
 """Checks of the model's structure and of processes, with their config keys: after a failure, no run
 is possible, or it would train on positions beyond the model's context."""

@@ -292,7 +292,7 @@ def setup_of(
     engine = _engine(resolved, card, count, engine_gpus, shape, notes)
     more = bool(config.engine.with_.get("urls")) or config.engine.use == "core/ray"
     trainers = count if engine.shared or more else count - engine.gpus
-    if trainers > train.prompts_per_step * config.sampling.n:
+    if trainers > train.prompts_per_step * config.sampling.n * train.context_parallel:
         raise ConfigError(
             f"{trainers} GPUs train, and a step has {train.prompts_per_step} prompts of "
             f"{config.sampling.n} completions: some would get none",
