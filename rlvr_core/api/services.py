@@ -72,6 +72,7 @@ _HOMES = {
         "GZIP_MAGIC JsonRow MAX_INT_DIGITS RowMapping content_id fill parse_rows problems read_rows"
     ),
     "data.uri": "cache_folder cache_uri check_model_path is_uri local_path model_path",
+    "engines.forward_paths": "choose_forward_paths",
     "engines.sampling": "StopStrings completion_seed",
     "engines.sync": "evaluating model_state weight_checksums",
     "engines.transformers": "eos_ids",

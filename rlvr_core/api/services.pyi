@@ -176,6 +176,7 @@ from rlvr_core.data.uri import check_model_path as check_model_path
 from rlvr_core.data.uri import is_uri as is_uri
 from rlvr_core.data.uri import local_path as local_path
 from rlvr_core.data.uri import model_path as model_path
+from rlvr_core.engines.forward_paths import choose_forward_paths as choose_forward_paths
 from rlvr_core.engines.sampling import StopStrings as StopStrings
 from rlvr_core.engines.sampling import completion_seed as completion_seed
 from rlvr_core.engines.sync import evaluating as evaluating

@@ -835,6 +835,26 @@ def register_services(registrar: Registrar) -> None:
         summary="Why processes and model do not divide into shared vLLM engines.",
     )
     registrar.add(
+        "context-parallel",
+        "rlvr_core.builtin.packing.context:ContextParallel",
+        summary="Processes that share micro-batches, for train.context_parallel.",
+    )
+    registrar.add(
+        "context-faults",
+        "rlvr_core.builtin.packing.context:group_faults",
+        summary="Why processes do not divide into groups of train.context_parallel.",
+    )
+    registrar.add(
+        "padded-because",
+        "rlvr_core.builtin.packing.packed:padded_because",
+        summary="Why a model's configuration rules out packed rows.",
+    )
+    registrar.add(
+        "check-processes",
+        "rlvr_core.builtin.fsdp.checks:check_processes",
+        summary="What several training processes do not go together with.",
+    )
+    registrar.add(
         "check-offload",
         "rlvr_core.builtin.offload.checks:check_offload",
         summary="What train.reference.offload does not go together with.",
@@ -859,6 +879,11 @@ def register_forward_paths(registrar: Registrar) -> None:
         "packed",
         "rlvr_core.builtin.packing.packed:find_packed",
         summary="All rows as one sequence without padding, each prompt once.",
+    )
+    registrar.add(
+        "context-parallel",
+        "rlvr_core.builtin.packing.context:find_context",
+        summary="Packed rows split over processes; train.context_parallel takes it by itself.",
     )
 
 

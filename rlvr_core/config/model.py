@@ -343,6 +343,10 @@ class TrainSection(ComponentConfig):
     """Processes that share one copy under ``parallel: fsdp``, a divisor of their number; each such
     set of processes in a row has a copy (HSDP). null: one copy for all of them. On several
     machines, the processes of one machine: then no weights are gathered between machines."""
+    context_parallel: Positive = 1
+    """Processes in a row that split the tokens of each micro-batch, a divisor of their number; 1:
+    none. Each holds the activations of its tokens alone, so that a row may be about as many times
+    longer."""
     reference: ReferenceSection = ReferenceSection()
     """The reference model, used by losses with ``beta`` above 0."""
     max_staleness: Natural = 0

@@ -47,6 +47,8 @@ class ParallelModel:
         ranks: The processes.
         strategy: ``ddp`` or ``fsdp``.
         shard_size: Processes that a copy is split over; None for all of them.
+        context: The processes that split each micro-batch with this one, as the service
+            ``core/context-parallel`` has them; None where each computes its own.
 
     Attributes:
         sharded: Whether each process has but a part of the weights.
@@ -55,8 +57,10 @@ class ParallelModel:
         ConfigError: If ``shard_size`` does not divide their number.
     """
 
-    def __init__(self, ranks: Ranks, strategy: Strategy, shard_size: int | None = None) -> None:
-        self.ranks = ranks
+    def __init__(
+        self, ranks: Ranks, strategy: Strategy, shard_size: int | None = None, context: Any = None
+    ) -> None:
+        self.ranks, self.context = ranks, context
         self.sharded = strategy == "fsdp"
         self._shard_size = shard_size or ranks.world
         if ranks.world % self._shard_size:
@@ -74,6 +78,8 @@ class ParallelModel:
         With ``fsdp``, its parameters become sharded ones: an optimizer is to be made afterwards.
         """
         module = Computed(model, **options)
+        if self.context is not None:
+            self.context.admit(model)
         if self.sharded:
             shard = load_host().service("core/shard")
             dtype = options.get("autocast_dtype")
@@ -97,6 +103,8 @@ class ParallelModel:
     ) -> T:
         """Call ``compute`` on a micro-batch under a model that was added. A collective."""
         module = self._modules[model]
+        if self.context is not None:
+            compute = self.context.shared(compute)
         result: T = module(compute, batch, **more)
         if self.sharded and not torch.is_grad_enabled():
             module.reshard()  # no backward pass comes that would

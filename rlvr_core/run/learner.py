@@ -49,20 +49,21 @@ def trainer_of(
     prepared: Prepared, ranks: Ranks, engine: Engine
 ) -> tuple[PolicyTrainer, WeightSource]:
     """Build the trainer, and the source of the weights that engines load."""
-    config = prepared.config
-    precision = Precision(DTYPES[config.model.dtype])
+    config, service = prepared.config, prepared.resolved.host.service
+    train, precision = config.train, Precision(DTYPES[config.model.dtype])
     device = trainer_device()
+    context = service("core/context-parallel")(config) if train.context_parallel > 1 else None
     parallel = None
     if ranks.world > 1:
         from rlvr_core.parallel.model import ParallelModel
 
-        parallel = ParallelModel(ranks, config.train.parallel, config.train.shard_size)
+        parallel = ParallelModel(ranks, train.parallel, train.shard_size, context)
     # a sharded model is moved to its device layer by layer
     sharded = parallel is not None and parallel.sharded
     place = torch.device("cpu") if sharded else device
     torch.manual_seed(config.run.seed)
     own_copy = device if sharded and shares_model(engine) else None
-    service, dtype = prepared.resolved.host.service, torch.float32
+    dtype = torch.float32
     if sharded and own_copy is None and config.model.lora is None:
         dtype = service("core/stored-dtype")(prepared.model_path, config.model)
     model = _policy(prepared, place, precision, dtype)
@@ -70,7 +71,7 @@ def trainer_of(
     reference = None
     if objective.needs_reference:
         reference = _reference(prepared, model, place, precision)
-    compiled = service("core/compile")(model) if config.train.compile else None
+    compiled = service("core/compile")(model) if train.compile else None
     source: WeightSource = ModuleSource(model)
     if parallel is not None and sharded:
         source = service("core/gathered-source")(model, parallel, own_copy)
@@ -90,9 +91,9 @@ def trainer_of(
         model=model,
         reference=reference,
         objective=objective,
-        optimizer=Optimizer(model, config.train, precision.compute, builder, schedule),
+        optimizer=Optimizer(model, train, precision.compute, builder, schedule),
         precision=precision,
-        train=config.train,
+        train=train,
         temperature=config.sampling.temperature,
         max_completion_tokens=config.sampling.max_tokens,
         reward_weights=prepared.judge.plan.weights,

@@ -308,7 +308,8 @@ def _check_config(resolved: Resolved, *, uses_reference: bool) -> None:
         MachineError: If no run folder can be created.
         PluginError: If a plugin is missing.
     """
-    check_processes(resolved.config)
+    if ranks.count() > 1 or resolved.config.train.context_parallel > 1:
+        resolved.host.service("core/check-processes")(resolved.config)
     check_writable(Path(resolved.config.run.dir))
     for name in resolved.config.model.forward_paths:
         resolved.host.entry("forward_path", name, resolved.where(("model", "forward_paths")))
@@ -327,23 +328,6 @@ def _check_reference(resolved: Resolved, *, used: bool) -> None:
         )
     if section.offload:
         resolved.host.service("core/check-offload")(resolved)
-
-
-def check_processes(config: RunConfig) -> None:
-    """Refuse what is not supported with several training processes.
-
-    Raises:
-        ConfigError: If settings do not work together.
-    """
-    strategy = config.train.parallel
-    if ranks.count() == 1 or strategy == "ddp":
-        return
-    if config.train.compile:
-        raise ConfigError(
-            f"a model is not compiled under train.parallel: {strategy}",
-            where="train.compile",
-            remedy="set train.compile: false, or train.parallel: ddp",
-        )
 
 
 def _load_data(resolved: Resolved, losses: Mapping[Loc, Loss]) -> _Data:

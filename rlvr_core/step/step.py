@@ -333,11 +333,11 @@ class PolicyTrainer:
 
     def _pack(self, rows: Sequence[Row]) -> list[LocalMicroBatch]:
         """Pack this process's part of the rows into micro-batches."""
-        own = shard_rows(rows, self.ranks.world)[self.ranks.index]
-        budget = self.train.tokens_per_micro_batch
-        work = [
-            LocalMicroBatch(batch) for batch in micro_batches(own, tokens_per_micro_batch=budget)
-        ]
+        size, budget = self.train.context_parallel, self.train.tokens_per_micro_batch
+        own = shard_rows(rows, self.ranks.world // size)[self.ranks.index // size]
+        counts = self.ranks.index % size == 0  # of processes that share a micro-batch, in the first
+        batches = micro_batches(own, tokens_per_micro_batch=budget)
+        work = [LocalMicroBatch(batch, counts) for batch in batches]
         if self.parallel is not None:
             idle = self.parallel.idle(len(work))
             work += idle_micro_batches(rows, idle) if idle else []

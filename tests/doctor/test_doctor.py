@@ -19,7 +19,7 @@ from rlvr_core.builtin.doctor.mending import Draft, place_of
 from rlvr_core.builtin.doctor.problems import _labelled, _slots
 from rlvr_core.builtin.doctor.report import Answer, Check, Report
 from rlvr_core.builtin.doctor.selftest import learnt
-from rlvr_core.config.model import GuardSection
+from rlvr_core.config.model import GuardSection, RunConfig
 from rlvr_core.testing.lab import Lab
 from tests.doctor import planted
 
@@ -344,6 +344,7 @@ def test_an_attention_that_is_not_there_is_certain_and_code_that_needs_weights_i
     answer = _attention(Unbuilt())
     assert answer.level == level
     assert f"flash_attention_2 cannot be used: {type(error).__name__}: {error}" in answer.value
+    assert CERTAIN["train/groups"] == ("train", "context_parallel")
     assert CERTAIN["model/attention"] == ("model", "attention")
 
 
@@ -356,3 +357,34 @@ def test_wrong_answers_that_are_paid_for_their_form():
     assert _credited("data with v", Counter({0.1 * i: 20 for i in range(8)})) is None
     assert _credited("data with v", Counter({0.2: 7})) is None
     assert _credited("data with v", Counter()) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model": {"attention": "eager"}}, "exchanged by the attention sdpa, not by eager"),
+        ({"windows": 8}, "its attention has windows"),
+        ({"split": 1, "windows": 8}, None),
+        ({}, None),
+    ],
+)
+def test_rows_that_cannot_be_split_are_named_before_the_weights_are_loaded(changes, said):
+    from rlvr_core.api.services import load_host
+    from rlvr_core.builtin.doctor.model import _split_rows
+
+    train = {"steps": 3, "warmup_steps": 0, "context_parallel": changes.get("split", 2)}
+    data = {"sources": [{"use": "core/jsonl"}]}
+    model = {"path": "m"} | changes.get("model", {})
+    limits = RunConfig.model_validate({"model": model, "data": data, "train": train})
+    text = SimpleNamespace(sliding_window=changes.get("windows"))
+    config = SimpleNamespace(get_text_config=lambda: text, _attn_implementation="sdpa")
+    resolved = SimpleNamespace(host=load_host())
+    answers = _split_rows(
+        SimpleNamespace(
+            limits=limits,
+            prepared=SimpleNamespace(resolved=resolved),
+            skeleton=SimpleNamespace(config=config),
+        )
+    )
+    assert [said in one.value for one in answers] == ([True] if said else [])
+    assert all("train.context_parallel: 1" in one.remedy for one in answers)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +26,10 @@ from run import FEW, sizes_of  # noqa: E402
 from steps import CASE, groups, models, trainer_of  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 
+from rlvr_core.api import MicroBatch  # noqa: E402
 from rlvr_core.builtin.lora import lora  # noqa: E402
+from rlvr_core.builtin.packing.packed import predictors  # noqa: E402
+from rlvr_core.builtin.packing.split import Split  # noqa: E402
 from rlvr_core.parallel.model import ParallelModel  # noqa: E402
 from rlvr_core.parallel.ranks import Ranks  # noqa: E402
 from rlvr_core.step.model import Precision  # noqa: E402
@@ -49,12 +53,31 @@ def pretend(gathered: several.Gathered) -> None:
     lora._fingerprint = lambda *_: {}  # of weights, and shapes have none
     dist.all_gather_single = sent
     dist.reduce_scatter_single = lambda output, input, **_: sent(input, output)
+    dist.all_reduce = lambda *_, **__: None
 
 
 def sent(whole: torch.Tensor, part: torch.Tensor, **_: Any) -> None:
     """A collective that makes a whole of parts, or the other way round."""
     assert whole.numel() == part.numel() * dist.get_world_size()
     assert whole.dtype == part.dtype
+
+
+def own_sizes(batch: MicroBatch, size: int) -> dict[str, int]:
+    """What the first of the ranks that split a micro-batch has of it; all of it of one rank."""
+    if size == 1:
+        return sizes_of(batch)
+    split = Split.of(batch, 0, size)
+    pieces, queries, keys = (
+        len(split.query_len_R), int(split.query_len_R.max()), int(split.key_len_R.max())
+    )  # fmt: skip
+    return {
+        "tokens": len(split.own_n),
+        "loss_tokens": int((split.owner_N[predictors(batch.host)] == 0).sum()),
+        "keys": len(split.key_K),
+        "query_slots": pieces * queries,
+        "key_slots": pieces * keys,
+        "mask": pieces * queries * keys,
+    }
 
 
 def run(case: Mapping[str, Any], gathered: several.Gathered) -> dict[str, Any]:
@@ -64,7 +87,7 @@ def run(case: Mapping[str, Any], gathered: several.Gathered) -> dict[str, Any]:
     vocabulary = made["policy"].config.vocab_size
     given = groups(case, vocabulary)
     with several.StandIn(shapes_only=True) as device:
-        parallel = ParallelModel(everyone, "fsdp")
+        parallel = ParallelModel(everyone, "fsdp", context=several.context_of(case))
         options = {
             "temperature": 1.0,
             "autocast_dtype": Precision(getattr(torch, case["dtype"])).autocast,
@@ -88,7 +111,7 @@ def run(case: Mapping[str, Any], gathered: several.Gathered) -> dict[str, Any]:
             "peak": device.peak,
             "peak_at": device.peak_at,
             "gathered": gathered.peak,
-            "sizes": [sizes_of(one.batch) for one in work],
+            "sizes": [own_sizes(one.batch, case["split"]) for one in work],
         }
 
 
@@ -97,6 +120,7 @@ if __name__ == "__main__":
     weights = several.Gathered()
     pretend(weights)
     for one in cases:
+        os.environ["WORLD_SIZE"] = str(one["ranks"])
         dist.init_process_group("fake", rank=0, world_size=one["ranks"], store=FakeStore())
         print(json.dumps(run(one, weights)), flush=True)
         dist.destroy_process_group()

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 HERE = Path(__file__).parent
@@ -33,6 +34,8 @@ from torch.distributed.fsdp._fully_shard import _fsdp_param  # noqa: E402
 from torch.distributed.tensor import DTensor  # noqa: E402
 
 from rlvr_core.builtin.fsdp.shards import read_shards  # noqa: E402
+from rlvr_core.builtin.packing.context import ContextParallel  # noqa: E402
+from rlvr_core.config.model import ModelSection  # noqa: E402
 from rlvr_core.parallel.model import ParallelModel  # noqa: E402
 from rlvr_core.parallel.ranks import Ranks  # noqa: E402
 from rlvr_core.step import checkpoint  # noqa: E402
@@ -158,12 +161,22 @@ def local(tensor: Any) -> torch.Tensor:
     return part.detach()
 
 
+def context_of(case: Mapping[str, Any]) -> Any:
+    """The ranks that split rows with this one, where a case has such."""
+    if case["split"] == 1:
+        return None
+    paths = ModelSection.model_fields["forward_paths"].default
+    train, run = (SimpleNamespace(context_parallel=case["split"]), SimpleNamespace(timeout=60))
+    config: Any = SimpleNamespace(train=train, run=run, model=SimpleNamespace(forward_paths=paths))
+    return ContextParallel(config)
+
+
 def run(case: Mapping[str, Any], ranks: Ranks, gathered: Gathered) -> dict[str, Any]:
     """Do the steps of a case; figures are of the last one."""
     made = models(case, "cpu")
     given = groups(case, made["policy"].config.vocab_size)
     with StandIn() as device:
-        parallel = ParallelModel(ranks, "fsdp")
+        parallel = ParallelModel(ranks, "fsdp", context=context_of(case))
         options = {
             "temperature": 1.0,
             "autocast_dtype": Precision(getattr(torch, case["dtype"])).autocast,

@@ -56,6 +56,7 @@ CASE: Mapping[str, Any] = {
     "skewed": True,  # or every prompt and completion as long as may be
     "budget": 200,
     "steps": 2,
+    "split": 1,  # ranks that split rows
 }
 """What a case is made of, unless it says otherwise; figures are of its last step."""
 
@@ -129,6 +130,7 @@ def trainer_of(
         warmup_steps=0,
         tokens_per_micro_batch=case["budget"],
         mini_batches=case["mini_batches"],
+        context_parallel=case["split"],
     )
     if case["checkpointing"]:
         enable_checkpointing(

@@ -24,6 +24,10 @@ CASES = {
     "grids, checkpointing, reference": {
         "layers": 4, "checkpointing": True, "flash": False, "beta": 0.01,
     },
+    "flash, split rows": {"layers": 4, "budget": 60, "split": 2},
+    "grids, checkpointing, reference, split rows": {
+        "layers": 4, "checkpointing": True, "flash": False, "beta": 0.01, "split": 2,
+    },
 }  # fmt: skip
 
 # bfloat16: q and o of 32 x 32, k and v of 16 x 32, three of 48 x 32, two norms of 32, two of 8
@@ -54,6 +58,7 @@ def ranks(tmp_path_factory):
 def cpu():
     """The same steps on the CPU by one process, by case."""
     plain = {"device": "cpu", "checkpointing": False, "forward_paths": False, "flash": True}
+    plain |= {"split": 1}
     return dict(zip(CASES, run([case | plain for case in CASES.values()]), strict=True))
 
 

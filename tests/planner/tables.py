@@ -42,6 +42,8 @@ def predicted(figure, folder):
     """Memory by the formulas for the micro-batches that the stand-in had."""
     case = figure["case"]
     changes = ["train.parallel=fsdp", "engine.use=core/vllm"] if "ranks" in case else []
+    if case.get("split", 1) > 1:
+        changes.append(f"train.context_parallel={case['split']}")
     setup = planned(config_of(case, folder), *changes, count=case.get("ranks", 1)).setup
     micros = [Micro(**sizes) for sizes in figure["micro_batches"]]
     given = [(micro, place > 0) for place, micro in enumerate(micros)]

@@ -145,6 +145,7 @@ SHARED = "engine={use: core/vllm, with: {tensor_parallel_size: 2, kv_cache_mb: 4
         (8, ["train.max_staleness=1"], {"engine_gpus": 2}, "one GPU for each that trains"),
         (3, [SHARED], {}, "3 GPUs do not divide into engines of 2"),
         (4, ["train.prompts_per_step=1", "sampling.n=2"], {}, "some would get none"),
+        (3, ["train.context_parallel=2"], {}, "3 GPUs that train cannot be groups of 2"),
     ],
 )
 def test_gpus_that_do_not_go_together_are_refused(count, changes, more, said):
@@ -214,3 +215,20 @@ def test_what_is_assumed_is_said(tmp_path):
         assert part in notes
     assert "max_tokens long" not in " ".join(planned(GSM8K, path("1.7B"), mean_tokens=9).notes)
     assert yaml.safe_load(GSM8K.read_text())["engine"]["use"] == "core/vllm"
+
+
+def test_a_row_that_is_too_long_for_a_gpu_is_advised_to_be_split():
+    """Of 394k tokens, with all layers recomputed over shards; shorter ones need no split."""
+
+    def settings(cap):
+        row = [f"sampling.max_tokens={cap}", f"train.tokens_per_micro_batch={cap + 1024}"]
+        least = ["train.parallel=fsdp", "train.gradient_checkpointing=all", "loss.with.beta=0"]
+        changes = ["engine.with={}", SERVERS, *row, *least]
+        asked = planner(GSM8K, path("1.7B"), *changes, gpu="h100-80", engine_gpus=4)
+        plan = asked.plan(8)
+        return plan.fits, [one.settings for one in advise(asked, plan, 8)]
+
+    assert settings(262_144) == (True, [])
+    fits, found = settings(393_216)
+    assert not fits
+    assert found[0] == ("train.context_parallel=2",)

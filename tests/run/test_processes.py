@@ -14,10 +14,10 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from rlvr_core.api import ConfigError
+from rlvr_core.builtin.fsdp.checks import check_processes
 from rlvr_core.builtin.fsdp.shards import read_shards
 from rlvr_core.config.model import RunConfig
 from rlvr_core.record.checkpoints import verify
-from rlvr_core.run.prepare import check_processes
 
 pytestmark = pytest.mark.slow
 
@@ -102,7 +102,18 @@ def fsdp(shared, ddp):
     return launch(shared, "config.yaml", "--set", "train.parallel=fsdp")
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.fixture(scope="module")
+def split(shared, ddp):
+    return launch(shared, "config.yaml", "--set", "train.context_parallel=2")
+
+
+@pytest.fixture(scope="module")
+def split_shards(shared, fsdp):
+    changes = ["train.context_parallel=2", "train.parallel=fsdp"]
+    return launch(shared, "config.yaml", *(word for one in changes for word in ("--set", one)))
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "split", "split_shards"])
 @pytest.mark.essential
 def test_t18_two_processes_do_the_run_of_one(shared, alone, strategy, request):
     """The same completions in the same order, the same numbers, a ledger that balances."""
@@ -266,6 +277,40 @@ def test_a_run_goes_on_after_a_process_was_killed_and_its_ledger_balances(lab):
     assert len(drawn) == len(set(drawn)) >= per_step * (newest + 2)
 
 
+def test_a_run_that_splits_rows_goes_on_bit_for_bit_after_a_kill(lab):
+    """Killed between two checkpoints, it ends with the weights of a run that nothing stopped."""
+    launched = Launched(lab, every=3, context_parallel=2)
+    while not any((launched.run / "checkpoints").glob("step*/COMPLETE")):
+        time.sleep(0.05)
+    launched.ranks[1].send_signal(signal.SIGKILL)
+    code, _ = launched.end()
+    assert code == 1
+    checkpoints = sorted((launched.run / "checkpoints").glob("step*"))
+    newest = max(int(one.name[4:]) for one in checkpoints if (one / "COMPLETE").is_file())
+    steps = f"train.steps={newest + 2}"
+    more = ["--set", steps, "--processes", "2", "--display", "none"]
+    lab.rlvr("launch", "--resume", launched.run.name, *more)
+    whole = launch(lab, "config.yaml", "--set", steps)
+    last = f"step{newest + 2:06d}"
+    ours, theirs = (saved(run / "checkpoints" / last) for run in (launched.run, whole))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    assert completions(launched.run)[-6:] == completions(whole)[-6:]
+
+
+def test_a_run_that_split_rows_goes_on_with_one_process(shared, alone, split):
+    """Its checkpoint knows nothing of the split; without the other process it is refused."""
+    stopped = shared.folder / "runs" / "stopped-split"
+    shutil.copytree(split, stopped, symlinks=True)
+    shutil.rmtree(stopped / "checkpoints" / "step000004")
+    resume = ["run", "--resume", str(stopped), "--display", "none"]
+    refused = shared.rlvr(*resume, check=2).stderr
+    assert "1 process does not divide into groups of 2 that split rows" in refused
+    assert "rlvr launch --processes 2" in refused
+    shared.rlvr(*resume, "--set", "train.context_parallel=1")
+    same_metrics(alone, stopped)
+    same_weights(alone, stopped, "step000004")
+
+
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_signal_lets_the_step_finish_and_writes_a_checkpoint(lab, strategy):
     launched = Launched(lab, parallel=strategy)
@@ -333,3 +378,25 @@ def test_what_several_processes_cannot_do_is_refused(monkeypatch):
         check_processes(RunConfig.model_validate(whole | {"train": compiled}))
     sharded = RunConfig.model_validate(whole | {"train": compiled | {"compile": False}})
     check_processes(sharded)
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "said"),
+    [
+        ("train.compile", {"train": {"compile": True}}, "does not exchange keys and values"),
+        ("model.attention", {"model": {"attention": "eager"}}, "by the attention sdpa, not by"),
+        ("model.forward_paths", {"model": {"forward_paths": []}}, "has no core/packed"),
+        ("model.lora.dropout", {"model": {"lora": {"dropout": 0.1}}}, "which values are dropped"),
+    ],
+)
+def test_what_does_not_go_together_with_rows_that_are_split_is_refused(key, changes, said):
+    train = {"steps": 3, "warmup_steps": 0, "context_parallel": 2} | changes.get("train", {})
+    model = {"path": "m"} | changes.get("model", {})
+    whole = {"model": model, "data": {"sources": [{"use": "core/jsonl"}]}, "train": train}
+    with pytest.raises(ConfigError, match=said) as error:
+        check_processes(RunConfig.model_validate(whole))
+    (complaint,) = error.value.complaints
+    assert complaint.where == key
+    assert complaint.remedy[-1] == "or set train.context_parallel: 1"
+    whole["train"] = train | {"context_parallel": 1}
+    check_processes(RunConfig.model_validate(whole))

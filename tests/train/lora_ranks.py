@@ -7,6 +7,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
+from parallel_worker import context_of
 from small import estimator_for  # type: ignore
 
 from rlvr_core.api import Completion, Group, Judged, NoConfig, Problem
@@ -51,9 +52,9 @@ def groups(step):
     return made
 
 
-def steps(folder, ranks, strategy, dtype, reference):
+def steps(folder, ranks, strategy, dtype, reference, **train):
     section = TrainSection(
-        steps=9, lr=1e-2, warmup_steps=0, tokens_per_micro_batch=40, reference=reference
+        steps=9, lr=1e-2, warmup_steps=0, tokens_per_micro_batch=40, reference=reference, **train
     )
     model = load_policy(folder, ModelSection(path=folder), torch.device("cpu"))
     lora.attach(
@@ -64,7 +65,7 @@ def steps(folder, ranks, strategy, dtype, reference):
     precision = Precision(dtype)
     parallel = None
     if ranks.world > 1:
-        parallel = ParallelModel(ranks, strategy)
+        parallel = ParallelModel(ranks, strategy, context=context_of(section))
         probe_forward_path(model)
         parallel.add(model, trained=True, autocast_dtype=precision.autocast)
     terms = (LossTerm("grpo", GRPO(GRPO.Config(beta=0.3))),)

@@ -4,6 +4,7 @@ import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -19,8 +20,9 @@ from rlvr_core.builtin.distillation.losses import GKD, OPSD
 from rlvr_core.builtin.distillation.teacher import Teacher
 from rlvr_core.builtin.fsdp.gathered_source import GatheredSource
 from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO
+from rlvr_core.builtin.packing.context import ContextParallel
 from rlvr_core.builtin.vllm.probe import source_logprobs
-from rlvr_core.config.model import ReferenceSection, TrainSection
+from rlvr_core.config.model import ModelSection, ReferenceSection, TrainSection
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.ranks import joined
@@ -139,7 +141,7 @@ def trainer_of(folder, ranks, strategy, dtype, terms, *, reference=None, estimat
         frozen.append(held_to.model)
     parallel = None
     if ranks.world > 1:
-        parallel = ParallelModel(ranks, strategy, section.shard_size)
+        parallel = ParallelModel(ranks, strategy, section.shard_size, context_of(section))
         options = {"temperature": 1.0, "autocast_dtype": precision.autocast}
         probe_forward_path(model)
         parallel.add(model, trained=True, **options)
@@ -159,6 +161,15 @@ def trainer_of(folder, ranks, strategy, dtype, terms, *, reference=None, estimat
         ranks=ranks,
         parallel=parallel,
     )
+
+
+def context_of(section):
+    """The processes that share micro-batches, where there are such."""
+    if section.context_parallel == 1:
+        return None
+    paths = ModelSection.model_fields["forward_paths"].default
+    of_run = {"run": SimpleNamespace(timeout=60), "model": SimpleNamespace(forward_paths=paths)}
+    return ContextParallel(SimpleNamespace(train=section, **of_run))
 
 
 def steps(folder, ranks, strategy, dtype, *, summed=False, reference=None, **more):

@@ -47,10 +47,11 @@ def test_what_fits_is_said_and_what_does_not_is_the_error_of_a_machine(together)
 
 def check_error(found):
     assert found["code"] == 4
-    what, remedy, *_ = found["said"]
+    what, remedy, split, *_ = found["said"]
     assert "does not fit on the GPU: 40 tokens, prompts of 4 and completions of 8" in what
     assert "Tried to allocate 1.00 GiB" in what
     assert remedy == "lower train.tokens_per_micro_batch, to 20 for example"
+    assert split == "train.context_parallel: 2 splits each row over 2 GPUs"
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])

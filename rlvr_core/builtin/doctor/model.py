@@ -8,6 +8,7 @@ import tempfile
 from difflib import get_close_matches
 from pathlib import Path
 
+from rlvr_core.api import ConfigError
 from rlvr_core.builtin.doctor.report import Answer, Check, at_first
 from rlvr_core.builtin.doctor.subject import Subject
 
@@ -167,13 +168,39 @@ def _tensor_parallel(subject: Subject) -> list[Answer]:
     return [Answer("fail", one.what, "; ".join(one.remedy)) for one in found]
 
 
+def _split_rows(subject: Subject) -> list[Answer]:
+    """Ask whether settings and model allow what ``train.context_parallel`` says."""
+    service = subject.prepared.resolved.host.service
+    if subject.limits.train.context_parallel == 1:
+        return []
+    try:
+        service("core/check-processes")(subject.limits)
+    except ConfigError as error:
+        return [Answer("fail", one.what, "; ".join(one.remedy)) for one in error.complaints]
+    if why := service("core/padded-because")(subject.skeleton):
+        what = f"the model's rows cannot be split over processes: {why}"
+        return [Answer("fail", what, "set train.context_parallel: 1")]
+    return []
+
+
+def _groups(subject: Subject) -> list[Answer]:
+    """Ask whether the processes can be divided as ``train.context_parallel`` says."""
+    size = subject.limits.train.context_parallel
+    if size == 1:
+        return []
+    found = subject.prepared.resolved.host.service("core/context-faults")(size)
+    return [Answer("fail", one.what, "; ".join(one.remedy)) for one in found]
+
+
 MODEL: tuple[Check[Subject], ...] = (
     Check("model/attention", "Can the model be built with this attention?", _attention),
     Check("model/lora", "Does every LoRA target match a layer?", _lora),
+    Check("train/context-parallel", "Can the model's rows be split?", _split_rows),
     Check("model/vocabulary", "Do tokenizer and model belong together?", _vocabulary),
 )
 PROCESSES: tuple[Check[Subject], ...] = (
     Check("engine/tensor-parallel", "Can the processes share engines?", _tensor_parallel),
+    Check("train/groups", "Can the processes be groups that split rows?", _groups),
 )
 """Checks of the processes that train: not for the doctor, which has but one."""
 DISK: tuple[Check[Subject], ...] = (

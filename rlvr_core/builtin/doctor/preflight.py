@@ -27,6 +27,8 @@ CERTAIN = {
     "model/lora": ("model", "lora", "target_modules"),
     "prompt/context": ("sampling", "max_tokens"),
     "engine/tensor-parallel": ("engine", "with", "tensor_parallel_size"),
+    "train/context-parallel": ("train", "context_parallel"),
+    "train/groups": ("train", "context_parallel"),
 }
 """Checks of the model's structure and of processes, with their config keys: after a failure, no run
 is possible, or it would train on positions beyond the model's context."""

@@ -88,7 +88,8 @@ def rehearse(trainer: Any, config: RunConfig, prompt: int) -> Outcome:
     """
     optimizer, largest, error = trainer.optimizer, Largest(), ""
     vocabulary = trainer.model.config.get_text_config().vocab_size
-    groups = worst_groups(config, prompt, vocabulary, trainer.ranks.world)
+    apart = trainer.ranks.world // config.train.context_parallel
+    groups = worst_groups(config, prompt, vocabulary, apart)
     objective = trainer.objective
     if objective.estimator is not None:
         objective = replace(objective, estimator=Estimator("rehearsal", Alternating()))
@@ -162,7 +163,11 @@ def remedies(trainer: Any, config: RunConfig, prompt: int) -> list[str]:
     """
     budget, longest = config.train.tokens_per_micro_batch, prompt + config.sampling.max_tokens
     if trainer.ranks.world > 1:
-        return [f"lower train.tokens_per_micro_batch, to {max(longest, budget // 2)} for example"]
+        lower = f"lower train.tokens_per_micro_batch, to {max(longest, budget // 2)} for example"
+        split = 2 * config.train.context_parallel
+        if trainer.ranks.world % split or trainer.compiled is not None:
+            return [lower]
+        return [lower, f"train.context_parallel: {split} splits each row over {split} GPUs"]
     smaller = list(_halves(budget, longest))
     found = _first_fit(trainer, config, prompt, smaller, "")
     can_recompute = trainer.compiled is None and config.train.gradient_checkpointing != "all"

@@ -50,7 +50,7 @@ def worst_groups(config: RunConfig, prompt: int, vocabulary: int, world: int) ->
         config: The run's configuration.
         prompt: Tokens of the longest prompt.
         vocabulary: Size of the model's vocabulary.
-        world: Number of training processes.
+        world: Number of training processes, or of groups of those that split rows.
     """
     n, cap, train = config.sampling.n, config.sampling.max_tokens, config.train
     full = math.ceil(2 * train.tokens_per_micro_batch / (prompt + n * cap))

@@ -70,6 +70,8 @@ def gradient_error(
     """
     model, logp_BT = trainer.model, batch.logp_BT
     parts = _parts(model, ends=ends)
+    if trainer.train.context_parallel > 1:  # of split rows each process has a part: ``split_rows``
+        return float("nan"), ""
     # a compiled backward pass runs once, and with dropout two passes are two functions
     if not parts or not logp_BT.requires_grad or trainer.train.compile or drops(model):
         return float("nan"), ""

@@ -20,6 +20,7 @@ import torch
 from pydantic import BaseModel
 
 from rlvr_core.api import Metric
+from rlvr_core.builtin.invariants import split_rows
 from rlvr_core.builtin.invariants.backward import gradient_error
 from rlvr_core.builtin.invariants.check import Invariant, Seen, StepView
 from rlvr_core.builtin.invariants.differences import compare, described, larger
@@ -105,6 +106,7 @@ class LossValues(Invariant):
         self._control, self._old = EntropyControl(), OldLogprobs()
         self._sum: WeightedSum | None = None
         self._teachers: Teachers | None = None
+        self._compared = False
 
     def begin(self, view: StepView) -> None:
         """Forget the step before."""
@@ -116,6 +118,25 @@ class LossValues(Invariant):
                 what,
                 "look at what makes the loss of its options, and, after a resumption, at what has "
                 "changed since",
+            )
+
+        self._split(view)
+
+    def _split(self, view: StepView) -> None:
+        """Where processes split rows, compare the gradient of some with that of whole ones."""
+        size = view.trainer.train.context_parallel
+        if size == 1 or (self._compared and view.step % split_rows.EVERY):
+            return
+        self._compared = True
+        error, what = split_rows.split_fault(view.trainer, view.groups)
+        self._backward = larger(self._backward, error)
+        if what:
+            raise self.fault(
+                view.step,
+                what,
+                "look at what the processes of a group exchange: keys and values and their "
+                "gradients, which are sums, and log-probs",
+                f"set train.context_parallel: 1 to train without it (it is {size})",
             )
 
     def computed(self, view: StepView, event: LossComputed) -> None:

@@ -74,9 +74,7 @@ def attention_mask_of(
     if device.type == "cpu":
         joined = not compiled and all(one.dim == one.value_dim for one in heads)
         return JoinedMask.of(batch) if joined else GridMask.of(batch)
-    if all(flash_works(device, dtype, one) for one in heads):
-        return VarlenMask.of(batch)
-    return GridMask.of(batch)
+    return (VarlenMask if takes_flash(device, dtype, heads) else GridMask).of(batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +213,11 @@ class VarlenMask:
             **grouped,
         )
         return out_NhD
+
+
+def takes_flash(device: torch.device, dtype: torch.dtype, heads: Collection[HeadSizes]) -> bool:
+    """Whether the flash kernel works for all of these."""
+    return device.type != "cpu" and all(flash_works(device, dtype, one) for one in heads)
 
 
 @lru_cache

@@ -152,7 +152,10 @@ def heads_of(model: PreTrainedModel) -> frozenset[HeadSizes]:
 
 
 def padded_because(model: PreTrainedModel) -> str:
-    """Why a model's configuration rules out packed rows; empty where it does not."""
+    """The service ``core/padded-because``: why a model's configuration rules out packed rows.
+
+    Empty where it does not.
+    """
     config = model.config.get_text_config()
     used = model.config._attn_implementation
     if used != "sdpa":

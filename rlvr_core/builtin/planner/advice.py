@@ -110,6 +110,9 @@ def _smaller(plan: Plan, exact: bool) -> Iterator[str]:
         yield "train.parallel=fsdp"
     if setup.reference and not setup.offload:
         yield "train.reference.offload=true"
+    split = 2 * setup.split
+    if setup.trainers % split == 0 and not setup.compiled and not [*_budgets(setup)]:
+        yield f"train.context_parallel={split}"  # a single row may be too long
     if not (exact or setup.half):
         yield "model.dtype=bfloat16"
     if setup.moments == 8 and not (exact or setup.adapter):

@@ -85,6 +85,7 @@ class Setup:
         compiled: Whether layers are compiled.
         fsdp: Whether the trainers hold shards.
         shard_size: Trainers that share one copy; None for all of them.
+        split: Trainers that split the tokens of each micro-batch.
         scored: Whether log-probs of a reference are computed.
         reference: Whether a reference model is held for them; with LoRA the base is it.
         offload: Whether it is held in host memory.
@@ -114,6 +115,7 @@ class Setup:
     compiled: bool
     fsdp: bool
     shard_size: int | None
+    split: int
     scored: bool
     reference: bool
     offload: bool
@@ -183,8 +185,8 @@ class Setup:
 
     @property
     def rows(self) -> int:
-        """Completions that one GPU trains on in a step, at most."""
-        return math.ceil(self.prompts * self.n / self.trainers)
+        """Completions that one GPU, or those that split them, train on in a step, at most."""
+        return math.ceil(self.prompts * self.n * self.split / self.trainers)
 
     @property
     def entry(self) -> int:
@@ -205,6 +207,8 @@ class Setup:
         most = self.completion if longest > self.budget else tokens
         slots = prompts * self.prompt + rows * self.completion
         width = self.prompt + self.completion
+        if self.split > 1:
+            return self._own_part(tokens, min(most, self.rows * self.completion), prompts, rows)
         return Micro(
             tokens=tokens,
             loss_tokens=min(most, self.rows * self.completion),
@@ -212,6 +216,23 @@ class Setup:
             query_slots=slots,
             key_slots=slots + rows * self.prompt,
             mask=rows * self.completion * width,
+        )
+
+    def _own_part(self, tokens: int, loss_tokens: int, prompts: int, rows: int) -> Micro:
+        """What one of the GPUs that split a micro-batch has of it: two pieces of every text.
+
+        The last keys of the two together are one piece more than the whole text's, and both see
+        the prompt. Grids are as wide as the longest piece.
+        """
+        pieces, width = 2 * (prompts + rows), self.prompt + self.completion
+        piece = math.ceil(max(self.prompt, self.completion) / (2 * self.split))
+        return Micro(
+            tokens=math.ceil(tokens / self.split),
+            loss_tokens=math.ceil(loss_tokens / self.split),
+            keys=math.ceil(tokens * (1 + 1 / (2 * self.split))) + 2 * rows * self.prompt,
+            query_slots=pieces * piece,
+            key_slots=pieces * width,
+            mask=pieces * piece * width,
         )
 
     def _positions(self, rows: int) -> int:
@@ -225,12 +246,18 @@ class Setup:
     @property
     def micros(self) -> int:
         """Micro-batches of a step on one GPU, of completions of mean length."""
-        return max(1, math.ceil(self.step_tokens / self.budget))
+        return max(1, math.ceil(self.step_tokens * self.split / self.budget))
 
     @property
     def step_tokens(self) -> float:
         """Packed tokens that one GPU trains on in a step, of mean length."""
-        return self.rows * self.mean_completion + self.rows / self.n * self.mean_prompt
+        whole = self.rows * self.mean_completion + self.rows / self.n * self.mean_prompt
+        return whole / self.split
+
+    @property
+    def loss_tokens(self) -> float:
+        """Those of them that have a log-prob."""
+        return self.rows * self.mean_completion / self.split
 
 
 def setup_of(
@@ -265,7 +292,7 @@ def setup_of(
     engine = _engine(resolved, card, count, engine_gpus, shape, notes)
     more = bool(config.engine.with_.get("urls")) or config.engine.use == "core/ray"
     trainers = count if engine.shared or more else count - engine.gpus
-    if trainers > train.prompts_per_step * config.sampling.n:
+    if trainers > train.prompts_per_step * config.sampling.n * train.context_parallel:
         raise ConfigError(
             f"{trainers} GPUs train, and a step has {train.prompts_per_step} prompts of "
             f"{config.sampling.n} completions: some would get none",
@@ -278,6 +305,12 @@ def setup_of(
             where="train.shard_size",
             remedy="choose a divisor of their number, or another --count",
         )
+    if trainers % train.context_parallel:
+        raise ConfigError(
+            f"{trainers} GPUs that train cannot be groups of {train.context_parallel}",
+            where="train.context_parallel",
+            remedy="choose a divisor of their number, or another --count",
+        )
     if train.parallel == "fsdp" and trainers == 1:
         notes.append("train.parallel: fsdp shares nothing out where one GPU trains")
     trained = shape.params if adapter is None else adapter.params
@@ -288,6 +321,8 @@ def setup_of(
         notes.append("what model.lora.dropout drops is not counted")
     if "core/packed" not in config.model.forward_paths:
         notes.append("rows are counted packed, though model.forward_paths leaves core/packed out")
+    if train.context_parallel > 1:
+        notes.append("train.context_parallel: no GPU has measured memory or time with it")
     if train.compile:
         notes.append("train.compile: time leaves out the compilation")
     if mean is None:
@@ -304,6 +339,7 @@ def setup_of(
         compiled=train.compile,
         fsdp=train.parallel == "fsdp" and trainers > 1,
         shard_size=train.shard_size,
+        split=train.context_parallel,
         scored=needs,
         reference=needs and adapter is None,
         offload=train.reference.offload,

@@ -93,10 +93,12 @@ class Work:
 def speed_of(setup: Setup, kv_room: float) -> Speed:
     """Estimate the time of a step of completions of mean length."""
     scoring_work = scoring_of(setup)
-    scoring = scoring_work.seconds(setup) + _offloaded(setup)
+    scored = int(setup.scored) + int(setup.updates > 1)
+    scoring = scoring_work.seconds(setup) + _offloaded(setup) + scored * _exchange(setup, 1)
     gradient_work = gradient_of(setup)
-    gathering = setup.passes * _gathering(setup, 2 + setup.recomputed / setup.shape.layers)
-    gradient = gradient_work.seconds(setup) + gathering
+    again = setup.recomputed / setup.shape.layers
+    sent = _gathering(setup, 2 + again) + _exchange(setup, 1 + again + MASTER / setup.width)
+    gradient = gradient_work.seconds(setup) + setup.passes * sent
     parameters = setup.trained / setup.shards
     optimizer = setup.updates * _UPDATE_BYTES * parameters / setup.card.attainable
     if setup.buckets:  # gradients are summed over all GPUs: ring
@@ -148,7 +150,7 @@ def gradient_of(setup: Setup) -> Work:
     products, moved, kept = 3 if setup.adapter else 4, _LOGIT_FORWARD + _LOGIT_BACKWARD, 0.0
     if setup.compiled:
         moved = _COMPILED_LOGIT_FORWARD + _COMPILED_LOGIT_BACKWARD
-        loss_tokens = math.ceil(setup.rows * setup.mean_completion / setup.micros)
+        loss_tokens = math.ceil(setup.loss_tokens / setup.micros)
         kept = head_chunk(setup, loss_tokens) / setup.shape.vocab
     head = _logits(setup, products - kept, moved)
     work = _forward(setup) + _backward(setup) + head
@@ -172,7 +174,8 @@ def _attention(setup: Setup) -> float:
     """FLOPs of attention for one token, forward: half of what lies before it, in the mean."""
     rows, prompt, mean = setup.rows, setup.mean_prompt, setup.mean_completion
     pairs = rows * mean * (prompt + mean / 2) + rows / setup.n * prompt * prompt / 2
-    return 4.0 * setup.shape.layers * setup.shape.queries * pairs / setup.step_tokens
+    tokens = setup.step_tokens * setup.split
+    return 4.0 * setup.shape.layers * setup.shape.queries * pairs / tokens
 
 
 def _elementwise(setup: Setup) -> float:
@@ -209,7 +212,7 @@ def _backward(setup: Setup) -> Work:
 
 
 def _logits(setup: Setup, products: float, moved: int) -> Work:
-    logits = setup.rows * setup.mean_completion * setup.shape.vocab
+    logits = setup.loss_tokens * setup.shape.vocab
     return Work(logits * 2 * products * setup.shape.hidden, logits * moved)
 
 
@@ -222,6 +225,16 @@ def _gathering(setup: Setup, times: float) -> float:
     copies = setup.trainers / setup.shards  # each has a gradient, to be summed with the others'
     moved += 2 * MASTER * setup.shape.params / setup.shards * (copies - 1) / copies
     return setup.micros * moved / setup.card.link
+
+
+def _exchange(setup: Setup, times: float) -> float:
+    """Seconds in which GPUs that split rows send each other keys and values, beside nothing.
+
+    Args:
+        setup: The run.
+        times: How often; the gradients of both go back in float32.
+    """
+    return times * setup.step_tokens * (setup.split - 1) * setup.entry / setup.card.link
 
 
 def _offloaded(setup: Setup) -> float:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 FREE_KEYS = (
     "train.steps",
     "train.parallel",
+    "train.context_parallel",
     "checkpoint.",
     "eval.every",
     "eval.early_stop",

@@ -1,0 +1,174 @@
+"""One of several processes of test_context_parallel, which split the tokens of their rows."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import lora_ranks
+import torch
+from parallel_worker import PER_TOKEN, SEVERAL, context_of, groups, main, steps, trainer_of
+from transformers import AutoModelForCausalLM
+
+from rlvr_core.builtin.invariants import split_rows
+from rlvr_core.builtin.losses.policy_family import GRPO
+from rlvr_core.builtin.packing import context, context_attention
+from rlvr_core.config.model import TrainSection
+from rlvr_core.parallel.model import ParallelModel
+from rlvr_core.step.batch import Row, micro_batches
+from rlvr_core.step.forward import completion_scores
+from rlvr_core.step.model import enable_checkpointing
+from rlvr_core.step.objective import LossTerm
+
+STEPS = {
+    "ddp": ("ddp", {}),
+    "fsdp": ("fsdp", {}),
+    "several-ddp": ("ddp", SEVERAL),
+    "several-fsdp": ("fsdp", SEVERAL),
+    "tokens-ddp": ("ddp", PER_TOKEN),
+}
+"""Several: mini-batches, iterations, a reference that moves, teachers, given answers, and tokens
+chosen by entropy."""
+
+PASSES = {
+    "float32": ("mixed", torch.float32, False),
+    "recomputed": ("mixed", torch.float32, True),
+    "bfloat16": ("mixed", torch.bfloat16, False),
+    "one-token": ("least", torch.float32, False),
+}
+LENGTHS = {
+    # (prompt, answers): shorter than the chunks are many, longer, and none of a multiple
+    "mixed": [(1, [1, 2]), (3, [7, 1, 40]), (33, [2, 65]), (20, [19])],
+    "least": [(1, [1])],
+}
+
+
+def batch_of(name):
+    draw = torch.Generator().manual_seed(3)
+
+    def ids(n):
+        return tuple(torch.randint(3, 60, (n,), generator=draw).tolist())
+
+    rows = []
+    for prompt, answers in LENGTHS[name]:
+        first = ids(prompt)
+        # a row may leave out some of its tokens, and its first one
+        masks = [
+            tuple(t % 3 != n % 3 or length == 1 for t in range(length))
+            for n, length in enumerate(answers)
+        ]
+        rows += [
+            Row(first, ids(length), mask, (0.0,) * length, 0.0)
+            for length, mask in zip(answers, masks, strict=True)
+        ]
+    (batch,) = micro_batches(rows, tokens_per_micro_batch=10_000)
+    return batch
+
+
+def passed(folder, ranks, strategy, split, lengths, dtype, recomputed):
+    """Log-probs, entropies and gradients of a sum of them with weights of every size."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    enable_checkpointing(model, "all" if recomputed else "none")
+    batch = batch_of(lengths)
+    draw = torch.Generator().manual_seed(5)
+    weight_BT = torch.randn(batch.mask_BT.shape, generator=draw)
+    options = {"temperature": 0.7, "autocast_dtype": None if dtype == torch.float32 else dtype}
+    if ranks.world == 1:
+        logp_BT, entropy_BT = completion_scores(model, batch, **options)
+        (weight_BT * (logp_BT + 0.3 * entropy_BT)).sum().backward()
+    else:
+        section = TrainSection(steps=1, warmup_steps=0, context_parallel=split)
+        parallel = ParallelModel(ranks, strategy, context=context_of(section))
+        parallel.add(model, trained=True, **options)
+        logp_BT, entropy_BT = parallel.compute(completion_scores, model, batch)
+        loss = (weight_BT * (logp_BT + 0.3 * entropy_BT)).sum()
+        (parallel.context.share() * loss).backward()
+    grads = {
+        name: one.grad.full_tensor() if hasattr(one.grad, "full_tensor") else one.grad
+        for name, one in model.named_parameters()
+    }
+    return {"logp": logp_BT.detach(), "entropy": entropy_BT.detach(), "gradient": grads}
+
+
+def averaged_keys(ctx, grad):
+    """The gradient of keys and values as a mean over the group."""
+    own, none = REAL_KEYS(ctx, grad)
+    return own / ctx.processes.size(), none
+
+
+def own_keys(ctx, grad):
+    """The gradient of keys and values by this process's queries alone."""
+    n = len(grad) // ctx.processes.size()
+    return grad[ctx.processes.rank() * n :][:n], None
+
+
+def averaged_logprobs(ctx, grad):
+    whole, none = REAL_SUM(ctx, grad)
+    return whole / ctx.processes.size(), none
+
+
+def own_logprobs(ctx, grad):
+    return grad, None
+
+
+def shifted(batch):
+    """Positions of all tokens, one too many in the second half."""
+    ids_N, position_N = REAL_TOKENS(batch)
+    return ids_N, position_N + 3 * (torch.arange(len(ids_N)) % 4 == 1)
+
+
+REAL_KEYS, REAL_SUM = context_attention._Gather.backward, context._Sum.backward
+REAL_TOKENS = context.packed_tokens
+FAULTS = {
+    "averaged keys": (context_attention._Gather, "backward", averaged_keys),
+    "own keys": (context_attention._Gather, "backward", own_keys),
+    "averaged log-probs": (context._Sum, "backward", averaged_logprobs),
+    "own log-probs": (context._Sum, "backward", own_logprobs),
+    "positions": (context, "packed_tokens", shifted),
+}
+
+
+def judged(folder, ranks, strategy):
+    """What the guard says of a trainer, by the fault that was put in."""
+    terms = [LossTerm("grpo", GRPO(GRPO.Config()))]
+    trainer = trainer_of(folder, ranks, strategy, torch.float32, terms, context_parallel=2)
+    found = {"none": split_rows.split_fault(trainer, groups(3))}
+    for name, (owner, attribute, fault) in FAULTS.items():
+        real = getattr(owner, attribute)
+        setattr(owner, attribute, fault if owner is context else staticmethod(fault))
+        try:
+            found[name] = split_rows.split_fault(trainer, groups(3))
+        finally:
+            setattr(owner, attribute, real if owner is context else staticmethod(real))
+    cleared = all(one.grad is None for one in trainer.model.parameters())
+    return {"said": found, "cleared": cleared}
+
+
+def everything(folder, ranks):
+    splits = {1: [1], 2: [2], 4: [2, 4]}[ranks.world]
+    found = {}
+    for split in splits:
+        more = {} if ranks.world == 1 else {"context_parallel": split}
+        # of four, each copy is shared by two
+        sets = {"shard_size": 2} if ranks.world == 4 else {}
+        for name, (strategy, train) in STEPS.items():
+            if ranks.world == 4 and name.startswith("several"):
+                continue
+            sharded = sets if strategy == "fsdp" else {}
+            found[name, split] = steps(
+                folder, ranks, strategy, torch.float32, **train, **more, **sharded
+            )
+        for strategy in ("ddp", "fsdp"):
+            for name, case in PASSES.items():
+                found[name, strategy, split] = passed(folder, ranks, strategy, split, *case)
+            follows = {"sync_every": 2, "ema": 0.5}
+            found["lora", strategy, split] = lora_ranks.steps(
+                str(folder), ranks, strategy, torch.float32, follows, **more
+            )
+    if ranks.world == 2:
+        found["guard"] = {one: judged(folder, ranks, one) for one in ("ddp", "fsdp")}
+    return found
+
+
+if __name__ == "__main__":
+    main(everything, *sys.argv[1:])
