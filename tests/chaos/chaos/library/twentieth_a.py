@@ -352,7 +352,7 @@ def second_group_of_a_problem_overwrites_the_first(patch: Patch) -> None:
 
 
 @twentieth("masks", r"\brows?\b", r"\bkl\b", "denominator", "left out",
-           shape="equal rewards kept")  # fmt: skip
+           shape="very cold")  # fmt: skip
 def rows_of_no_advantage_are_skipped(patch: Patch) -> None:
     """To save time rows with an advantage of 0 are left out, and their KL with them."""
 
