@@ -35,7 +35,7 @@ from rlvr_core.builtin.invariants.bets import Bets, Token, farther, token_at
 from rlvr_core.builtin.invariants.incoherent import coherence, nearness
 from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.builtin.invariants.seeds import seed_of
-from rlvr_core.builtin.invariants.streams import _numbers, stream
+from rlvr_core.builtin.invariants.drawn_tokens import numbers_of, stream
 from rlvr_core.builtin.invariants.uniform import DEPTHS, Depths, _gain
 from rlvr_core.builtin.samplers.epochs import Shuffle
 from rlvr_core.config.model import TrainSection
@@ -168,8 +168,8 @@ def test_a_conversation_in_branches_is_not_looked_at():
     """Turns of other branches come in between, which its transcript does not have."""
     script = Transcript("e", (Turn("assistant", "x", 2),), "done")
     one = Completion((3,), (4, 5), (-1.0, -1.0), (True, True), "x", "stop", 0, transcript=script)
-    assert _numbers(9, one) == stream(9, 2)
-    assert _numbers(9, replace(one, branches=(one,))) == []
+    assert numbers_of(9, one) == stream(9, 2)
+    assert numbers_of(9, replace(one, branches=(one,))) == []
 
 
 def test_the_seed_and_the_numbers_are_those_of_the_engine():
