@@ -32,10 +32,10 @@ from rlvr_core.api import (
 )
 from rlvr_core.builtin.environments.seeds import turn_seed
 from rlvr_core.builtin.invariants.bets import Bets, Token, farther, token_at
+from rlvr_core.builtin.invariants.drawn_tokens import numbers_of, stream
 from rlvr_core.builtin.invariants.incoherent import coherence, nearness
 from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.builtin.invariants.seeds import seed_of
-from rlvr_core.builtin.invariants.drawn_tokens import numbers_of, stream
 from rlvr_core.builtin.invariants.uniform import DEPTHS, Depths, _gain
 from rlvr_core.builtin.samplers.epochs import Shuffle
 from rlvr_core.config.model import TrainSection

@@ -207,7 +207,6 @@ class Parity(Invariant):
                 self._for_slope = Sums()
                 self._found["parity/slope"] = tilted.slope
             self._check(view, found, tilted, fit(self._pooled), first)
-        self._check_depths(view)
         # whoever accepts larger differences accepts them most of all where tokens are nearly sure
         bands = (self._section.mean, self._section.slope, self._section.k3)
         # below half the temperature rounding of half precision is more than half of what is sure
@@ -218,6 +217,7 @@ class Parity(Invariant):
             self._found["parity/astray"] = astray
         if wrong:
             raise self.fault(view.step, *wrong)
+        self._check_depths(view)
 
     def _check_depths(self, view: StepView) -> None:
         """Raise if log-probs differ from some token of completions on, or at a few of them."""
