@@ -359,6 +359,30 @@ def test_a_few_tokens_far_off_are_found_though_rounding_may_move_more_a_little()
     assert (moved.width, moved.inside) == (pytest.approx(0.36), True)
 
 
+def test_a_sure_token_whose_truncation_rounds_otherwise_is_no_evidence():
+    """Of 100 tokens that are nearly sure one is another, as bfloat16 keeps it at the edge of top-p.
+
+    Width 1 says that this cannot be by chance, and .9 that it can.
+    """
+
+    def evidence(most):
+        near, far, found = Bets(), Bets(), 0.0
+        for step in range(20):
+            tokens = []
+            for n in range(100):
+                where = (n // 8, n // 8, n // 32, n % 8)
+                number = 0.99 if n == 7 * step % 100 else 0.3
+                token = token_at(where, 0.0, 0.8, number, likeliest=True)
+                token.width = min(1 - 1e-6, most)
+                tokens.append(token)
+            wide = [farther(token, 0.08, most) for token in tokens]
+            found = max(found, near.add(tokens, 0.22)[0], far.add(wide, 0.022, "far ")[0])
+        return found
+
+    assert evidence(1.0) >= 1
+    assert evidence(0.9) < 0.5
+
+
 def test_coherent_tokens_with_the_slack_of_rounding_never_win():
     """200 steps of 64 tokens, of which 5 % are anywhere, in each of 5 runs."""
     generator = np.random.default_rng(1)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 ENDS = (8, 16, 32, 64, 256)
 """Tokens before which a part of a completion ends; the last part goes on."""
 
+LAST = 1 << 40
+"""Where no completion has a token."""
+
 LEAST_TOKENS = 64
 """Tokens of a part that are judged, at least."""
 
@@ -50,15 +53,17 @@ class ByDepth:
         cls, trainer_BT: Tensor, engine_BT: Tensor, chosen_BT: Tensor, largest: float
     ) -> ByDepth:
         """Sum up the chosen tokens of two (B, T) log-probs; column t has token t."""
+        column_BT = torch.arange(chosen_BT.shape[1], device=chosen_BT.device).expand_as(chosen_BT)
+        whole_3BT = torch.stack([trainer_BT, engine_BT, column_BT]).double()
+        # one transfer from a GPU for all parts
+        trainer_N, engine_N, column_N = whole_3BT[:, chosen_BT].cpu()
         parts, begin = [], 0
-        for end in (*ENDS, max(chosen_BT.shape[1], ENDS[-1] + 1)):
-            there_BT = chosen_BT[:, begin:end]
-            pair = (one[:, begin:end][there_BT] for one in (trainer_BT, engine_BT))
-            parts.append(Sums.of(*pair) if there_BT.shape[1] else Sums())
+        for end in (*ENDS, LAST):
+            there_N = (column_N >= begin) & (column_N < end)
+            parts.append(Sums.of(trainer_N[there_N], engine_N[there_N]))
             begin = end
-        apart_N = (trainer_BT - engine_BT)[chosen_BT].abs()
-        far = float((~(apart_N <= largest)).sum()) if apart_N.numel() else 0.0
-        return cls(tuple(parts), far)
+        far = int((~((trainer_N - engine_N).abs() <= largest)).sum())
+        return cls(tuple(parts), float(far))
 
     def add(self, other: ByDepth) -> ByDepth:
         """Return the sums of both."""

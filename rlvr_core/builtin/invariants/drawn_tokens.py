@@ -29,11 +29,14 @@ class Slack:
         astray: Share of tokens that may be drawn by another number than theirs.
         half: Whether it is that of half precision, which moves many edges a little, and hardly one
             by ``FAR``.
+        most: Largest width of an interval that counts: below 1 where rounding may keep another
+            token at the edge of a truncation beside one that is otherwise sure.
     """
 
     edge: float
     astray: float
     half: bool = False
+    most: float = 1.0
 
 
 Row = list[tuple[int, float, float, bool]]
@@ -67,7 +70,9 @@ def tokens_of(
         for position, below, p, likeliest in row if numbers else ():
             low, high = below - slack.edge, below + p + slack.edge
             where = at[0] + sample, sample, at[1], position
-            found.append(token_at(where, low, high, numbers[position], likeliest=likeliest))
+            token = token_at(where, low, high, numbers[position], likeliest=likeliest)
+            token.width = min(token.width, slack.most)
+            found.append(token)
     return found
 
 

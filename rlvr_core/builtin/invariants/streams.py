@@ -46,6 +46,9 @@ FAR = 0.08
 have to be off by more than .4 nats. In 53,736 tokens of bfloat16 on a CPU none was, nor by .02."""
 FEW = 0.1
 """Share of ``Slack.astray`` that may be as far off as that."""
+EDGE = 0.9
+"""Largest width of a token's interval that counts where half precision truncates: at the edge of
+top-p rounding may keep another token, of any probability, beside one that is sure without it."""
 WARM = 512
 """Tokens up to which every group is looked at after a resumption, as ``WARM_TOKENS`` at first."""
 
@@ -193,12 +196,14 @@ class Streams(Invariant):
             torch.bfloat16: (0.02, 0.05),
             torch.float16: (0.005, 0.02),
         }.get(dtype, (1e-4, 1e-4) if on_cpu else (5e-3, 1e-2))
+        most = 1.0
         if truncated:
+            most = 1.0 if dtype == torch.float32 else EDGE
             edge, astray = max(edge, 0.02), max(astray, 0.1)  # a token at the edge, kept or not
         if stale:
             edge, astray = max(edge, 0.05), 0.5
         half = dtype != torch.float32 and not stale
-        return Slack(min(0.45, edge * cool), min(0.9, astray * math.sqrt(cool)), half)
+        return Slack(min(0.45, edge * cool), min(0.9, astray * math.sqrt(cool)), half, most)
 
     def _tokens_of(
         self,
@@ -251,7 +256,7 @@ class Streams(Invariant):
     ) -> dict[str, float]:
         evidence, part = bets.add(tokens, slack.astray)
         if slack.half:
-            far = [farther(token, FAR) for token in tokens]
+            far = [farther(token, FAR, slack.most) for token in tokens]
             found = bets.add(far, FEW * slack.astray, "far ")
             if evidence < 1 <= found[0]:
                 (evidence, part), tokens = found, far
