@@ -39,8 +39,8 @@ class Band:
 # log-prob by a few hundredths on average and some tenths at worst (docs/guards.md has the source).
 BANDS = {
     torch.float32: Band(mean=1e-3, max=5e-2, slope=2e-3, k3=1e-7, bias=3e-5),
-    torch.bfloat16: Band(mean=1e-1, max=2.0, slope=1e-2, k3=1e-4, bias=5e-4),
-    torch.float16: Band(mean=2e-2, max=5e-1, slope=5e-3, k3=2e-5, bias=2e-4),
+    torch.bfloat16: Band(mean=1e-1, max=2.0, slope=1e-2, k3=1e-4, bias=1.5e-3),
+    torch.float16: Band(mean=2e-2, max=5e-1, slope=5e-3, k3=2e-5, bias=5e-4),
 }
 ON_GPU = {
     torch.float32: Band(mean=1e-3, max=5e-2, slope=5e-3, k3=2e-5, bias=1e-3),
