@@ -145,6 +145,23 @@ def test_the_answers_of_older_weights():
         lab.evaluate(groups)
 
 
+def test_slightly_older_weights_show_in_half_precision():
+    """Each evaluation is within the bands of a token; together their k3 is not."""
+    lab = Lab()
+    lab.trainer.precision = SimpleNamespace(compute=torch.bfloat16, autocast=None)
+    lab.evaluate(lab.groups())
+
+    def evaluate_older(n):
+        for step in range(n):
+            groups = lab.groups()
+            with torch.no_grad():
+                lab.trainer.model.lm_head.weight.mul_(1.02)
+            lab.evaluate(groups, step)
+
+    with pytest.raises(RunError, match="of all evaluations"):
+        evaluate_older(8)
+
+
 def test_an_evaluation_of_another_name_or_in_several_processes_is_not_looked_at():
     lab = Lab()
     groups = lab.groups(replace(lab.params, temperature=0.5))

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rlvr_core.builtin.invariants.by_depth import FEWEST, SHARE
+from rlvr_core.builtin.invariants.by_depth import DECIDING, FEWEST, SHARE
+from rlvr_core.builtin.invariants.differences import Sums, fit
 from rlvr_core.builtin.invariants.moments import AHEAD, LOGP, chosen, token_moments
-from rlvr_core.builtin.invariants.rounding import BANDS, measure_parity
+from rlvr_core.builtin.invariants.rounding import BANDS, ON_GPU, measure_parity
 from rlvr_core.builtin.invariants.seeds import seed_of
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Evaluated:
     def __init__(self, trainer: Trainer, evaluations: Any, run_seed: int) -> None:
         self._trainer, self._evaluations, self._seed = trainer, evaluations, run_seed
         self._places: dict[int, int] = {}
+        self._sums: dict[float, Sums] = {}
 
     def sampled(self, event: EvalFinished) -> tuple[tuple[Group, ...], SamplingParams] | None:
         """Return the groups of an evaluation that are looked at, and how they were to be sampled.
@@ -104,11 +106,34 @@ class Evaluated:
         far = int((~((scores_NK[:, LOGP] - scores_NK[:, -1]).abs() <= largest)).sum())
         # of thousands of evaluations one may have a token that rounds as never before
         if found.mean <= mean and not (far >= FEWEST and far > SHARE * found.tokens):
-            return ""
+            return self._tilted(scores_NK, params, dtype, section)
         return (
             f"trainer and engine disagree on tokens at temperature {params.temperature:g}: mean "
             f"{found.mean:.3g} nats (band {mean:g}), max {found.max:.3g}, {far} above {largest:g}, "
             f"over {found.tokens} tokens"
+        )
+
+    def _tilted(
+        self, scores_NK: Tensor, params: SamplingParams, dtype: torch.dtype, section: ParitySection
+    ) -> str:
+        """Return the same by slope and k3 of all evaluations at this temperature so far."""
+        known = self._sums.get(params.temperature, Sums())
+        sums = known.add(Sums.of(scores_NK[:, LOGP], scores_NK[:, -1]))
+        self._sums[params.temperature] = sums
+        if sums.n < LEAST:
+            return ""
+        on_cpu = self._trainer.model.device.type == "cpu"
+        band, cool = (BANDS if on_cpu else ON_GPU)[dtype], min(1.0, params.temperature or 1.0)
+        slope = section.slope or section.mean or band.slope
+        k3 = section.k3 or section.mean or band.k3 / cool**2
+        found = fit(sums)
+        tilted = abs(found.slope - 1) > slope + 5 * found.slope_error
+        if not (tilted and found.deciding >= DECIDING) and found.k3 - 5 * found.k3_error <= k3:
+            return ""
+        return (
+            f"trainer and engine disagree on tokens at temperature {params.temperature:g}: slope "
+            f"{found.slope:.4f} (band 1 +- {slope:g}), mean k3 {found.k3:.3g} (band {k3:g}), over "
+            f"{found.tokens} tokens of all evaluations"
         )
 
 
