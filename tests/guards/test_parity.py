@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rlvr_core.api import RunError
-from rlvr_core.builtin.invariants.parity import Difference, check_parity, measure_parity
+from rlvr_core.builtin.invariants.rounding import Difference, check_parity, measure_parity
 from rlvr_core.config.model import ParitySection
 
 

@@ -457,6 +457,22 @@ def test_kl_of_the_wrong_sign_or_direction(monkeypatch):
     fault(trainer_with(with_kl, reference="frozen"), "kl", "k3 gives")
 
 
+def test_a_term_that_is_not_the_kls_is_not_taken_for_it(monkeypatch):
+    """What pushes log-probs beside the KL is the loss's fault, which the guard ``loss`` names."""
+    import rlvr_core.algorithm.policy as policy
+
+    real = policy.PolicyLoss.__call__
+
+    def more(loss, batch, normalizer):
+        found = real(loss, batch, normalizer)
+        mask_BT = batch.mask_BT
+        return replace(found, loss=found.loss + 0.3 * batch.logp_BT[mask_BT].sum())
+
+    monkeypatch.setattr(policy.PolicyLoss, "__call__", more)
+    trainer = trainer_with(with_kl, reference="frozen")
+    fault(trainer, "loss")
+
+
 def test_a_reference_of_other_weights_or_one_that_moves():
     trainer = trainer_with(with_kl, reference="frozen")
     reference = trainer.reference.model

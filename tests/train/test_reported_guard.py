@@ -539,6 +539,25 @@ def test_records_of_a_healthy_step(recorded):
     assert recorded() == []  # another step's, behind it
 
 
+def test_rollouts_under_another_step(tmp_path):
+    """Neither a step too late, nor one of them alone."""
+    recorder, records = Recorder(RunFolder(tmp_path)), Records(tmp_path)
+    drawn = two_groups()
+
+    def wrong(*steps):
+        for step, group in zip(steps, drawn, strict=True):
+            n = len(group.members)
+            recorder.rollout(step, 0, group, "?", ["trained"] * n, [None] * n, 0)
+        return records.wrong(3, 0, {}, drawn, {})
+
+    assert wrong(3, 3) == []
+    for steps in ((4, 4), (3, 4), (2, 2)):
+        other = max(steps) if 4 in steps else 2
+        assert f"rollouts.jsonl has groups of step {other}, and it is 3" in wrong(*steps)
+    assert wrong(3, 3) == []
+    recorder.close()
+
+
 def test_records_that_say_something_else(recorded):
     assert recorded(told={"reward/mean": 0.2, "pass_rate": 0.4}) == [
         "metrics.jsonl has pass_rate 0.4, and it is 0.2"

@@ -32,10 +32,10 @@ from rlvr_core.api import (
 )
 from rlvr_core.builtin.environments.seeds import turn_seed
 from rlvr_core.builtin.invariants.bets import Bets, Token, farther, token_at
+from rlvr_core.builtin.invariants.drawn_tokens import numbers_of, stream
 from rlvr_core.builtin.invariants.incoherent import coherence, nearness
 from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.builtin.invariants.seeds import seed_of
-from rlvr_core.builtin.invariants.streams import _numbers, stream
 from rlvr_core.builtin.invariants.uniform import DEPTHS, Depths, _gain
 from rlvr_core.builtin.samplers.epochs import Shuffle
 from rlvr_core.config.model import TrainSection
@@ -168,8 +168,8 @@ def test_a_conversation_in_branches_is_not_looked_at():
     """Turns of other branches come in between, which its transcript does not have."""
     script = Transcript("e", (Turn("assistant", "x", 2),), "done")
     one = Completion((3,), (4, 5), (-1.0, -1.0), (True, True), "x", "stop", 0, transcript=script)
-    assert _numbers(9, one) == stream(9, 2)
-    assert _numbers(9, replace(one, branches=(one,))) == []
+    assert numbers_of(9, one) == stream(9, 2)
+    assert numbers_of(9, replace(one, branches=(one,))) == []
 
 
 def test_the_seed_and_the_numbers_are_those_of_the_engine():
@@ -357,6 +357,30 @@ def test_a_few_tokens_far_off_are_found_though_rounding_may_move_more_a_little()
     assert max(evidence) >= 1
     moved = farther(token_at((0, 0, 0, 0), 0.1, 0.3, 0.35, likeliest=False), 0.08)
     assert (moved.width, moved.inside) == (pytest.approx(0.36), True)
+
+
+def test_a_sure_token_whose_truncation_rounds_otherwise_is_no_evidence():
+    """Of 100 tokens that are nearly sure one is another, as bfloat16 keeps it at the edge of top-p.
+
+    Width 1 says that this cannot be by chance, and .9 that it can.
+    """
+
+    def evidence(most):
+        near, far, found = Bets(), Bets(), 0.0
+        for step in range(20):
+            tokens = []
+            for n in range(100):
+                where = (n // 8, n // 8, n // 32, n % 8)
+                number = 0.99 if n == 7 * step % 100 else 0.3
+                token = token_at(where, 0.0, 0.8, number, likeliest=True)
+                token.width = min(1 - 1e-6, most)
+                tokens.append(token)
+            wide = [farther(token, 0.08, most) for token in tokens]
+            found = max(found, near.add(tokens, 0.22)[0], far.add(wide, 0.022, "far ")[0])
+        return found
+
+    assert evidence(1.0) >= 1
+    assert evidence(0.9) < 0.5
 
 
 def test_coherent_tokens_with_the_slack_of_rounding_never_win():

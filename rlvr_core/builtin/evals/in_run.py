@@ -17,6 +17,7 @@ from rlvr_core.api import (
     Draw,
     EvalTask,
     Json,
+    SamplingParams,
 )
 from rlvr_core.api.services import Evaluation, problems_given
 from rlvr_core.builtin.evals.direction import MAXIMIZE, Direction, direction_of, improves
@@ -63,6 +64,7 @@ class RunEvaluations:
     Attributes:
         tasks: The eval tasks.
         best: The best checkpoint so far; None before the first.
+        latest: The last evaluation, and how its task samples; None before the first.
         early_stop: Tracks evaluations without improvement; None if early stopping is not
             configured.
     """
@@ -78,6 +80,7 @@ class RunEvaluations:
         self.max_tokens = max((one.task.sampling.max_tokens for one in self.tasks), default=0)
         section, self._keep_best = self._config.eval.early_stop, self._config.checkpoint.keep_best
         self.best: Best | None = None
+        self.latest: tuple[Evaluation, SamplingParams] | None = None
         self.early_stop = None
         if section is not None:
             direction = self._direction(section.metric)
@@ -120,6 +123,7 @@ class RunEvaluations:
         for named in self.tasks:
             with phase(f"evaluation {named.name}"):
                 found = evaluate(named, generator, version=version, step=step)
+            self.latest = (found, named.task.sampling)
             yield found
             self.improved |= self._improves(step, found)
             self._watch_progress(step, found)

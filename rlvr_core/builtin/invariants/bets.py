@@ -109,9 +109,9 @@ class Bets:
         return _log_sum(*won) - math.log(len(SHARES))
 
 
-def farther(token: Token, by: float) -> Token:
-    """Return a token whose interval is wider by so much on either side."""
-    width = min(1.0, token.width + 2 * by)
+def farther(token: Token, by: float, most: float = 1.0) -> Token:
+    """Return a token whose interval is wider by so much on either side, up to a width."""
+    width = min(most, token.width + 2 * by)
     return replace(token, width=width, apart=max(0.0, token.apart - by))
 
 

@@ -127,6 +127,7 @@ class Fit:
         deciding: How many tokens the slope is in effect computed from: where most are nearly sure,
             few are far from the mean.
         bias: Mean of trainer - engine, in nats.
+        bias_error: Standard error of it.
         k3: Mean of exp(d) - d - 1, d being trainer - engine.
         k3_error: Standard error of it.
         tokens: Tokens compared.
@@ -136,6 +137,7 @@ class Fit:
     slope_error: float
     deciding: float
     bias: float
+    bias_error: float
     k3: float
     k3_error: float
     tokens: int
@@ -177,7 +179,8 @@ def fit(sums: Sums) -> Fit:
         deciding = (n * var_x) ** 2 / fourth * distinct / n if fourth > 0 else 0.0
     k3 = sums.k3 / n
     k3_error = math.sqrt(max(0.0, sums.k3_square / n - k3**2) / distinct)
-    return Fit(slope, error, deciding, b, k3, k3_error, int(n))
+    bias_error = math.sqrt(max(0.0, sums.yy / n - b**2) / distinct)
+    return Fit(slope, error, deciding, b, bias_error, k3, k3_error, int(n))
 
 
 POSITIONS = ("first", "last", "other")

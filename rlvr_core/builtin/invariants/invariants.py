@@ -142,7 +142,7 @@ def invariants_of(
     traits = traits_of(engine, EngineTraits)
     seeds = _seeds_of(config, sampler)
     if guards.seeds and traits.seeded and traits.inverts_stream and seeds is not None:
-        checks.append(Streams(config, trainer, seeds, scores))
+        checks.append(Streams(config, trainer, seeds, scores, evaluations))
     if guards.calibration and traits.seeded:
         truncated = sampling.top_k > 0 or sampling.top_p < 1
         truncation = Truncation(config, trainer.precision.compute) if truncated else None

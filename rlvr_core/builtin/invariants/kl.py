@@ -283,15 +283,23 @@ def probe(loss: Loss, batch: LossBatch, normalizer: Normalizer) -> str:
         advantage_B=torch.zeros_like(batch.advantage_B[:2]),
         advantage_BT=None if batch.advantage_BT is None else torch.zeros_like(still_BT),
     )
-    with torch.enable_grad():
-        value = loss(made_up, replace(normalizer, share_B=None)).loss
-        gradient_BT = None
-        if value.requires_grad:
-            (gradient_BT,) = torch.autograd.grad(value, logp_BT, allow_unused=True)
-    if gradient_BT is None or not gradient_BT[mask_BT].any():
+
+    def gradient(batch: LossBatch) -> Tensor:
+        with torch.enable_grad():
+            value = loss(batch, replace(normalizer, share_B=None)).loss
+            if not value.requires_grad:
+                return torch.zeros_like(logp_BT)
+            (found,) = torch.autograd.grad(value, logp_BT, allow_unused=True)
+        return torch.zeros_like(logp_BT) if found is None else found
+
+    kind = loss.traits.kl_estimator
+    gradient_BT = gradient(made_up)
+    if kind != "k1":  # whose gradient is the same wherever the reference is
+        # what another term adds, and should not, is not the KL's
+        gradient_BT = gradient_BT - gradient(replace(made_up, ref_logp_BT=still_BT))
+    if not gradient_BT[mask_BT].any():
         return "it is 0 where policy and reference differ"
     up_N, down_N = (gradient_BT[mask_BT & chosen_T] for chosen_T in (even_T, ~even_T))
-    kind = loss.traits.kl_estimator
     if kind == "k1":
         return "" if bool((torch.cat([up_N, down_N]) > 0).all()) else "it has the wrong sign"
     # a token that the reference finds likelier is to be raised

@@ -1,24 +1,27 @@
 """Invariant ``parity``: trainer and engine give a sampled token the same log-prob (T2, T19, T30).
 
 Two measurements. Of the numbers that the loss used, in every step: the slope of the trainer's
-log-probs on the engine's, and the mean of k3. Rounding errors are independent of the log-prob and
-leave the slope at 1, so the slope finds another temperature or a truncated distribution in
-bfloat16 as well; weights or rows that differ raise k3. Steps of few tokens leave the slope
-uncertain: it is also that of as many steps as tell 1.5 times the band. Tokens at one
-position of their rows that hardly count in a mean are counted by themselves. And of all completions
-of the first steps, dropped groups included: mean and maximum of the difference.
+log-probs on the engine's, the mean of their difference, and the mean of k3. Rounding errors are
+independent of the log-prob and leave the slope at 1 and the mean at 0. So the slope finds another
+temperature or a truncated distribution in bfloat16 as well, and the mean another sum of
+probabilities; weights or rows that differ raise k3. Steps of few tokens leave the slope uncertain:
+it is also that of as many steps as tell 1.5 times the band. Tokens at one position of their rows
+that hardly count in a mean are counted by themselves, and those from some token of their
+completions on are compared by themselves (``ByDepth``). And of all completions of the first steps,
+dropped groups included: mean and maximum of the difference.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api import Metric, RunError
+from rlvr_core.api import Metric
+from rlvr_core.builtin.invariants.by_depth import ByDepth
 from rlvr_core.builtin.invariants.check import Invariant, StepView, Trainer, compute_dtype
 from rlvr_core.builtin.invariants.differences import Fit, Positions, Sums, fit
 from rlvr_core.builtin.invariants.dropout import Dropped, DroppedInputs
@@ -29,12 +32,11 @@ from rlvr_core.builtin.invariants.moments import (
     chosen,
     fresh_groups,
 )
+from rlvr_core.builtin.invariants.rounding import BANDS, ON_GPU, check_parity, measure_parity
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from rlvr_core.api import Group, GroupsScored, Json, LossComputed, RunStarted
-    from rlvr_core.api.services import ParitySection, RunConfig
+    from rlvr_core.api.services import RunConfig
 
 LEAST_TOKENS = 64
 """Tokens that are compared, at least; fewer wait for the next step."""
@@ -42,49 +44,11 @@ LEAST_TOKENS = 64
 DECIDING = 24
 """Tokens that decide a slope, at least; a policy that is nearly sure has few in a step."""
 
+EACH = 16
+"""First steps in each of which log-probs are compared by depth; later it is one step of so many."""
+
 FLOOR = 1e-4
 """Log-probs nearer to 0 may be rounding of logits of some tens, on a CPU; on a GPU ten times it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Band:
-    """Largest differences attributed to rounding.
-
-    Attributes:
-        mean: Mean of |trainer - engine|, in nats.
-        max: Largest of them.
-        slope: |slope - 1|.
-        k3: Mean of k3.
-    """
-
-    mean: float
-    max: float
-    slope: float
-    k3: float
-
-
-# float32: two forward passes differ by about 1e-5. Half precision: bf16 logits alone move a
-# log-prob by a few hundredths on average and some tenths at worst (docs/guards.md has the source).
-BANDS = {
-    torch.float32: Band(mean=1e-3, max=5e-2, slope=2e-3, k3=1e-7),
-    torch.bfloat16: Band(mean=1e-1, max=2.0, slope=1e-2, k3=1e-4),
-    torch.float16: Band(mean=2e-2, max=5e-1, slope=5e-3, k3=2e-5),
-}
-ON_GPU = {
-    torch.float32: Band(mean=1e-3, max=5e-2, slope=5e-3, k3=2e-5),
-    torch.bfloat16: Band(mean=1e-1, max=2.0, slope=2e-2, k3=5e-3),
-    torch.float16: Band(mean=2e-2, max=5e-1, slope=1e-2, k3=5e-4),
-}
-"""TF32 and the kernels of two libraries on a GPU differ more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Mean and maximum of |trainer log-prob - engine log-prob|, in nats, over ``tokens`` tokens."""
-
-    mean: float
-    max: float
-    tokens: int
 
 
 class Parity(Invariant):
@@ -125,7 +89,7 @@ class Parity(Invariant):
         self._dropout = DroppedInputs(lora.dropout) if lora is not None and lora.dropout else None
         self._due = False
         self._sums, self._for_slope, self._pooled = Sums(), Sums(), Sums()
-        self._positions = Positions()
+        self._positions, self._depths = Positions(), ByDepth()
         self._found: dict[str, float] = {}
 
     def run_started(self, event: RunStarted) -> None:
@@ -186,12 +150,13 @@ class Parity(Invariant):
     def _dropped(self) -> Dropped:
         return Dropped(0, 0) if self._dropout is None else self._dropout.take()
 
-    def share(self, view: StepView) -> tuple[Sums, Positions, Dropped, Sums]:
+    def share(self, view: StepView) -> tuple[Sums, Positions, Dropped, Sums, ByDepth]:
         """Sums over the loss tokens of fresh completions, by the numbers the loss used; dropout.
 
-        The last are those of the update's first micro-batch.
+        The last but one are those of the update's first micro-batch, then come those by depth.
         """
-        total, positions, first = Sums(), Positions(), Sums()
+        total, positions, first, depths = Sums(), Positions(), Sums(), ByDepth()
+        largest = self._largest(view)
         floor = FLOOR * (10 if _on_gpu(view) else 1)
         if view.first_pass and self._on_loss:
             for seen in view.seen:
@@ -203,10 +168,20 @@ class Parity(Invariant):
                 total, first = total.add(own), first if total.n else own
                 both = (batch.old_logp_BT, batch.behaviour_logp_BT)
                 positions = positions.add(Positions.of(*both, batch.mask_BT, chosen_BT, floor))
+                if view.step < EACH or view.step % EACH == 0:
+                    depths = depths.add(ByDepth.of(*both, chosen_BT, largest))
         if view.trainer.ranks.main:  # each process has the scores of all
             total = total.add(self._scored)
         self._scored = Sums()
-        return total, positions, self._dropped(), first
+        return total, positions, self._dropped(), first, depths
+
+    def _largest(self, view: StepView) -> float:
+        """Return the largest difference of a token that may be rounding, in nats."""
+        if _on_gpu(view):
+            return math.inf
+        band = BANDS[compute_dtype(view.trainer)].max
+        largest = band if self._section.max is None else self._section.max
+        return largest / min(1.0, view.trainer.temperature)
 
     def judge(self, view: StepView, shares: Sequence[Any]) -> None:
         """See ``Invariant.judge``."""
@@ -220,8 +195,8 @@ class Parity(Invariant):
                 "the training pass",
             )
         first = Sums()
-        for sums, positions, _, of_first in shares:
-            first = first.add(of_first)
+        for sums, positions, _, of_first, depths in shares:
+            first, self._depths = first.add(of_first), self._depths.add(depths)
             self._sums, self._positions = self._sums.add(sums), self._positions.add(positions)
         if self._sums.n >= LEAST_TOKENS:
             self._for_slope = self._for_slope.add(self._sums)
@@ -242,14 +217,46 @@ class Parity(Invariant):
             self._found["parity/astray"] = astray
         if wrong:
             raise self.fault(view.step, *wrong)
+        self._check_depths(view)
 
-    def _check(self, view: StepView, found: Fit, tilt: Fit, pooled: Fit, first: Sums) -> None:
+    def _check_depths(self, view: StepView) -> None:
+        """Raise if log-probs differ from some token of completions on, or at a few of them."""
+        slope, k3 = self._bands(view)
+        worst, astray, far = self._depths.worst(slope, k3), self._depths.astray, self._depths.far
+        n = sum(part.n for part in self._depths.parts)
+        self._depths = self._depths.without_known(slope)
+        if worst is not None:
+            where, found = worst
+            what = (
+                f"slope {found.slope:.4f} (band 1 +- {slope:g}), mean k3 {found.k3:.3g}, over "
+                f"{found.tokens} tokens"
+            )
+        elif astray:
+            where = "a few tokens of completions"
+            what = f"{far:.0f} of {n:.0f} by more than {self._largest(view):g} nats, as none may"
+        else:
+            return
+        raise self.fault(
+            view.step,
+            f"the log-probs that the loss used differ from the engine's at {where}: {what}",
+            "likely: positions, the cache or its blocks, a window, a scaling of long contexts, or "
+            "another kernel, temperature or filter from some token on",
+            switch="guards.parity.slope, k3 and max widen the bands, guards.parity: false turns "
+            "it off",
+        )
+
+    def _bands(self, view: StepView) -> tuple[float, float]:
+        """Return the bands of slope and k3."""
         band = (ON_GPU if _on_gpu(view) else BANDS)[compute_dtype(view.trainer)]
         section = self._section
         # whoever accepts a mean difference accepts the k3 and the slope that come of it
         slope = section.slope or section.mean or band.slope
         # what rounds is the logits, which are divided by the temperature, and k3 is a square
         k3 = section.k3 or section.mean or band.k3 / min(1.0, view.trainer.temperature) ** 2
+        return slope, k3
+
+    def _check(self, view: StepView, found: Fit, tilt: Fit, pooled: Fit, first: Sums) -> None:
+        slope, k3 = self._bands(view)
         if _is_tilted(pooled, slope):
             tilt = pooled
         tilted = _is_tilted(tilt, slope)
@@ -257,6 +264,7 @@ class Parity(Invariant):
             self._pooled = Sums()
         apart = found.k3 - 4 * found.k3_error > k3 or found.k3 > 100 * k3
         if not (tilted or apart):
+            self._check_bias(view, pooled)
             return
         found = tilt if tilted else found
         cause = self._cause(found, view.version, tilted=tilted)
@@ -273,6 +281,29 @@ class Parity(Invariant):
             f"bias {found.bias:+.3g} nats, over {found.tokens} tokens",
             f"likely: {cause}",
             switch="guards.parity.slope and k3 widen the band, guards.parity: false turns it off",
+        )
+
+    def _check_bias(self, view: StepView, found: Fit) -> None:
+        """Raise if log-probs are off by about the same everywhere: slope and k3 hardly show it."""
+        band, section = (
+            (ON_GPU if _on_gpu(view) else BANDS)[compute_dtype(view.trainer)],
+            self._section,
+        )
+        bias = section.mean or max(
+            section.k3 or 0.0, band.bias / min(1.0, view.trainer.temperature)
+        )
+        # a token is likelier to be sampled where rounding has raised its log-prob, by about k3
+        if abs(found.bias) <= bias + 2 * found.k3 + 6 * found.bias_error:
+            return
+        raise self.fault(
+            view.step,
+            f"the log-probs that the loss used are {'above' if found.bias > 0 else 'below'} the "
+            f"engine's by {abs(found.bias):.3g} nats on average, whatever the token (band "
+            f"{bias:g}, standard error {found.bias_error:.2g}), over {found.tokens} tokens",
+            "likely: the two sides divide by another sum of probabilities. Tokens are left out of "
+            "the softmax, or come in, on one side alone: padding of the vocabulary, suppressed "
+            "tokens, or a truncation (top_p, top_k, min_p)",
+            switch="guards.parity.mean widens the band, guards.parity: false turns it off",
         )
 
     def _cause(self, found: Fit, version: int, *, tilted: bool) -> str:
@@ -305,6 +336,7 @@ class Parity(Invariant):
             "slope": list(astuple(self._for_slope)),
             "pooled": list(astuple(self._pooled)),
             "positions": list(self._positions.counts),
+            "depths": [*self._depths.numbers()],
             "scored": self._n_scored,
         }
 
@@ -314,6 +346,7 @@ class Parity(Invariant):
             self._sums, self._for_slope = Sums(*state["sums"]), Sums(*state["slope"])
         self._pooled = Sums(*state["pooled"]) if "pooled" in state else Sums()
         self._n_scored = state.get("scored", 0)
+        self._depths = ByDepth.from_numbers(state.get("depths", ()))
         counts = state.get("positions", ())
         if len(counts) == len(self._positions.counts):  # those of 0.2.0 lack the engine's side
             self._positions = Positions(counts)
@@ -328,58 +361,3 @@ def _is_tilted(found: Fit, band: float) -> bool:
 def _on_gpu(view: StepView) -> bool:
     kind: str = view.trainer.model.device.type
     return kind != "cpu"
-
-
-def measure_parity(trainer_N: Tensor, engine_N: Tensor) -> Difference | None:
-    """Compare two log-prob vectors of shape (N,); None if there are no tokens."""
-    if trainer_N.numel() == 0:
-        return None
-    difference_N = (trainer_N.double() - engine_N.double()).abs()
-    # a NaN must not pass a comparison: it counts as an infinite difference
-    difference_N = torch.nan_to_num(difference_N, nan=math.inf, posinf=math.inf)
-    return Difference(float(difference_N.mean()), float(difference_N.max()), difference_N.numel())
-
-
-def check_parity(
-    parity: Difference,
-    dtype: torch.dtype,
-    section: ParitySection,
-    *,
-    version: int,
-    resumed: bool = False,
-) -> None:
-    """Stop the run if the differences are larger than rounding explains.
-
-    Args:
-        parity: The measured differences.
-        dtype: The run's compute precision.
-        section: Limits from the config.
-        version: Policy version the tokens were sampled under; 0 before any sync.
-        resumed: Whether they are the first ones after a resumption.
-
-    Raises:
-        RunError: If mean or maximum is above its limit.
-    """
-    band = BANDS[dtype]
-    max_mean = section.mean if section.mean is not None else band.mean
-    max_max = section.max if section.max is not None else band.max
-    if parity.mean <= max_mean and parity.max <= max_max:
-        return
-    cause = (
-        "the engine does not sample from the trainer's model: temperature, top_p or top_k, dtype "
-        "or tokenizer"
-        if version == 0
-        else "the engine did not take the trainer's new weights, or kept an old cache"
-    )
-    if resumed:
-        cause += "; it is the first step of a resumed run: what is not as it was before it?"
-    raise RunError(
-        f"guard parity: {'going on from the checkpoint, ' if resumed else ''}trainer and engine "
-        f"disagree on sampled tokens at version {version}: mean "
-        f"{parity.mean:.3g} nats (band {max_mean:g}), max {parity.max:.3g} (band {max_max:g}), "
-        f"over {parity.tokens} tokens",
-        remedy=(
-            f"likely: {cause}",
-            "see rlvr docs guards#parity; guards.parity.mean and max widen the band",
-        ),
-    )

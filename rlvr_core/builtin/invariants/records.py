@@ -64,7 +64,11 @@ class Records:
         """
         lines = [one for one in self._added(self._metrics) if one.get("step") == step]
         found = _other_metrics(lines[-1], line) if lines else []
-        groups = [one for one in self._added(self._rollouts) if one.get("step") == step]
+        groups = self._added(self._rollouts)
+        others = sorted({str(one.get("step")) for one in groups} - {str(step)})
+        if others:  # only this step has been written since
+            found.append(f"rollouts.jsonl has groups of step {others[0]}, and it is {step}")
+        groups = [one for one in groups if one.get("step") == step]
         for recorded, group in zip(groups, drawn, strict=False):
             found += _other_group(recorded, group, version, advantages) or self._other_prompt(
                 recorded

@@ -9,6 +9,7 @@ updates. What was written to the run's files is read back.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from rlvr_core.builtin.invariants.rates import TOLERANCE, rate_of
 from rlvr_core.builtin.invariants.records import Records
 from rlvr_core.builtin.invariants.rewards import weight_of
 from rlvr_core.builtin.invariants.rows import rows_of
+from rlvr_core.builtin.invariants.saved import LedgerLines
 from rlvr_core.builtin.invariants.tallies import Tallied, losses_of, tally
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ class Reported(Invariant):
     ) -> None:
         self._config, self._files = config, files
         self._drops_by_rule = is_ours(sampler, "observe")
-        self._steps = 0
+        self._steps = self._last = 0
         self._drawn: Sequence[Group] | None = None
         self._view: StepView | None = None
         self._current: Tallied | None = None
@@ -82,6 +84,8 @@ class Reported(Invariant):
         self._run_dir: Path | None = None
         self._records: Records | None = None
         self._advantages: dict[Any, set[float]] = {}
+        self._lines = LedgerLines()
+        self._taken: dict[str, int] | None = None
         self._given: dict[str, list[Tensor]] = {}
         self._nll: list[tuple[Tensor, Tensor]] = []
 
@@ -156,6 +160,8 @@ class Reported(Invariant):
 
     def finished(self, event: StepFinished) -> None:
         """Compare the step's line; raises ``RunError``."""
+        self._lines.add(event.metrics)
+        self._last = event.step
         drawn, view = self._drawn, self._view
         self._drawn, self._view = None, None
         if view is None or view.step != event.step:
@@ -186,6 +192,17 @@ class Reported(Invariant):
                 "what is reported is not what was trained on: look at what makes the step's "
                 "metrics, over which groups, rows and updates it counts, and at what changes them "
                 "afterwards",
+            )
+
+    def checkpoint_written(self, folder: Path) -> None:
+        """Compare the ledger of a checkpoint with the lines of its steps; raises ``RunError``."""
+        if self._taken is not None and (what := self._lines.wrong(self._taken, folder)):
+            raise self.fault(
+                self._last,
+                f"the checkpoint {folder.name} does not go on with what was reported: {what} "
+                "(band: none)",
+                "it is thrown away, older ones stay: look at what counts completions by fate, and "
+                "at what loads trainer/state.json after a resumption",
             )
 
     # -- groups ----------------------------------------------------------------------------------
@@ -318,8 +335,12 @@ class Reported(Invariant):
 
     def state_dict(self) -> dict[str, Json]:
         """Return how many steps there were, by which it is chosen what is summed up."""
-        return {"steps": self._steps}
+        lines = self._lines.total
+        self._taken = None if lines is None else dict(lines)
+        return {"steps": self._steps, "ledger": self._taken}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore it."""
         self._steps = state["steps"]
+        known = state.get("ledger")  # not in checkpoints of 0.2.0
+        self._lines.total = None if known is None else Counter(known)

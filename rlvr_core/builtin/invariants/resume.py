@@ -16,6 +16,7 @@ import torch
 from rlvr_core.api.services import adapter_of, weight_checksums
 from rlvr_core.builtin.invariants.check import Invariant, StepView, Trainer, compute_dtype
 from rlvr_core.builtin.invariants.run_folder import contradicted, missing_steps, not_kept
+from rlvr_core.builtin.invariants.saved import other_adapter
 from rlvr_core.builtin.invariants.snapshot import (
     TENSORS,
     Snapshots,
@@ -129,6 +130,13 @@ class Resume(Invariant):
         The run is already at a later step: fingerprints are those of ``state_dict``.
         """
         self._check_written_before(folder)
+        if what := other_adapter(folder, self._trainer.model):
+            raise self.fault(
+                self._taken["step"] - 1,
+                f"the checkpoint as written holds another adapter than the run had: {what} "
+                "(band: none)",
+                "it is thrown away, older ones stay: look at what writes the adapter's config",
+            )
         if "weights" not in self._taken:
             return
         from safetensors.torch import load_file

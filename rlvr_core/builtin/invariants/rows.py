@@ -24,6 +24,7 @@ class SeenRow:
         key: Its group's place, prompt and tokens.
         mask: Where the loss counts, one per token.
         advantage: What the loss was given.
+        share: The share of its completion that the loss counts it for.
     """
 
     seen: Seen
@@ -31,6 +32,7 @@ class SeenRow:
     key: Key
     mask: tuple[bool, ...]
     advantage: float
+    share: float = 1.0
 
 
 def rows_of(view: StepView) -> Sequence[SeenRow]:
@@ -50,18 +52,20 @@ def _rows_of(seen: Sequence[Seen]) -> Iterator[SeenRow]:
                 micro.prompt_ids_SP.tolist(), micro.prompt_len_S.tolist(), strict=True
             )
         ]
+        prompts_of, share_B = micro.prompt_of_row_B.tolist(), one.normalizer.share_B
         columns = zip(
             micro.group_B.tolist(),
-            micro.prompt_of_row_B.tolist(),
+            prompts_of,
             micro.completion_ids_BT.tolist(),
             micro.completion_len_B.tolist(),
             one.batch.mask_BT.tolist(),
             one.batch.advantage_B.tolist(),
+            [1.0] * len(prompts_of) if share_B is None else share_B.tolist(),
             strict=True,
         )
-        for index, (group, prompt, ids, length, mask, advantage) in enumerate(columns):
+        for index, (group, prompt, ids, length, mask, advantage, share) in enumerate(columns):
             key = (group, prompts[prompt], tuple(ids[:length]))
-            yield SeenRow(one, index, key, tuple(mask), advantage)
+            yield SeenRow(one, index, key, tuple(mask), advantage, share)
 
 
 def key_of(place: int, row: Completion) -> Key:

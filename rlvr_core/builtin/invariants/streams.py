@@ -3,9 +3,9 @@
 The seed of a completion is a published function of run seed, problem, policy version, draw and
 sample, and an engine whose traits say ``inverts_stream`` draws token t by number t of the seed's
 stream, from the cumulative distribution by token id (docs/engines.md). Both are computed again
-here, by plain code. The trainer's distribution then says in which interval that number has to lie:
-a seed that is another one, a number that is used twice, or a token drawn from another distribution
-than the one reported, is outside.
+here, by plain code; so are those of evaluations. The trainer's distribution then says in which
+interval that number has to lie: a seed that is another one, a number that is used twice, or a token
+drawn from another distribution than the one reported, is outside.
 
 Rounding moves the intervals, so a share of tokens may be outside by ``Slack``. A test bets against
 "the numbers are coherent with the tokens", with odds of ``ODDS`` of a false alarm in 1,000 steps.
@@ -15,32 +15,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from rlvr_core.api import Metric
-from rlvr_core.builtin.invariants.bets import Bets, Token, farther, of_part, token_at
+from rlvr_core.builtin.invariants.bets import Bets, Token, farther, of_part
 from rlvr_core.builtin.invariants.check import Invariant, StepView, Trainer, compute_dtype
+from rlvr_core.builtin.invariants.drawn_tokens import Row, Slack, by_row, tokens_of
+from rlvr_core.builtin.invariants.evaluated import Evaluated, not_greedy
 from rlvr_core.builtin.invariants.incoherent import diagnosis, outside
 from rlvr_core.builtin.invariants.moments import (
-    AHEAD,
-    BELOW,
-    COLUMN,
     LOGP,
-    ROW,
     WARM_TOKENS,
     TokenScores,
     chosen,
     fresh_groups,
 )
-from rlvr_core.builtin.invariants.seeds import Seeds, turn_seed
+from rlvr_core.builtin.invariants.seeds import Seeds
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlvr_core.api import Completion, Group, GroupsScored, Json, RunStarted
+    from rlvr_core.api import Completion, EvalFinished, Group, GroupsScored, Json, RunStarted
     from rlvr_core.api.services import RunConfig
 
 FAR = 0.08
@@ -48,27 +46,11 @@ FAR = 0.08
 have to be off by more than .4 nats. In 53,736 tokens of bfloat16 on a CPU none was, nor by .02."""
 FEW = 0.1
 """Share of ``Slack.astray`` that may be as far off as that."""
+EDGE = 0.9
+"""Largest width of a token's interval that counts where half precision truncates: at the edge of
+top-p rounding may keep another token, of any probability, beside one that is sure without it."""
 WARM = 512
 """Tokens up to which every group is looked at after a resumption, as ``WARM_TOKENS`` at first."""
-
-_GAMMA = 0x9E3779B97F4A7C15
-_WORD = (1 << 64) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Slack:
-    """What rounding may do.
-
-    Attributes:
-        edge: By how much the edges of a token's interval may be off.
-        astray: Share of tokens that may be drawn by another number than theirs.
-        half: Whether it is that of half precision, which moves many edges a little, and hardly one
-            by ``FAR``.
-    """
-
-    edge: float
-    astray: float
-    half: bool = False
 
 
 class Streams(Invariant):
@@ -79,6 +61,7 @@ class Streams(Invariant):
         trainer: The policy's trainer.
         seeds: Follows the draws of the sampler.
         scores: Scores of groups under the trainer.
+        evaluations: What evaluates the policy; None where nothing does.
     """
 
     id, phase = "seeds", "before training"
@@ -92,12 +75,18 @@ class Streams(Invariant):
     )
 
     def __init__(
-        self, config: RunConfig, trainer: Trainer, seeds: Seeds, scores: TokenScores
+        self,
+        config: RunConfig,
+        trainer: Trainer,
+        seeds: Seeds,
+        scores: TokenScores,
+        evaluations: Any = None,
     ) -> None:
         self._config, self._trainer = config, trainer
         self._seeds, self._scores = seeds, scores
         self._seen = {True: 0, False: 0}
-        self._bets = Bets()
+        self._bets, self._of_evaluations = Bets(), Bets()
+        self._evaluated = Evaluated(trainer, evaluations, config.run.seed)
         self._again: Bets | None = None
         self._seen_again = 0
         self._found: dict[str, float] = {}
@@ -128,6 +117,41 @@ class Streams(Invariant):
             self._seen_again += n + self._look(event, others, self._again, stale=stale)[1]
         self._found = found
 
+    def evaluated(self, event: EvalFinished) -> None:
+        """Check the tokens of an evaluation; raises ``RunError`` as ``on_groups`` does."""
+        found = self._evaluated.sampled(event)
+        if found is None or not found[0]:
+            return
+        groups, params = found
+        scores_NK = self._evaluated.scores(groups, params)
+        where = f"in the evaluation {event.task} after {event.step} steps "
+        dtype, section = compute_dtype(self._trainer), self._config.guards.parity
+        what = ""
+        if section:
+            what = self._evaluated.apart(scores_NK, params, dtype, section)
+        if not params.temperature:
+            what = what or not_greedy(scores_NK, exact=dtype == torch.float32)
+        if what:
+            raise self.fault(
+                event.step - 1,
+                where + what,
+                "an evaluation samples from the newest weights at the temperature of its task: "
+                "look at what hands weights and sampling parameters to the engine",
+            )
+        if not params.temperature:
+            return
+        truncated = params.top_k > 0 or params.top_p < 1
+        slack = self._slack(stale=False, temperature=params.temperature, truncated=truncated)
+        tokens, first = list[Token](), 0
+        rows = by_row(groups, scores_NK.double())
+        for place, group in enumerate(groups):
+            own = rows[first : first + len(group.members)]
+            seeds = [self._evaluated.seed(group, n) for n in range(len(own))]
+            tokens += tokens_of(group, own, seeds, (first, place), slack)
+            first += len(group.members)
+        if tokens:
+            self._judge(event.step - 1, tokens, slack, self._of_evaluations, where)
+
     def _look(
         self,
         event: GroupsScored,
@@ -155,25 +179,31 @@ class Streams(Invariant):
         n = sum(len(member.completion.token_ids) for group in groups for member in group.members)
         if not self._trainer.ranks.main and not self._seeds.exact:
             return {}, n  # another process draws
-        slack = self._slack(stale=stale)
+        slack = self._slack(
+            stale=stale,
+            temperature=self._trainer.temperature,
+            truncated=self._config.sampling.top_k > 0 or self._config.sampling.top_p < 1,
+        )
         tokens = self._tokens_of(groups, scores_NK.double(), slack)
         return (self._judge(event.step, tokens, slack, bets), n) if tokens else ({}, n)
 
-    def _slack(self, *, stale: bool) -> Slack:
+    def _slack(self, *, stale: bool, temperature: float, truncated: bool) -> Slack:
         """Return what rounding may do in this precision, at this temperature."""
-        cool = 1 / min(1.0, self._trainer.temperature)
+        cool = 1 / min(1.0, temperature)
         dtype = compute_dtype(self._trainer)
         on_cpu = self._trainer.model.device.type == "cpu"
         edge, astray = {
             torch.bfloat16: (0.02, 0.05),
             torch.float16: (0.005, 0.02),
         }.get(dtype, (1e-4, 1e-4) if on_cpu else (5e-3, 1e-2))
-        if self._config.sampling.top_k > 0 or self._config.sampling.top_p < 1:
+        most = 1.0
+        if truncated:
+            most = 1.0 if dtype == torch.float32 else EDGE
             edge, astray = max(edge, 0.02), max(astray, 0.1)  # a token at the edge, kept or not
         if stale:
             edge, astray = max(edge, 0.05), 0.5
         half = dtype != torch.float32 and not stale
-        return Slack(min(0.45, edge * cool), min(0.9, astray * math.sqrt(cool)), half)
+        return Slack(min(0.45, edge * cool), min(0.9, astray * math.sqrt(cool)), half, most)
 
     def _tokens_of(
         self,
@@ -182,12 +212,7 @@ class Streams(Invariant):
         slack: Slack,
     ) -> list[Token]:
         """Return the tokens of the groups with what their seeds make of them."""
-        rows: list[list[tuple[int, float, float, bool]]] = [
-            [] for group in groups for _ in group.members
-        ]
-        columns = scores_NK[:, [ROW, COLUMN, BELOW, LOGP, AHEAD]].tolist()
-        for row, position, below, logp, ahead in columns:
-            rows[int(row)].append((int(position), below, math.exp(min(0.0, logp)), ahead <= 0))
+        rows = by_row(groups, scores_NK)
         found: list[Token] = []
         first = 0
         for group in groups:
@@ -199,7 +224,7 @@ class Streams(Invariant):
     def _best_fit(
         self,
         group: Group,
-        rows: Sequence[Sequence[tuple[int, float, float, bool]]],
+        rows: Sequence[Row],
         first: int,
         slack: Slack,
     ) -> list[Token]:
@@ -216,34 +241,22 @@ class Streams(Invariant):
     def _fit(
         self,
         group: Group,
-        rows: Sequence[Sequence[tuple[int, float, float, bool]]],
+        rows: Sequence[Row],
         draw: int,
         version: int,
         first: int,
         slack: Slack,
     ) -> list[Token]:
         """Return the tokens of a group, whose first row is given, as of a draw under a version."""
-        found = []
-        place = self._seeds.place(group)
-        for sample, (member, row) in enumerate(zip(group.members, rows, strict=True)):
-            if not row:
-                continue
-            seed = self._seeds.of(group, version, draw, sample)
-            numbers = _numbers(seed, member.completion)
-            if not numbers:
-                continue
-            for position, below, p, likeliest in row:
-                low, high = below - slack.edge, below + p + slack.edge
-                where = first + sample, sample, place, position
-                found.append(token_at(where, low, high, numbers[position], likeliest=likeliest))
-        return found
+        seeds = [self._seeds.of(group, version, draw, sample) for sample in range(len(rows))]
+        return tokens_of(group, rows, seeds, (first, self._seeds.place(group)), slack)
 
     def _judge(
-        self, step: int, tokens: Sequence[Token], slack: Slack, bets: Bets
+        self, step: int, tokens: Sequence[Token], slack: Slack, bets: Bets, where: str = ""
     ) -> dict[str, float]:
         evidence, part = bets.add(tokens, slack.astray)
         if slack.half:
-            far = [farther(token, FAR) for token in tokens]
+            far = [farther(token, FAR, slack.most) for token in tokens]
             found = bets.add(far, FEW * slack.astray, "far ")
             if evidence < 1 <= found[0]:
                 (evidence, part), tokens = found, far
@@ -255,12 +268,13 @@ class Streams(Invariant):
         chance = math.fsum(1 - token.width for token in those)
         what, remedy = diagnosis(those, part)
         after = "going on from the checkpoint, " if self._again is not None else ""
-        where = f" ({part})" if part else ""
+        named = f" ({part})" if part else ""
         raise self.fault(
             step,
-            f"{after}{outside(those)} of {len(those)} tokens{where} are not those that the random "
-            f"numbers of their seeds draw, and {chance:.0f} would not be if seeds and tokens had "
-            f"nothing to do with one another (band: a share of {slack.astray:g}): {what}",
+            f"{after}{where}{outside(those)} of {len(those)} tokens{named} are not those that the "
+            f"random numbers of their seeds draw, and {chance:.0f} would not be if seeds and "
+            f"tokens had nothing to do with one another (band: a share of {slack.astray:g}): "
+            f"{what}",
             remedy,
         )
 
@@ -271,48 +285,14 @@ class Streams(Invariant):
     def state_dict(self) -> dict[str, Json]:
         """Return the evidence so far, and of how many fresh and stale tokens it is."""
         seen: list[Json] = [self._seen[False], self._seen[True]]
-        return {"wealth": dict(self._bets.wealth), "seen": seen}
+        wealth = [dict(one.wealth) for one in (self._bets, self._of_evaluations)]
+        return {"wealth": wealth[0], "seen": seen, "evaluations": wealth[1]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore it."""
         self._bets = Bets(state["wealth"])
+        self._of_evaluations = Bets(state.get("evaluations"))
         self._seen = dict(zip((False, True), state["seen"], strict=True))
-
-
-# -- the published numbers ------------------------------------------------------------------------
-
-
-def stream(seed: int, n: int) -> list[float]:
-    """Return the first numbers of a seed's stream: SplitMix64 (Steele et al. 2014), 52 bits."""
-
-    def mix(word: int) -> int:
-        word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9 & _WORD
-        word = (word ^ (word >> 27)) * 0x94D049BB133111EB & _WORD
-        return word ^ (word >> 31)
-
-    start = mix(seed ^ _GAMMA)
-    return [(mix(start + (t + 1) * _GAMMA & _WORD) >> 12) / 2**52 for t in range(n)]
-
-
-def _numbers(seed: int, completion: Completion) -> list[float]:
-    """Return the number that draws each token of a completion; an environment's tokens have 0.
-
-    Empty where it is not known: of a conversation in branches, turns of others come in between.
-    """
-    script = completion.transcript
-    if script is None:
-        return stream(seed, len(completion.token_ids))
-    if script.failed or completion.branches:
-        return []
-    numbers: list[float] = []
-    written = 0
-    for turn in script.turns:
-        if turn.role == "assistant":
-            numbers += stream(turn_seed(seed, written), turn.n_tokens)
-            written += 1
-        else:
-            numbers += [0.0] * turn.n_tokens
-    return numbers if len(numbers) == len(completion.token_ids) else []
 
 
 def _whole(groups: Sequence[Group]) -> tuple[Group, ...]:

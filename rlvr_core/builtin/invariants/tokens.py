@@ -2,8 +2,9 @@
 
 Conservation: the rows that the losses were given are the completions that have a reward, each once
 in every iteration of ``train.num_iterations``;
-their masks are those of the completions; every group that was drawn is among those that arrive, and
-trained on unless it was dropped; the denominators are their counts; and the gradient
+their masks are those of the completions, and a completion counts as one, whatever its group or
+length (its branches share in it by their tokens); every group that was drawn is among those that
+arrive, and trained on unless it was dropped; the denominators are their counts; and the gradient
 reaches every token that has an advantage, the last one of a completion included.
 """
 
@@ -97,17 +98,22 @@ class Tokens(Invariant):
                         self._wanted[key, mask] += 1
                         self._shares.setdefault((key, mask), []).append(share)
 
-    def share(self, view: StepView) -> tuple[Counter[Any], tuple[int, int] | None, _Ends]:
-        """Rows of this process, the denominators, and where gradients arrived."""
+    def share(self, view: StepView) -> tuple[Any, ...]:
+        """Rows of this process, the denominators, where gradients arrived, and a wrong share."""
         rows: Counter[Any] = Counter()
+        odd: tuple[Any, float] | None = None
         for row in rows_of(view):
-            rows[row.key, row.mask[: len(row.key[2])]] += 1
+            name = (row.key, row.mask[: len(row.key[2])])
+            rows[name] += 1
+            # the shares are float32
+            if not any(abs(row.share - due) < 1e-5 for due in self._shares.get(name, [row.share])):
+                odd = odd or (name, row.share)
         denominators = None
         if view.seen:
             normalizer = view.seen[0].normalizer
             denominators = (normalizer.rows, normalizer.tokens)
         ends = _ends(view) if view.update == 0 else _Ends()
-        return rows, denominators, ends
+        return rows, denominators, ends, odd
 
     def judge(self, view: StepView, shares: Sequence[Any]) -> None:
         """See ``Invariant.judge``."""
@@ -132,6 +138,15 @@ class Tokens(Invariant):
                     f"and the update has {n_completions} and {tokens}",
                     "micro-batches are counted twice or left out of the denominators",
                 )
+        for odd in (share[3] for share in shares if share[3] is not None):
+            name, has = odd
+            raise self.fault(
+                view.step,
+                f"a row of problem {view.groups[name[0][0]].problem.id} counts in the loss as "
+                f"{has:.4g} of a completion, and it is {float(self._shares[name][0]):.4g} of one",
+                "each completion counts the same in the loss, and its branches by their tokens: "
+                "look at what sets the shares of rows, such as a weight by group, length or source",
+            )
         ends = _Ends()
         for share in shares:
             ends.add(share[2])

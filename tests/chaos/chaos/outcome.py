@@ -131,11 +131,18 @@ def _records(run: Path | None, steps: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _checkpoint(folder: Path) -> list[Any]:
-    """Names of its files, and its state less what guards count, of which some depends on time."""
+    """Names of its files, its state less what guards count, and the config of an adapter.
+
+    Some of what guards count depends on time.
+    """
     state = folder / "trainer" / "state.json"
     known = json.loads(state.read_text()) if state.exists() else {}
     files = sorted(str(one.relative_to(folder)) for one in folder.rglob("*"))
-    return [folder.name, files, {name: one for name, one in known.items() if name != "guards"}]
+    adapter = folder / "adapter_config.json"
+    said = json.loads(adapter.read_text()) if adapter.exists() else {}
+    said.pop("base_model_name_or_path", None)
+    kept = {name: one for name, one in known.items() if name != "guards"}
+    return [folder.name, files, kept, said]
 
 
 def _digest_of_file(path: Path) -> str:

@@ -371,6 +371,34 @@ counted as above:
 """
 NINETEENTH_BEFORE = """
 """
+TWENTIETH = """
+## A twentieth set
+
+And {faults} by another author who had not read the guards, among them faults of evaluations, of
+what begins late in a completion, of weights of rows, of accounts and of checkpoints. In figures,
+counted as above:
+
+"""
+TWENTIETH_BEFORE = """
+First measured, unread, with the engine in process: 45 of 54 with the right name in bfloat16 (83 %)
+and 47 of 55 in float32 (85 %); the others were missed. With an engine of its own 15 of 18 and 18 of
+19. None was thrown out: one had changed nothing, as its shape had no group of equal rewards, and
+was put into another before it was known what finds it. By the rule no name was wrong; a reader
+would call wrong what `kl` said of `bonus-of-entropy-is-of-the-sampled-tokens`, which it says no
+more. The draws of evaluations, log-probs by depth and by what all are off alike, the share of a
+row, the step of a recorded rollout, ledgers and the scale of saved adapters came after them. What
+is left: a kernel without temperature behind the twelfth token, where four rows of a hundred are so
+long, in bfloat16; and versions of tokens that begin one late, since nobody keeps the older weights.
+A fault of the sampler that is at the edge of what one step tells is missed beside training in
+bfloat16, where the first step alone is looked at.
+
+With these guards 142 healthy runs, 60 of them of random shape, ended undisturbed. Of 176 before
+them one had been stopped: `seeds`, in bfloat16 at a temperature of 0.2 with `top_p`, took tokens
+that rounding keeps at the edge of top-p for other draws. It is mended. Of seven variants of these
+faults that were tried afterwards in bfloat16 six were stopped; an evaluation that is one small
+update behind is found in float32 alone.
+
+"""
 LATER = {
     2: (SECOND, SECOND_BEFORE),
     3: (THIRD, THIRD_BEFORE),
@@ -390,6 +418,7 @@ LATER = {
     17: (SEVENTEENTH, SEVENTEENTH_BEFORE),
     18: (EIGHTEENTH, EIGHTEENTH_BEFORE),
     19: (NINETEENTH, NINETEENTH_BEFORE),
+    20: (TWENTIETH, TWENTIETH_BEFORE),
 }
 """What is said before and after the figures of each later set."""
 KINDS = ("stopped", "note", "wrong name", "missed")
