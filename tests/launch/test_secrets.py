@@ -112,6 +112,8 @@ def test_words_of_training_are_no_secrets(tmp_path, key, value, form):
     "text",
     [
         '{"boi_token": "<start_of_image>", "image_token": "[IMG]", "eot_token": "▁<EOT>"}',
+        "image_token = '<|vision_start|><|image_pad|><|vision_end|>'\n",
+        '{"ImportToken": "The import token to send with a subsequent request."}',
         '{"vocab": {"password": 3022, "token": 5839, "Ġsecret": 4472, "api_key": 151000}}',
         "token: null\nauth: none\nsecrets: {}\ncredentials: []\npassword:\n",
         "token: ${env:HF_TOKEN}\napi_key: $KEY\n",
@@ -124,6 +126,17 @@ def test_words_of_training_are_no_secrets(tmp_path, key, value, form):
 )
 def test_what_only_looks_a_little_like_one(tmp_path, text):
     assert places(tmp_path, "a.json", text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "image_token = '<|vision_start|>hf_aT9xQ2LmV7bK4wR8sN3dP6'\n",
+        '{"ImportToken": "The v9Kq2Lm7xT4bR8wN3sD6pZ1 is used.", "x": 1}',
+    ],
+)
+def test_an_excuse_is_that_of_the_whole_value(tmp_path, text):
+    assert places(tmp_path, "a.json", text)
 
 
 ACCOUNT = {"type": "service_account", "project_id": "p", "private_key": "-----BEGIN PRIVATE"}

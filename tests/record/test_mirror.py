@@ -336,9 +336,8 @@ def test_a_folder_that_is_deleted_takes_nothing_from_the_store(store, run):
     before = store.list().keys()
     while run.exists():  # the mirror writes there too
         shutil.rmtree(run, ignore_errors=True)
-    mirror.changed(checkpoint=True)
     told = []
-    until(lambda: told.extend(mirror.news()) or told)
+    until(lambda: told.extend(mirror.changed(checkpoint=True)) or told)
     (run / "traces").mkdir(parents=True)  # as by a run that ends, and notes its outcome
     (run / "run.json").write_text('{"outcome": "failed"}')
     mirror.close(5)
@@ -409,6 +408,31 @@ def test_t87_a_run_comes_back_whole(sent, run, tmp_path):
         "run.json",
         "metrics.jsonl",
     }
+
+
+@pytest.mark.parametrize("name", [".owner.json", "metrics.jsonl", "run.json"])
+@pytest.mark.parametrize("which", range(6))
+def test_a_bit_that_flips_in_a_listing_decides_nothing(sent, tmp_path, monkeypatch, name, which):
+    """A listing has no checksum: the name of a file is another one in one of them."""
+    look, left = sent.list, which
+
+    def flipped(prefix=""):
+        nonlocal left
+        found = look(prefix)
+        if name in found:
+            left -= 1
+            if left == -1:
+                found[name.replace("j", "n")] = found.pop(name)
+        return found
+
+    monkeypatch.setattr(sent, "list", flipped)
+    fetched = tmp_path / "fetched"
+    Fetch(sent, fetched, "last", place="p").run()
+    assert (fetched / "metrics.jsonl").is_file()
+    assert (fetched / "run.json").is_file()
+    Mirror(sent, fetched, keep=3, place="p", request="1").once()
+    monkeypatch.undo()
+    assert {"metrics.jsonl", "run.json", ".owner.json"} <= sent.list().keys()
 
 
 def test_what_changed_is_fetched_again(sent, run, tmp_path):

@@ -40,6 +40,7 @@ Which = Literal["none", "last", "all"]
 RUN_FILES = frozenset({"run.json", "resolved.yaml", "config.yaml"})
 """Files that describe how a run was configured."""
 
+_LOOKS = 5
 _CHECKPOINT = re.compile(r"^checkpoints/(step\d{6,})/(.+)$")
 _POINTERS = tuple(f"checkpoints/{name}" for name in (LATEST, BEST))
 
@@ -76,6 +77,16 @@ def choose(there: Mapping[str, StoredFile], which: Which, best: str | None) -> l
     ]
 
 
+def _listed(store: Store) -> dict[str, StoredFile]:
+    """List all files, until two listings have the same names: a listing has no checksum."""
+    found = store.list()
+    for _ in range(_LOOKS):
+        before, found = found, store.list()
+        if before.keys() == found.keys():
+            break
+    return found
+
+
 class Fetch:
     """The transfer of one run from a store to a folder.
 
@@ -107,7 +118,7 @@ class Fetch:
         self._compared: dict[str, bool] = {}
         self._lock, self._saved = threading.Lock(), 0.0
         self._known.fetched |= not (folder / "run.json").is_file()
-        there = {key: file for key, file in store.list().items() if not hidden(key)}
+        there = {key: file for key, file in _listed(store).items() if not hidden(key)}
         pointers = [key for key in _POINTERS if key in there and only is None]
         self.pointers = {key: self._pointer(key) for key in pointers}
         best = self.pointers.get(f"checkpoints/{BEST}")

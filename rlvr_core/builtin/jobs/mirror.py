@@ -265,15 +265,8 @@ class Mirror:
 
     def _nothing_newer(self) -> None:
         """Refuse to write over what the store has and this folder has never had."""
-        newest = max((path.name for path in (self._folder / CHECKPOINTS).glob("step*")), default="")
-        lacking = []
-        for key, file in self._store.list().items():
-            seen = self._known.files.get(key)
-            step = key.removeprefix(CHECKPOINTS).partition("/")[0] if "/step" in key else ""
-            old = key.startswith(CHECKPOINTS) and (not step or step <= newest)
-            if not hidden(key) and not (seen and seen.tag == file.tag) and not (old and not seen):
-                lacking.append(key)
-        if lacking:
+        # a listing has no checksum: what is new has to be in a second one too
+        if lacking := self._unseen() & self._unseen():
             raise TakenError(
                 f"the store has what this folder never had, as {', '.join(sorted(lacking)[:3])}",
                 where="run.mirror",
@@ -282,6 +275,18 @@ class Mirror:
                     "or copy this run to another place: --set run.mirror=URI",
                 ),
             )
+
+    def _unseen(self) -> set[str]:
+        """Return the keys in the store of what this folder has never had."""
+        newest = max((path.name for path in (self._folder / CHECKPOINTS).glob("step*")), default="")
+        unseen = set()
+        for key, file in self._store.list().items():
+            seen = self._known.files.get(key)
+            step = key.removeprefix(CHECKPOINTS).partition("/")[0] if "/step" in key else ""
+            old = key.startswith(CHECKPOINTS) and (not step or step <= newest)
+            if not hidden(key) and not (seen and seen.tag == file.tag) and not (old and not seen):
+                unseen.add(key)
+        return unseen
 
     def changed(self, *, checkpoint: bool = False) -> list[str]:
         """Notify the mirror that the folder has changed; never blocks.

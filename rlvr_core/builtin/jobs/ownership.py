@@ -195,7 +195,9 @@ class Ownership:
         Raises:
             MachineError: If it cannot be read, or is none.
         """
-        found: StoredFile | None = self._store.list(OWNER).get(OWNER)
+        found: StoredFile | None = None
+        for _ in range(2):  # a listing has no checksum: one may lack what is there
+            found = found or self._store.list(OWNER).get(OWNER)
         if found is None:
             return None, ""
         with tempfile.TemporaryDirectory() as folder:

@@ -40,6 +40,9 @@ _STANDS_FOR = re.compile(
     # to the end of the value: what documentation writes, and permissions of a job's token
     r"^(?:(?:change[_-]?me|not[_-](?:a[_-])?real|fake|dummy|placeholder)(?:[_-][a-z]+)*|"
     r"token-abc123|read|write|none)(?=[\"'`\s,;)\]}]|$)|"
+    # tokens of a vocabulary, and a sentence of a description
+    r"^(?:<\|[\w -]+\|>)+(?=[\"'`\s,;)\]}]|$)|"
+    r"^(?-i:The|An?|Your|This) (?:[a-z/,-]+ ){1,40}[a-z-]+\.(?=[\"'`\s]|$)|"
     # a program by module and function
     r"^[a-z_]\w*(?:\.[a-z_]\w*)+:(?:main|app|cli|run)[\"']?\s*$|"
     r"^\]<|^\$\{\{|^\w{0,8}\*{3}|^\[(?:[a-z]-|\w+\()|^\(\w+[/*]\w+\)|^%[sd(]|^https?://[^\s?@]*$|"
