@@ -112,6 +112,7 @@ def test_words_of_training_are_no_secrets(tmp_path, key, value, form):
     "text",
     [
         '{"boi_token": "<start_of_image>", "image_token": "[IMG]", "eot_token": "▁<EOT>"}',
+        "best_token = candidate_0\n",
         "image_token = '<|vision_start|><|image_pad|><|vision_end|>'\n",
         '{"ImportToken": "The import token to send with a subsequent request."}',
         '{"vocab": {"password": 3022, "token": 5839, "Ġsecret": 4472, "api_key": 151000}}',

@@ -144,7 +144,7 @@ def test_the_checkpoint_before_is_there(folder):
 
 
 def test_a_checkpoint_that_vanished_is_noticed_at_the_next(folder):
-    guard = Resume(SimpleNamespace(ranks=SimpleNamespace(main=True)), None)
+    guard = Resume(SimpleNamespace(ranks=SimpleNamespace(main=True), model=None), None)
     for step in (4, 6):
         guard._taken = {"step": step}
         guard.checkpoint_written(folder / "checkpoints" / f".tmp-step{step:06d}-7")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rlvr_core.builtin.invariants.by_depth import DECIDING, FEWEST, SHARE
 from rlvr_core.builtin.invariants.differences import Sums, fit
 from rlvr_core.builtin.invariants.moments import AHEAD, LOGP, chosen, token_moments
-from rlvr_core.builtin.invariants.rounding import BANDS, ON_GPU, measure_parity
+from rlvr_core.builtin.invariants.rounding import BANDS, ON_GPU, measure_parity, on_gpu
 from rlvr_core.builtin.invariants.seeds import seed_of
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Evaluated:
 
         None in a run of several processes, of which one alone is told of evaluations.
         """
-        latest = getattr(self._evaluations, "latest", None)
+        latest = None if self._evaluations is None else self._evaluations.latest
         if latest is None or self._trainer.ranks.world > 1 or latest[0].name != event.task:
             return None
         groups = tuple(one.group for one in latest[0].sampled)
@@ -122,8 +122,8 @@ class Evaluated:
         self._sums[params.temperature] = sums
         if sums.n < LEAST:
             return ""
-        on_cpu = self._trainer.model.device.type == "cpu"
-        band, cool = (BANDS if on_cpu else ON_GPU)[dtype], min(1.0, params.temperature or 1.0)
+        band = (ON_GPU if on_gpu(self._trainer) else BANDS)[dtype]
+        cool = min(1.0, params.temperature or 1.0)
         slope = section.slope or section.mean or band.slope
         k3 = section.k3 or section.mean or band.k3 / cool**2
         found = fit(sums)

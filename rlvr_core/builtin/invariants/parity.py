@@ -32,7 +32,13 @@ from rlvr_core.builtin.invariants.moments import (
     chosen,
     fresh_groups,
 )
-from rlvr_core.builtin.invariants.rounding import BANDS, ON_GPU, check_parity, measure_parity
+from rlvr_core.builtin.invariants.rounding import (
+    BANDS,
+    ON_GPU,
+    check_parity,
+    measure_parity,
+    on_gpu,
+)
 
 if TYPE_CHECKING:
     from rlvr_core.api import Group, GroupsScored, Json, LossComputed, RunStarted
@@ -157,7 +163,7 @@ class Parity(Invariant):
         """
         total, positions, first, depths = Sums(), Positions(), Sums(), ByDepth()
         largest = self._largest(view)
-        floor = FLOOR * (10 if _on_gpu(view) else 1)
+        floor = FLOOR * (10 if on_gpu(view.trainer) else 1)
         if view.first_pass and self._on_loss:
             for seen in view.seen:
                 batch = seen.batch
@@ -177,7 +183,7 @@ class Parity(Invariant):
 
     def _largest(self, view: StepView) -> float:
         """Return the largest difference of a token that may be rounding, in nats."""
-        if _on_gpu(view):
+        if on_gpu(view.trainer):
             return math.inf
         band = BANDS[compute_dtype(view.trainer)].max
         largest = band if self._section.max is None else self._section.max
@@ -247,7 +253,7 @@ class Parity(Invariant):
 
     def _bands(self, view: StepView) -> tuple[float, float]:
         """Return the bands of slope and k3."""
-        band = (ON_GPU if _on_gpu(view) else BANDS)[compute_dtype(view.trainer)]
+        band = (ON_GPU if on_gpu(view.trainer) else BANDS)[compute_dtype(view.trainer)]
         section = self._section
         # whoever accepts a mean difference accepts the k3 and the slope that come of it
         slope = section.slope or section.mean or band.slope
@@ -286,7 +292,7 @@ class Parity(Invariant):
     def _check_bias(self, view: StepView, found: Fit) -> None:
         """Raise if log-probs are off by about the same everywhere: slope and k3 hardly show it."""
         band, section = (
-            (ON_GPU if _on_gpu(view) else BANDS)[compute_dtype(view.trainer)],
+            (ON_GPU if on_gpu(view.trainer) else BANDS)[compute_dtype(view.trainer)],
             self._section,
         )
         bias = section.mean or max(
@@ -356,8 +362,3 @@ def _is_tilted(found: Fit, band: float) -> bool:
     # the error keeps a few tokens from being taken for a trend
     far = abs(found.slope - 1) > band + 4 * found.slope_error
     return found.deciding >= DECIDING and far
-
-
-def _on_gpu(view: StepView) -> bool:
-    kind: str = view.trainer.model.device.type
-    return kind != "cpu"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rlvr_core.api.services import ParitySection
+    from rlvr_core.builtin.invariants.check import Trainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,12 @@ ON_GPU = {
     torch.float16: Band(mean=2e-2, max=5e-1, slope=1e-2, k3=5e-4, bias=4e-3),
 }
 """TF32 and the kernels of two libraries on a GPU differ more."""
+
+
+def on_gpu(trainer: Trainer) -> bool:
+    """Whether the policy is on a GPU."""
+    kind: str = trainer.model.device.type
+    return kind != "cpu"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ _PUBLISHED = re.compile(
 # the token of a badge's picture, which everybody reads, and where a list goes on
 _PUBLIC_TOKEN = re.compile(r"(?:badge[\w.]{0,9}\?token=|(?i:page[ _-]?tokens?)[\"' :=]{0,6})$")
 _PAGING = {"next", "page", "continuation", "pagination", "output", "input", "verification"}
+_PAGING |= {"best", "bonus", "draft", "sampled"}  # of a vocabulary
 _PAGING |= {"lifecycle"}  # of an action that AWS takes once; so is a ClientRequestToken
 _STANDS_FOR = re.compile(
     r"^(?:\{[\w.!]*\}|\[?your\b|(?:/[a-z_.-]+){2,}|~/[\w./-]*$|"
