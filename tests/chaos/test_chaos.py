@@ -16,6 +16,8 @@ ROOT = HERE.parents[1]
 PAGE = ROOT / "docs" / "chaos.md"
 FAULTS = list(load())
 LIMIT = 2400
+WITHOUT_EFFECT = "first-wave-sampled-by-the-weights-before"
+"""Written blind, and kept as it was: the page says that it changes nothing in a run."""
 
 
 def suite(folder, *arguments):
@@ -142,7 +144,8 @@ def _worse(found, cells):
         if line["cls"] == "hang":
             continue  # on a busy machine it may be killed before anybody's patience ends
         assert not line["crashed"], line
-        assert line["found"] != "missed" or line["changed"], f"no effect: {line}"
+        if line["fault"] != WITHOUT_EFFECT:
+            assert line["found"] != "missed" or line["changed"], f"no effect: {line}"
         cell = cells[line["fault"], line["backend"], line["dtype"]]
         if cell != "**missed**" and not cell.startswith("(") and not line["right"]:
             worse[line["case"]] = f"{cell} in the page, now {line['said'] or 'missed'}"
