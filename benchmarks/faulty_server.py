@@ -79,6 +79,21 @@ class Ledger:
                 self.late.append(f"{who}: {method} {key}")
 
 
+@dataclass(frozen=True)
+class _Request:
+    """The head of a request, kept apart: its handler goes on with the connection's next one."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+
+    @classmethod
+    def of(cls, asked: BaseHTTPRequestHandler) -> _Request:
+        leave = ("transfer-encoding", "expect", "connection", "content-length")
+        headers = {n: v for n, v in asked.headers.items() if n.lower() not in leave}
+        return cls(asked.command, asked.path, headers)
+
+
 class FaultyServer:
     """The proxy of one writer.
 
@@ -156,13 +171,13 @@ class FaultyServer:
             return _reset(asked)
         if fault == "flipped upload" and body and asked.command == "PUT":
             return _error(asked, 400, "BadDigest")  # what S3 says: every upload has a checksum
-        status, headers, data = self._forward(asked, body)
+        status, headers, data = self._forward(_Request.of(asked), body)
         if dies:
             return self._kill(asked)
         if fault == "twice":
-            status, headers, data = self._forward(asked, body)
+            status, headers, data = self._forward(_Request.of(asked), body)
         if fault == "later" and asked.command in ("PUT", "POST", "DELETE"):
-            timer = threading.Timer(delay, self._quietly, (asked, body))
+            timer = threading.Timer(delay, self._quietly, (_Request.of(asked), body))
             self._threads.append(timer)
             timer.start()
         if fault == "500 after":
@@ -196,23 +211,19 @@ class FaultyServer:
         self.victim = 0
         _reset(asked)
 
-    def _quietly(self, asked: BaseHTTPRequestHandler, body: bytes) -> None:
+    def _quietly(self, request: _Request, body: bytes) -> None:
         with contextlib.suppress(OSError, http.client.HTTPException):
-            self._forward(asked, body)
+            self._forward(request, body)
 
-    def _forward(
-        self, asked: BaseHTTPRequestHandler, body: bytes
-    ) -> tuple[int, list[tuple[str, str]], bytes]:
-        leave = ("transfer-encoding", "expect", "connection", "content-length")
-        headers = {n: v for n, v in asked.headers.items() if n.lower() not in leave}
+    def _forward(self, request: _Request, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        changes = asked.command in ("PUT", "DELETE", "POST")
+        changes = request.method in ("PUT", "DELETE", "POST")
         with self.ledger.lock if changes else contextlib.nullcontext():
-            connection.request(asked.command, asked.path, body=body, headers=headers)
+            connection.request(request.method, request.path, body=body, headers=request.headers)
             answer = connection.getresponse()
             data = answer.read()
             if changes and answer.status < 300:
-                self.ledger.note(self.who, asked.command, asked.path, body)
+                self.ledger.note(self.who, request.method, request.path, body)
         connection.close()
         return answer.status, answer.getheaders(), data
 

@@ -26,7 +26,9 @@ _AGAIN = {
     "502",
     "503",
     "504",
+    "BadDigest",
     "ConditionalRequestConflict",
+    "IncompleteBody",
     "InternalError",
     "InternalFailure",
     "RequestTimeout",
@@ -36,7 +38,9 @@ _AGAIN = {
     "Throttling",
     "ThrottlingException",
     "TooManyRequestsException",
+    "XAmzContentSHA256Mismatch",
 }
+"""Codes that may be gone at the next attempt; some say that the upload was altered on its way."""
 _UNMET = {"412", "PreconditionFailed", "NoSuchUpload"}
 _GONE = {"404", "NoSuchKey", "NotFound"}
 _REFUSED = {"403", "AccessDenied", "AccessDeniedException", "Forbidden", "UnauthorizedOperation"}

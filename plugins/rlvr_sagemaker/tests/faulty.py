@@ -11,9 +11,11 @@ import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-KINDS = ("500", "503", "reset", "lost", "timeout", "truncated", "slow", "cut")
-"""``truncated`` is an answer that breaks off, ``cut`` a request that does."""
+KINDS = ("500", "503", "reset", "lost", "timeout", "truncated", "slow", "cut", "altered")
+"""``truncated`` is an answer that breaks off, ``cut`` a request that does, ``altered`` an upload whose
+checksum is not its content's any more."""
 SLOW_DOWN = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Less.</Message></Error>"
+ALTERED = b"<?xml version='1.0'?><Error><Code>BadDigest</Code><Message>No.</Message></Error>"
 INTERNAL = b"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>Oh.</Message></Error>"
 
 
@@ -56,7 +58,7 @@ class Proxy:
                 early = proxy.coin()
                 if fault == "down" or fault == "reset" or (fault == "500" and early):
                     return self._spoil(fault)
-                if fault == "503":
+                if fault == "503" or (fault == "altered" and self.command == "PUT" and body):
                     return self._spoil(fault)
                 if fault == "timeout" and early:
                     time.sleep(proxy.stall)
@@ -91,9 +93,8 @@ class Proxy:
             do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _any
 
             def _spoil(self, fault: str) -> None:
-                if fault == "500" or fault == "503":
-                    data = INTERNAL if fault == "500" else SLOW_DOWN
-                    self.send_response(int(fault))
+                if data := {"500": INTERNAL, "503": SLOW_DOWN, "altered": ALTERED}.get(fault):
+                    self.send_response(400 if fault == "altered" else int(fault))
                     self.send_header("Content-Length", str(len(data)))
                     self.end_headers()
                     if self.command != "HEAD":

@@ -114,7 +114,7 @@ def test_nothing_is_lost_or_torn_while_every_tenth_request_fails(
     assert not list((tmp_path / "in").rglob(".*"))
 
 
-KINDS = ("500", "503", "reset", "lost", "timeout", "truncated", "slow", "cut")
+KINDS = ("500", "503", "reset", "lost", "timeout", "truncated", "slow", "cut", "altered")
 
 
 @pytest.mark.parametrize(
