@@ -12,8 +12,8 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 KINDS = ("500", "503", "reset", "lost", "timeout", "truncated", "slow", "cut", "altered")
-"""``truncated`` is an answer that breaks off, ``cut`` a request that does, ``altered`` an upload whose
-checksum is not its content's any more."""
+"""``truncated`` is an answer that breaks off, ``cut`` a request that does, ``altered`` an upload
+whose checksum is not its content's any more."""
 SLOW_DOWN = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Less.</Message></Error>"
 ALTERED = b"<?xml version='1.0'?><Error><Code>BadDigest</Code><Message>No.</Message></Error>"
 INTERNAL = b"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>Oh.</Message></Error>"

@@ -429,7 +429,17 @@ def test_a_job_is_created_once_whatever_happens_to_the_answer(cloud, project, su
         rlvr(*words)
     finally:
         cloud.calm()
-        cloud.kinds = ("500", "503", "reset", "lost", "timeout", "truncated", "slow")
+        cloud.kinds = (
+            "500",
+            "503",
+            "reset",
+            "lost",
+            "timeout",
+            "truncated",
+            "slow",
+            "cut",
+            "altered",
+        )
     names = [
         one["TrainingJobName"]
         for one in aws.client("sagemaker").list_training_jobs()["TrainingJobSummaries"]
