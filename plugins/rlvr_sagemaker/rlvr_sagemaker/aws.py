@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -152,7 +153,7 @@ def passing(error: BaseException) -> bool:
     code = code_of(error)
     if code is not None:
         return code in _AGAIN
-    return isinstance(
+    return _unreadable(error) or isinstance(
         error,
         TornError
         | boto.HTTPClientError
@@ -164,6 +165,18 @@ def passing(error: BaseException) -> bool:
         | urllib3.exceptions.HTTPError
         | ConnectionError
         | TimeoutError,
+    )
+
+
+def _unreadable(error: BaseException) -> bool:
+    """Whether an answer has a time or a number that is none: altered on its way.
+
+    botocore's parser names bad XML in an exception of its own, and lets bad values through as
+    ``ValueError``.
+    """
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return isinstance(error, ValueError) and any(
+        frame.f_globals.get("__name__") == "botocore.parsers" for frame in frames
     )
 
 

@@ -134,6 +134,28 @@ def test_each_kind_of_fault_is_survived(store, tmp_path, cloud, kind):
         cloud.kinds = KINDS
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [(b"<LastModified>2", b"<LastModified>:"), (b"<Size>5", b"<Size>u"), (b"<Key>", b"<Kdy>")],
+)
+def test_an_answer_that_cannot_be_read_is_asked_for_again(
+    store, tmp_path, cloud, monkeypatch, right, wrong
+):
+    store.put(written(tmp_path / "a.bin", os.urandom(50)), "a.bin")
+    forward, altered = cloud.forward, []
+
+    def alter(port, handler, body):
+        answer, data = forward(port, handler, body)
+        if right in data and not altered:
+            altered.append(data)
+            data = data.replace(right, wrong)
+        return answer, data
+
+    monkeypatch.setattr(cloud, "forward", alter)
+    assert {key: file.size for key, file in store.list().items()} == {"a.bin": 50}
+    assert altered
+
+
 def test_an_upload_that_is_cut_leaves_nothing_or_everything(store, tmp_path, cloud, monkeypatch):
     """A request body that breaks off half-way, of a whole object and of one part."""
     monkeypatch.setattr(store_module, "PART", 5 << 20)
