@@ -12,7 +12,7 @@ from rlvr_core.builtin.jobs import mirror as mirror_module
 from rlvr_core.builtin.jobs.fetch import Fetch
 from rlvr_core.builtin.jobs.folder_store import FolderStore
 from rlvr_core.builtin.jobs.mirror import BehindError, Mirror, RunMirror
-from rlvr_core.builtin.jobs.ownership import OWNER, Claim, TakenError
+from rlvr_core.builtin.jobs.ownership import OWNER, Claim, NotOwnerError, TakenError
 
 NAME = "demo-20250101-000000-abcdef"
 
@@ -153,6 +153,61 @@ def test_who_was_taken_over_and_is_started_again_stays_beside_it(there, run, tmp
     assert (there()._root / "metrics.jsonl").read_bytes() == (home / "metrics.jsonl").read_bytes()
     (apart,) = [path for path in (tmp_path / "there").iterdir() if path.name.startswith("runs-")]
     assert (apart / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
+
+
+def test_an_attempt_that_was_killed_before_it_saw_a_later_one_goes_on_beside_it(
+    there, run, tmp_path, monkeypatch
+):
+    # found by benchmarks/store_campaigns.py: started again, it took the place back as the same job
+    monkeypatch.setenv("RLVR_OWNER", "the-job")
+    home = tmp_path / "home" / NAME
+    send(there, run)
+    fetch(there, home)
+    grow(home, 1)
+    send(there, home)
+    grow(run, 2)  # killed before it looked at the place again; now it is started again
+    again = Mirror(there(), run, keep=2, place="runs", open_store=there)
+    again.start(fresh=False)
+    told = [*again.news(), *again.close(20)]
+    assert any("a later attempt of this job has gone on" in text for text in told)
+    assert (there()._root / "metrics.jsonl").read_bytes() == (home / "metrics.jsonl").read_bytes()
+    (apart,) = [path for path in (tmp_path / "there").iterdir() if path.name.startswith("runs-")]
+    assert (apart / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
+    assert not again.behind
+    grow(home, 3)
+    send(there, home)  # the later attempt is started again: the place is its own
+    assert (there()._root / "metrics.jsonl").read_bytes() == (home / "metrics.jsonl").read_bytes()
+
+
+def test_a_push_from_an_attempt_that_a_later_one_has_replaced_is_refused(
+    there, run, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("RLVR_OWNER", "the-job")
+    home = tmp_path / "home" / NAME
+    send(there, run)
+    fetch(there, home)
+    grow(home, 1)
+    send(there, home)
+    grow(run, 2)
+    with pytest.raises(NotOwnerError, match="later attempt") as caught:
+        send(there, run)
+    assert "rlvr jobs download" in str(caught.value)
+    assert (there()._root / "metrics.jsonl").read_bytes() == (home / "metrics.jsonl").read_bytes()
+
+
+def test_an_attempt_takes_its_place_back_where_nothing_has_been_added(
+    there, run, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("RLVR_OWNER", "the-job")
+    home = tmp_path / "home" / NAME
+    send(there, run)
+    fetch(there, home)
+    send(there, home)
+    fence = claim(there).fence
+    grow(run, 1)
+    send(there, run)
+    assert claim(there).fence == fence + 1
+    assert (there()._root / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
 
 
 def test_an_owner_that_knows_nothing_keeps_what_it_finds(there, run, tmp_path, monkeypatch):

@@ -117,11 +117,12 @@ class Ownership:
 
         Args:
             request: Names the request to take over, if the user has made one.
-            may: Called before, and again after the place of another owner was taken: raises if
-                this folder lacks what is there.
+            may: Raises ``TakenError`` if this folder lacks what is there. Called where the place
+                is another owner's or a later attempt's, and again after an owner's was taken.
 
         Raises:
             TakenError: If the place has another owner, and taking it over was not asked for.
+            NotOwnerError: If a later attempt of this job has gone on there.
             MachineError: If the store fails.
         """
         for _ in range(_TRIES):
@@ -130,6 +131,7 @@ class Ownership:
                 taken_over = False
                 claim = self._new(1, ())
             elif self._ours(there):
+                self._refuse_superseded(there, may)
                 taken_over = False
                 claim = self._new(there.fence + 1, there.granted)
             elif request and request not in there.granted:
@@ -219,6 +221,22 @@ class Ownership:
     def _ours(self, there: Claim) -> bool:
         same_job = bool(self._holder) and there.holder == self._holder
         return same_job or there.nonce in self._known.nonces
+
+    def _refuse_superseded(self, there: Claim, may: Callable[[], None]) -> None:
+        """Refuse an attempt that had the place, lost it to a later one, and was started again.
+
+        Where the later one has sent nothing that this folder lacks, the place is free to take.
+        """
+        if not self._known.nonces or there.nonce in self._known.nonces:
+            return
+        try:
+            may()
+        except TakenError as error:
+            raise NotOwnerError(
+                f"a later attempt of this job has gone on in this run's place: {there}",
+                where="run.mirror",
+                remedy=error.complaints[0].remedy,
+            ) from error
 
     def _put(self, claim: Claim, expect: str) -> None:
         claim = replace(claim, renewed=time.time())
