@@ -325,6 +325,24 @@ def test_a_resumed_run_sends_only_what_is_new_and_takes_cut_segments_away(store,
     assert not (store.root / "traces" / "rollouts.0001.jsonl.gz").exists()
 
 
+def test_an_outage_that_turns_into_a_refusal_is_told_as_one(store, run, monkeypatch):
+    monkeypatch.setattr(mirror_module, "_LONGEST_WAIT", 0.02)
+    mirror = begin(store, run)
+    store.down = True
+    told = []
+    until(lambda: told.extend(mirror.changed(checkpoint=True)) or told)
+    assert ["the store is away" in line for line in told] == [True]
+
+    def refuse(prefix=""):
+        raise RefusedError("AccessDenied")
+
+    store.down, store.list = False, refuse
+    until(lambda: told.extend(mirror.changed(checkpoint=True)) or len(told) > 1)
+    assert "AccessDenied" in told[1]
+    time.sleep(0.2)
+    assert mirror.news() == []  # nine more attempts, and no more words
+
+
 def test_a_folder_that_is_deleted_takes_nothing_from_the_store(store, run):
     for step in (2, 4, 6):
         save(run, step, keep=3, best=step == 2)
@@ -337,11 +355,13 @@ def test_a_folder_that_is_deleted_takes_nothing_from_the_store(store, run):
     while run.exists():  # the mirror writes there too
         shutil.rmtree(run, ignore_errors=True)
     told = []
-    until(lambda: told.extend(mirror.changed(checkpoint=True)) or told)
+    gone = "demo-20250101-000000 has been deleted or moved"
+    until(
+        lambda: told.extend(mirror.changed(checkpoint=True)) or any(gone in line for line in told)
+    )
     (run / "traces").mkdir(parents=True)  # as by a run that ends, and notes its outcome
     (run / "run.json").write_text('{"outcome": "failed"}')
     mirror.close(5)
-    assert any("demo-20250101-000000 has been deleted or moved" in line for line in told), told
     # one that was neither the newest nor the best may have been rotated away
     assert store.list().keys() >= {key for key in before if "step000004" not in key}
     assert {"step000002", "step000006"} <= set(complete(store))

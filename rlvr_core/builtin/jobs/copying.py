@@ -90,9 +90,6 @@ class FolderCopy:
                 if not self._repair():
                     break
                 self._round(everything=True)
-        except Exception:
-            self._check_folder()  # names the cause where the folder went meanwhile
-            raise
         finally:
             self._files_known.save()
 

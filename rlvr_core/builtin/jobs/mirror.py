@@ -425,6 +425,7 @@ class Mirror:
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1
+        waited = not self._refused
         self._refused = isinstance(error, RefusedError | NotOwnerError | ConfigError)
         what = f"{type(error).__name__}: {error}"
         if isinstance(error, RlvrError):
@@ -434,7 +435,7 @@ class Mirror:
         again = time.monotonic() + random.uniform(longest / 2, longest)
         with self._wake:
             self._urgent = True
-            if self._failures == 1:
+            if self._failures == 1 or (self._refused and waited):
                 self._told.append(f"run.mirror: {what}; the run goes on, and so do attempts")
             while (left := again - time.monotonic()) > 0 and not self._closing:
                 self._wake.wait(left)
