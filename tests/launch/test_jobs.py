@@ -211,6 +211,22 @@ def test_t94_a_machine_goes_on_with_the_newest_run_that_has_begun(there, tmp_pat
     assert "going on with demo-20250101-000000: 3 files" in said[0]
 
 
+def test_a_machine_goes_on_with_what_a_later_attempt_made_and_keeps_its_own(there, tmp_path):
+    name = "demo-20250101-000000-abcdef"
+    begin(there, name)
+    folder = fetch_newest("toy://runs", tmp_path / "here", print)
+    for place, line in ((there / name, "later"), (folder, "earlier")):
+        with (place / "metrics.jsonl").open("a") as file:
+            file.write(f'{{"by": "{line}"}}\n')
+    begin(there, f"{name}-apart-01ab9f")  # what the earlier one has copied beside the place
+    said = []
+    assert fetch_newest("toy://runs", tmp_path / "here", said.append) == folder
+    assert "later" in (folder / "metrics.jsonl").read_text()
+    (aside,) = (tmp_path / "here").glob(f"{name}-apart-*")
+    assert "earlier" in (aside / "metrics.jsonl").read_text()
+    assert str(aside) in said[0]
+
+
 def test_sync_goes_on_through_an_outage(there, tmp_path, monkeypatch):
     """One that is longer than a store's own attempts; at the very beginning it is told at once."""
     answers = ["ok", "away", "away", "finished"]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+from rlvr_core.api import DataError
 from rlvr_core.api.services import load_host
 from rlvr_core.builtin.jobs.fetch import Fetch, runs_in
 from rlvr_core.builtin.jobs.mirror import BEHIND
+from rlvr_core.builtin.jobs.ownership import APART
 
 
 def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | None:
     """Fetch the newest run of a mirror, with its newest and its best checkpoint.
+
+    A folder of that run from an attempt which a later one has replaced is moved aside first.
 
     Args:
         uri: URI of the run folders, as in ``run.mirror``.
@@ -25,9 +31,19 @@ def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | Non
         MachineError: If the store fails.
     """
     host = load_host()
-    for name in reversed(runs_in(host.ask_store(uri))):
+    names = runs_in(host.ask_store(uri))
+    for name in reversed([one for one in names if not re.search(rf"{APART}[0-9a-f]{{6}}$", one)]):
         place, folder = f"{uri.rstrip('/')}/{name}", root / name
-        fetch = Fetch(host.ask_store(place), folder, "last", place=place)
+        store = host.ask_store(place)
+        try:
+            fetch = Fetch(store, folder, "last", place=place)
+        except DataError:  # both went on: the store has what a later attempt has made
+            if not folder.exists():
+                raise
+            aside = root / f"{name}{APART}{uuid.uuid4().hex[:6]}"
+            folder.rename(aside)
+            say(f"{folder} is not what the store has any more: kept as {aside}")
+            fetch = Fetch(store, folder, "last", place=place)
         if {"run.json", "resolved.yaml"} <= fetch.there:  # otherwise it ended before it had started
             say(f"going on with {name}: {fetch.files} files, {fetch.size:,} bytes")
             fetch.run()

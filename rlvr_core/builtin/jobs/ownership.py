@@ -35,6 +35,9 @@ HOLDER = "RLVR_OWNER"
 TAKE_OVER = "RLVR_TAKE_OVER"
 """Environment variable: asks to take the run's place over; a name of the request, granted once."""
 
+APART = "-apart-"
+"""Between a place's name and six random digits: where who was taken over goes on copying to."""
+
 RENEWED = 60.0
 """Seconds after which an owner renews its object, so that others can see that it works."""
 
