@@ -89,9 +89,11 @@ def read(folder: Path, code: int | None, seconds: float) -> Outcome:
     shown = folder / "notes"
     if shown.exists():
         notes += json.loads(shown.read_text())
-    return Outcome(
-        code, len(steps), said, notes, _records(run, steps), (folder / "hits").exists(), seconds
-    )
+    records = _records(run, steps)
+    for path in sorted((folder / "evals").glob("*/*/*.json*")):
+        if path.name != "spec.json":  # which has the time of the checkpoint in it
+            records[str(path.relative_to(folder))] = [_digest(path.read_text())]
+    return Outcome(code, len(steps), said, notes, records, (folder / "hits").exists(), seconds)
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from typing import Any
 TRANSFORMERS = ("in process", "child")
 EVERYWHERE = ("in process", "child", "vllm")
 IN_PROCESS = ("in process",)
+OF_EVALUATIONS = ("two processes", "rlvr eval")
 DTYPES = ("float32", "bfloat16")
 
 WORDS: Mapping[str, tuple[str, ...]] = {
@@ -139,7 +140,7 @@ class Fault:
         backends: The engines it applies to.
         dtypes: The precisions it applies to.
         resume: Whether it strikes when a healthy run is resumed.
-        set: 1, or 2 to 18, or 20, for a fault that was written later, without a look at the guards;
+        set: 1, or 2 to 18, 20 or 21, for a fault that was written later, without a look at the guards;
             19 for one that is like a mutant.
     """
 
