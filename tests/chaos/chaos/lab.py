@@ -37,7 +37,7 @@ def register_verifiers(registrar):
 
 @hookimpl
 def register_eval_tasks(registrar):
-    registrar.add("drawn", "rlvr_chaos:Drawn", summary="Problems of a data set, asked several times.")
+    registrar.add("drawn", "rlvr_chaos:Drawn", summary="A data set, asked several times.")
 
 
 @hookimpl

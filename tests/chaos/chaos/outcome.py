@@ -203,5 +203,6 @@ def _names(fault: Fault, text: str) -> bool:
 
 
 def _plain(line: str) -> str:
-    """A line without its numbers and paths."""
-    return NUMBER.sub("#", re.sub(r"\S*/\S+", "PATH", line)).strip()
+    """A line without its numbers, paths and the name of its run."""
+    line = re.sub(r"\bchaos-\d\S*", "RUN", re.sub(r"\S*/\S+", "PATH", line))
+    return NUMBER.sub("#", line).strip()
