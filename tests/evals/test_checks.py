@@ -104,6 +104,16 @@ def test_what_an_earlier_call_sampled_is_checked_too(lab, model_dir, monkeypatch
     assert "not the likeliest" in done.stderr
 
 
+def test_what_was_complete_and_never_checked_is_named(lab, model_dir):
+    lab.rlvr("eval", model_dir, *EVAL[1:])
+    words = "lab/letters: how an earlier call sampled its completions is not checked"
+    again = lab.rlvr("eval", model_dir, *EVAL[1:])
+    assert words not in again.stderr
+    (lab.folder / "out" / "lab_letters" / "summary.json").unlink()
+    again = lab.rlvr("eval", model_dir, *EVAL[1:])
+    assert words in again.stderr
+
+
 def test_results_that_are_not_those_of_the_verifier(lab, model_dir, monkeypatch):
     honest = Store.write
 

@@ -92,7 +92,7 @@ class Checks:
     def started(self, engine: Engine, context: EngineContext) -> None:
         """The engine runs; from now on it is known what can be checked."""
         session, traits = self._session, traits_of(engine, EngineTraits)
-        if why := self._why_not(traits):
+        if why := self._why_not(traits, context):
             self._say(f"how completions are sampled is not checked: {why}")
             return
         if not traits.inverts_stream:
@@ -111,20 +111,29 @@ class Checks:
             session.config.environment.max_turn_tokens,
         )
 
-    def _why_not(self, traits: EngineTraits) -> str:
+    def _why_not(self, traits: EngineTraits, context: EngineContext) -> str:
         if not self._session.config.check:
             return "check is off"
         if is_remote(self._session.model_path) or traits.text_only:
             return "a model on another machine gives no tokens and log-probs"
+        if getattr(getattr(context.model, "config", None), "quantization_config", None) is not None:
+            return "kernels for quantized weights round in ways of their own"
         return "" if traits.seeded else "the engine draws by no seeds"
 
     def kept(self, task: Ready, store: Store) -> Kept:
         """Return what keeps a task's completions, those of an earlier call among them."""
         kept = self._kept[task.name] = Kept()
-        if self._apart is not None and store.has_tokens:
+        if self._apart is not None and store.finished:
+            if not store.has_tokens:
+                self.earlier(task.name)
+                return kept
             for group in store.groups():
                 kept.choose(group)
         return kept
+
+    def earlier(self, task: str) -> None:
+        """Tell the user of completions whose call ended before they were checked."""
+        self._say(f"{task}: how an earlier call sampled its completions is not checked")
 
     def unchecked(self, task: Ready) -> None:
         """Tell the user of a task that samples by itself."""

@@ -98,6 +98,10 @@ def sample(
                             _sample(task, store, generator, session.plan, kept)
                     checks.in_engine()
                 checks.after_engine()
+        for name, store in stores.items():
+            # a summary is written after the checks
+            if not (missing or (store.folder / "summary.json").exists()):
+                checks.earlier(name)
     finally:
         for store in stores.values():
             store.close()

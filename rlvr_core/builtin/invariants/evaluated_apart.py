@@ -17,7 +17,7 @@ from rlvr_core.api.services import (
 )
 from rlvr_core.builtin.invariants.evaluated import Evaluated, moments_at
 from rlvr_core.builtin.invariants.model_files import ModelFiles
-from rlvr_core.builtin.invariants.rounding import band_of, on_gpu
+from rlvr_core.builtin.invariants.rounding import ON_GPU, on_gpu
 from rlvr_core.builtin.invariants.texts import Texts, others_than_asked
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ class EvaluatedApart:
         """
         evaluated = Evaluated(
             self._dtype,
-            band_of(model, self._dtype),
+            # any model, whatever the scale of its logits, and an engine with kernels of its own
+            ON_GPU[self._dtype],
             ParitySection(),
             None if self._repeats is None else self._repeats(),
             on_gpu=on_gpu(model),

@@ -118,6 +118,8 @@ def _records(run: Path | None, steps: list[dict[str, Any]]) -> dict[str, Any]:
     beside = [run / "traces" / f"{name}.jsonl" for name in STREAMS]
     for path in (*beside, run / "evals" / "index.jsonl"):
         records[path.stem] = [_digest(path.read_text())] if path.exists() else []
+    asked = sorted((run / "evals").glob("*-step*.jsonl"))
+    records["evaluations"] = [_digest(path.read_text()) for path in asked]
     kept = sorted((run / "checkpoints").glob("step*"))
     if kept and (kept[-1] / "model.safetensors").exists():
         records["weights"] = [_digest_of_file(kept[-1] / "model.safetensors")]

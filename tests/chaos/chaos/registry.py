@@ -14,7 +14,6 @@ from typing import Any
 TRANSFORMERS = ("in process", "child")
 EVERYWHERE = ("in process", "child", "vllm")
 IN_PROCESS = ("in process",)
-OF_EVALUATIONS = ("two processes", "rlvr eval")
 DTYPES = ("float32", "bfloat16")
 
 WORDS: Mapping[str, tuple[str, ...]] = {
