@@ -250,7 +250,6 @@ def test_an_engine_of_its_own_way_is_quiet_when_healthy(temperature):
         lab.evaluate(lab.groups(version=step), step)
     state = lab.guard.state_dict()
     other = OwnWay(temperature)
-    other.evaluations.tasks = [SimpleNamespace(task=SimpleNamespace(sampling=lab.params))]
     other.guard.load_state_dict(state)
     assert other.guard.state_dict() == state
 

@@ -116,7 +116,9 @@ class Checks:
             return "check is off"
         if is_remote(self._session.model_path) or traits.text_only:
             return "a model on another machine gives no tokens and log-probs"
-        if getattr(getattr(context.model, "config", None), "quantization_config", None) is not None:
+        if context.model is None:
+            return "the engine is given no model"
+        if context.model.config.to_dict().get("quantization_config") is not None:
             return "kernels for quantized weights round in ways of their own"
         return "" if traits.seeded else "the engine draws by no seeds"
 
@@ -158,8 +160,9 @@ class Checks:
     @property
     def _own_model(self) -> Any:
         assert self._context is not None
+        assert self._context.model is not None
         model: Any = self._context.model
-        return None if model is None or model.device.type == "meta" else model
+        return None if model.device.type == "meta" else model
 
     @property
     def _groups(self) -> Iterator[Group]:

@@ -67,7 +67,7 @@ class Evaluated:
         self._dtype, self._band, self._on_gpu = dtype, band, on_gpu
         self._section, self._repeats = section, repeats
         self._sums: dict[float, Sums] = {}
-        self._surprise: dict[str, Surprise] = {}
+        self._surprise: dict[tuple[float, float, int], Surprise] = {}
         self._bets = Bets()
 
     def wrong(
@@ -127,9 +127,7 @@ class Evaluated:
     ) -> tuple[str, str] | None:
         """Return how tokens are no sample of their distributions, or repeat."""
         assert self._repeats is not None
-        name = f"{params.temperature:g} {params.top_p:g} {params.top_k}"
-        counted = self._surprise.setdefault(name, Surprise(self._dtype, params))
-        if wrong := counted.wrong(scores_NK):
+        if wrong := self._counted(params.temperature, params.top_p, params.top_k).wrong(scores_NK):
             return wrong
         try:
             self._repeats.on_groups(GroupsScored(step, groups[0].version, tuple(groups)))
@@ -137,6 +135,14 @@ class Evaluated:
             complaint = error.complaints[0]
             return complaint.what.removeprefix("guard seeds: "), complaint.remedy[0]
         return None
+
+    def _counted(self, temperature: float, top_p: float, top_k: int) -> Surprise:
+        """Return what counts the tokens that are sampled by these."""
+        key = temperature, top_p, top_k
+        if key not in self._surprise:
+            truncated = top_k > 0 or top_p < 1
+            self._surprise[key] = Surprise(self._dtype, temperature, truncated=truncated)
+        return self._surprise[key]
 
     def _apart(self, scores_NK: Tensor, params: SamplingParams) -> str:
         """Return how log-probs of trainer and engine differ beyond rounding; empty if they do not.
@@ -187,19 +193,18 @@ class Evaluated:
         found: dict[str, Json] = {"wealth": dict(self._bets.wealth)}
         if self._repeats is not None:
             found["repeats"] = self._repeats.state_dict()
-            found["surprise"] = {name: one.state_dict() for name, one in self._surprise.items()}
+            found["surprise"] = [
+                [*key, one.state_dict()] for key, one in sorted(self._surprise.items())
+            ]
         return found
 
-    def load_state_dict(self, state: Mapping[str, Any], params: Sequence[SamplingParams]) -> None:
-        """Restore it; ``params`` are those that evaluations are sampled by."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore it."""
         self._bets = Bets(state.get("wealth"))
         if self._repeats is not None and "repeats" in state:
             self._repeats.load_state_dict(state["repeats"])
-            for one in params:
-                name = f"{one.temperature:g} {one.top_p:g} {one.top_k}"
-                if name in state["surprise"]:
-                    self._surprise[name] = Surprise(self._dtype, one)
-                    self._surprise[name].load_state_dict(state["surprise"][name])
+            for *key, counted in state["surprise"]:
+                self._counted(*key).load_state_dict(counted)
 
 
 def moments_at(params: SamplingParams) -> Callable[..., tuple[Tensor, ...]]:

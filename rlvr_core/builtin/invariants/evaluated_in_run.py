@@ -70,8 +70,7 @@ class EvaluatedInRun:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore it."""
-        tasks = getattr(self._evaluations, "tasks", ())
-        self._evaluated.load_state_dict(state, [one.task.sampling for one in tasks])
+        self._evaluated.load_state_dict(state)
 
 
 class Evaluations(Invariant):

@@ -27,7 +27,7 @@ from rlvr_core.builtin.invariants.uniform import Depths
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlvr_core.api import Json, SamplingParams
+    from rlvr_core.api import Json
 
 
 class Surprise:
@@ -35,15 +35,15 @@ class Surprise:
 
     Args:
         dtype: Compute precision.
-        params: How they are sampled.
+        temperature: Of sampling.
+        truncated: Whether sampling has top-k or top-p.
     """
 
-    def __init__(self, dtype: torch.dtype, params: SamplingParams) -> None:
+    def __init__(self, dtype: torch.dtype, temperature: float, *, truncated: bool) -> None:
         self._tokens, self._sum, self._variance, self._times = 0, 0.0, 0.0, 0
         self._depths = Depths()
-        truncated = params.top_k > 0 or params.top_p < 1
         # rounding decides which tokens a truncation keeps: no depth is sure
-        self._slack = None if truncated else slack_of_shares(dtype, params.temperature)
+        self._slack = None if truncated else slack_of_shares(dtype, temperature)
 
     def wrong(self, scores_NK: Tensor) -> tuple[str, str] | None:
         """Count tokens by their ``token_moments``; return what is wrong, with a remedy."""
