@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from rlvr_core.builtin.invariants.rounding import band_of, on_gpu
 from rlvr_core.builtin.invariants.seeds import seed_of
 
 if TYPE_CHECKING:
-    from rlvr_core.api import EvalFinished, Group, Json
+    from rlvr_core.api import EngineTraits, EvalFinished, Group, Guard, Json
     from rlvr_core.api.services import RunConfig
 
 
@@ -97,3 +97,25 @@ class Evaluations(Invariant):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore it."""
         self._evaluated.load_state_dict(state.get("evaluations") or {})
+
+
+def evaluations_of(
+    config: RunConfig,
+    trainer: Trainer,
+    evaluations: Any,
+    traits: EngineTraits,
+    repeats: Callable[[], Guard] | None,
+    say: Callable[[str], None],
+) -> list[Invariant]:
+    """Make what checks evaluations alone, and tell the user what of them is not checked."""
+    if not config.guards.seeds or not traits.seeded or repeats is None:
+        why = "guards.seeds is off" if not config.guards.seeds else "the engine draws by no seeds"
+        say(f"evaluations: how their completions are sampled is not checked, as {why}")
+        return []
+    if traits.inverts_stream:
+        return [Evaluations(EvaluatedInRun(config, trainer, evaluations))]
+    say(
+        "evaluations: log-probs, temperature and repeats of their completions are checked; which "
+        "seeds draw their tokens is not, as the engine draws in a way of its own"
+    )
+    return [Evaluations(EvaluatedInRun(config, trainer, evaluations, repeats()))]

@@ -17,7 +17,7 @@ from rlvr_core.builtin.invariants.completions import Completions
 from rlvr_core.builtin.invariants.data_files import DataFiles
 from rlvr_core.builtin.invariants.deliveries import is_ours
 from rlvr_core.builtin.invariants.draws import Draws
-from rlvr_core.builtin.invariants.evaluated_in_run import EvaluatedInRun, Evaluations
+from rlvr_core.builtin.invariants.evaluated_in_run import EvaluatedInRun, evaluations_of
 from rlvr_core.builtin.invariants.kl import Kl
 from rlvr_core.builtin.invariants.loss import LossValues
 from rlvr_core.builtin.invariants.model_files import Begun, ModelFiles
@@ -156,7 +156,7 @@ def invariants_of(
             Streams(config, trainer, seeds, scores, EvaluatedInRun(config, trainer, evaluations))
         )
     elif evaluations is not None and config.eval.tasks:
-        checks += _evaluations_of(config, trainer, evaluations, traits, repeats, say)
+        checks += evaluations_of(config, trainer, evaluations, traits, repeats, say)
     if guards.calibration and traits.seeded:
         truncated = sampling.top_k > 0 or sampling.top_p < 1
         truncation = Truncation(config, trainer.precision.compute) if truncated else None
@@ -172,28 +172,6 @@ def invariants_of(
     if guards.reported:
         checks.append(Reported(config, files, sampler, main=trainer.ranks.main))
     return Invariants(trainer, checks, scores)
-
-
-def _evaluations_of(
-    config: RunConfig,
-    trainer: Trainer,
-    evaluations: Any,
-    traits: EngineTraits,
-    repeats: Callable[[], Guard] | None,
-    say: Callable[[str], None],
-) -> list[Invariant]:
-    """Make what checks evaluations alone, and tell the user what of them is not checked."""
-    if not config.guards.seeds or not traits.seeded or repeats is None:
-        why = "guards.seeds is off" if not config.guards.seeds else "the engine draws by no seeds"
-        say(f"evaluations: how their completions are sampled is not checked, as {why}")
-        return []
-    if traits.inverts_stream:
-        return [Evaluations(EvaluatedInRun(config, trainer, evaluations))]
-    say(
-        "evaluations: log-probs, temperature and repeats of their completions are checked; which "
-        "seeds draw their tokens is not, as the engine draws in a way of its own"
-    )
-    return [Evaluations(EvaluatedInRun(config, trainer, evaluations, repeats()))]
 
 
 def _seeds_of(config: RunConfig, sampler: Sampler | None) -> Seeds | None:
