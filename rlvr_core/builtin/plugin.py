@@ -725,6 +725,11 @@ def register_services(registrar: Registrar) -> None:
         summary="Compares repeated completions with their probability, for guards.seeds.",
     )
     registrar.add(
+        "evaluated",
+        "rlvr_core.builtin.invariants.evaluated_apart:EvaluatedApart",
+        summary="Checks what rlvr eval and rlvr passk sampled, by model, seeds and parameters.",
+    )
+    registrar.add(
         "checkpointing",
         "rlvr_core.builtin.planner.checkpointing:choose_for_run",
         summary="The choice of train.gradient_checkpointing: auto, on a GPU.",

@@ -47,6 +47,7 @@ def main() -> int:
     parser.add_argument("--backends", default="in process,child", help="which engines")
     parser.add_argument("--dtypes", default="float32,bfloat16")
     parser.add_argument("--healthy", action="store_true", help="healthy shapes, no faults")
+    parser.add_argument("--healthy-backends", default="in process", help="which engines of these")
     parser.add_argument(
         "--random", type=int, default=0, help="so many healthy shapes more, nobody's choice"
     )
@@ -64,9 +65,10 @@ def main() -> int:
     folder = given.folder or Path(tempfile.mkdtemp(prefix="chaos-"))
     random_ones = random_shapes(given.random, given.seed)
     bench = Bench(folder, {**SHAPES, **random_ones})
-    bench.prepare(wide="vllm" in backends, steps=given.warm_steps)
+    bench.prepare(wide="vllm" in (*backends, given.healthy_backends), steps=given.warm_steps)
     healthy = [
-        Case("in process", dtype, shape, resume=shape == "resumed")
+        Case(backend, dtype, shape, resume=shape == "resumed")
+        for backend in given.healthy_backends.split(",")
         for shape in {**(SHAPES if given.healthy else {}), **random_ones}
         if shape in random_ones or chosen(given.turn, shape, 6)
         for dtype in dtypes

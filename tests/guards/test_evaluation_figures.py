@@ -1,6 +1,7 @@
 """Guard ``reported``: an evaluation's figures are those of its recorded completions."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -107,5 +108,17 @@ def test_it_comes_to_the_guard_through_the_runs_events(evaluated):
     event = EvalFinished(4, "core/dataset", EvalReport({}, 0))
     Guards({"x": Invariants(trainer, [check], None)}).eval_finished(event)
     elsewhere = SimpleNamespace(ranks=SimpleNamespace(main=False))
+    # evaluations are checked in each process, and what is recorded of them in that which writes
     Guards({"x": Invariants(elsewhere, [check], None)}).eval_finished(replace(event, step=5))
-    assert seen == [event]
+    assert seen == [event, replace(event, step=5)]
+
+
+@pytest.mark.parametrize("main", [True, False])
+def test_what_is_recorded_is_read_by_the_process_that_writes_it(tmp_path, main):
+    guard = Reported(CONFIG, main=main)
+    guard._run_dir = tmp_path
+    (tmp_path / "evals").mkdir()
+    (tmp_path / "evals" / "index.jsonl").write_text("")
+    event = EvalFinished(4, "core/dataset", EvalReport({}, 0))
+    with pytest.raises(RunError, match=r"is not in evals") if main else nullcontext():
+        guard.evaluated(event)

@@ -22,6 +22,7 @@ from rlvr_core.api import (
 from rlvr_core.builtin.jobs import mirror as mirror_module
 from rlvr_core.builtin.jobs.fetch import Fetch, runs_in
 from rlvr_core.builtin.jobs.mirror import Mirror
+from rlvr_core.builtin.jobs.ownership import TakenError
 from rlvr_core.record.checkpoints import CheckpointStore, verify
 
 
@@ -398,6 +399,25 @@ def test_another_runs_copy_is_never_written_over(store, run):
     store.put(run / "run.json", "run.json")
     with pytest.raises(ConfigError, match="already holds another run"):
         begin(store, run)
+
+
+@pytest.mark.parametrize(
+    ("listings", "asked", "refused"),
+    [
+        ([set()], 1, False),
+        ([{"a"}, set()], 2, False),
+        ([{"a", "b"}, {"b"}], 2, True),
+        ([{"a"}, {"b"}], 2, False),
+    ],
+)
+def test_what_is_new_in_a_listing_has_to_be_in_a_second(
+    store, run, monkeypatch, listings, asked, refused
+):
+    mirror, answers = Mirror(store, run, keep=2), list(listings)
+    monkeypatch.setattr(mirror, "_unseen", lambda: answers.pop(0))
+    with pytest.raises(TakenError, match=r"as b\n") if refused else contextlib.nullcontext():
+        mirror._nothing_newer()
+    assert len(listings) - len(answers) == asked
 
 
 # -- and back -------------------------------------------------------------------------------------

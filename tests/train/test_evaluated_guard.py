@@ -25,16 +25,23 @@ from rlvr_core.api import (
     RunError,
     SamplingParams,
 )
+from rlvr_core.api.services import ComponentRef
+from rlvr_core.builtin.guards.seeds import Seeds
+from rlvr_core.builtin.invariants.evaluated import moments_at
 from rlvr_core.builtin.invariants.invariants import invariants_of
+from rlvr_core.builtin.invariants.moments import LOGP, ROW
 from rlvr_core.builtin.samplers.epochs import Shuffle
 from rlvr_core.engines.decode import HuggingFaceDecoder, RowPlan, decode
 from rlvr_core.engines.sampling import completion_seed
+from rlvr_core.step.step import PolicyTrainer
 
 PROBLEMS, N, VERSION = 8, 3, 5
 
 
 class Lab:
     """A trainer whose guard is told of evaluations that the engine's own loop samples."""
+
+    traits = EngineTraits(inverts_stream=True)
 
     def __init__(self, temperature=1.0, **params):
         # training samples at 1
@@ -43,13 +50,20 @@ class Lab:
             self.trainer.model.lm_head.weight.mul_(0.3)
         self.params = SamplingParams(temperature, max_tokens=8, **params)
         self.evaluations = SimpleNamespace(latest=None)
-        own = SimpleNamespace(traits=EngineTraits(inverts_stream=True))
+        own, said = SimpleNamespace(traits=self.traits), []
         config = run_config(self.trainer.train)
+        config.eval.tasks.append(ComponentRef(use="core/dataset"))
         self.guard = invariants_of(
-            config, self.trainer, own, Shuffle(Shuffle.Config()), evaluations=self.evaluations
+            config,
+            self.trainer,
+            own,
+            Shuffle(Shuffle.Config()),
+            evaluations=self.evaluations,
+            repeats=Seeds,
+            say=said.append,
         )
-        checks = self.guard._checks
-        self.guard._checks = {"seeds": checks["seeds"]}
+        checks, self.said = self.guard._checks, " ".join(said)
+        self.guard._checks = {name: checks[name] for name in ("seeds",) if name in checks}
 
     def groups(self, params=None, seed=completion_seed):
         """Sample the task's problems."""
@@ -162,7 +176,7 @@ def test_slightly_older_weights_show_in_half_precision():
         evaluate_older(8)
 
 
-def test_an_evaluation_of_another_name_or_in_several_processes_is_not_looked_at():
+def test_an_evaluation_of_another_name_is_not_looked_at():
     lab = Lab()
     groups = lab.groups(replace(lab.params, temperature=0.5))
     evaluation = SimpleNamespace(
@@ -170,3 +184,104 @@ def test_an_evaluation_of_another_name_or_in_several_processes_is_not_looked_at(
     )
     lab.evaluations.latest = (evaluation, lab.params)
     lab.guard.eval_finished(EvalFinished(4, "core/dataset", EvalReport({}, 0)))
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_every_process_of_a_run_finds_what_is_wrong_with_the_part_of_one(index, monkeypatch):
+    """Groups of the odd places, which the second of two processes sampled, are too cool."""
+    lab = Lab()
+    alone, scores = lab.trainer.ranks, PolicyTrainer.token_scores
+    lab.trainer.ranks = both = SimpleNamespace(index=index, world=2, main=index == 0)
+
+    def of_both(trainer, *arguments):
+        """What the two compute together."""
+        trainer.ranks = alone
+        try:
+            return scores(trainer, *arguments)
+        finally:
+            trainer.ranks = both
+
+    monkeypatch.setattr(PolicyTrainer, "token_scores", of_both)
+    honest, cool = lab.groups(), lab.groups(replace(lab.params, temperature=0.5))
+    lab.evaluate(honest)
+    woven = [(cool if place % 2 else honest)[place] for place in range(PROBLEMS)]
+    with pytest.raises(RunError, match="in the evaluation"):
+        lab.evaluate(woven)
+
+
+# -- engines that draw in a way of their own ------------------------------------------------------
+
+
+class OwnWay(Lab):
+    """An engine whose draws are its own; log-probs are what is known of it."""
+
+    traits = EngineTraits()
+
+    def groups(self, params=None, seed=completion_seed, version=0):
+        """Sample with seeds that are nobody's; log-probs are those at the task's temperature."""
+
+        def own(run, id_, _, draw, sample):
+            return seed(run + 77, id_, version, draw, sample)
+
+        found = super().groups(params, own)
+        if params is None or params.temperature == self.params.temperature:
+            return found
+        return [self.as_reported(one) for one in found]
+
+    def as_reported(self, group):
+        """The same tokens with the log-probs that they have at the task's temperature."""
+        scores_NK = self.trainer.token_scores((group,), moments_at(self.params))
+        rows = scores_NK[:, ROW].tolist()
+        members = []
+        for place, member in enumerate(group.members):
+            logps = [
+                x for x, row in zip(scores_NK[:, LOGP].tolist(), rows, strict=True) if row == place
+            ]
+            completion = replace(member.completion, logprobs=tuple(logps))
+            members.append(replace(member, completion=completion))
+        return replace(group, members=tuple(members))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
+def test_an_engine_of_its_own_way_is_quiet_when_healthy(temperature):
+    lab = OwnWay(temperature)
+    assert "which seeds draw their tokens is not" in lab.said
+    for step in range(6):
+        lab.evaluate(lab.groups(version=step), step)
+    state = lab.guard.state_dict()
+    other = OwnWay(temperature)
+    other.guard.load_state_dict(state)
+    assert other.guard.state_dict() == state
+
+
+@pytest.mark.parametrize(
+    ("task", "really", "words"),
+    [(1.0, 0.4, "less surprising|fewer are unlikely"), (0.5, 1.0, "more surprising|more are unl")],
+)
+def test_another_temperature_than_the_reported_one(task, really, words):
+    lab = OwnWay(task)
+
+    def evaluate(n):
+        for step in range(n):
+            groups = lab.groups(replace(lab.params, temperature=really), version=step)
+            lab.evaluate(groups, step)
+
+    with pytest.raises(RunError, match=words):
+        evaluate(12)
+
+
+def test_completions_that_repeat():
+    lab = OwnWay()
+
+    def first(run, id_, version, draw, _):
+        return completion_seed(run, id_, version, draw, 0)
+
+    with pytest.raises(RunError, match="repeat an earlier one of their prompt"):
+        lab.evaluate(lab.groups(seed=first))
+
+
+def test_an_engine_without_seeds_is_not_checked_and_the_run_says_so():
+    class Scripted(OwnWay):
+        traits = EngineTraits(seeded=False)
+
+    assert "not checked, as the engine draws by no seeds" in Scripted().said

@@ -18,6 +18,8 @@ from rlvr_core.api import (
     WrapsEngine,
 )
 from rlvr_core.api.services import Answered, Generator, progress, write_atomic
+from rlvr_core.builtin.evals.checking import Checks, Kept
+from rlvr_core.builtin.evals.plain_figures import check_figures
 from rlvr_core.builtin.evals.spec import Spec
 from rlvr_core.builtin.evals.store import Row, Store, read_results, slug
 from rlvr_core.builtin.evals.summary import summarise, task_metrics
@@ -73,6 +75,7 @@ def sample(
     """
     missing = sum(len(store.pending) for store in stores.values())
     total = sum(len(store.problems) for store in stores.values())
+    checks = Checks(session, say)
     try:
         if missing:
             if missing < total:
@@ -84,16 +87,31 @@ def sample(
             here = [task for task in session.tasks if task.needs_engine]
             if any(stores[task.name].pending for task in here):
                 say(f"engine: {session.engine.use} ({session.why})")
-                with session.generator(say, waiting) as generator:
+                with session.generator(say, waiting, checks.started) as generator:
                     for task in here:
+                        store = stores[task.name]
                         if isinstance(task.task, ExternalTask):
-                            _ask(task, stores[task.name], session, generator, say)
+                            checks.unchecked(task)
+                            _ask(task, store, session, generator, say)
                         else:
-                            _sample(task, stores[task.name], generator, session.plan)
+                            kept = checks.kept(task, store)
+                            _sample(task, store, generator, session.plan, kept)
+                    checks.in_engine()
+                checks.after_engine()
+        for name, store in stores.items():
+            # a summary is written after the checks
+            if not (missing or (store.folder / "summary.json").exists()):
+                checks.earlier(name)
     finally:
         for store in stores.values():
             store.close()
     _nothing_missing(stores)
+    for task in session.tasks:
+        checks.stored(task, stores[task.name])
+    for name in checks.complaints:
+        stores[name].refuse()
+    if checks.complaints:
+        raise RunError.collect(list(checks.complaints.values()))
 
 
 def _sample(
@@ -101,6 +119,7 @@ def _sample(
     store: Store,
     generator: Generator,
     plan: RewardPlan,
+    kept: Kept,
 ) -> None:
     whole = {problem.id: position for position, problem in enumerate(task.problems)}
 
@@ -111,6 +130,7 @@ def _sample(
         for completion, verdicts in zip(answered.completions, answered.verdicts, strict=True):
             reward, passed = plan.combine(verdicts, 0)
             members.append(Judged(completion, verdicts, reward, passed))
+        kept.add(answered.draw.problem, members)
         store.write(answered.draw.problem, answered.prompt.text, members)
 
     pending = [problem for _, problem in store.pending]
@@ -181,6 +201,7 @@ def _finish(task: Ready, store: Store) -> Row:
         summary |= {"metrics": {}, "graders": {}, "strata": {}}
         summary["task_metrics"] = {name: one.data() for name, one in own.items()}
     mark_truncation(summary, head)
+    check_figures(summary, results)
     write_summary(store.folder, summary)
     return summary
 

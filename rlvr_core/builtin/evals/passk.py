@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from rlvr_core.api import Complaint, ConfigError, DataError, Json
 from rlvr_core.api.services import encode, read_jsonl, write_atomic
 from rlvr_core.builtin.evals.evaluate import head_of_summary, mark_truncation, sample, write_summary
+from rlvr_core.builtin.evals.plain_figures import check_pass_at_k
 from rlvr_core.builtin.evals.spec import Spec, ids_hash, other_evaluation
 from rlvr_core.builtin.evals.stats import estimate, pass_at_k
 from rlvr_core.builtin.evals.store import Row, Store, read_results, read_spec, slug
@@ -213,6 +214,7 @@ def summarise(folder: Path, ks: Sequence[int], rule: Rule) -> Row:
         **usage_of(results),
     }
     mark_truncation(summary, head)
+    check_pass_at_k(summary["pass_at_k"], results, rule.correct)
     write_summary(folder, summary)
     return summary
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
+    Engine,
+    EngineContext,
     EvalTask,
     EvalTaskTraits,
     ExternalTask,
@@ -143,13 +145,17 @@ class Session:
 
     @contextlib.contextmanager
     def generator(
-        self, say: Callable[[str], None], waiting: Callable[[str], None] | None = None
+        self,
+        say: Callable[[str], None],
+        waiting: Callable[[str], None] | None = None,
+        started: Callable[[Engine, EngineContext], None] = lambda engine, context: None,
     ) -> Iterator[Generator]:
         """Load the model, and start engine and verifiers; they are closed at the end of the block.
 
         Args:
             say: Called with progress messages.
             waiting: Called with what is being waited for; ``say`` if omitted.
+            started: Called with the engine, and what it was started with.
 
         Raises:
             ConfigError: If a prompt cannot be rendered.
@@ -157,9 +163,9 @@ class Session:
         """
         config = self.config
         component = find_component(self.host, "engine", self.engine)
-        engine = component.cls(component.config)
-        prompt, context, suffix = inputs(self, engine, say)
-        engine = self.conversations.play(engine, suffix, background=False)
+        bare = component.cls(component.config)
+        prompt, context, suffix = inputs(self, bare, say)
+        engine = self.conversations.play(bare, suffix, background=False)
         with contextlib.ExitStack() as stack:
             pool = stack.enter_context(
                 VerifierPool(
@@ -171,6 +177,7 @@ class Session:
             )
             stack.callback(engine.close)
             engine.start(context)
+            started(bare, context)
             yield Generator(
                 engine=engine,
                 judge=Judge(pool, self.plan, ErrorRate(config.verify.max_error_rate)),

@@ -92,6 +92,11 @@ class Store:
         self._results = Stream(folder / "results.jsonl", segment_bytes=None)
 
     @property
+    def has_tokens(self) -> bool:
+        """Whether token ids and log-probs are stored."""
+        return self._tokens
+
+    @property
     def pending(self) -> list[tuple[int, Problem]]:
         """Return position and problem of each problem without results."""
         return [
@@ -125,6 +130,18 @@ class Store:
             stream.close()
         self._compact()
         os.close(self._locked)
+
+    def refuse(self) -> None:
+        """Set all completions and results aside, after ``close``: they count for nothing.
+
+        Raises:
+            RunError: If they cannot be renamed.
+        """
+        try:
+            for name in ("completions.jsonl", "results.jsonl"):
+                (self.folder / name).replace(self.folder / f"refused-{name}")
+        except OSError as error:
+            raise write_failed(error, self.folder) from error
 
     def groups(self) -> Iterator[Group]:
         """Yield the judged group of each finished problem, in order, read back from disk."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlvr_core.builtin.invariants.differences import Fit, Sums, fit
+from rlvr_core.builtin.invariants.differences import DECIDING, Fit, Sums, fit
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,9 +25,6 @@ LAST = 1 << 40
 
 LEAST_TOKENS = 64
 """Tokens of a part that are judged, at least."""
-
-DECIDING = 24
-"""Tokens that decide a slope, at least."""
 
 K3 = 4.0
 """Widths of the band of k3 that a part may have: one of unlikely tokens has more than the mean."""
@@ -76,9 +73,7 @@ class ByDepth:
             if sums.n < LEAST_TOKENS:
                 continue
             found = fit(sums)
-            tilted = abs(found.slope - 1) > slope + 5 * found.slope_error
-            apart = found.k3 - 5 * found.k3_error > K3 * k3
-            if (tilted and found.deciding >= DECIDING) or apart:
+            if found.beyond(slope, K3 * k3):
                 begin = ENDS[place - 1] + 1 if place else 1
                 end = f"to {ENDS[place]}" if place < len(ENDS) else "on"
                 return f"tokens {begin} {end} of completions", found

@@ -156,7 +156,7 @@ class Calibration(Invariant):
         if classes is not None and (slack := self._scores.slack) is not None:
             self._depths.add(*depths_of(scores_NK, event.step), slack)
         z, mean = self._sum / math.sqrt(self._variance), self._sum / self._tokens
-        evidence = _evidence(self._sum, self._variance) / -math.log(ODDS)
+        evidence = evidence_of(self._sum, self._variance) / -math.log(ODDS)
         worst, evidence_of_it = self._worst()
         of_depths = self._depths.evidence() / -math.log(DEPTH_ODDS)
         self._found = {
@@ -170,7 +170,7 @@ class Calibration(Invariant):
                 f"sampled tokens are {'less' if mean < 0 else 'more'} surprising than their "
                 f"distribution says, by {abs(mean):.3g} nats a token ({self._tokens} tokens, z = "
                 f"{z:+.1f}; a healthy run exceeds this with odds of {ODDS:g})",
-                _COLD if mean < 0 else _HOT,
+                COLD if mean < 0 else HOT,
             )
         if evidence_of_it >= 1 and abs(self._counts[worst].shift) >= LEAST_SHIFT:
             count = self._counts[worst]
@@ -189,7 +189,7 @@ class Calibration(Invariant):
                 f"of {where} of completions {'fewer' if few else 'more'} are unlikely ones than "
                 f"their distributions say: {counts} (a healthy run is as far off with odds of "
                 f"{DEPTH_ODDS:g})",
-                _COLD if few else _HOT,
+                COLD if few else HOT,
             )
 
     def _count(self, columns_NK: Tensor, ids: Sequence[int]) -> None:
@@ -248,11 +248,11 @@ class Calibration(Invariant):
             self._scores.classes.ids = tuple(state.get("ids", ()))
 
 
-_COLD = (
+COLD = (
     "the engine samples from a sharper distribution than the one whose log-probs it reports: "
     "another temperature, top_k, top_p or min_p, or greedy tokens, that its log-probs leave out"
 )
-_HOT = (
+HOT = (
     "the engine samples from a flatter distribution than the one whose log-probs it reports: "
     "another temperature, or a penalty or bias on logits that its log-probs leave out"
 )
@@ -272,7 +272,7 @@ _CAUSES = {
 _SINGLE = "a bias on single tokens, or a list of suppressed or allowed ones (bad words)"
 
 
-def _evidence(total: float, variance: float) -> float:
+def evidence_of(total: float, variance: float) -> float:
     """Return the log of the wealth of a normal mixture of bets."""
     whole = variance + PRIOR
     return total**2 / (2 * whole) - 0.5 * math.log(whole / PRIOR)

@@ -167,7 +167,7 @@ class Invariant:
         """The line of the step is complete; raises ``RunError``."""
 
     def evaluated(self, event: EvalFinished) -> None:
-        """An evaluation is recorded, in process 0; raises ``RunError``."""
+        """An evaluation is over, and recorded in process 0; raises ``RunError``."""
 
     def weights_loaded(self, step: int, version: int, source: WeightSource) -> None:
         """The engine says that it took the weights of this version; raises ``RunError``."""

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+DECIDING = 24
+"""Tokens that decide a slope, at least; a policy that is nearly sure has few in a step."""
+
+
 def larger(one: float, other: float) -> float:
     """Return the larger of two errors; NaN stands for one that is not known."""
     return other if math.isnan(one) else one if math.isnan(other) else max(one, other)
@@ -141,6 +145,16 @@ class Fit:
     k3: float
     k3_error: float
     tokens: int
+
+    def beyond(self, slope: float, k3: float) -> bool:
+        """Whether slope or k3 are beyond their bands by five standard errors.
+
+        Args:
+            slope: Largest |slope - 1| of rounding; a slope counts if ``DECIDING`` tokens decide it.
+            k3: Largest k3 of rounding.
+        """
+        tilted = abs(self.slope - 1) > slope + 5 * self.slope_error
+        return (tilted and self.deciding >= DECIDING) or self.k3 - 5 * self.k3_error > k3
 
 
 def fit(sums: Sums) -> Fit:

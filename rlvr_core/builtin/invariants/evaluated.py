@@ -1,30 +1,34 @@
 """Whether the completions of an evaluation are those that its seeds and its temperature draw.
 
-An evaluation is sampled by the run's engine under the newest weights, at the task's own
-temperature, with seeds of the problem, the version and its place in the task. So its tokens must be
-those that the trainer's distribution at that temperature and these seeds give, as in training: what
-is sampled otherwise, asked again, or chosen among several answers is none of them.
+An evaluation is sampled at the task's own temperature, with seeds of the problem, the version and
+its place in the task. So its tokens must be those that the policy's distribution at that
+temperature and these seeds give: what is sampled otherwise, by older weights, asked again, or
+chosen among several answers is none of them. Of an engine that draws in a way of its own, its
+log-probs must be the policy's, its tokens as surprising as these say, and none repeat too often.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from rlvr_core.builtin.invariants.by_depth import DECIDING, FEWEST, SHARE
+import torch
+
+from rlvr_core.api import GroupsScored, RunError
+from rlvr_core.builtin.invariants.bets import Bets, Token
+from rlvr_core.builtin.invariants.by_depth import FEWEST, SHARE
+from rlvr_core.builtin.invariants.coherent import judged, slack_of
 from rlvr_core.builtin.invariants.differences import Sums, fit
-from rlvr_core.builtin.invariants.moments import AHEAD, LOGP, chosen, token_moments
-from rlvr_core.builtin.invariants.rounding import BANDS, ON_GPU, measure_parity, on_gpu
-from rlvr_core.builtin.invariants.seeds import seed_of
+from rlvr_core.builtin.invariants.drawn_tokens import by_row, tokens_of
+from rlvr_core.builtin.invariants.moments import AHEAD, LOGP, token_moments
+from rlvr_core.builtin.invariants.rounding import BANDS, Band, measure_parity
+from rlvr_core.builtin.invariants.surprise import Surprise
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import torch
     from torch import Tensor
 
-    from rlvr_core.api import EvalFinished, Group, SamplingParams
-    from rlvr_core.api.services import Evaluation, ParitySection
-    from rlvr_core.builtin.invariants.check import Trainer
+    from rlvr_core.api import Group, Json, SamplingParams
+    from rlvr_core.api.services import ParitySection
 
 LEAST = 64
 """Greedy tokens that are judged, at least."""
@@ -32,109 +36,189 @@ LEAST = 64
 NOT_LIKELIEST = {True: 0.02, False: 0.25}
 """Share of greedy tokens that may not be the likeliest, in float32 and below: ties by rounding."""
 
-
-class Evaluations(Protocol):
-    """What evaluates the policy.
-
-    Attributes:
-        latest: The last evaluation, and how its task samples; None before the first.
-    """
-
-    latest: tuple[Evaluation, SamplingParams] | None
+OTHERWISE = (
+    "an evaluation samples from the newest weights at the temperature of its task: look at what "
+    "hands weights and sampling parameters to the engine"
+)
 
 
 class Evaluated:
     """Looks at the completions of evaluations.
 
     Args:
-        trainer: The policy's trainer.
-        evaluations: What evaluates the policy.
-        run_seed: The run's seed.
+        dtype: Compute precision.
+        band: How far log-probs may differ by rounding.
+        section: Limits from the config; False where log-probs are not compared.
+        repeats: Compares how often completions repeat with their log-probs (the service
+            ``core/seeds``), of an engine that draws in a way of its own; None for one that draws by
+            the numbers of the seed's stream.
+        on_gpu: Whether the policy is on a GPU.
     """
 
-    def __init__(self, trainer: Trainer, evaluations: Any, run_seed: int) -> None:
-        self._trainer, self._evaluations, self._seed = trainer, evaluations, run_seed
-        self._places: dict[int, int] = {}
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        band: Band,
+        section: ParitySection | bool,
+        repeats: Any = None,
+        *,
+        on_gpu: bool = False,
+    ) -> None:
+        self._dtype, self._band, self._on_gpu = dtype, band, on_gpu
+        self._section, self._repeats = section, repeats
         self._sums: dict[float, Sums] = {}
+        self._surprise: dict[tuple[float, float, int], Surprise] = {}
+        self._bets = Bets()
 
-    def sampled(self, event: EvalFinished) -> tuple[tuple[Group, ...], SamplingParams] | None:
-        """Return the groups of an evaluation that are looked at, and how they were to be sampled.
+    def wrong(
+        self,
+        groups: Sequence[Group],
+        params: SamplingParams,
+        scores_NK: Tensor,
+        seed: Callable[[Group, int], int],
+        step: int = 0,
+    ) -> tuple[str, str] | None:
+        """Return what is wrong with the tokens of an evaluation, and a remedy.
 
-        None in a run of several processes, of which one alone is told of evaluations.
+        Args:
+            groups: The groups that are looked at.
+            params: How they were to be sampled.
+            scores_NK: What ``moments_at`` makes of them, and behind it the engine's log-probs.
+            seed: Returns the seed of a sample of a group.
+            step: Steps before the evaluation.
         """
-        latest = None if self._evaluations is None else self._evaluations.latest
-        if latest is None or self._trainer.ranks.world > 1 or latest[0].name != event.task:
+        what = self._apart(scores_NK, params)
+        if not params.temperature:
+            what = what or not_greedy(scores_NK, exact=self._dtype == torch.float32)
+        if what:
+            return what, OTHERWISE
+        if not params.temperature or not len(scores_NK):
             return None
-        groups = tuple(one.group for one in latest[0].sampled)
-        self._places = {id(group): place for place, group in enumerate(groups)}
-        return chosen(groups, event.step, warm=True), latest[1]
+        scores_NK = scores_NK.double()
+        if self._repeats is None:
+            return self._other_draws(groups, params, scores_NK, seed)
+        return self._improbable(groups, params, scores_NK, step)
 
-    def scores(self, groups: Sequence[Group], params: SamplingParams) -> Tensor:
-        """Return ``token_moments`` of the groups at the task's temperature, and log-probs, (N, 8).
+    def _other_draws(
+        self,
+        groups: Sequence[Group],
+        params: SamplingParams,
+        scores_NK: Tensor,
+        seed: Callable[[Group, int], int],
+    ) -> tuple[str, str] | None:
+        """Return how tokens are not those that the numbers of their seeds draw."""
+        slack = slack_of(
+            self._dtype,
+            on_gpu=self._on_gpu,
+            temperature=params.temperature,
+            truncated=params.top_k > 0 or params.top_p < 1,
+        )
+        tokens, first = list[Token](), 0
+        rows = by_row(groups, scores_NK)
+        for place, group in enumerate(groups):
+            own = rows[first : first + len(group.members)]
+            seeds = [seed(group, n) for n in range(len(own))]
+            tokens += tokens_of(group, own, seeds, (first, place), slack)
+            first += len(group.members)
+        return judged(tokens, slack, self._bets)[1] if tokens else None
 
-        The last column has the engine's.
-        """
+    def _improbable(
+        self, groups: Sequence[Group], params: SamplingParams, scores_NK: Tensor, step: int
+    ) -> tuple[str, str] | None:
+        """Return how tokens are no sample of their distributions, or repeat."""
+        assert self._repeats is not None
+        if wrong := self._counted(params.temperature, params.top_p, params.top_k).wrong(scores_NK):
+            return wrong
+        try:
+            self._repeats.on_groups(GroupsScored(step, groups[0].version, tuple(groups)))
+        except RunError as error:
+            complaint = error.complaints[0]
+            return complaint.what.removeprefix("guard seeds: "), complaint.remedy[0]
+        return None
 
-        def compute(*args: Any, **options: Any) -> tuple[Tensor, ...]:
-            return token_moments(
-                *args,
-                **options | {"temperature": params.temperature or 1.0},
-                top_k=params.top_k if params.temperature else 0,
-                top_p=params.top_p if params.temperature else 1.0,
-            )
+    def _counted(self, temperature: float, top_p: float, top_k: int) -> Surprise:
+        """Return what counts the tokens that are sampled by these."""
+        key = temperature, top_p, top_k
+        if key not in self._surprise:
+            truncated = top_k > 0 or top_p < 1
+            self._surprise[key] = Surprise(self._dtype, temperature, truncated=truncated)
+        return self._surprise[key]
 
-        return self._trainer.token_scores(groups, compute)
-
-    def seed(self, group: Group, sample: int) -> int:
-        """Return the seed of a sample of a group: its draw is the place of the problem."""
-        draw = self._places[id(group)]
-        return seed_of(self._seed, group.problem.id, group.version, draw, sample)
-
-    def apart(
-        self, scores_NK: Tensor, params: SamplingParams, dtype: torch.dtype, section: ParitySection
-    ) -> str:
+    def _apart(self, scores_NK: Tensor, params: SamplingParams) -> str:
         """Return how log-probs of trainer and engine differ beyond rounding; empty if they do not.
 
         Where the engine truncates they may, as rounding decides which tokens it keeps.
         """
-        found = measure_parity(scores_NK[:, LOGP], scores_NK[:, -1])
-        if found is None or (params.temperature and (params.top_k > 0 or params.top_p < 1)):
+        section = self._section
+        truncated = params.top_k > 0 or params.top_p < 1
+        if isinstance(section, bool) or (params.temperature and truncated):
             return ""
-        band, cool = BANDS[dtype], min(1.0, params.temperature or 1.0)
+        found = measure_parity(scores_NK[:, LOGP], scores_NK[:, -1])
+        if found is None:
+            return ""
+        band, cool = BANDS[self._dtype], min(1.0, params.temperature or 1.0)
         mean = (band.mean if section.mean is None else section.mean) / cool
         largest = (band.max if section.max is None else section.max) / cool
         far = int((~((scores_NK[:, LOGP] - scores_NK[:, -1]).abs() <= largest)).sum())
         # of thousands of evaluations one may have a token that rounds as never before
         if found.mean <= mean and not (far >= FEWEST and far > SHARE * found.tokens):
-            return self._tilted(scores_NK, params, dtype, section)
+            return self._tilted(scores_NK, params, section)
         return (
             f"trainer and engine disagree on tokens at temperature {params.temperature:g}: mean "
             f"{found.mean:.3g} nats (band {mean:g}), max {found.max:.3g}, {far} above {largest:g}, "
             f"over {found.tokens} tokens"
         )
 
-    def _tilted(
-        self, scores_NK: Tensor, params: SamplingParams, dtype: torch.dtype, section: ParitySection
-    ) -> str:
+    def _tilted(self, scores_NK: Tensor, params: SamplingParams, section: ParitySection) -> str:
         """Return the same by slope and k3 of all evaluations at this temperature so far."""
         known = self._sums.get(params.temperature, Sums())
         sums = known.add(Sums.of(scores_NK[:, LOGP], scores_NK[:, -1]))
         self._sums[params.temperature] = sums
         if sums.n < LEAST:
             return ""
-        band = (ON_GPU if on_gpu(self._trainer) else BANDS)[dtype]
         cool = min(1.0, params.temperature or 1.0)
-        slope = section.slope or section.mean or band.slope
-        k3 = section.k3 or section.mean or band.k3 / cool**2
+        slope = section.slope or section.mean or self._band.slope
+        k3 = section.k3 or section.mean or self._band.k3 / cool**2
         found = fit(sums)
-        tilted = abs(found.slope - 1) > slope + 5 * found.slope_error
-        if not (tilted and found.deciding >= DECIDING) and found.k3 - 5 * found.k3_error <= k3:
+        if not found.beyond(slope, k3):
             return ""
         return (
             f"trainer and engine disagree on tokens at temperature {params.temperature:g}: slope "
             f"{found.slope:.4f} (band 1 +- {slope:g}), mean k3 {found.k3:.3g} (band {k3:g}), over "
             f"{found.tokens} tokens of all evaluations"
         )
+
+    def state_dict(self) -> dict[str, Json]:
+        """Return the evidence so far."""
+        found: dict[str, Json] = {"wealth": dict(self._bets.wealth)}
+        if self._repeats is not None:
+            found["repeats"] = self._repeats.state_dict()
+            found["surprise"] = [
+                [*key, one.state_dict()] for key, one in sorted(self._surprise.items())
+            ]
+        return found
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore it."""
+        self._bets = Bets(state.get("wealth"))
+        if self._repeats is not None and "repeats" in state:
+            self._repeats.load_state_dict(state["repeats"])
+            for *key, counted in state["surprise"]:
+                self._counted(*key).load_state_dict(counted)
+
+
+def moments_at(params: SamplingParams) -> Callable[..., tuple[Tensor, ...]]:
+    """Return what computes ``token_moments`` of a distribution that is sampled by these."""
+
+    def compute(*args: Any, **options: Any) -> tuple[Tensor, ...]:
+        return token_moments(
+            *args,
+            **options | {"temperature": params.temperature or 1.0},
+            top_k=params.top_k if params.temperature else 0,
+            top_p=params.top_p if params.temperature else 1.0,
+        )
+
+    return compute
 
 
 def not_greedy(scores_NK: Tensor, *, exact: bool) -> str:

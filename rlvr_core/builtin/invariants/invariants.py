@@ -17,6 +17,7 @@ from rlvr_core.builtin.invariants.completions import Completions
 from rlvr_core.builtin.invariants.data_files import DataFiles
 from rlvr_core.builtin.invariants.deliveries import is_ours
 from rlvr_core.builtin.invariants.draws import Draws
+from rlvr_core.builtin.invariants.evaluated_in_run import EvaluatedInRun, evaluations_of
 from rlvr_core.builtin.invariants.kl import Kl
 from rlvr_core.builtin.invariants.loss import LossValues
 from rlvr_core.builtin.invariants.model_files import Begun, ModelFiles
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         EvalFinished,
         Group,
         GroupsScored,
+        Guard,
         Json,
         LossBatch,
         LossComputed,
@@ -83,6 +85,8 @@ def invariants_of_run(
         custody,
         files,
         prepared.evaluations,
+        prepared.resolved.host.service("core/seeds"),
+        say,
     )
 
 
@@ -100,7 +104,10 @@ def custody_of(
         longest = max(config.sampling.max_tokens, prepared.evaluations.max_tokens)
         room = prepared.longest_prompt + longest
         seeds = _seeds_of(config, prepared.sampler)
-        checks.append(Completions(config, files, prepared.conversations, seeds, room, say))
+        evaluations = prepared.evaluations
+        checks.append(
+            Completions(config, files, prepared.conversations, seeds, room, say, evaluations)
+        )
     return checks
 
 
@@ -113,6 +120,8 @@ def invariants_of(
     custody: Sequence[Invariant] = (),
     files: ModelFiles | None = None,
     evaluations: Any = None,
+    repeats: Callable[[], Guard] | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Invariants:
     """Make the invariants that the configuration leaves on; ``custody`` are those of the data."""
     guards, sampling = config.guards, config.sampling
@@ -141,8 +150,13 @@ def invariants_of(
         checks.append(LossValues(config))
     traits = traits_of(engine, EngineTraits)
     seeds = _seeds_of(config, sampler)
-    if guards.seeds and traits.seeded and traits.inverts_stream and seeds is not None:
-        checks.append(Streams(config, trainer, seeds, scores, evaluations))
+    inverts = guards.seeds and traits.seeded and traits.inverts_stream
+    if inverts and seeds is not None:
+        checks.append(
+            Streams(config, trainer, seeds, scores, EvaluatedInRun(config, trainer, evaluations))
+        )
+    elif evaluations is not None and config.eval.tasks:
+        checks += evaluations_of(config, trainer, evaluations, traits, repeats, say)
     if guards.calibration and traits.seeded:
         truncated = sampling.top_k > 0 or sampling.top_p < 1
         truncation = Truncation(config, trainer.precision.compute) if truncated else None
@@ -156,7 +170,7 @@ def invariants_of(
     if guards.sync:
         checks.append(Sync(config, engine, trainer))
     if guards.reported:
-        checks.append(Reported(config, files, sampler))
+        checks.append(Reported(config, files, sampler, main=trainer.ranks.main))
     return Invariants(trainer, checks, scores)
 
 
@@ -212,9 +226,8 @@ class Invariants(RunObserver, StepObserver):
 
     def eval_finished(self, event: EvalFinished) -> None:
         """See ``Invariant.evaluated``."""
-        if self._trainer.ranks.main:
-            for one in self._checks.values():
-                one.evaluated(event)
+        for one in self._checks.values():
+            one.evaluated(event)
 
     def state_dict(self) -> dict[str, Json]:
         """Return the state of each invariant by id."""

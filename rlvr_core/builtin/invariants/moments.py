@@ -237,6 +237,16 @@ def chosen(groups: tuple[Group, ...], step: int, *, warm: bool) -> tuple[Group, 
     return tuple(group for group in groups if id(group) in taken)
 
 
+def slack_of_shares(dtype: torch.dtype, temperature: float) -> float | None:
+    """Share by which a probability of an unlikely set of tokens may be off; None for too much.
+
+    What rounds is the logits, and they are divided by the temperature.
+    """
+    cool = 1 / min(1.0, temperature)
+    found = 0.05 * cool if dtype == torch.float32 else 0.2 * cool
+    return found if found <= 0.5 else None
+
+
 class TokenScores:
     """Scores of groups under the trainer, computed once for all invariants that want them.
 
@@ -280,14 +290,8 @@ class TokenScores:
 
     @property
     def slack(self) -> float | None:
-        """Share by which a probability of an unlikely set of tokens may be off; None for too much.
-
-        What rounds is the logits, and they are divided by the temperature.
-        """
-        cool = 1 / min(1.0, self._trainer.temperature)
-        exact = self._trainer.precision.compute == torch.float32
-        found = 0.05 * cool if exact else 0.2 * cool
-        return found if found <= 0.5 else None
+        """See ``slack_of_shares``."""
+        return slack_of_shares(self._trainer.precision.compute, self._trainer.temperature)
 
     def forget(self) -> None:
         """Release what was computed for the last step."""

@@ -23,7 +23,7 @@ import torch
 from rlvr_core.api import Metric
 from rlvr_core.builtin.invariants.by_depth import ByDepth
 from rlvr_core.builtin.invariants.check import Invariant, StepView, Trainer, compute_dtype
-from rlvr_core.builtin.invariants.differences import Fit, Positions, Sums, fit
+from rlvr_core.builtin.invariants.differences import DECIDING, Fit, Positions, Sums, fit
 from rlvr_core.builtin.invariants.dropout import Dropped, DroppedInputs
 from rlvr_core.builtin.invariants.moments import (
     LOGP,
@@ -34,7 +34,7 @@ from rlvr_core.builtin.invariants.moments import (
 )
 from rlvr_core.builtin.invariants.rounding import (
     BANDS,
-    ON_GPU,
+    band_of,
     check_parity,
     measure_parity,
     on_gpu,
@@ -46,9 +46,6 @@ if TYPE_CHECKING:
 
 LEAST_TOKENS = 64
 """Tokens that are compared, at least; fewer wait for the next step."""
-
-DECIDING = 24
-"""Tokens that decide a slope, at least; a policy that is nearly sure has few in a step."""
 
 EACH = 16
 """First steps in each of which log-probs are compared by depth; later it is one step of so many."""
@@ -163,7 +160,7 @@ class Parity(Invariant):
         """
         total, positions, first, depths = Sums(), Positions(), Sums(), ByDepth()
         largest = self._largest(view)
-        floor = FLOOR * (10 if on_gpu(view.trainer) else 1)
+        floor = FLOOR * (10 if on_gpu(view.trainer.model) else 1)
         if view.first_pass and self._on_loss:
             for seen in view.seen:
                 batch = seen.batch
@@ -183,7 +180,7 @@ class Parity(Invariant):
 
     def _largest(self, view: StepView) -> float:
         """Return the largest difference of a token that may be rounding, in nats."""
-        if on_gpu(view.trainer):
+        if on_gpu(view.trainer.model):
             return math.inf
         band = BANDS[compute_dtype(view.trainer)].max
         largest = band if self._section.max is None else self._section.max
@@ -253,8 +250,7 @@ class Parity(Invariant):
 
     def _bands(self, view: StepView) -> tuple[float, float]:
         """Return the bands of slope and k3."""
-        band = (ON_GPU if on_gpu(view.trainer) else BANDS)[compute_dtype(view.trainer)]
-        section = self._section
+        band, section = band_of(view.trainer.model, compute_dtype(view.trainer)), self._section
         # whoever accepts a mean difference accepts the k3 and the slope that come of it
         slope = section.slope or section.mean or band.slope
         # what rounds is the logits, which are divided by the temperature, and k3 is a square
@@ -291,10 +287,7 @@ class Parity(Invariant):
 
     def _check_bias(self, view: StepView, found: Fit) -> None:
         """Raise if log-probs are off by about the same everywhere: slope and k3 hardly show it."""
-        band, section = (
-            (ON_GPU if on_gpu(view.trainer) else BANDS)[compute_dtype(view.trainer)],
-            self._section,
-        )
+        band, section = band_of(view.trainer.model, compute_dtype(view.trainer)), self._section
         bias = section.mean or max(
             section.k3 or 0.0, band.bias / min(1.0, view.trainer.temperature)
         )

@@ -71,9 +71,14 @@ class Reported(Invariant):
     id, phase = "reported", "after each step"
 
     def __init__(
-        self, config: RunConfig, files: ModelFiles | None = None, sampler: Any = None
+        self,
+        config: RunConfig,
+        files: ModelFiles | None = None,
+        sampler: Any = None,
+        *,
+        main: bool = True,
     ) -> None:
-        self._config, self._files = config, files
+        self._config, self._files, self._main = config, files, main
         self._drops_by_rule = is_ours(sampler, "observe")
         self._steps = self._last = 0
         self._drawn: Sequence[Group] | None = None
@@ -150,7 +155,9 @@ class Reported(Invariant):
 
     def evaluated(self, event: EvalFinished) -> None:
         """Compare an evaluation's figures with its recorded completions; raises ``RunError``."""
-        if self._run_dir is not None and (wrong := wrong_evaluation(self._run_dir, event)):
+        if self._run_dir is None or not self._main:
+            return
+        if wrong := wrong_evaluation(self._run_dir, event):
             raise self.fault(
                 event.step,
                 f"the evaluation {event.task} after {event.step} steps {wrong}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rlvr_core.api.services import ParitySection
-    from rlvr_core.builtin.invariants.check import Trainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +50,15 @@ ON_GPU = {
 """TF32 and the kernels of two libraries on a GPU differ more."""
 
 
-def on_gpu(trainer: Trainer) -> bool:
-    """Whether the policy is on a GPU."""
-    kind: str = trainer.model.device.type
+def on_gpu(model: Any) -> bool:
+    """Whether a model is on a GPU."""
+    kind: str = model.device.type
     return kind != "cpu"
+
+
+def band_of(model: Any, dtype: torch.dtype) -> Band:
+    """Return the band of slope, k3 and bias of a model that computes in this precision."""
+    return (ON_GPU if on_gpu(model) else BANDS)[dtype]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,19 +13,14 @@ Rounding moves the intervals, so a share of tokens may be outside by ``Slack``. 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from rlvr_core.api import Metric
-from rlvr_core.builtin.invariants.bets import Bets, Token, farther, of_part
+from rlvr_core.builtin.invariants.bets import Bets, Token
 from rlvr_core.builtin.invariants.check import Invariant, StepView, Trainer, compute_dtype
+from rlvr_core.builtin.invariants.coherent import judged, slack_of
 from rlvr_core.builtin.invariants.drawn_tokens import Row, Slack, by_row, tokens_of
-from rlvr_core.builtin.invariants.evaluated import Evaluated, not_greedy
-from rlvr_core.builtin.invariants.incoherent import diagnosis, outside
 from rlvr_core.builtin.invariants.moments import (
     LOGP,
     WARM_TOKENS,
@@ -33,6 +28,7 @@ from rlvr_core.builtin.invariants.moments import (
     chosen,
     fresh_groups,
 )
+from rlvr_core.builtin.invariants.rounding import on_gpu
 from rlvr_core.builtin.invariants.seeds import Seeds
 
 if TYPE_CHECKING:
@@ -40,15 +36,8 @@ if TYPE_CHECKING:
 
     from rlvr_core.api import Completion, EvalFinished, Group, GroupsScored, Json, RunStarted
     from rlvr_core.api.services import RunConfig
+    from rlvr_core.builtin.invariants.evaluated_in_run import EvaluatedInRun
 
-FAR = 0.08
-"""By how much more than ``Slack.edge`` half precision hardly ever moves an edge: a log-prob would
-have to be off by more than .4 nats. In 53,736 tokens of bfloat16 on a CPU none was, nor by .02."""
-FEW = 0.1
-"""Share of ``Slack.astray`` that may be as far off as that."""
-EDGE = 0.9
-"""Largest width of a token's interval that counts where half precision truncates: at the edge of
-top-p rounding may keep another token, of any probability, beside one that is sure without it."""
 WARM = 512
 """Tokens up to which every group is looked at after a resumption, as ``WARM_TOKENS`` at first."""
 
@@ -61,7 +50,7 @@ class Streams(Invariant):
         trainer: The policy's trainer.
         seeds: Follows the draws of the sampler.
         scores: Scores of groups under the trainer.
-        evaluations: What evaluates the policy; None where nothing does.
+        evaluated: Looks at the completions of evaluations.
     """
 
     id, phase = "seeds", "before training"
@@ -80,13 +69,12 @@ class Streams(Invariant):
         trainer: Trainer,
         seeds: Seeds,
         scores: TokenScores,
-        evaluations: Any = None,
+        evaluated: EvaluatedInRun,
     ) -> None:
         self._config, self._trainer = config, trainer
         self._seeds, self._scores = seeds, scores
         self._seen = {True: 0, False: 0}
-        self._bets, self._of_evaluations = Bets(), Bets()
-        self._evaluated = Evaluated(trainer, evaluations, config.run.seed)
+        self._bets, self._evaluated = Bets(), evaluated
         self._again: Bets | None = None
         self._seen_again = 0
         self._found: dict[str, float] = {}
@@ -119,38 +107,8 @@ class Streams(Invariant):
 
     def evaluated(self, event: EvalFinished) -> None:
         """Check the tokens of an evaluation; raises ``RunError`` as ``on_groups`` does."""
-        found = self._evaluated.sampled(event)
-        if found is None or not found[0]:
-            return
-        groups, params = found
-        scores_NK = self._evaluated.scores(groups, params)
-        where = f"in the evaluation {event.task} after {event.step} steps "
-        dtype, section = compute_dtype(self._trainer), self._config.guards.parity
-        what = ""
-        if section:
-            what = self._evaluated.apart(scores_NK, params, dtype, section)
-        if not params.temperature:
-            what = what or not_greedy(scores_NK, exact=dtype == torch.float32)
-        if what:
-            raise self.fault(
-                event.step - 1,
-                where + what,
-                "an evaluation samples from the newest weights at the temperature of its task: "
-                "look at what hands weights and sampling parameters to the engine",
-            )
-        if not params.temperature:
-            return
-        truncated = params.top_k > 0 or params.top_p < 1
-        slack = self._slack(stale=False, temperature=params.temperature, truncated=truncated)
-        tokens, first = list[Token](), 0
-        rows = by_row(groups, scores_NK.double())
-        for place, group in enumerate(groups):
-            own = rows[first : first + len(group.members)]
-            seeds = [self._evaluated.seed(group, n) for n in range(len(own))]
-            tokens += tokens_of(group, own, seeds, (first, place), slack)
-            first += len(group.members)
-        if tokens:
-            self._judge(event.step - 1, tokens, slack, self._of_evaluations, where)
+        if wrong := self._evaluated.wrong(event):
+            raise self.fault(event.step - 1, *wrong)
 
     def _look(
         self,
@@ -179,31 +137,20 @@ class Streams(Invariant):
         n = sum(len(member.completion.token_ids) for group in groups for member in group.members)
         if not self._trainer.ranks.main and not self._seeds.exact:
             return {}, n  # another process draws
-        slack = self._slack(
-            stale=stale,
-            temperature=self._trainer.temperature,
-            truncated=self._config.sampling.top_k > 0 or self._config.sampling.top_p < 1,
-        )
+        slack = self._slack(stale=stale)
         tokens = self._tokens_of(groups, scores_NK.double(), slack)
         return (self._judge(event.step, tokens, slack, bets), n) if tokens else ({}, n)
 
-    def _slack(self, *, stale: bool, temperature: float, truncated: bool) -> Slack:
-        """Return what rounding may do in this precision, at this temperature."""
-        cool = 1 / min(1.0, temperature)
-        dtype = compute_dtype(self._trainer)
-        on_cpu = self._trainer.model.device.type == "cpu"
-        edge, astray = {
-            torch.bfloat16: (0.02, 0.05),
-            torch.float16: (0.005, 0.02),
-        }.get(dtype, (1e-4, 1e-4) if on_cpu else (5e-3, 1e-2))
-        most = 1.0
-        if truncated:
-            most = 1.0 if dtype == torch.float32 else EDGE
-            edge, astray = max(edge, 0.02), max(astray, 0.1)  # a token at the edge, kept or not
-        if stale:
-            edge, astray = max(edge, 0.05), 0.5
-        half = dtype != torch.float32 and not stale
-        return Slack(min(0.45, edge * cool), min(0.9, astray * math.sqrt(cool)), half, most)
+    def _slack(self, *, stale: bool) -> Slack:
+        """Return what rounding may do."""
+        sampling = self._config.sampling
+        return slack_of(
+            compute_dtype(self._trainer),
+            on_gpu=on_gpu(self._trainer.model),
+            temperature=self._trainer.temperature,
+            truncated=sampling.top_k > 0 or sampling.top_p < 1,
+            stale=stale,
+        )
 
     def _tokens_of(
         self,
@@ -252,31 +199,14 @@ class Streams(Invariant):
         return tokens_of(group, rows, seeds, (first, self._seeds.place(group)), slack)
 
     def _judge(
-        self, step: int, tokens: Sequence[Token], slack: Slack, bets: Bets, where: str = ""
+        self, step: int, tokens: Sequence[Token], slack: Slack, bets: Bets
     ) -> dict[str, float]:
-        evidence, part = bets.add(tokens, slack.astray)
-        if slack.half:
-            far = [farther(token, FAR, slack.most) for token in tokens]
-            found = bets.add(far, FEW * slack.astray, "far ")
-            if evidence < 1 <= found[0]:
-                (evidence, part), tokens = found, far
-                slack = replace(slack, astray=FEW * slack.astray)
-        astray = outside(tokens)
-        if evidence < 1:
-            return {"seeds/astray": astray / len(tokens), "seeds/against": evidence}
-        those = of_part(tokens, part)
-        chance = math.fsum(1 - token.width for token in those)
-        what, remedy = diagnosis(those, part)
-        after = "going on from the checkpoint, " if self._again is not None else ""
-        named = f" ({part})" if part else ""
-        raise self.fault(
-            step,
-            f"{after}{where}{outside(those)} of {len(those)} tokens{named} are not those that the "
-            f"random numbers of their seeds draw, and {chance:.0f} would not be if seeds and "
-            f"tokens had nothing to do with one another (band: a share of {slack.astray:g}): "
-            f"{what}",
-            remedy,
-        )
+        found, wrong = judged(tokens, slack, bets)
+        if wrong is not None:
+            what, remedy = wrong
+            after = "going on from the checkpoint, " if self._again is not None else ""
+            raise self.fault(step, after + what, remedy)
+        return found
 
     def end(self, view: StepView) -> Mapping[str, float]:
         """Return the step's measurements."""
@@ -285,13 +215,13 @@ class Streams(Invariant):
     def state_dict(self) -> dict[str, Json]:
         """Return the evidence so far, and of how many fresh and stale tokens it is."""
         seen: list[Json] = [self._seen[False], self._seen[True]]
-        wealth = [dict(one.wealth) for one in (self._bets, self._of_evaluations)]
-        return {"wealth": wealth[0], "seen": seen, "evaluations": wealth[1]}
+        wealth: dict[str, Json] = dict(self._bets.wealth)
+        return {"wealth": wealth, "seen": seen, "evaluations": self._evaluated.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore it."""
         self._bets = Bets(state["wealth"])
-        self._of_evaluations = Bets(state.get("evaluations"))
+        self._evaluated.load_state_dict(state.get("evaluations") or {})
         self._seen = dict(zip((False, True), state["seen"], strict=True))
 
 

@@ -265,8 +265,9 @@ class Mirror:
 
     def _nothing_newer(self) -> None:
         """Refuse to write over what the store has and this folder has never had."""
+        lacking = self._unseen()
         # a listing has no checksum: what is new has to be in a second one too
-        if lacking := self._unseen() & self._unseen():
+        if lacking and (lacking := lacking & self._unseen()):
             raise TakenError(
                 f"the store has what this folder never had, as {', '.join(sorted(lacking)[:3])}",
                 where="run.mirror",

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from chaos import lab, process
 from chaos.outcome import Outcome, read
 from chaos.registry import Fault, Patch
@@ -29,7 +31,8 @@ class Case:
     """One run.
 
     Attributes:
-        backend: ``in process``, ``child`` or ``vllm``.
+        backend: ``in process``, ``child`` or ``vllm``; ``two processes``, each with its engine; or
+            ``rlvr eval``: a run of half the steps, whose checkpoint is evaluated.
         dtype: ``float32`` or ``bfloat16``.
         shape: Name of the healthy shape.
         fault: What is broken; None for a healthy run.
@@ -63,6 +66,9 @@ class Case:
 
 BACKENDS: Mapping[str, Mapping[str, Any]] = {
     "in process": {},
+    # there is no launcher, by which the preflight would compare machines
+    "two processes": {"guards": {"preflight": False}},
+    "rlvr eval": {},
     "child": {"train": {"max_staleness": 1}},
     "vllm": {"engine": {"use": "vllm", "with": {"kv_cache_mb": 16}}},
 }
@@ -198,9 +204,34 @@ class Bench:
                 case.fault.install(patch)
             elif case.fault:
                 patch.hit()
-            process.fork_children()
-            code = process.command(*words)
+            if case.backend == "two processes":
+                code = process.of_two(lambda: process.command(*words))
+            else:
+                process.fork_children()
+                code = process.command(*words)
             process.notes_of_last()
             return code
+
+        return self._evaluated(case, folder) if case.backend == "rlvr eval" else work
+
+    def _evaluated(self, case: Case, folder: Path) -> Callable[[], int]:
+        """Evaluate the checkpoint of a healthy run as the run evaluates, and then by pass@k."""
+
+        def work() -> int:
+            half = ("--set", "train.steps=4", "--set", "eval={}", "--display", "plain")
+            process.fork_children()
+            if code := process.command("run", "config.yaml", *half):
+                return code
+            patch = Patch(folder)
+            if case.fault and case.fault.install:
+                case.fault.install(patch)
+            (task,) = self.config(case)["eval"]["tasks"]
+            n = str(task["with"].get("n", 4))
+            given = {"tasks": [task], "max_truncated": 1.0, "max_contaminated": 1.0}
+            Path("eval.yaml").write_text(yaml.safe_dump(given))
+            words = ("last", "--config", "eval.yaml", "--out")
+            if code := process.command("eval", *words, "evals/eval"):
+                return code
+            return process.command("passk", *words, "evals/passk", "--n", n, "--k", f"1,{n}")
 
         return work

@@ -21,7 +21,8 @@ VERIFIER = '''
 import re
 import time
 from rlvr_core.api import (
-    ComponentConfig, Done, EnvironmentTraits, Message, NoConfig, Observation, Verdict, hookimpl
+    ComponentConfig, Done, EnvironmentTraits, Message, NoConfig, Observation, SamplingParams,
+    Verdict, hookimpl
 )
 
 
@@ -32,6 +33,11 @@ def register_verifiers(registrar):
     registrar.add("form", "rlvr_chaos:Form", summary="A number in brackets, whichever.")
     registrar.add("debt", "rlvr_chaos:Debt", summary="0 for the answer, less the further off.")
     registrar.add("patchy", "rlvr_chaos:Patchy", summary="Like brackets; some it cannot judge.")
+
+
+@hookimpl
+def register_eval_tasks(registrar):
+    registrar.add("drawn", "rlvr_chaos:Drawn", summary="A data set, asked several times.")
 
 
 @hookimpl
@@ -98,6 +104,35 @@ class Patchy(Brackets):
         if completion.text.startswith((" so", " well", " I say")):
             return Verdict(None, status="unscorable", detail="not judged")
         return super().verify(problem, completion)
+
+
+class Drawn:
+    """The problems of core/dataset, sampled as its options say."""
+
+    class Config(ComponentConfig):
+        data: dict
+        heldout: float = 0.3
+        n: int = 4
+        temperature: float = 1.0
+        top_p: float = 1.0
+        top_k: int = 0
+        max_tokens: int = 24
+
+    def __init__(self, config):
+        from rlvr_core.builtin.evals.dataset_task import DatasetTask
+
+        given = {"data": config.data, "split": {"heldout": config.heldout}}
+        self.task = DatasetTask(DatasetTask.Config.model_validate(given))
+        self.n = config.n
+        self.sampling = SamplingParams(
+            config.temperature, config.top_p, config.top_k, config.max_tokens
+        )
+
+    def problems(self):
+        return self.task.problems()
+
+    def score(self, groups):
+        return self.task.score(groups)
 
 
 class Again:

@@ -89,9 +89,11 @@ def read(folder: Path, code: int | None, seconds: float) -> Outcome:
     shown = folder / "notes"
     if shown.exists():
         notes += json.loads(shown.read_text())
-    return Outcome(
-        code, len(steps), said, notes, _records(run, steps), (folder / "hits").exists(), seconds
-    )
+    records = _records(run, steps)
+    for path in sorted((folder / "evals").glob("*/*/*.json*")):
+        if path.name != "spec.json":  # which has the time of the checkpoint in it
+            records[str(path.relative_to(folder))] = [_digest(path.read_text())]
+    return Outcome(code, len(steps), said, notes, records, (folder / "hits").exists(), seconds)
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -116,6 +118,8 @@ def _records(run: Path | None, steps: list[dict[str, Any]]) -> dict[str, Any]:
     beside = [run / "traces" / f"{name}.jsonl" for name in STREAMS]
     for path in (*beside, run / "evals" / "index.jsonl"):
         records[path.stem] = [_digest(path.read_text())] if path.exists() else []
+    asked = sorted((run / "evals").glob("*-step*.jsonl"))
+    records["evaluations"] = [_digest(path.read_text()) for path in asked]
     kept = sorted((run / "checkpoints").glob("step*"))
     if kept and (kept[-1] / "model.safetensors").exists():
         records["weights"] = [_digest_of_file(kept[-1] / "model.safetensors")]
@@ -201,5 +205,6 @@ def _names(fault: Fault, text: str) -> bool:
 
 
 def _plain(line: str) -> str:
-    """A line without its numbers and paths."""
-    return NUMBER.sub("#", re.sub(r"\S*/\S+", "PATH", line)).strip()
+    """A line without its numbers, paths and the name of its run."""
+    line = re.sub(r"\bchaos-\d\S*", "RUN", re.sub(r"\S*/\S+", "PATH", line))
+    return NUMBER.sub("#", line).strip()

@@ -213,6 +213,27 @@ def command(*words: str) -> int:
     return main()
 
 
+def of_two(work: Callable[[], int]) -> int:
+    """Do the work in two processes of one run, as a launcher starts them; the first one's code."""
+    with socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    os.environ |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                   "MASTER_PORT": str(port)}  # fmt: skip
+    other = os.fork()
+    os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK"), "0" if other else "1")
+    fork_children()
+    if other == 0:
+        code = 70
+        try:
+            code = work()
+        finally:
+            os._exit(code)
+    code = work()
+    os.waitpid(other, 0)
+    return code
+
+
 def notes_of_last() -> None:
     """Write the notes that ``rlvr show`` has of the run in this folder into ``notes``."""
     from rlvr_core.record.view import RunView

@@ -57,6 +57,17 @@ def _split(share: float) -> dict[str, Any]:
 _ALL = _source()["sources"][0]
 
 
+def _evaluated(share: float = 0.3, **options: Any) -> dict[str, Any]:
+    """A share of the problems is held out and asked, four times each, before every second step."""
+    task = {"use": "chaos/drawn", "with": {"data": _ALL, "heldout": share, **options}}
+    return {
+        "data": _split(share),
+        "sampling": {"temperature": 0.8},
+        "eval": {"every": 2, "tasks": [task]},
+        "checkpoint": {"every": 2, "keep": 9},
+    }
+
+
 _AND_GIVEN_ANSWERS = [
     {"use": "grpo", "with": {"beta": 0.02}},
     {"use": "sft", "weight": 0.3, "with": {"target": "shown", "rows_per_step": 8}},
@@ -389,6 +400,11 @@ SHAPES: dict[str, Mapping[str, Any]] = {
             ],
         },
     },
+    "a third evaluated": _evaluated(),
+    "a third evaluated at 0.6": _evaluated(temperature=0.6, n=2),
+    "a third evaluated greedily": _evaluated(temperature=0.0, n=1),
+    "a third evaluated at 1 with top_p": _evaluated(top_p=0.9, top_k=50),
+    "a third evaluated of lora": _evaluated() | {"model": {"lora": {"rank": 4, "alpha": 8}}},
     "a fifth held out": {"data": _split(0.2)},
     "two turns, little room": {
         "data": _source(verifier="core/environment"),

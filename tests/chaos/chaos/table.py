@@ -399,6 +399,27 @@ faults that were tried afterwards in bfloat16 six were stopped; an evaluation th
 update behind is found in float32 alone.
 
 """
+TWENTYFIRST = """## A twenty-first set
+
+{faults} faults of evaluations alone, written before the guard was read: in runs of two processes,
+with the engine in a process of its own, with vLLM, and of `rlvr eval` and `rlvr passk` on a run's
+checkpoint. `message` is an error of these commands, which write no summary then. In figures,
+counted as above:
+
+"""
+TWENTYFIRST_BEFORE = """
+First measured, unread: 14 of 100 with the right name, all of them with the engine in a process of
+its own, where `seeds` looked at evaluations; the other 86 were missed. The same faults were
+measured again when the guard had been extended, so the table is no blind figure. What is left is a
+task of a plugin that scores a half of its groups: what its figures are to be is not known.
+
+With these guards 50 healthy runs of five shapes ended undisturbed: evaluations at temperatures of
+1, 0.6 and 0, with top-p and top-k, and of LoRA, in both precisions, in process, with an engine of
+its own, in two processes, with vLLM, and by `rlvr eval`; so did 108 calls of `rlvr eval` and
+`rlvr passk` on random models, 18 of them with vLLM. Before, two of those had been stopped, in
+bfloat16 by a band of k3 that was too narrow for large logits; it is wider since.
+
+"""
 LATER = {
     2: (SECOND, SECOND_BEFORE),
     3: (THIRD, THIRD_BEFORE),
@@ -419,10 +440,12 @@ LATER = {
     18: (EIGHTEENTH, EIGHTEENTH_BEFORE),
     19: (NINETEENTH, NINETEENTH_BEFORE),
     20: (TWENTIETH, TWENTIETH_BEFORE),
+    21: (TWENTYFIRST, TWENTYFIRST_BEFORE),
 }
 """What is said before and after the figures of each later set."""
 KINDS = ("stopped", "note", "wrong name", "missed")
-COLUMNS = tuple((backend, dtype) for backend in EVERYWHERE for dtype in DTYPES)
+BACKENDS = {21: ("two processes", "child", "vllm", "rlvr eval")}
+"""Those of sets that are put into other runs than ``EVERYWHERE``."""
 
 
 def kind(line: Mapping[str, Any]) -> str:
@@ -466,16 +489,22 @@ def later_set(
 ) -> str:
     """The section on a set of faults that was written after the guards."""
     out = head.format(faults=len(faults)) + _summary(results) + before
-    return out + _tables(faults, results, f" (set {number})")
+    return out + _tables(faults, results, f" (set {number})", BACKENDS.get(number, EVERYWHERE))
 
 
-def _tables(faults: Sequence[Fault], results: Iterable[Mapping[str, Any]], more: str = "") -> str:
+def _tables(
+    faults: Sequence[Fault],
+    results: Iterable[Mapping[str, Any]],
+    more: str = "",
+    backends: Sequence[str] = EVERYWHERE,
+) -> str:
+    columns = [(backend, dtype) for backend in backends for dtype in DTYPES]
     by_fault: dict[str, dict[tuple[str, str], Mapping[str, Any]]] = {}
     for line in results:
         by_fault.setdefault(line["fault"], {})[line["backend"], line["dtype"]] = line
     head = [
         "fault",
-        *(f"{b}, {d}".replace("bfloat16", "bf16").replace("float32", "f32") for b, d in COLUMNS),
+        *(f"{b}, {d}".replace("bfloat16", "bf16").replace("float32", "f32") for b, d in columns),
     ]
     out = ""
     for cls in dict.fromkeys(fault.cls for fault in faults):
@@ -487,7 +516,7 @@ def _tables(faults: Sequence[Fault], results: Iterable[Mapping[str, Any]], more:
                     _cell(found.get((backend, dtype)))
                     if backend in fault.backends and dtype in fault.dtypes
                     else "-"
-                    for backend, dtype in COLUMNS
+                    for backend, dtype in columns
                 ]
                 out += f"| {fault.what.rstrip('.')} (`{fault.name}`) | {' | '.join(cells)} |\n"
         out += "\n"
