@@ -97,7 +97,7 @@ def measure(record: Record, name: str, *, compiled: bool = False) -> None:
 
 def made_of(name: str, *, compiled: bool = False) -> tuple[PolicyTrainer, list[Group]]:
     """The trainer of a case on the GPU, and what it is to train on."""
-    case = case_of(name)
+    case = {**case_of(name), "fused": not compiled}
     made = models(case, "cuda")
     trainer = trainer_of(case, made)
     if compiled:
