@@ -62,16 +62,16 @@ def _recipe(found: Any, leaves: Sequence[Any]) -> Any:
         if id(one) in places:
             return ("given", places[id(one)])
         if one.untyped_storage()._cdata in memory or one.storage_offset():
-            raise _Shared
+            raise _SharedError
         return ("new", one.size(), one.stride(), one.dtype)
 
     try:
         return of(found)
-    except _Shared:
+    except _SharedError:
         return None
 
 
-class _Shared(Exception):
+class _SharedError(Exception):
     """A result has memory of an argument."""
 
 

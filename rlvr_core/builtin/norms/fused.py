@@ -161,9 +161,7 @@ class _Case:
             grads = torch.autograd.grad(out_RN, given, self.grad_RN.to(out_RN.dtype))
         return out_RN.detach(), *grads
 
-    def agrees(
-        self, ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...], form: Form
-    ) -> bool:
+    def agrees(self, ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...], form: Form) -> bool:
         """Whether two norms differ by no more than roundings.
 
         Each of the two may round what it normalised to the input's dtype and its output, or the
