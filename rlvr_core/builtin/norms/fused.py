@@ -158,8 +158,8 @@ class _Case:
         given = [one.clone().requires_grad_() for one in (self.hidden_RN, self.weight_N)]
         with torch.enable_grad():
             out_RN = norm(*given)
-            grads = torch.autograd.grad(out_RN, given, self.grad_RN.to(out_RN.dtype))
-        return out_RN.detach(), *grads
+            by_x_RN, by_w_N = torch.autograd.grad(out_RN, given, self.grad_RN.to(out_RN.dtype))
+        return out_RN.detach(), by_x_RN, by_w_N
 
     def agrees(self, ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...], form: Form) -> bool:
         """Whether two norms differ by no more than roundings.
