@@ -765,6 +765,11 @@ def register_services(registrar: Registrar) -> None:
         summary="Which rows and which attention a run on a GPU trains with, and why.",
     )
     registrar.add(
+        "fused-norms",
+        "rlvr_core.builtin.norms.fused:fused_norms",
+        summary="RMS norms of eager layers by torch's fused kernel, on a GPU.",
+    )
+    registrar.add(
         "gpu-checks",
         "rlvr_core.builtin.gpu.checks:check_gpus",
         summary="What the GPUs of this machine are and can do, for rlvr doctor --gpu.",

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import attention
+import norms
+import shapes_of_results
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -51,6 +53,9 @@ def pretend() -> None:
     """Let torch's Python side believe that it was built for CUDA."""
     # without a kernel of its own torch would put it together of six others, with their results
     _KERNELS.impl("silu_backward", _unreached, "CUDA")
+    _KERNELS.impl("_fused_rms_norm", _unreached, "CUDA")
+    _KERNELS.impl("_fused_rms_norm_backward", _unreached, "CUDA")
+    _KERNELS.impl("_fused_rms_norm_backward", norms.backward, "CPU")
     torch.cuda._lazy_init = lambda: None
     torch.cuda.is_bf16_supported = lambda *_, **__: True
     torch.cuda.Event = Event  # type: ignore[assignment, misc]
@@ -356,7 +361,8 @@ class StandIn(TorchDispatchMode):
             bare = shapes or (self.shapes_only and dtype is not None and dtype.is_floating_point)
             new_kwargs = new_kwargs | {"device": "meta" if bare else "cpu"}
             new_kwargs.pop("pin_memory", None)
-        found = func(*new_args, **new_kwargs)
+        compute = shapes_of_results.known if shapes else _called
+        found = compute(func, new_args, new_kwargs, held)
         return _mapped(lambda one: inputs[id(one)] if id(one) in inputs else self._wrap(one), found)
 
     @staticmethod
@@ -446,12 +452,17 @@ class StandIn(TorchDispatchMode):
         if not made and not changes:
             return
         together = name.startswith(("_foreach", "_fused"))
-        self.launches[name] += max(1, len(ours) // _TOGETHER) if together else 1
+        kernels = max(1, len(ours) // _TOGETHER) if together else 1
+        self.launches[name] += norms.kernels(name, ours, made) or kernels
         if flops:
             dtype = next((one.dtype for one in ours if one.dtype in HALF), torch.float32)
             self.flops[dtype] += flops
             if dtype == torch.float32:
                 self.wide[_line()] += flops
+
+
+def _called(func: Any, args: Any, kwargs: Any, _: Any) -> Any:
+    return func(*args, **kwargs)
 
 
 def _leaves(tree: Any) -> Iterator[Any]:

@@ -21,6 +21,7 @@ from rlvr_core.builtin.distillation.losses import Distillation, DistillConfig  #
 from rlvr_core.builtin.distillation.teacher import Teacher  # noqa: E402
 from rlvr_core.builtin.lora import lora  # noqa: E402
 from rlvr_core.builtin.losses.policy_family import GRPO  # noqa: E402
+from rlvr_core.builtin.norms.fused import fused_norms  # noqa: E402
 from rlvr_core.builtin.optimizers.muon import Muon  # noqa: E402
 from rlvr_core.builtin.packing import attention_mask  # noqa: E402
 from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection  # noqa: E402
@@ -57,6 +58,7 @@ CASE: Mapping[str, Any] = {
     "budget": 200,
     "steps": 2,
     "split": 1,  # ranks that split rows
+    "fused": True,  # norms, on a GPU; compiled layers fuse them by themselves
 }
 """What a case is made of, unless it says otherwise; figures are of its last step."""
 
@@ -152,7 +154,7 @@ def trainer_of(
         terms.append(LossTerm("d", loss, teacher=Teacher(5, made["teacher"])))
     named = {"name": "reinforce_plus_plus", "beta": case["beta"]} if case["per_token"] else {}
     builder = Muon(Muon.Config()) if case["muon"] else ADAMW
-    return PolicyTrainer(
+    trainer = PolicyTrainer(
         model=policy,
         reference=reference,
         objective=Objective(tuple(terms), estimator_for(terms, **named)),
@@ -164,3 +166,6 @@ def trainer_of(
         reward_weights=lambda _: (1.0,),
         **ranks,
     )
+    if case["fused"] and policy.device.type == "cuda":
+        fused_norms(trainer)
+    return trainer

@@ -1,7 +1,7 @@
 """The tables of ``docs/gpu-budgets.md``: what each way of a step asks of a GPU, and its budget.
 
 python tests/gpu_standin/table.py                  # writes the page from figures.jsonl
-python tests/gpu_standin/table.py --measure        # measures every case first: half an hour or two
+python tests/gpu_standin/table.py --measure        # measures every case first: half an hour
 python tests/gpu_standin/table.py --measure WORD   # those with the word in their names
 """
 
@@ -140,6 +140,10 @@ def page() -> str:
     found = known()
     half = [name for name in found if CASES[name]["dtype"] != "float32"]
     held = sum(verdict(name, one) == "holds" for name, one in found.items())
+    recomputed, referenced = (
+        found[f"1.7B, flash, bfloat16, checkpointing, {option}"]
+        for option in ("plain", "reference")
+    )
     text = (HERE / "budgets.md.in").read_text(encoding="utf-8")
     return text.format(
         n=len(found),
@@ -148,6 +152,8 @@ def page() -> str:
         wide=sum(found[name]["wide"] for name in half),
         large=large_table(),
         sharded=sharded_table(),
+        recomputed=recomputed["launches"] / recomputed["trained"],
+        referenced=referenced["launches"] / referenced["trained"],
     )
 
 

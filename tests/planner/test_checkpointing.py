@@ -32,7 +32,7 @@ def auto(tmp_path, **changes):
 @pytest.mark.parametrize(
     ("room", "expected"),
     [
-        # 80.1 GiB without recomputation, of 15,930 tokens and before there is a gradient (6.4 GiB);
+        # 70.6 GiB without recomputation, of 15,930 tokens and before there is a gradient (6.4 GiB);
         # the budget holds 454 tokens more, of 2 GiB
         (peak("Qwen3-1.7B") + RESERVED + 6.4 * GIB + 2 * GIB, "none"),
         (peak("Qwen3-1.7B") + RESERVED - 2 * GIB, "every-4"),

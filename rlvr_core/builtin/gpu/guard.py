@@ -151,9 +151,10 @@ def of_run(prepared: Prepared, trainer: Any, engine: Engine, events: RunObserver
     """
     way = load_host().service("core/attention-way")
     chosen = way(trainer.model, prepared.config.model.forward_paths, trainer.precision.compute)
-    prepared.data_reports.append(chosen)  # run.json is written later
-    for line in chosen.lines:
-        events.message(line)
+    for report in (chosen, load_host().service("core/fused-norms")(trainer)):
+        prepared.data_reports.append(report)  # run.json is written later
+        for line in report.lines:
+            events.message(line)
     guard = GpuGuard(trainer, torch.cuda.get_device_properties(trainer.model.device).name)
     if prepared.config.guards.memory:
         guard.rehearse_with(prepared, engine, events)

@@ -1,0 +1,1 @@
+"""RMS norms of eager layers by torch's fused kernel, on a GPU."""
