@@ -103,6 +103,16 @@ def test_what_is_another_function_or_has_another_gradient_keeps_its_own(module, 
     assert "forward" not in vars(module)
 
 
+def test_a_card_for_which_torch_has_no_such_kernel_takes_the_models_own(monkeypatch):
+    def missing(*_):
+        raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
+
+    monkeypatch.setattr(torch.nn.functional, "rms_norm", missing)
+    model = nn.Sequential(Qwen3RMSNorm(64))
+    assert fuse_norms(model, torch.bfloat16, CPU) == {}
+    assert torch.isfinite(model(torch.randn(2, 64))).all()
+
+
 def test_modules_of_other_parts_are_not_even_tried():
     model = nn.ModuleDict(
         {"layer": nn.LayerNorm(8), "linear": nn.Linear(8, 8, bias=False), "act": nn.SiLU()}

@@ -126,7 +126,11 @@ def form_of(module: nn.Module, size: int, dtype: torch.dtype, device: torch.devi
         for offset, narrow in itertools.product((0.0, 1.0), (False, True)):
             form = Form(eps, offset, narrow)
             pairs = zip(cases, expected, strict=True)
-            if all(case.agrees(case.run(form), theirs, form) for case, theirs in pairs):
+            try:
+                same = all(case.agrees(case.run(form), theirs, form) for case, theirs in pairs)
+            except RuntimeError:  # this torch has no such kernel for this card
+                return None
+            if same:
                 return form
     return None
 
