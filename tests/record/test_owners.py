@@ -52,6 +52,30 @@ def fetch(there, to, **how):
     return done
 
 
+@pytest.fixture
+def home(there, run, tmp_path, monkeypatch):
+    """Folder of a later attempt of the job, which has sent; the earlier one's has grown, too."""
+    monkeypatch.setenv("RLVR_OWNER", "the-job")
+    folder = tmp_path / "home" / NAME
+    send(there, run)
+    fetch(there, folder)
+    grow(folder, 1)
+    send(there, folder)
+    grow(run, 2)
+    return folder
+
+
+def same_records(one, other):
+    """Whether two places have the same metrics."""
+    return (one / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
+
+
+def beside(there):
+    """The one place beside the run's."""
+    (place,) = there()._root.parent.glob("runs-apart-*")
+    return place
+
+
 def test_a_write_is_made_on_its_condition_alone(there, tmp_path):
     store = there()
     source = tmp_path / "one"
@@ -104,7 +128,7 @@ def test_a_fetched_run_writes_nowhere_until_it_asks(there, run, tmp_path):
     before = claim(there)
     send(there, home, request="once")
     assert claim(there).fence == before.fence + 1
-    assert (there()._root / "metrics.jsonl").read_bytes() == (home / "metrics.jsonl").read_bytes()
+    assert same_records(there()._root, home)
     # a request is granted once: the first owner must ask in its turn, and lacks what is there now
     with pytest.raises(TakenError, match="belongs to"):
         send(there, run, request="once")
@@ -127,10 +151,9 @@ def test_who_is_taken_over_goes_on_beside_it(there, run, tmp_path, monkeypatch):
     send(there, home, request="please")
     grow(run, "job")
     told = job.close(20)
-    (apart,) = [path for path in (tmp_path / "there").iterdir() if path.name.startswith("runs-")]
     assert any("taken over" in text for text in told)
-    assert (apart / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
-    assert (there()._root / "metrics.jsonl").read_bytes() == (home / "metrics.jsonl").read_bytes()
+    assert same_records(beside(there), run)
+    assert same_records(there()._root, home)
     assert not job.behind
 
 
@@ -150,49 +173,29 @@ def test_who_was_taken_over_and_is_started_again_stays_beside_it(there, run, tmp
     grow(run, 3)
     again = Mirror(there(), run, keep=2, place="runs", open_store=there)
     again._update(everything=True)
-    assert (there()._root / "metrics.jsonl").read_bytes() == (home / "metrics.jsonl").read_bytes()
-    (apart,) = [path for path in (tmp_path / "there").iterdir() if path.name.startswith("runs-")]
-    assert (apart / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
+    assert same_records(there()._root, home)
+    assert same_records(beside(there), run)
 
 
-def test_an_attempt_that_was_killed_before_it_saw_a_later_one_goes_on_beside_it(
-    there, run, tmp_path, monkeypatch
-):
+def test_an_attempt_that_was_killed_before_it_saw_a_later_one_goes_on_beside_it(there, run, home):
     # found by benchmarks/store_campaigns.py: started again, it took the place back as the same job
-    monkeypatch.setenv("RLVR_OWNER", "the-job")
-    home = tmp_path / "home" / NAME
-    send(there, run)
-    fetch(there, home)
-    grow(home, 1)
-    send(there, home)
-    grow(run, 2)  # killed before it looked at the place again; now it is started again
     again = Mirror(there(), run, keep=2, place="runs", open_store=there)
     again.start(fresh=False)
     told = [*again.news(), *again.close(20)]
     assert any("a later attempt of this job has gone on" in text for text in told)
-    assert (there()._root / "metrics.jsonl").read_bytes() == (home / "metrics.jsonl").read_bytes()
-    (apart,) = [path for path in (tmp_path / "there").iterdir() if path.name.startswith("runs-")]
-    assert (apart / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
+    assert same_records(there()._root, home)
+    assert same_records(beside(there), run)
     assert not again.behind
     grow(home, 3)
     send(there, home)  # the later attempt is started again: the place is its own
-    assert (there()._root / "metrics.jsonl").read_bytes() == (home / "metrics.jsonl").read_bytes()
+    assert same_records(there()._root, home)
 
 
-def test_a_push_from_an_attempt_that_a_later_one_has_replaced_is_refused(
-    there, run, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("RLVR_OWNER", "the-job")
-    home = tmp_path / "home" / NAME
-    send(there, run)
-    fetch(there, home)
-    grow(home, 1)
-    send(there, home)
-    grow(run, 2)
+def test_a_push_from_an_attempt_that_a_later_one_has_replaced_is_refused(there, run, home):
     with pytest.raises(NotOwnerError, match="later attempt") as caught:
         send(there, run)
     assert "rlvr jobs download" in str(caught.value)
-    assert (there()._root / "metrics.jsonl").read_bytes() == (home / "metrics.jsonl").read_bytes()
+    assert same_records(there()._root, home)
 
 
 def test_an_attempt_takes_its_place_back_where_nothing_has_been_added(
@@ -207,19 +210,12 @@ def test_an_attempt_takes_its_place_back_where_nothing_has_been_added(
     grow(run, 1)
     send(there, run)
     assert claim(there).fence == fence + 1
-    assert (there()._root / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
+    assert same_records(there()._root, run)
 
 
-def test_an_owner_that_knows_nothing_keeps_what_it_finds(there, run, tmp_path, monkeypatch):
-    monkeypatch.setenv("RLVR_OWNER", "the-job")
-    send(there, run)
-    home = tmp_path / "home" / NAME
-    fetch(there, home)
-    grow(home, 1)
-    send(there, home)
+def test_an_owner_that_knows_nothing_keeps_what_it_finds(there, run, home):
     theirs = (home / "metrics.jsonl").read_bytes()
     (run / ".store.json").unlink()
-    grow(run, 2)
     send(there, run)
     kept = [p.read_bytes() for p in (there()._root / ".kept").rglob("metrics.jsonl-*")]
     assert kept == [theirs]
@@ -239,9 +235,7 @@ def test_progress_at_home_survives_a_second_download(there, run, tmp_path):
     assert "--to" in str(caught.value)
     assert (home / "metrics.jsonl").read_bytes() == kept
     fetch(there, tmp_path / "other")
-    assert (tmp_path / "other" / "metrics.jsonl").read_bytes() == (
-        run / "metrics.jsonl"
-    ).read_bytes()
+    assert same_records(tmp_path / "other", run)
 
 
 def test_what_somebody_else_wrote_is_kept_and_what_is_lost_is_sent_again(there, run):

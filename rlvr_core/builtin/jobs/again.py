@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from rlvr_core.api import DataError
 from rlvr_core.api.services import load_host
-from rlvr_core.builtin.jobs.fetch import Fetch, runs_in
+from rlvr_core.builtin.jobs.fetch import BothChangedError, Fetch, runs_in
 from rlvr_core.builtin.jobs.mirror import BEHIND
-from rlvr_core.builtin.jobs.ownership import APART
+from rlvr_core.builtin.jobs.ownership import beside, is_beside
 
 
 def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | None:
@@ -32,15 +29,13 @@ def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | Non
     """
     host = load_host()
     names = runs_in(host.ask_store(uri))
-    for name in reversed([one for one in names if not re.search(rf"{APART}[0-9a-f]{{6}}$", one)]):
+    for name in reversed([one for one in names if not is_beside(one)]):
         place, folder = f"{uri.rstrip('/')}/{name}", root / name
         store = host.ask_store(place)
         try:
             fetch = Fetch(store, folder, "last", place=place)
-        except DataError:  # both went on: the store has what a later attempt has made
-            if not folder.exists():
-                raise
-            aside = root / f"{name}{APART}{uuid.uuid4().hex[:6]}"
+        except BothChangedError:  # the store has what a later attempt has made
+            aside = root / beside(name)
             folder.rename(aside)
             say(f"{folder} is not what the store has any more: kept as {aside}")
             fetch = Fetch(store, folder, "last", place=place)

@@ -87,6 +87,10 @@ def _listed(store: Store) -> dict[str, StoredFile]:
     return found
 
 
+class BothChangedError(DataError):
+    """Files of a run have changed both here and in the store since they were the same."""
+
+
 class Fetch:
     """The transfer of one run from a store to a folder.
 
@@ -99,7 +103,7 @@ class Fetch:
         place: URI of the run in the store, by which a later fetch knows what has changed where.
 
     Raises:
-        DataError: If files have changed both here and there since they were the same.
+        BothChangedError: If files have changed both here and there since they were the same.
     """
 
     def __init__(
@@ -200,7 +204,7 @@ class Fetch:
             return
         here = [key for key in self.changed_here if not (key in self._left and self._same(key))]
         if here:
-            raise DataError(
+            raise BothChangedError(
                 f"this folder has gone on since it and the store were the same "
                 f"({_few(here)}), and so has the store ({_few(there)}); nothing was fetched",
                 where=str(self._folder),

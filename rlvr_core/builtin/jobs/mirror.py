@@ -33,12 +33,13 @@ from rlvr_core.api.services import RunObserver, progress
 from rlvr_core.builtin.jobs.copying import CHECKPOINTS, Behind, FolderCopy
 from rlvr_core.builtin.jobs.known import Known, hidden
 from rlvr_core.builtin.jobs.ownership import (
-    APART,
     TAKE_OVER,
     NotOwnerError,
     OwnedPlace,
     Ownership,
     TakenError,
+    beside,
+    is_beside,
 )
 
 BEHIND = ".mirror-behind"
@@ -201,7 +202,7 @@ class Mirror:
         open_store: Callable[[str], Store] | None = None,
     ) -> None:
         there = Known(folder).place
-        if place and open_store and not request and there.startswith(f"{place}{APART}"):
+        if place and open_store and not request and is_beside(there, place):
             store, place = open_store(there), there  # taken over before it was started again
         self._folder, self._keep, self._uri = folder, keep, place
         self._request, self._open_store = request, open_store
@@ -405,7 +406,7 @@ class Mirror:
             if self._open_store is None or not self._uri:
                 raise
             # what this process has made must not be lost with its machine
-            self._uri = f"{self._uri}{APART}{uuid.uuid4().hex[:6]}"
+            self._uri = beside(self._uri)
             with self._wake:
                 what = error.complaints[0].what
                 self._told.append(f"run.mirror: {what}; this run is copied to {self._uri} instead")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import tempfile
 import time
@@ -35,8 +36,7 @@ HOLDER = "RLVR_OWNER"
 TAKE_OVER = "RLVR_TAKE_OVER"
 """Environment variable: asks to take the run's place over; a name of the request, granted once."""
 
-APART = "-apart-"
-"""Between a place's name and six random digits: where who was taken over goes on copying to."""
+_APART = "-apart-"
 
 RENEWED = 60.0
 """Seconds after which an owner renews its object, so that others can see that it works."""
@@ -91,6 +91,16 @@ class Claim:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.renewed))
         state = "ended" if self.released else "last seen"
         return f"{self.holder or self.where} ({state} {at} by its clock, fence {self.fence})"
+
+
+def beside(place: str) -> str:
+    """Name a new place beside one that a later attempt has: an earlier one goes on there."""
+    return f"{place}{_APART}{uuid.uuid4().hex[:6]}"
+
+
+def is_beside(name: str, place: str = "") -> bool:
+    """Whether a name was made by ``beside``, of that place or of any."""
+    return bool(re.fullmatch(f"{re.escape(place) or '.+'}({_APART}[0-9a-f]{{6}})+", name))
 
 
 class Ownership:
