@@ -42,10 +42,6 @@ WARM = (
 )
 
 
-LAUNCHERS_PATIENCE = 10.0
-"""Seconds that the second process of a run has to end after the first one has failed."""
-
-
 def warm(*, vllm: bool = False) -> None:
     """Import what runs import, before the first fork."""
     for name in WARM:
@@ -234,13 +230,7 @@ def of_two(work: Callable[[], int]) -> int:
         finally:
             os._exit(code)
     code = work()
-    until = time.monotonic() + LAUNCHERS_PATIENCE
-    while not os.waitpid(other, os.WNOHANG)[0]:
-        if code and time.monotonic() > until:  # as a launcher ends what is left of a failed run
-            os.kill(other, signal.SIGKILL)
-            os.waitpid(other, 0)
-            break
-        time.sleep(0.01)
+    os.waitpid(other, 0)
     return code
 
 

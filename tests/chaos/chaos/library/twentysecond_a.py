@@ -88,7 +88,7 @@ def unlikely_tokens_have_the_log_prob_of_the_fifth(patch: Patch) -> None:
 
 
 # FlashInfer below vLLM: top-p by rejection gave up after some rounds, and kept what it had
-@set_22("sampler", "nucleus", "filter", shape="top p", backends=TRANSFORMERS)
+@set_22("sampler", "nucleus", "filter", shape="top p")
 def top_p_gives_up_after_two_tries(patch: Patch) -> None:
     """Top-p draws from all tokens until one is within, but twice at most."""
 
