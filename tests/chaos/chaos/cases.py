@@ -168,10 +168,8 @@ class Bench:
                     os.killpg(pid, signal.SIGKILL)
                 code = folder / "code"
                 # one that its watchdog ended could not write it; one that was killed has none
-                ended = (
-                    int(code.read_text()) if code.exists() else os.waitstatus_to_exitcode(status)
-                )
-                ended = ended if ended >= 0 else None
+                ends = int(code.read_text()) if code.exists() else os.waitstatus_to_exitcode(status)
+                ended = None if ends < 0 else ends
                 outcome = read(folder, ended, time.monotonic() - began)
                 if case.fault:
                     shutil.rmtree(folder / "runs", ignore_errors=True)
