@@ -178,6 +178,7 @@ class Tokens(Invariant):
             )
         elif wanted != mask:
             what = f"trains {sum(mask)} of its tokens, and the model sampled {sum(wanted)}"
+            what += " others" if sum(mask) == sum(wanted) else ""
             remedy = (
                 "the loss mask was changed on its way: it must cover each token that the model "
                 "wrote, the end-of-sequence token included, and none of a tool's"
