@@ -635,6 +635,16 @@ def test_a_loss_on_given_answers_that_is_another_mean(monkeypatch):
     fault(imitating(), "loss", "the loss sft on given answers is", "over the 4 tokens")
 
 
+def test_given_answers_that_are_multiplied_for_other_processes(monkeypatch):
+    real = step_module.PolicyTrainer._normalizer
+
+    def doubled(trainer, part):
+        return replace(real(trainer, part), world_size=2 if part.given else 1)
+
+    monkeypatch.setattr(step_module.PolicyTrainer, "_normalizer", doubled)
+    fault(imitating(), "loss", "the loss sft on given answers is", "over the 4 tokens")
+
+
 def test_given_answers_at_another_temperature(monkeypatch):
     real = step_module.PolicyTrainer._scores
 
