@@ -433,9 +433,10 @@ First measured, unread: with the engine in process 34 of 36 with the right name 
 36 in bfloat16, in two processes 6 of 8 and 6 of 7, with an engine of its own 27 of 31 and 27 of 31,
 with vLLM 23 of 24 and 24 of 25: 180 of 198 (91 %). The others were missed, none was given a wrong
 name. Six of the 180 were right by the rule alone: that the second of two data sets is judged by the
-verifier of the first was in a note of `gold` which is none to a reader; counted so it is 174 (88 %).
-One miss was the suite's own: it took a run that the watchdog had ended for one that never ends. One
-fault was taken out with an engine of its own, where a rule of the config refuses its shape.
+verifier of the first was in a note of `gold` that says nothing of it to a reader; without them it
+is 174 (88 %). One miss was the suite's own: it took a run that the watchdog had ended for one that
+never ends. One fault was taken out with an engine of its own, where a rule of the config refuses
+its shape.
 
 Afterwards `rewards` asks whose a verdict is, `tokens` and `loss` hold the factor for the number of
 processes, `tokens` names groups that are dropped ahead of training though their rewards differ, and
@@ -446,7 +447,11 @@ verifier knows that it should not; and random numbers that are rounded to bfloat
 from others by less than the rounding of a model in bfloat16, and for which an engine ahead of
 training gives one step to look at.
 
-With these guards HEALTHY
+With these guards 294 of 296 healthy runs ended undisturbed: 94 shapes that these guards look at and
+30 random ones (`--random 30 --seed 22`) with the engine in process, 11 in two processes and 13 with
+an engine of its own, in both precisions. Two of random shape were stopped in bfloat16, as they had
+been before: `loss` took the rounding of a gradient, of a row of which the policy is nearly sure,
+for another gradient. It compares with the row's own rounding since, and both end.
 """
 LATER = {
     2: (SECOND, SECOND_BEFORE),
