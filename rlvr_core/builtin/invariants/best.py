@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rlvr_core.api.services import declared_metrics
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -84,8 +86,10 @@ class BestSoFar:
 
     def __init__(self, config: RunConfig, evaluations: Any = None) -> None:
         stop, kept = config.eval.early_stop, config.checkpoint.keep_best
-        named = {one.name: type(one.task) for one in getattr(evaluations, "tasks", ())}
         self._followed: dict[str, Best] = {}
+        if evaluations is None or (stop is None and kept is None):
+            return
+        named = {one.name: type(one.task) for one in evaluations.tasks}
         if kept is not None:
             same = stop.direction if stop is not None and stop.metric == kept else None
             self._follow("best", kept, named, same)
@@ -156,7 +160,7 @@ def falls_by(metric: str, task: type | None, stated: str | None) -> bool | None:
         task: The class of its task, which may declare it.
         stated: What the configuration says.
     """
-    declared = getattr(task, "reports", ())
+    declared = () if task is None else declared_metrics(task)
     for one in declared:
         if one.name == metric and one.better is not None:
             return bool(one.better == "down")
