@@ -102,6 +102,26 @@ def test_a_kept_group_that_is_not_trained_on_and_one_that_is_in_twice():
     assert "none of this step: that of problem z" in found.trained([*new, group("z")])
 
 
+def test_groups_ahead_of_training_are_dropped_for_a_reason():
+    """Two updates of staleness: at version 5 a group of version 2 may have expired."""
+    found, _ = started(max_staleness=2)
+    new = [group("a", version=5), group("b", version=3), group("c", (1.0, 1.0), 4)]
+    assert found.arrived([*new, group("old", version=2)], 5) == ""
+    assert found.trained(new[:2]) == ""
+    assert "1 of 4 groups have rewards that differ" in found.trained(new[:1])
+    assert "problem b" in found.trained(new[:1])
+
+
+def test_other_samplers_drop_what_they_like_ahead_of_training():
+    class Choosy(Sampler):
+        def observe(self, group):
+            return Keep(1)
+
+    found = Deliveries(config(max_staleness=2), Choosy())
+    found.start(resumed=False)
+    assert found.arrived([group("a", version=5)], 5) == found.trained([]) == ""
+
+
 def test_what_all_dropped_groups_have_in_common_is_said():
     found, sampler = started()
     new = [group("a"), group("b", finish="length"), group("c", finish="length")]

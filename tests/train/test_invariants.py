@@ -410,6 +410,23 @@ def test_tokens_that_are_not_trained_once(monkeypatch, name):
     fault(trainer, "tokens", words[name])
 
 
+@pytest.mark.parametrize("factor", [1, 2])
+def test_a_loss_that_is_multiplied_for_other_processes(monkeypatch, factor):
+    """In one process gradients are averaged over one."""
+    trainer = trainer_with()
+    real = trainer._normalizer
+    monkeypatch.setattr(
+        step_module.PolicyTrainer,
+        "_normalizer",
+        lambda self, part: replace(real(part), world_size=factor),
+    )
+    trainer.observer = invariants_of(run_config(trainer.train, loss=False), trainer, Sampling())
+    if factor == 1:
+        steps(trainer)
+    else:
+        fault(trainer, "tokens", "multiplied by 2, and 1 processes average their gradients")
+
+
 def test_a_step_without_an_update(monkeypatch):
     monkeypatch.setattr(step_module, "split_into_mini_batches", lambda *given: [])
     words = "36 of 36 rows that have a reward were trained on by no update"

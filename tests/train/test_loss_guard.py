@@ -23,6 +23,7 @@ from test_invariants import (  # type: ignore
 
 import rlvr_core.algorithm.policy as policy
 import rlvr_core.builtin.distillation.losses as distillation
+import rlvr_core.builtin.invariants.backward as backward
 import rlvr_core.step.forward as forward
 import rlvr_core.step.step as step_module
 from rlvr_core.algorithm.entropy import EntropyController
@@ -566,6 +567,29 @@ def test_a_bonus_before_an_update_was_followed(monkeypatch, known, due):
     fault(bonus_of(monkeypatch, known), "loss", f"entropy_control makes it {due}", n=1)
 
 
+@pytest.mark.parametrize("explained", [False, True])
+def test_a_gradient_below_float32_may_be_as_far_off_as_its_own_rounding(monkeypatch, explained):
+    """With a band below 0 any row is beyond it; in float32 the row's own rounding is none."""
+    found = []
+    real = backward._rounding
+
+    def rounding(*given):
+        found.append(real(*given))
+        return 2.0 if explained else found[-1]
+
+    monkeypatch.setattr(backward, "_rounding", rounding)
+    monkeypatch.setattr(backward, "compute_dtype", lambda trainer: torch.bfloat16)
+    monkeypatch.setattr(backward, "BANDS", {torch.bfloat16: -0.5})
+    monkeypatch.setattr(backward, "_other_entropies", lambda *given: "")
+    trainer = trainer_with()
+    if explained:
+        steps(trainer, 1)
+    else:
+        fault(trainer, "loss", "the gradient of the log-probs behind the loss is not theirs")
+    assert found
+    assert max(found) < 1e-5
+
+
 # -- losses on given answers, in the sum ---------------------------------------------------------
 
 
@@ -632,6 +656,16 @@ def test_a_loss_on_given_answers_that_is_another_mean(monkeypatch):
         return replace(output, loss=2 * output.loss)
 
     monkeypatch.setattr(SFT, "__call__", doubled)
+    fault(imitating(), "loss", "the loss sft on given answers is", "over the 4 tokens")
+
+
+def test_given_answers_that_are_multiplied_for_other_processes(monkeypatch):
+    real = step_module.PolicyTrainer._normalizer
+
+    def doubled(trainer, part):
+        return replace(real(trainer, part), world_size=2 if part.given else 1)
+
+    monkeypatch.setattr(step_module.PolicyTrainer, "_normalizer", doubled)
     fault(imitating(), "loss", "the loss sft on given answers is", "over the 4 tokens")
 
 

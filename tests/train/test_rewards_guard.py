@@ -124,3 +124,22 @@ def test_the_verdict_of_an_environment_is_that_of_its_conversation():
         judged_by_environment(Verdict(1.0), Verdict(0.0))
     with pytest.raises(RunError, match=r"the score 1.0, and .* environment gave None"):
         judged_by_environment(Verdict(1.0), None)
+
+
+def test_each_verdict_is_of_the_verifier_that_was_asked_for():
+    """Of the entries, and, where one says auto, of the problem; by full names or short ones."""
+    completion = Completion((1,), (2,), (-1.0,), (True,), "x", "stop", 0)
+
+    def check(asked, *names):
+        verdicts = {name: Verdict(1.0) for name in names}
+        member = Judged(completion, verdicts, 1.0 - 0.5 * (len(names) - 1), True)
+        problem = Problem("p", "?", asked, {}, "d")
+        second = [{"use": "core/exact", "weight": -0.5}] if len(names) > 1 else []
+        guard("auto", *second).on_groups(GroupsScored(0, 0, (Group(problem, (member,), 0),)))
+
+    check("core/exact", "core/exact")
+    check("exact", "core/exact", "core/exact#2")
+    check("nobody/knows", "core/exact")
+    for names in (("core/function",), ("core/exact", "core/function")):
+        with pytest.raises(RunError, match="of the verifier core/function, and core/exact is"):
+            check("core/exact", *names)

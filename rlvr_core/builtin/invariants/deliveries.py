@@ -1,7 +1,8 @@
 """Every group that was drawn is delivered once, and trained on or dropped for a reason.
 
 Held where generation and training take turns and the sampler is one whose ``draw`` and ``observe``
-are those of all samplers: others may drop what they like, and what is sampled ahead may expire.
+are those of all samplers: others may drop what they like. Of what is sampled ahead, and may expire,
+it is held that no group is dropped which has a signal and is not too old.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ class Deliveries:
         known = all(is_ours(sampler, name) for name in ("draw", "observe"))
         in_turns = config.train.max_staleness == 0
         self._sampler = sampler if known and in_turns else None
+        self._oldest: int | None = None
+        self._ahead = (
+            0 if in_turns or not is_ours(sampler, "observe") else config.train.max_staleness
+        )
         self._drawn: int | None = None
         self._new: Sequence[Group] = ()
         self._before: Sequence[Group] = ()
@@ -56,6 +61,8 @@ class Deliveries:
             groups: They, as the step has them.
             version: Policy version of the step.
         """
+        if self._ahead:
+            self._new, self._oldest = groups, version - self._ahead
         if self._sampler is None or self._drawn is None:
             return ""
         drawn, self._drawn = self._sampler.drawn - self._drawn, self._sampler.drawn
@@ -78,23 +85,38 @@ class Deliveries:
 
     def trained(self, groups: Sequence[Group]) -> str:
         """Return what is wrong with the groups that a step trains on; empty if nothing."""
+        if self._oldest is not None:
+            return self._lost(groups)
         if self._sampler is None or self._drawn is None:
             return ""
         taken = [id(group) for group in groups]
         if len(set(taken)) != len(taken):
             return "a group is in the step twice"
-        lost = [group for group in self._new if id(group) not in taken and _has_signal(group)]
-        if lost:
-            return (
-                f"{len(lost)} of {len(self._new)} groups have rewards that differ and are dropped, "
-                f"not trained on: that of problem {lost[0].problem.id}{_in_common(lost, groups)}"
-            )
+        if what := self._lost(groups):
+            return what
         new = {id(group) for group in self._new}
         odd = [group for group in groups if id(group) not in new]
         if odd and self._reads == 1:
             return f"{len(odd)} groups are none of this step: that of problem {odd[0].problem.id}"
         self._step = groups
         return self._not_read_again(odd)
+
+    def _lost(self, groups: Sequence[Group]) -> str:
+        """Return which groups of the step were dropped though their rewards differ."""
+        taken = {id(group) for group in groups}
+        lost = [
+            group
+            for group in self._new
+            if id(group) not in taken
+            and _has_signal(group)
+            and (self._oldest is None or group.version >= self._oldest)
+        ]
+        if not lost:
+            return ""
+        return (
+            f"{len(lost)} of {len(self._new)} groups have rewards that differ and are dropped, "
+            f"not trained on: that of problem {lost[0].problem.id}{_in_common(lost, groups)}"
+        )
 
     def _not_read_again(self, again: Sequence[Group]) -> str:
         """Return which groups wait for another reading and do not get it."""

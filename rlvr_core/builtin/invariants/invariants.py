@@ -170,7 +170,7 @@ def invariants_of(
     if guards.sync:
         checks.append(Sync(config, engine, trainer))
     if guards.reported:
-        checks.append(Reported(config, files, sampler, main=trainer.ranks.main))
+        checks.append(Reported(config, files, sampler, evaluations, main=trainer.ranks.main))
     return Invariants(trainer, checks, scores)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.services import FATES
+from rlvr_core.builtin.invariants.best import BestSoFar
 from rlvr_core.builtin.invariants.check import Invariant, StepView
 from rlvr_core.builtin.invariants.deliveries import is_ours
 from rlvr_core.builtin.invariants.evaluations import wrong_evaluation
@@ -66,6 +67,8 @@ class Reported(Invariant):
         config: The run's configuration.
         files: The model's files; None where recorded prompts are not compared as texts.
         sampler: Chooses the problems; None where there is none.
+        evaluations: What evaluates the policy; None where nothing does.
+        main: Whether this process writes the run's files.
     """
 
     id, phase = "reported", "after each step"
@@ -75,10 +78,13 @@ class Reported(Invariant):
         config: RunConfig,
         files: ModelFiles | None = None,
         sampler: Any = None,
+        evaluations: Any = None,
         *,
         main: bool = True,
     ) -> None:
         self._config, self._files, self._main = config, files, main
+        self._best = BestSoFar(config, evaluations)
+        self._best_taken: dict[str, Json] | None = None
         self._drops_by_rule = is_ours(sampler, "observe")
         self._steps = self._last = 0
         self._drawn: Sequence[Group] | None = None
@@ -155,6 +161,7 @@ class Reported(Invariant):
 
     def evaluated(self, event: EvalFinished) -> None:
         """Compare an evaluation's figures with its recorded completions; raises ``RunError``."""
+        self._best.add(event)
         if self._run_dir is None or not self._main:
             return
         if wrong := wrong_evaluation(self._run_dir, event):
@@ -202,7 +209,14 @@ class Reported(Invariant):
             )
 
     def checkpoint_written(self, folder: Path) -> None:
-        """Compare the ledger of a checkpoint with the lines of its steps; raises ``RunError``."""
+        """Compare a checkpoint's ledger and best values with what was said; raises ``RunError``."""
+        if what := self._best.wrong(self._best_taken, folder):
+            raise self.fault(
+                self._last,
+                f"in the checkpoint {folder.name} {what} (band: none)",
+                "checkpoint.keep_best and eval.early_stop go by it: look at what compares an "
+                "evaluation with the best one before, and in which direction",
+            )
         if self._taken is not None and (what := self._lines.wrong(self._taken, folder)):
             raise self.fault(
                 self._last,
@@ -344,10 +358,12 @@ class Reported(Invariant):
         """Return how many steps there were, by which it is chosen what is summed up."""
         lines = self._lines.total
         self._taken = None if lines is None else dict(lines)
-        return {"steps": self._steps, "ledger": self._taken}
+        self._best_taken = self._best.state_dict()
+        return {"steps": self._steps, "ledger": self._taken, "best": self._best_taken}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore it."""
         self._steps = state["steps"]
         known = state.get("ledger")  # not in checkpoints of 0.2.0
         self._lines.total = None if known is None else Counter(known)
+        self._best.load_state_dict(state.get("best"))

@@ -10,12 +10,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import Metric
+from rlvr_core.api import Metric, RlvrError
+from rlvr_core.api.services import load_host
 from rlvr_core.builtin.invariants.check import Invariant, StepView
 from rlvr_core.builtin.invariants.moments import fresh_groups
 
 if TYPE_CHECKING:
-    from rlvr_core.api import GroupsScored, Judged, Verdict
+    from rlvr_core.api import GroupsScored, Judged, Problem, Verdict
     from rlvr_core.api.services import RunConfig
 
 ROUNDING = 1e-9
@@ -26,6 +27,9 @@ ENVIRONMENT = "core/environment"
 
 OVERLONG = "core/overlong"
 """The verifier whose scores follow from the number of tokens."""
+
+AUTO = "auto"
+"""Entry of ``rewards`` that stands for the verifier that a problem names."""
 
 FULL_MARKS = 1.0
 """Score that passes where a verdict does not say whether it does."""
@@ -51,6 +55,7 @@ class Rewards(Invariant):
         self._refs: Sequence[Any] = config.rewards
         self._in_turns = config.train.max_staleness == 0
         self._error = math.nan
+        self._names: dict[str, str | None] = {}
 
     def on_groups(self, event: GroupsScored) -> None:
         """Compute each reward of a step again, dropped groups included."""
@@ -59,11 +64,12 @@ class Rewards(Invariant):
         exact = [(weight, weight) for weight in (weight_of(ref, event.step) for ref in self._refs)]
         fresh = {id(group) for group in fresh_groups(event)} if self._in_turns else set()
         for group in event.groups:
+            wanted = [self._name(ref, group.problem) for ref in self._refs]
             weights = exact if id(group) in fresh else so_far
             for number, member in enumerate(group.members):
                 # completions that are given rewards by something else have no verdicts to compare
                 if len(member.verdicts) == len(weights):
-                    what = self._wrong(member, weights)
+                    what = _by_another(member, wanted) or self._wrong(member, weights)
                     if what:
                         raise self.fault(
                             event.step,
@@ -73,6 +79,16 @@ class Rewards(Invariant):
                             "changes rewards after verifiers have judged: do it in a verifier, as "
                             "one more entry",
                         )
+
+    def _name(self, ref: Any, problem: Problem) -> str | None:
+        """Return the full name of the verifier that an entry, or else the problem, asks for."""
+        asked = problem.verifier if ref.use == AUTO else ref.use
+        if asked not in self._names:
+            try:
+                self._names[asked] = load_host().entry("verifier", asked, "rewards").name
+            except RlvrError:
+                self._names[asked] = None
+        return self._names[asked]
 
     def _wrong(self, member: Judged, weights: Sequence[tuple[float, float]]) -> str:
         verdicts = list(member.verdicts.values())
@@ -114,6 +130,15 @@ class Rewards(Invariant):
     def end(self, view: StepView) -> Mapping[str, float]:
         """Return the largest difference of the step."""
         return {"rewards/error": self._error}
+
+
+def _by_another(member: Judged, wanted: Sequence[str | None]) -> str:
+    """Say which verdict is of another verifier than was asked for; empty if none is."""
+    for name, due in zip(member.verdicts, wanted, strict=True):
+        # one that is used several times has a number behind its name
+        if due is not None and name != due and not name.startswith(f"{due}#"):
+            return f"its verdict is of the verifier {name}, and {due} is asked for"
+    return ""
 
 
 def _not_its_environments(member: Judged) -> str:

@@ -111,7 +111,7 @@ class Tokens(Invariant):
         denominators = None
         if view.seen:
             normalizer = view.seen[0].normalizer
-            denominators = (normalizer.rows, normalizer.tokens)
+            denominators = (normalizer.rows, normalizer.tokens, normalizer.world_size)
         ends = _ends(view) if view.update == 0 else _Ends()
         return rows, denominators, ends, odd
 
@@ -131,7 +131,16 @@ class Tokens(Invariant):
         # the branches of a conversation are one completion
         n_completions = sum(sum(self._shares[row][:n]) for row, n in rows.items())
         for denominators in (share[1] for share in shares if share[1] is not None):
-            if denominators != (n_completions, tokens):
+            if denominators[2] != len(shares):
+                raise self.fault(
+                    view.step,
+                    f"the loss is multiplied by {denominators[2]}, and {len(shares)} processes "
+                    "average their gradients: an update has another share of each gradient than "
+                    "the loss says",
+                    "the denominators are those of the whole update, so the factor "
+                    "Normalizer.world_size has to be the number of processes",
+                )
+            if denominators[:2] != (n_completions, tokens):
                 raise self.fault(
                     view.step,
                     f"the loss is divided by {denominators[0]} rows and {denominators[1]} tokens, "
@@ -169,6 +178,7 @@ class Tokens(Invariant):
             )
         elif wanted != mask:
             what = f"trains {sum(mask)} of its tokens, and the model sampled {sum(wanted)}"
+            what += " others" if sum(mask) == sum(wanted) else ""
             remedy = (
                 "the loss mask was changed on its way: it must cover each token that the model "
                 "wrote, the end-of-sequence token included, and none of a tool's"

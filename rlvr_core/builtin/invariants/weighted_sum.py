@@ -93,7 +93,7 @@ def _other_loss(trainer: Trainer, event: LossComputed, value: float) -> str:
     """Say how ``sft`` is not minus the mean log-prob of the answers' tokens at temperature 1."""
     (_, batch, _), micro, counts = event.losses[0], event.micro_batch, event.normalizer
     logp_BT, mask_BT = batch.logp_BT.detach().double(), batch.mask_BT
-    due = -float(logp_BT[mask_BT].sum()) * counts.world_size / max(counts.tokens, 1)
+    due = -float(logp_BT[mask_BT].sum()) * trainer.ranks.world / max(counts.tokens, 1)
     if not abs(value - due) <= 1e-4 * abs(due) + 1e-9:
         return (
             f"the loss sft on given answers is {value:.6g}, and minus the log-probs of its tokens "

@@ -152,7 +152,7 @@ class Bench:
                 pid = process.forked(self._work(case, folder), folder)
                 running[pid] = (case, folder, time.monotonic())
                 continue
-            pid, _ = os.waitpid(-1, os.WNOHANG)
+            pid, status = os.waitpid(-1, os.WNOHANG)
             now = time.monotonic()
             late = [
                 one
@@ -167,7 +167,9 @@ class Bench:
                 with suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
                 code = folder / "code"
-                ended = int(code.read_text()) if code.exists() else None
+                # one that its watchdog ended could not write it; one that was killed has none
+                ends = int(code.read_text()) if code.exists() else os.waitstatus_to_exitcode(status)
+                ended = None if ends < 0 else ends
                 outcome = read(folder, ended, time.monotonic() - began)
                 if case.fault:
                     shutil.rmtree(folder / "runs", ignore_errors=True)

@@ -1029,4 +1029,60 @@ SHAPES: dict[str, Mapping[str, Any]] = {
             {"use": "opsd", "weight": 0.3, "with": {"prompt": "It is {answer}. {prompt}"}},
         ],
     },
+    # the twenty-second set's: shapes of its faults
+    "two turns, own forward": {
+        "model": {"forward_paths": []},
+        "data": _source(verifier="core/environment"),
+        "environment": {"use": "chaos/again", "max_turns": 3, "workers": 2},
+        "sampling": {"max_tokens": 64},
+    },
+    "given answers, micro batches": {
+        "rows": _with_answers_shown,
+        "loss": _AND_GIVEN_ANSWERS,
+        "train": {"tokens_per_micro_batch": 128},
+    },
+    "entropy bonus, micro batches": {
+        "loss": {"with": {"entropy_bonus": 0.01}},
+        "train": {"tokens_per_micro_batch": 256},
+    },
+    "pairs, some verdicts are missing, kept": {
+        "data": _source(verifier="chaos/patchy"),
+        "sampling": {"n": 2},
+        "train": {"prompts_per_step": 24},
+        "sampler": {"use": "shuffle", "with": {"drop_zero_variance": False}},
+    },
+    "two rewards, some verdicts are missing": {
+        "data": _source(verifier="chaos/patchy"),
+        "rewards": [{"use": "auto"}, {"use": "chaos/brief", "weight": 0.3}],
+    },
+    "two data sets, two verifiers": {
+        "data": {
+            "sources": [
+                _first_rows("by answer", 44),
+                {
+                    "use": "core/jsonl",
+                    "with": {
+                        "path": "data.jsonl",
+                        "name": "by form",
+                        "prompt": "question",
+                        "verifier": "chaos/form",
+                    },
+                },
+            ]
+        },
+    },
+    "very hot, all tokens": {"sampling": {"temperature": 2.0}},
+    "twelve problems": {"rows": lambda: lab.rows()[:12]},
+    "grpo and a teacher, by its own likelihood": {
+        "loss": [
+            {"use": "grpo", "with": {"beta": 0.02}},
+            {
+                "use": "gkd",
+                "weight": 0.5,
+                "with": {"teacher": "../../model", "top_k": 12, "divergence": "kl"},
+            },
+        ],
+    },
+    "the best checkpoint is kept": _evaluated()
+    | {"checkpoint": {"every": 2, "keep": 1, "keep_best": "chaos/drawn:accuracy"}},
 }

@@ -420,6 +420,39 @@ its own, in two processes, with vLLM, and by `rlvr eval`; so did 108 calls of `r
 bfloat16 by a band of k3 that was too narrow for large logits; it is wider since.
 
 """
+TWENTYSECOND = """## A twenty-second set
+
+{faults} faults that users of other trainers have met: bugs that were reported of TRL, verl,
+NeMo-RL, prime-rl, OpenRLHF, open-instruct, SkyRL, slime and others, and of the libraries below
+them, put into runs of rlvr by an author who had not read the guards. The comment above each fault
+in `tests/chaos/chaos/library` says whose it was and what happened. In figures, counted as above:
+
+"""
+TWENTYSECOND_BEFORE = """
+First measured, unread: with the engine in process 34 of 36 with the right name in float32 and 33 of
+36 in bfloat16, in two processes 6 of 8 and 6 of 7, with an engine of its own 27 of 31 and 27 of 31,
+with vLLM 23 of 24 and 24 of 25: 180 of 198 (91 %). The others were missed, none was given a wrong
+name. Six of the 180 were right by the rule alone: that the second of two data sets is judged by the
+verifier of the first was in a note of `gold` that says nothing of it to a reader; without them it
+is 174 (88 %). One miss was the suite's own: it took a run that the watchdog had ended for one that
+never ends. One fault was taken out with an engine of its own, where a rule of the config refuses
+its shape.
+
+Afterwards `rewards` asks whose a verdict is, `tokens` and `loss` hold the factor for the number of
+processes, `tokens` names groups that are dropped ahead of training though their rewards differ, and
+`reported` compares the best value of a checkpoint with all evaluations: 189 of 198 (95 %). What had
+been right with vLLM, and with an engine of its own in float32, was not measured again. What is
+left: a parser that stumbles over two words before an answer, of which nothing outside of a user's
+verifier knows that it should not; and random numbers that are rounded to bfloat16, which differ
+from others by less than the rounding of a model in bfloat16, and for which an engine ahead of
+training gives one step to look at.
+
+With these guards 294 of 296 healthy runs ended undisturbed: 94 shapes that these guards look at and
+30 random ones (`--random 30 --seed 22`) with the engine in process, 11 in two processes and 13 with
+an engine of its own, in both precisions. Two of random shape were stopped in bfloat16, as they had
+been before: `loss` took the rounding of a gradient, of a row of which the policy is nearly sure,
+for another gradient. It compares with the row's own rounding since, and both end.
+"""
 LATER = {
     2: (SECOND, SECOND_BEFORE),
     3: (THIRD, THIRD_BEFORE),
@@ -441,10 +474,14 @@ LATER = {
     19: (NINETEENTH, NINETEENTH_BEFORE),
     20: (TWENTIETH, TWENTIETH_BEFORE),
     21: (TWENTYFIRST, TWENTYFIRST_BEFORE),
+    22: (TWENTYSECOND, TWENTYSECOND_BEFORE),
 }
 """What is said before and after the figures of each later set."""
 KINDS = ("stopped", "note", "wrong name", "missed")
-BACKENDS = {21: ("two processes", "child", "vllm", "rlvr eval")}
+BACKENDS = {
+    21: ("two processes", "child", "vllm", "rlvr eval"),
+    22: ("in process", "two processes", "child", "vllm"),
+}
 """Those of sets that are put into other runs than ``EVERYWHERE``."""
 
 
