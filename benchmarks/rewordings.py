@@ -2,24 +2,24 @@
 
 Six kinds of rewording by rule, and some by hand ("another person's words"), of held-out problems of
 GSM8K and MATH stand among the training problems; 60 other held-out problems, and 60 of another
-source in the same style, have no copy. Driven by `rlvr eval --trained-on`. Written down before the
-search was read.
+source in the same style, have no copy. Written down before the search was read.
 
-    RLVR_DATA=FOLDER python benchmarks/rewordings.py MODEL WORK
+    RLVR_DATA=FOLDER python benchmarks/rewordings.py
 """
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
 import os
 import random
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+
+from rlvr_core.api import Problem
+from rlvr_core.builtin.evals.contamination import Contamination, Trained
 
 Words = Callable[[str, random.Random], str]
 
@@ -191,8 +191,8 @@ def problems(data: Path, name: str) -> tuple[list[str], list[str], list[str]]:
     return train, lines("math/test_5000.jsonl.gz", "problem"), others
 
 
-def search(name: str, data: Path, model: Path, work: Path, each: int) -> dict[str, Any]:
-    """Found and not found, by kind."""
+def search(name: str, data: Path, each: int) -> tuple[list[str], Contamination]:
+    """Ids of the held-out problems, and what is found of them."""
     train, test, others = problems(data, name)
     rng = random.Random(17)
     hand = BY_HAND[name]
@@ -215,41 +215,39 @@ def search(name: str, data: Path, model: Path, work: Path, each: int) -> dict[st
     for index in rng.sample(short, min(60, len(short))):
         held.append({"id": f"other-{index}", "prompt": others[index]})
     rng.shuffle(rows)
-    for path, content in (("held", held), ("train", rows)):
-        text = "".join(json.dumps({**row, "answer": "1"}) + "\n" for row in content)
-        (work / f"{name}-{path}.jsonl").write_text(text)
-    task = {"path": f"{name}-held.jsonl", "prompt": "prompt", "id": "id", "verifier": "core/exact"}
-    config = {
-        "model": {"path": str(model)},
-        "tasks": [
-            {"use": "core/dataset", "with": {"data": {"use": "core/jsonl", "with": task}, "max_tokens": 1}}
-        ],
-    }
-    (work / f"{name}.yaml").write_text(json.dumps(config))
-    rlvr = Path(sys.executable).parent / "rlvr"
-    command = [rlvr, "eval", "--config", f"{name}.yaml", "--trained-on", f"{name}-train.jsonl"]
-    command += ["--allow-truncation", "--allow-contamination", "--out", f"{name}-out"]
-    subprocess.run(command, cwd=work, check=True, capture_output=True)
-    (summary,) = (work / f"{name}-out").glob("*/summary.json")
-    return {"held": held, "contamination": json.loads(summary.read_text())["contamination"]}
+    trained = Trained()
+    trained.add(name, [(row["id"], row["prompt"]) for row in rows])
+    problems_ = [Problem(row["id"], row["prompt"], "core/exact", {}, name) for row in held]
+    return [row["id"] for row in held], trained.search(problems_)
 
 
 def main() -> None:
-    """Write what was found and a table."""
-    model, work = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
-    work.mkdir(parents=True, exist_ok=True)
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--each", type=int, default=50, help="copies of each kind")
+    parser.add_argument("--missed", action="store_true", help="list what was not found")
+    arguments = parser.parse_args()
+    print(f"{'':6} {'kind':9} found exactly wrong copy  of")
     for name in ("gsm8k", "math"):
-        found = search(name, Path(os.environ["RLVR_DATA"]), model, work, each=50)
-        (work / f"{name}.found.json").write_text(json.dumps(found, indent=1))
-        text = json.dumps(found["contamination"])
+        ids, found = search(name, Path(os.environ["RLVR_DATA"]), arguments.each)
+        matches = {match.id: match for match in found.matches}
         counts: dict[str, list[int]] = {}
-        for row in found["held"]:
-            kind = row["id"].partition("-")[0]
-            at = counts.setdefault(kind, [0, 0])
-            at[0] += f'"{row["id"]}"' in text
-            at[1] += 1
-        for kind, (hits, n) in counts.items():
-            print(f"{name:6} {kind:9} {hits:3} of {n}")
+        for held in ids:
+            kind, _, index = held.partition("-")
+            counted = counts.setdefault(kind, [0, 0, 0, 0])
+            counted[3] += 1
+            match = matches.get(held)
+            if match:
+                right = match.trained == f"copy-{held}"
+                counted[0] += right or kind in ("none", "other")
+                counted[1] += match.by != "near"
+                counted[2] += not right
+            elif arguments.missed and kind not in ("none", "other"):
+                print("missed:", held)
+            if match and arguments.missed and match.trained != f"copy-{held}":
+                print("named:", held, match)
+        for kind, (hits, exact, wrong, n) in counts.items():
+            print(f"{name:6} {kind:9} {hits:5} {exact:7} {wrong:10} {n:4}")
 
 
 if __name__ == "__main__":
