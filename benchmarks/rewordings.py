@@ -43,7 +43,17 @@ OUTROS = [
     "Be brief.",
     "Write the result as JSON with the key result.",
 ]
-PEOPLE = ["Oluwaseun", "Xiadani", "Björk", "Ravindra", "Ingeborg", "Tariq", "Zofia", "Kwame", "Aroha"]
+PEOPLE = [
+    "Oluwaseun",
+    "Xiadani",
+    "Björk",
+    "Ravindra",
+    "Ingeborg",
+    "Tariq",
+    "Zofia",
+    "Kwame",
+    "Aroha",
+]
 UNITS = [
     ("dollars", "euros"), ("dollar", "euro"), ("cents", "pence"), ("miles", "kilometers"),
     ("mile", "kilometer"), ("pounds", "kilograms"), ("pound", "kilogram"), ("ounces", "grams"),
@@ -62,7 +72,9 @@ def frame(text: str, rng: random.Random) -> str:
 def persons(text: str, rng: random.Random) -> str:
     """Other persons, of the other sex, and the numbers as words where they are small."""
     inside = re.findall(r"(?<=[a-z,] )[A-Z][a-z]{2,}", text)
-    first = re.findall(r"(?:^|[.?!] )([A-Z][a-z]{2,})(?='s| has| is| buys| had| wants| and [A-Z])", text)
+    first = re.findall(
+        r"(?:^|[.?!] )([A-Z][a-z]{2,})(?='s| has| is| buys| had| wants| and [A-Z])", text
+    )
     plain = {"The", "How", "What", "There", "This", "Each", "Find", "Let", "She", "They", "Monday"}
     for name in sorted(set(inside + first) - plain):
         text = re.sub(rf"\b{name}\b", rng.choice(PEOPLE), text)
@@ -184,7 +196,10 @@ def problems(data: Path, name: str) -> tuple[list[str], list[str], list[str]]:
             return [json.loads(line)[key] for line in stream]
 
     if name == "gsm8k":
-        train, test = lines("gsm8k/train.jsonl.gz", "question"), lines("gsm8k/test.jsonl", "question")
+        train, test = (
+            lines("gsm8k/train.jsonl.gz", "question"),
+            lines("gsm8k/test.jsonl", "question"),
+        )
         return train, test, []
     others = lines("math/olympiadbench.jsonl.gz", "question")
     train = lines("math/train_7500.jsonl.gz", "problem")

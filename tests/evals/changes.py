@@ -81,7 +81,9 @@ class Project:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.environment = {
-            "PYTHONPATH": f"{folder / 'site'}:{folder / 'checkout'}",
+            "PYTHONPATH": ":".join(
+                [str(folder / "site"), str(folder / "checkout"), os.environ.get("PYTHONPATH", "")]
+            ),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
 
@@ -354,7 +356,6 @@ PASSK: dict[str, tuple[list[str], list[str], str]] = {
     "n": (["--n", "2"], ["--n", "3"], r"\bn\b|completions|samples"),
     "temperature": (["--n", "2"], ["--n", "2", "--temperature", "0.9"], r"temperature"),
     "top_p": (["--n", "2"], ["--n", "2", "--top-p", "0.9"], r"top_p"),
-    "threshold": (["--n", "2"], ["--n", "2", "--threshold", "0.5"], r"threshold"),
 }
 
 #: Changes that matter not.
@@ -481,6 +482,10 @@ class Lab:
         before = self.work / "results" / "plain"
         if not before.exists():
             evaluate(self.project(), before)
+        if not self.quiet:
+            again = self.work / "results" / "again"
+            evaluate(self.project(), again)
+            self.quiet = self.project().rlvr("compare", before, again)[1]
         for name, change in NOTHING.items():
             if only and name not in only:
                 continue
@@ -598,7 +603,13 @@ def main() -> None:
             arguments.out.write_text(json.dumps(lab.results, indent=1))
     for part in dict.fromkeys(r["part"] for r in lab.results):
         of = [r for r in lab.results if r["part"] == part]
-        print(part, sum(r["good"] for r in of), "of", len(of), [r["name"] for r in of if not r["good"]])
+        print(
+            part,
+            sum(r["good"] for r in of),
+            "of",
+            len(of),
+            [r["name"] for r in of if not r["good"]],
+        )
 
 
 if __name__ == "__main__":
