@@ -61,7 +61,8 @@ UNITS = [
     ("gallons", "liters"), ("gallon", "liter"), ("yards", "meters"), ("hours", "minutes"),
     ("hour", "minute"), ("days", "weeks"), ("day", "week"), ("degrees", "grad"),
 ]  # fmt: skip
-DIGITS = "zero one two three four five six seven eight nine ten eleven twelve thirteen".split()
+_SPELT = "zero,one,two,three,four,five,six,seven,eight,nine,ten,eleven,twelve"
+DIGITS = _SPELT.split(",")
 
 
 def frame(text: str, rng: random.Random) -> str:
@@ -105,7 +106,8 @@ def notation(text: str, rng: random.Random) -> str:
         (r"\\left|\\right|\\,|\\;|\\!", ""), (r"\\le(q)?\b", "<="), (r"\\ge(q)?\b", ">="),
         (r"\\sqrt\{([^{}]+)\}", r"sqrt(\1)"), (r"\\text\{([^{}]+)\}", r"\1"),
         (r"\\\[|\\\]", " "), (r"\$(\d[\d.,]*)(?![^$]*\$[a-z])", r"\1 dollars "), (r"\$", ""),
-        (r"(\d)%", r"\1 percent"), (r"'", "\u2019"), (r" - |--", " \u2014 "), (r"\bdo not\b", "don't"),
+        (r"(\d)%", r"\1 percent"), (r"'", "\u2019"), (r" - |--", " \u2014 "),
+        (r"\bdo not\b", "don't"),
         (r"\bcan ?not\b", "can't"), (r"\band\b", "&"), (r"\bfor example\b", "e.g."),
     ):  # fmt: skip
         text = re.sub(pattern, value, text)
@@ -140,50 +142,95 @@ KINDS: dict[str, Words] = {
 #: Row of the test split: the same problem in another person's words.
 BY_HAND = {
     "gsm8k": {
-        1275: "An automobile of 1200 lb has broken down. Inside are two kids of 75 lb each and 250 lb "
-        "of bags. Pushing takes a force of one percent of everything's weight. What force is that "
-        "for John?",
-        523: "On a Monday, 200 loaves came out of the ovens of the Beverly Hills Bakery. Before noon 93 "
-        "were bought, after noon 39 more, and a shop brought back 6 that it could not sell. What is "
-        "the number of loaves still there?",
-        734: "How heavy is Cindy's load if she takes all her schoolbooks together? Maths and science "
-        "are 2 pounds apiece, French is 4, English is 3, and history is double of English.",
-        1085: "In four years a crocodile becomes 8 inches longer. If it keeps that pace, by how much "
-        "does it lengthen in thirteen years?",
-        59: "On a bush hang 67 single raspberries and also half a dozen bunches with twenty in each. "
-        "Count all the raspberries.",
-        510: "Andy resolved on December 31st to be 30 pounds lighter on July 19th, his birthday. A pound "
-        "goes for every 3500 calories burned. By how many calories must what he burns exceed what he "
-        "eats, per day?",
-        106: "Three boxes measure 5 by 6 by 4 inches on the outside, with walls an inch thick. How much "
-        "space is inside them altogether?",
-        321: "You pay $4 for a book and twice as much as for a magazine. Magazines are a dollar dearer "
-        "than pens. What does a pen cost?",
-        231: "Robert found 20 shells at the beach on Monday and Kylie 5 more than that. The day after, "
-        "her catch was double her own of the day before. How large was it?",
-        761: "Of Jana's litter, 2/3 are Pomeranians, and of those a third is female. Six of the dogs "
-        "are female Pomeranians. What is the size of the litter?",
+        1275: (
+            "An automobile of 1200 lb has broken down. Inside are two kids of 75 lb each "
+            "and 250 lb of bags. Pushing takes a force of one percent of everything's "
+            "weight. What force is that for John?"
+        ),
+        523: (
+            "On a Monday, 200 loaves came out of the ovens of the Beverly Hills Bakery. "
+            "Before noon 93 were bought, after noon 39 more, and a shop brought back 6 that"
+            " it could not sell. What is the number of loaves still there?"
+        ),
+        734: (
+            "How heavy is Cindy's load if she takes all her schoolbooks together? Maths and"
+            " science are 2 pounds apiece, French is 4, English is 3, and history is double"
+            " of English."
+        ),
+        1085: (
+            "In four years a crocodile becomes 8 inches longer. If it keeps that pace, by "
+            "how much does it lengthen in thirteen years?"
+        ),
+        59: (
+            "On a bush hang 67 single raspberries and also half a dozen bunches with twenty"
+            " in each. Count all the raspberries."
+        ),
+        510: (
+            "Andy resolved on December 31st to be 30 pounds lighter on July 19th, his "
+            "birthday. A pound goes for every 3500 calories burned. By how many calories "
+            "must what he burns exceed what he eats, per day?"
+        ),
+        106: (
+            "Three boxes measure 5 by 6 by 4 inches on the outside, with walls an inch "
+            "thick. How much space is inside them altogether?"
+        ),
+        321: (
+            "You pay $4 for a book and twice as much as for a magazine. Magazines are a "
+            "dollar dearer than pens. What does a pen cost?"
+        ),
+        231: (
+            "Robert found 20 shells at the beach on Monday and Kylie 5 more than that. The "
+            "day after, her catch was double her own of the day before. How large was it?"
+        ),
+        761: (
+            "Of Jana's litter, 2/3 are Pomeranians, and of those a third is female. Six of "
+            "the dogs are female Pomeranians. What is the size of the litter?"
+        ),
     },
     "math": {
-        3119: "Numbers such as 35, whose divisors are 1, 5, 7 and 35, have four divisors in all. Add up "
-        "the five least natural numbers with that property.",
-        835: "Completing the square turns $3x^2-24x+72$ into $a(x+b)^2+c$ with constants. Compute the "
-        "sum $a+b+c$.",
-        107: "From 16 feet up you let a ball fall. After each impact it rises to half of the previous "
-        "height. Determine the total distance in feet at the moment of impact number six.",
-        1775: "Two right cylinders are equally large in volume. One has a height of an inch and a radius "
-        "of two; the other has a radius of one inch. What height in inches has the other?",
-        1491: "Around a fire sit eight people of a tribe, the chief with his mother on one side and his "
-        "wife on the other. Count the seatings, where rotations are the same seating.",
-        1136: "The graph of $x^2 - 10x + y^2 + 6y + c = 0$ is to be a unit circle. Determine $c$.",
-        43: "When a certain book costs $p \\le 32$ dollars, a shop sells $128-4p$ copies of it monthly. "
-        "At which price does it take in the most money?",
-        1358: "From the 52 cards of a standard deck, how many sets of five can a player be given?",
-        4417: "A triangle's angles are to each other as $3:5:7$. How large, in degrees, is the biggest?",
-        1193: "On Jumble, words have three letters out of A to Z, and each has to have an A somewhere. "
-        "How large can the vocabulary be?",
+        3119: (
+            "Numbers such as 35, whose divisors are 1, 5, 7 and 35, have four divisors in "
+            "all. Add up the five least natural numbers with that property."
+        ),
+        835: (
+            "Completing the square turns $3x^2-24x+72$ into $a(x+b)^2+c$ with constants. "
+            "Compute the sum $a+b+c$."
+        ),
+        107: (
+            "From 16 feet up you let a ball fall. After each impact it rises to half of the"
+            " previous height. Determine the total distance in feet at the moment of impact"
+            " number six."
+        ),
+        1775: (
+            "Two right cylinders are equally large in volume. One has a height of an inch "
+            "and a radius of two; the other has a radius of one inch. What height in inches"
+            " has the other?"
+        ),
+        1491: (
+            "Around a fire sit eight people of a tribe, the chief with his mother on one "
+            "side and his wife on the other. Count the seatings, where rotations are the "
+            "same seating."
+        ),
+        1136: (
+            "The graph of $x^2 - 10x + y^2 + 6y + c = 0$ is to be a unit circle. Determine $c$."
+        ),
+        43: (
+            "When a certain book costs $p \\le 32$ dollars, a shop sells $128-4p$ copies of "
+            "it monthly. At which price does it take in the most money?"
+        ),
+        1358: (
+            "From the 52 cards of a standard deck, how many sets of five can a player be given?"
+        ),
+        4417: (
+            "A triangle's angles are to each other as $3:5:7$. How large, in degrees, is "
+            "the biggest?"
+        ),
+        1193: (
+            "On Jumble, words have three letters out of A to Z, and each has to have an A "
+            "somewhere. How large can the vocabulary be?"
+        ),
     },
-}  # fmt: skip
+}
 
 
 def problems(data: Path, name: str) -> tuple[list[str], list[str], list[str]]:
@@ -191,9 +238,9 @@ def problems(data: Path, name: str) -> tuple[list[str], list[str], list[str]]:
 
     def lines(path: str, key: str) -> list[str]:
         file = data / path
-        opened = gzip.open(file, "rt") if path.endswith("gz") else file.open()
-        with opened as stream:
-            return [json.loads(line)[key] for line in stream]
+        data_ = file.read_bytes()
+        text = (gzip.decompress(data_) if path.endswith("gz") else data_).decode()
+        return [json.loads(line)[key] for line in text.splitlines()]
 
     if name == "gsm8k":
         train, test = (
@@ -248,7 +295,7 @@ def main() -> None:
         matches = {match.id: match for match in found.matches}
         counts: dict[str, list[int]] = {}
         for held in ids:
-            kind, _, index = held.partition("-")
+            kind, _, _number = held.partition("-")
             counted = counts.setdefault(kind, [0, 0, 0, 0])
             counted[3] += 1
             match = matches.get(held)

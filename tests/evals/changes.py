@@ -1,9 +1,9 @@
 """Changes after which a number means something else, and changes after which it does not.
 
 Written down before the code of the specification was read. Each is made in a copy of one small
-project (a tiny model, rows, a verifier with helpers, a plugin in a checkout), driven by `rlvr` alone.
-A change counts as found if the command refuses or names it: its output matches the words. Of changes
-that matter not, the command must go through and print what it prints without any change.
+project (a tiny model, rows, a verifier with helpers, a plugin in a checkout), and driven by `rlvr`
+alone. A change counts as found if the command refuses or names it: its output matches the words. Of
+changes that matter not, the command must go through and print what it prints without any change.
 
     RLVR_DATA=FOLDER python -m tests.evals.changes MODEL WORK [--only NAME ...] [--out FILE]
 """

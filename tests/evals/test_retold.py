@@ -13,7 +13,8 @@ FARM = (
 OTHERS = [
     f"A {what} of {n} {things} is shared among {n + 3} {who}. How many does each of them get?"
     for n, (what, things, who) in enumerate(
-        [("crate", "apples", "children"), ("bag", "marbles", "pupils"), ("box", "pens", "clerks")] * 20
+        [("crate", "apples", "children"), ("bag", "marbles", "pupils"), ("box", "pens", "clerks")]
+        * 20
     )
 ]
 
@@ -57,8 +58,9 @@ def test_few_words_are_no_evidence():
 
 def test_the_same_numbers_and_rare_words_are_the_same_problem_told_again():
     told = (
-        "In 6 barns there are two hundred hens and 40 more, 240 in all, each laying 5 eggs per week. "
-        "In May foxes took 18. Find the number of eggs for June, with barns, farmer and foxes in mind."
+        "In 6 barns there are two hundred hens and 40 more, 240 in all, each laying 5 eggs per "
+        "week. In May foxes took 18. Find the number of eggs for June, with barns, farmer and "
+        "foxes in mind."
     )
     (found,) = retold([FARM], [*OTHERS, told])
     assert found is None  # two hundred and forty is another number: too few are the same

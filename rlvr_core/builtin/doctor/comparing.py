@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from statistics import fmean, median, pstdev
+from collections.abc import Sequence
+from math import comb
+from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
-from rlvr_core.api import Group
 from rlvr_core.builtin.doctor.consensus import last_answer
 from rlvr_core.builtin.doctor.report import Answer, Check, share
-from rlvr_core.builtin.doctor.subject import stated
+from rlvr_core.builtin.doctor.subject import stated, text_of
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.doctor.batch import Batch
@@ -18,10 +19,8 @@ OUTWEIGHS = 2.0
 """Factor by which the spread of another reward within groups may exceed that of the outcome."""
 NEVER = 0.02
 """Share of answers that are the reference of some problem, below which they are of another kind."""
-FAR = 0.5
-"""Share of the training's rate of answers found, below which an eval task is asked otherwise."""
-CUT = 0.3
-"""Share of answers to an eval task that may be cut off."""
+LESS, RARE = 2.0, 1e-3
+"""Factor by which an eval task may be passed less often, and the chance of an error about it."""
 
 
 def _outweighed(batch: Batch) -> Answer | None:
@@ -87,58 +86,59 @@ def _kind(batch: Batch) -> Answer | None:
     )
 
 
-def found_share(groups: list[Group], main: dict[str, str]) -> tuple[int, int]:
-    """Count the completions in which the deciding verifier found an answer, and all it told of."""
-    found = n = 0
-    for group in groups:
-        for member in group.members:
-            verdict = member.verdicts.get(main[group.problem.id])
-            if verdict is None:
-                continue
-            known = verdict.parts.get("extracted")
-            n += 1
-            found += bool(known) if known is not None else verdict.extracted is not None
-    return found, n
+def frame(texts: Sequence[str]) -> tuple[str, str]:
+    """Return what all texts begin with, and what all end with."""
+    return _start(texts).strip(), _start([text[::-1] for text in texts])[::-1].strip()
+
+
+def _start(texts: Sequence[str]) -> str:
+    first, last = min(texts), max(texts)  # what these two share, all between them have
+    same = (at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1])
+    return first[: next(same, min(len(first), len(last)))]
+
+
+def less_often(hits: int, n: int, rate: float) -> bool:
+    """Whether so few hits would come at this rate, or even half of it, less than 1 in 1000."""
+    rate /= LESS
+    chance = sum(comb(n, k) * rate**k * (1 - rate) ** (n - k) for k in range(hits + 1))
+    return chance < RARE
 
 
 def _asked_otherwise(batch: Batch) -> list[Answer] | None:
-    """Compare how the model answers eval tasks with how it answers the training's problems."""
-    if not batch.asked:
-        return None
-    main = batch.subject.main
-    trained, n_trained = found_share(
-        batch.groups, {g.problem.id: main(g.problem) for g in batch.groups}
-    )
-    ours = {main(group.problem) for group in batch.groups}
-    length = median(len(member.completion.token_ids) for member in batch.members)
+    """Compare how the model answers eval tasks with how it answers the training's problems.
+
+    A task of the same verifier that puts its problems in another frame, and is hardly ever passed,
+    measures the frame. A harder task in the same frame does not count.
+    """
+    main, members = batch.subject.main, batch.members
+    verifiers = {main(group.problem) for group in batch.groups}
+    trained = frame([text_of(group.problem) for group in batch.groups])
+    passed = sum(bool(member.passed) for member in members)
+    rate = passed / len(members)
     found = []
     for task, groups in batch.asked.items():
-        members = [member for group in groups for member in group.members]
-        cut = sum(member.completion.finish_reason == "length" for member in members)
-        own_length = median(len(member.completion.token_ids) for member in members)
-        hits, n = found_share(groups, {g.problem.id: main(g.problem) for g in groups})
-        value = (
-            f"{task}: an answer was found in {share(hits, n)}, median {own_length:g} tokens (training "
-            f"{length:g}), {cut} cut off"
-        )
-        same = {main(group.problem) for group in groups} <= ours
-        base = trained / n_trained if n_trained else 0.0
-        cut_before = sum(m.completion.finish_reason == "length" for m in batch.members)
-        differs = same and base >= 0.5 and hits < FAR * base * n
-        more_cut = same and cut > CUT * len(members) and cut_before <= 0.1 * len(batch.members)
-        if differs or more_cut:
+        asked = [member for group in groups for member in group.members]
+        hits = sum(bool(member.passed) for member in asked)
+        value = f"{task}: {share(hits, len(asked))} pass, of the training's problems {rate:.3g}"
+        own = frame([text_of(group.problem) for group in groups])
+        same = {main(group.problem) for group in groups} <= verifiers
+        if same and own != trained and less_often(hits, len(asked), rate):
             found.append(
                 Answer(
                     "warn",
-                    f"{value}; of the training's {share(trained, n_trained)}: the task's prompts are "
-                    "of another style than those trained on",
+                    f"{value}; its prompts stand between {_cut(own[0])} and {_cut(own[1])}, those "
+                    f"of the training between {_cut(trained[0])} and {_cut(trained[1])}",
                     "ask eval problems as the training's are asked (template or style of the task)",
                     weight=86,
                 )
             )
         else:
             found.append(Answer("ok", value))
-    return found
+    return found or None
+
+
+def _cut(text: str) -> str:
+    return repr(text if len(text) <= 30 else f"{text[:12]}...{text[-12:]}")
 
 
 COMPARING: tuple[Check[Batch], ...] = (

@@ -14,20 +14,6 @@ OUTWEIGHS = 10.0
 """Factor by which another reward may exceed the one that decides the outcome."""
 
 
-def _warm_up(subject: Subject) -> Answer:
-    train = subject.limits.train
-    value = f"{train.warmup_steps} of {train.steps} steps of warm-up"
-    if train.warmup_steps >= train.steps > 1:
-        reached = train.lr * train.steps / train.warmup_steps
-        return Answer(
-            "warn",
-            f"{value}: the learning rate reaches {reached:.2g} of {train.lr:g} and never its peak",
-            f"lower train.warmup_steps to {max(1, train.steps // 10)} or so, or raise train.steps",
-            weight=90,
-        )
-    return Answer("ok", value)
-
-
 def _loss(subject: Subject) -> list[Answer]:
     """Check the weight of the KL penalty and the clipping bounds of every term of the loss."""
     found = []
@@ -116,7 +102,6 @@ def _rank(subject: Subject) -> Answer | None:
 
 
 SETTINGS: tuple[Check[Subject], ...] = (
-    Check("config/warm-up", "Does the learning rate reach its peak?", _warm_up),
     Check("config/loss", "Are KL and clipping of a usual size?", _loss),
     Check("config/rewards", "Does the outcome weigh most?", _rewards),
     Check("model/rank", "Is the rank below the size of the layers?", _rank),

@@ -32,16 +32,16 @@ _SENTENCE = re.compile(r"(?<=[.?!:])\s+|\n+")
 _TOKEN = re.compile(r"[^\W\d_]+|\d+(?:\.\d+)?|[^\w\s,.;:!?'\"$(){}\[\]]")
 _WORD = re.compile(r"[^\W\d_]+|\d+(?:\.\d+)?")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_SPELT = dict(
-    zip(
-        (
-            "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
-            "fifteen sixteen seventeen eighteen nineteen twenty"
-        ).split(),
-        map(str, range(21)),
-        strict=True,
-    )
-) | {"twice": "2", "double": "2", "dozen": "12", "thirty": "30", "forty": "40", "fifty": "50"}
+_ONES = "zero,one,two,three,four,five,six,seven,eight,nine,ten,eleven,twelve,thirteen,fourteen"
+_SPELT = {word: str(n) for n, word in enumerate(_ONES.split(","))}
+_SPELT |= {
+    "twice": "2",
+    "double": "2",
+    "twenty": "20",
+    "thirty": "30",
+    "forty": "40",
+    "fifty": "50",
+}
 _ENDINGS = ("ing", "ies", "ed", "es", "s", "ly")
 
 
