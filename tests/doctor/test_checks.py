@@ -7,7 +7,8 @@ import torch
 from safetensors.torch import save_file
 
 from rlvr_core.api import Verdict
-from rlvr_core.builtin.doctor import comparing, settings, weight_files, wording
+from rlvr_core.builtin.doctor import answers, comparing, settings, weight_files, wording
+from rlvr_core.builtin.doctor.answers import Tried
 from rlvr_core.builtin.doctor.comparing import frame, less_often
 from rlvr_core.builtin.doctor.wording import odd_characters
 from rlvr_core.config.model import RunConfig
@@ -102,6 +103,15 @@ def test_references_of_another_kind_than_the_answers_are_named(answer, level):
         main=lambda group: "main",
     )
     assert comparing._kind(batch).level == level
+
+
+def test_a_verifier_that_raises_on_most_answers_of_a_kind_is_named():
+    counts = {"an empty answer": Tried(0, 4), "random words": Tried(0, 4)}
+    raised = {"an empty answer": ["AttributeError: no group"] * 3, "random words": ["x"] * 2}
+    (answer,) = answers._raised("d with v", raised, counts)
+    assert answer.level == "warn"
+    assert "on an empty answer: AttributeError" in answer.value
+    assert answers._raised("d with v", {"random words": ["x"] * 2}, counts) == []
 
 
 def test_a_frame_is_what_all_texts_begin_and_end_with():
