@@ -75,7 +75,7 @@ def _complete(subject: Subject) -> Answer | None:
             "use the config.json that belongs to these weights",
             weight=175,
         )
-    return Answer("ok", f"all {len(wanted) - len(tied)} tensors are in {len(files)} files")
+    return Answer("ok", f"no tensor of the model is missing in {len(files)} files of weights")
 
 
 def _finite(subject: Subject) -> Answer | None:
