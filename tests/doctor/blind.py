@@ -3,8 +3,8 @@
 Unlike ``planted.py`` these are made in other configs as well: data of one's own, LoRA, tools,
 structured output, a chat model. Each has words: an expression that a line of the report which is
 DOUBT or WRONG (what was measured and the remedy, not the question) or the error of the command has
-to match. They were chosen before the first measurement; afterwards two were widened by what a line said
-as well, and two data sets that the verifier reads as it should were moved to the healthy ones.
+to match. They were chosen before the first measurement; afterwards two were widened by what a line
+said as well, and two data sets that the verifier reads as it should became healthy ones.
 
     python -m tests.doctor.blind WORK [--only NAME ...] [--out FILE]
 """
