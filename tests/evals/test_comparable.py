@@ -109,3 +109,30 @@ def test_another_tokenizer_and_other_weights_at_the_same_path(
     evaluate(path, "c")
     (found,) = lab.json("compare", "b", "c")["tasks"]
     assert "tokenizer: the prompts have other token ids" in found["differs"]
+
+
+def test_what_a_verifier_reads_beside_its_code(lab, model_dir, evaluate, monkeypatch):
+    """A table and a variable change verdicts with no line of code: both are named, and so are
+    the answers that were judged otherwise."""
+    lab.folder.joinpath("lookup.py").write_text(
+        "import json, os, pathlib\n"
+        "def score(text):\n"
+        "    known = json.loads((pathlib.Path(__file__).parent / 'known.json').read_text())\n"
+        "    return float(bool(os.environ.get('ALL')) or text in known)\n"
+    )
+    table = lab.folder / "known.json"
+    table.write_text("[]")
+    use = ("--set", "rewards=[{use: ./lookup.py:score}]")
+    evaluate(model_dir, "a", *use)
+    table.write_text('["x"]')
+    evaluate(model_dir, "b", *use)
+    (found,) = lab.json("compare", "a", "b")["tasks"]
+    (line,) = found["differs"]
+    assert line.startswith("verifier ./lookup.py:score, file known.json: ")
+
+    monkeypatch.setenv("ALL", "1")
+    evaluate(model_dir, "c", *use)
+    (found,) = lab.json("compare", "b", "c")["tasks"]
+    assert found["differs"][0].startswith("verifier ./lookup.py:score, variable ALL: not set and")
+    assert "24 of 24 answers that both gave word for word" in found["differs"][1]
+    assert found["difference"]["value"] == 1.0, "which is why it has to be said"

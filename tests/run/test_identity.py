@@ -62,6 +62,7 @@ def test_equal_runs_are_equal_in_every_part(lab, own_model):
         "config",
         "code",
         "verifiers",
+        "surroundings",
         "data",
         "prompts",
         "model",
@@ -246,6 +247,7 @@ def test_a_run_that_records_no_identity(lab, own_model):
     assert found["unknown"].keys() == {
         "code",
         "verifiers",
+        "surroundings",
         "prompts",
         "model",
         "tokenizer",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rlvr_core.api import Problem, RunError
@@ -91,6 +91,7 @@ def _canaries(subject: Subject) -> list[Answer]:
         name = references[0][0]
         tried: dict[str, list[bool]] = defaultdict(list)
         scores: Counter[float] = Counter()
+        raised: dict[str, list[str]] = defaultdict(list)
         begun = time.monotonic()
         for at in range(0, len(references), WAVE):
             if time.monotonic() - begun > subject.seconds:
@@ -103,6 +104,8 @@ def _canaries(subject: Subject) -> list[Answer]:
             for responses, future in waiting:
                 for kind, verdicts in zip(responses, future.result(subject.patience), strict=True):
                     tried[kind].append(passes(verdicts[name]))
+                    if verdicts[name].status == "error":
+                        raised[kind].append(verdicts[name].detail)
                     if kind not in NOTHING and not tried[kind][-1]:
                         scores[verdicts[name].score or 0.0] += 1
         counts = {kind: Tried(sum(some), len(some)) for kind, some in tried.items()}
@@ -110,7 +113,29 @@ def _canaries(subject: Subject) -> list[Answer]:
         if answer.level == "ok":
             answer = _credited(pair, scores) or answer
         found.append(answer)
+        found += _raised(pair, raised, counts)
     return found
+
+
+def _raised(
+    pair: str, raised: Mapping[str, Sequence[str]], counts: Mapping[str, Tried]
+) -> list[Answer]:
+    """Check whether the verifier fails on wrong answers, which a policy will give it."""
+    often = {kind: some for kind, some in raised.items() if len(some) > MOST * counts[kind].n}
+    if not often:
+        return []
+    details = next(iter(often.values()))
+    words = ", ".join(often)
+    return [
+        Answer(
+            "warn",
+            f"{pair} raises an error on {words}: {details[0][:120]}",
+            "give such answers a score of 0: those without a score are dropped, so that the policy "
+            "is not punished for them, and many end the run (verify.max_error_rate)",
+            weight=119,
+            data={kind: len(some) for kind, some in often.items()},
+        )
+    ]
 
 
 def _credited(pair: str, scores: Counter[float]) -> Answer | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rlvr_core.api import Completion, Group, Judged
 from rlvr_core.api.services import REWARD_TOLERANCE
+from rlvr_core.builtin.doctor.comparing import COMPARING
 from rlvr_core.builtin.doctor.consensus import consensus, last_answer
 from rlvr_core.builtin.doctor.endings import ENDINGS
 from rlvr_core.builtin.doctor.report import Answer, Check, share
@@ -35,6 +36,7 @@ class Batch:
         longer: New completions of problems with truncated ones, with a higher token cap.
         references: The references of the problems, by id.
         more: Further completions of the same problems, for a vote.
+        asked: Completions of some problems of each eval task.
     """
 
     subject: Subject
@@ -43,6 +45,7 @@ class Batch:
     longer: list[Completion] = field(default_factory=list)
     references: dict[str, Reference] = field(default_factory=dict)
     more: list[Group] = field(default_factory=list)
+    asked: dict[str, list[Group]] = field(default_factory=dict)
 
     @property
     def members(self) -> list[Judged]:
@@ -301,5 +304,6 @@ BATCH: tuple[Check[Batch], ...] = (
     Check("batch/extraction", "Are answers found in the completions?", _extraction),
     Check("batch/reading", "Are answers read as they are written?", _reading),
     Check("batch/consensus", "Do agreeing completions agree with the reference?", consensus),
+    *COMPARING,
     *ENDINGS,
 )

@@ -14,7 +14,8 @@ from rlvr_core.builtin.doctor.subject import NUMBER
 if TYPE_CHECKING:
     from rlvr_core.builtin.doctor.batch import Batch
 
-FEW_GROUPS = 8
+FEW_GROUPS, RARE = 8, 0.25
+"""Fewest groups that agree, and fewest of all groups as a share, to judge by them."""
 SHORT = 24
 """Maximum characters of a word to compare; longer answers have several forms."""
 MANY = 10
@@ -101,7 +102,8 @@ def consensus(batch: Batch) -> Answer | None:
         return Answer("note", "completions are noise: what they agree on says nothing")
     chosen = [(id_, one) for id_, one in found if one is not None]
     against = [(id_, one) for id_, one in chosen if not one.right and one.passed == 0]
-    if len(chosen) < FEW_GROUPS:
+    # where few groups agree the model guesses, and may guess the same wrong answer
+    if len(chosen) < max(FEW_GROUPS, RARE * len(found)):
         return Answer("note", f"{len(chosen)} groups agree on an answer: too few to judge")
     value = f"{share(len(against), len(chosen))} groups that agree choose another answer"
     if len(against) >= 3 and len(against) > LIMIT * len(chosen):

@@ -31,7 +31,10 @@ from rlvr_core.builtin.doctor.model import DISK, MODEL
 from rlvr_core.builtin.doctor.problems import DATA
 from rlvr_core.builtin.doctor.prompts import PROMPTS, visible
 from rlvr_core.builtin.doctor.report import Answer, Report
+from rlvr_core.builtin.doctor.settings import SETTINGS
 from rlvr_core.builtin.doctor.subject import Subject
+from rlvr_core.builtin.doctor.weight_files import FILES, VALUES
+from rlvr_core.builtin.doctor.wording import WORDING
 
 if TYPE_CHECKING:
     from rlvr_core.api.services import Prepared, Resolved, RunConfig, Session
@@ -167,9 +170,10 @@ def _prepared(
         with prepare(resolved, partial(model_path, resolved.config.model.path, host)) as prepared:
             subject = Subject(prepared, limits)
             for part, checks in (
+                ("settings", SETTINGS),
                 ("prompts", PROMPTS),
-                ("model", MODEL),
-                ("data", DATA),
+                ("model", (*MODEL, *FILES)),
+                ("data", (*DATA, *WORDING)),
                 ("verifiers", ANSWERS),
             ):
                 if part in seen:
@@ -185,6 +189,7 @@ def _prepared(
                 _again(prepared, subject, report, say)
             else:
                 _show_prompt(subject, report)
+                report.ask(VALUES, subject)
                 _start(prepared, subject, report, say)
     except RlvrError as error:
         return error

@@ -40,6 +40,8 @@ ENOUGH_MOVED = 0.05
 """Target KL of the perturbation, in nats per token: far above rounding."""
 VOTES = 16
 """Additional completions if the first ones of a group do not agree on an answer."""
+ASKED, TASKS = 24, 3
+"""Problems of an eval task that are sampled, of so many tasks."""
 FIRST = 1_000_000
 """Index of the first draw, beyond those of the steps."""
 
@@ -152,6 +154,12 @@ def first_batch(subject: Subject, session: Session) -> Batch:
         params = params_of(subject, max_tokens=cap)
         longer = sampled(session, cut, 2, params, FIRST + 10_000)
         batch.longer = [one.completion for group in longer for one in group.members]
+    for at, (task, some) in enumerate(list(subject.held_out.items())[:TASKS]):
+        plain = [one for one in some if one.environment is None]
+        asked = plain[:: max(1, len(plain) // ASKED)][:ASKED]
+        if asked:
+            first = FIRST + 40_000 + 1_000 * at
+            batch.asked[task] = sampled(session, asked, 4, params_of(subject), first)
     return batch
 
 

@@ -78,6 +78,14 @@ def _vocabulary(subject: Subject) -> Answer:
             f"{value}; a prompt has token {most}",
             "use the tokenizer that belongs to the model, or enlarge the embedding",
         )
+    if len(subject.tokenizer) > rows:
+        return Answer(
+            "warn",
+            f"{value}: the last {len(subject.tokenizer) - rows} tokens have no embedding, though "
+            "no prompt that was looked at uses them",
+            "use the tokenizer that belongs to the model, or enlarge the embedding",
+            weight=113,
+        )
     return Answer("ok", value)
 
 

@@ -11,7 +11,10 @@ from rlvr_core.builtin.doctor.model import DISK, MODEL, PROCESSES
 from rlvr_core.builtin.doctor.problems import DATA
 from rlvr_core.builtin.doctor.prompts import PROMPTS
 from rlvr_core.builtin.doctor.report import Report
+from rlvr_core.builtin.doctor.settings import SETTINGS
 from rlvr_core.builtin.doctor.subject import Subject
+from rlvr_core.builtin.doctor.weight_files import FILES
+from rlvr_core.builtin.doctor.wording import WORDING
 
 if TYPE_CHECKING:
     from rlvr_core.api.services import Prepared
@@ -60,7 +63,7 @@ def preflight(prepared: Prepared) -> list[str]:
         lines += found.lines
     report = Report()
     skipped = (STOPS, *ELSEWHERE, *CERTAIN)
-    for checks in (PROMPTS, MODEL, DATA, ANSWERS, DISK):
+    for checks in (SETTINGS, PROMPTS, MODEL, FILES, DATA, WORDING, ANSWERS, DISK):
         for check in checks:
             if check.id not in skipped:
                 report.ask([check], subject)

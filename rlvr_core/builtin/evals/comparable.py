@@ -60,12 +60,27 @@ def other_differences(one: Head, other: Head) -> tuple[str, ...]:
     lines = _unlike(one, other)
     for key in ("engine", "versions"):
         lines += differences({key: one[key]}, {key: other[key]})
+    lines += _surroundings(one, other)
     if one.get("prompt_tokens") != other.get("prompt_tokens"):
         lines.append("tokenizer: the prompts have other token ids")
     first, second = one["model"], other["model"]
     if first.get("path") == second.get("path") and first.get("sha256") != second.get("sha256"):
         lines.append(f"model: {first.get('path')} has {_other_files(first, second)} in each")
     return tuple(lines)
+
+
+def _surroundings(one: Head, other: Head) -> list[str]:
+    """Return in what differs what verdicts depend on beside the code of the verifiers."""
+    first, second = one.get("surroundings"), other.get("surroundings")
+    if first is None or second is None:  # results of an earlier version
+        return []
+    lines = []
+    for name in first.keys() & second.keys():  # other verifiers are another specification
+        for key in sorted(first[name].keys() | second[name].keys()):
+            values = [each[name].get(key, "none") for each in (one["surroundings"], second)]
+            if values[0] != values[1]:
+                lines.append(f"verifier {name}, {key}: {values[0]} and {values[1]}")
+    return lines
 
 
 def _other_files(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from rlvr_core.api import ConfigError, Estimate, Json
+from rlvr_core.api.services import read_jsonl
 from rlvr_core.builtin.evals.comparable import other_differences, refuse_unlike
 from rlvr_core.builtin.evals.significance import holm, sign_flip_p
 from rlvr_core.builtin.evals.stats import estimate, paired_difference
@@ -90,7 +92,10 @@ def compare(before: Path, after: Path, allow: Sequence[str] = ()) -> list[Compar
         )
     pairs = [(read_results(first[name]), read_results(second[name])) for name in first]
     refuse_unlike([(one[0], other[0]) for one, other in pairs], allow)
-    found = [_compare(one, other) for one, other in pairs]
+    found = [
+        _compare(one, other, _judged_otherwise(first[name], second[name], (one, other)))
+        for name, (one, other) in zip(first, pairs, strict=True)
+    ]
     adjusted = holm([one.p for one in found])
     return [replace(one, p_holm=p) for one, p in zip(found, adjusted, strict=True)]
 
@@ -115,7 +120,7 @@ def task_folders(folder: Path) -> dict[str, Path]:
 Results = tuple[Row, list[Row], list[Row]]
 
 
-def _compare(before: Results, after: Results) -> Comparison:
+def _compare(before: Results, after: Results, unlike: Sequence[str]) -> Comparison:
     first, second = (_means(results[2], "passed") for results in (before, after))
     both = [id_ for id_ in first if id_ in second]
     gained = tuple(id_ for id_ in both if second[id_] > first[id_])
@@ -134,8 +139,35 @@ def _compare(before: Results, after: Results) -> Comparison:
         lost=lost,
         p=sign_flip_p(changes) if both else None,
         p_holm=None,
-        beside=other_differences(before[0], after[0]),
+        beside=(*other_differences(before[0], after[0]), *unlike),
     )
+
+
+def _judged_otherwise(before: Path, after: Path, results: tuple[Results, Results]) -> list[str]:
+    """Compare verdicts on answers that both gave word for word: the same verifier agrees."""
+    if not all((folder / "completions.jsonl").is_file() for folder in (before, after)):
+        return []  # another harness answered
+    verdicts: list[dict[tuple[str, str], Any]] = []
+    for folder, (_, _, rows) in zip((before, after), results, strict=True):
+        texts = {
+            (row["problem_id"], row["sample"]): row["text"]
+            for row in read_jsonl(folder / "completions.jsonl")
+            if isinstance(row.get("text"), str)
+        }
+        found = {}
+        for row in rows:
+            key = (row["problem_id"], row["sample"])
+            if key in texts and row["passed"] is not None:
+                found[row["problem_id"], texts[key]] = row["passed"]
+        verdicts.append(found)
+    both = verdicts[0].keys() & verdicts[1].keys()
+    differ = sorted(id_ for id_, text in both if verdicts[0][id_, text] != verdicts[1][id_, text])
+    if not differ:
+        return []
+    return [
+        f"verdicts: {len(differ)} of {len(both)} answers that both gave word for word were judged "
+        f"otherwise ({', '.join(differ[:3])}): the verifiers do not judge alike"
+    ]
 
 
 def _means(results: Sequence[Row], key: str) -> dict[str, float]:

@@ -15,6 +15,7 @@ from typing import Literal
 from rlvr_core.api import Complaint, ConfigError, Json, Message, Problem
 from rlvr_core.builtin.evals.frames import unframed
 from rlvr_core.builtin.evals.near import near_duplicates
+from rlvr_core.builtin.evals.retold import retold, verbatim
 
 EXAMPLES = 10
 """Number of problems named from a longer list."""
@@ -168,14 +169,21 @@ class Trained:
                 matches.append(Match(problem.id, twin, "text"))
             else:
                 others.append(index)
-        near = near_duplicates(
-            [unframed_questions[index] for index in others], (q for _, q in self._questions)
-        )
-        matches += [
-            Match(problems[index].id, self._questions[match[0]][0], "near", round(match[1], 3))
-            for index, match in zip(others, near, strict=True)
-            if match is not None
-        ]
+        whole = verbatim([unframed_questions[i] for i in others], (q for _, q in self._questions))
+        left = []
+        for index, row in zip(others, whole, strict=True):
+            if row is None:
+                left.append(index)
+            else:
+                matches.append(Match(problems[index].id, self._questions[row][0], "text"))
+        bodies_left = [unframed_questions[index] for index in left]
+        near = near_duplicates(bodies_left, (q for _, q in self._questions))
+        again = retold(bodies_left, (q for _, q in self._questions))
+        for index, by_words, by_numbers in zip(left, near, again, strict=True):
+            match = by_words or by_numbers
+            if match is not None:
+                trained = self._questions[match[0]][0]
+                matches.append(Match(problems[index].id, trained, "near", round(match[1], 3)))
         return Contamination(
             len(problems), tuple(matches), tuple(self.sources), tuple(self.unknown)
         )
@@ -188,9 +196,10 @@ class Match:
     Attributes:
         id: The held-out problem.
         trained: The training problem.
-        by: ``id``; ``text``: the same question; ``near``: very similar, such as the same problem
-            with other names and numbers, rephrased, cut or reordered.
-        share: For ``near``: the share of one problem that is in the other.
+        by: ``id``; ``text``: the same question, or its sentences among others; ``near``: very
+            similar, such as the same problem with other names and numbers, rephrased or cut.
+        share: For ``near``: the share of one problem that is in the other; of one told in other
+            words, how much the two have in common.
     """
 
     id: str

@@ -25,6 +25,7 @@ from rlvr_core.builtin.provenance.code import code_hash, diff_of, file_tables, l
 from rlvr_core.builtin.provenance.compare import Difference, code_differences, differences
 from rlvr_core.builtin.provenance.lineage import of_run
 from rlvr_core.builtin.provenance.model import model_identity, tokenizer_identity
+from rlvr_core.builtin.provenance.surroundings import surroundings
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG")
 """Environment variables that decide in what order numbers are added up."""
@@ -78,6 +79,9 @@ def identity_of(prepared: Any) -> dict[str, Json]:
         },
         "verifiers": {
             name: code_hash(name.partition("#")[0], spec.target) for name, spec in specs.items()
+        },
+        "surroundings": {
+            name: surroundings(name.partition("#")[0], spec.target) for name, spec in specs.items()
         },
         "threads": threads(),
     }

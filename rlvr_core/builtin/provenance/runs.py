@@ -30,6 +30,7 @@ PARTS = (
     "config",
     "code",
     "verifiers",
+    "surroundings",
     "data",
     "prompts",
     "model",
@@ -145,7 +146,7 @@ def _recorded(view: RunView) -> _Record:
         "machine": machine,
         **{
             part: identity.get(part)
-            for part in ("model", "tokenizer", "prompts", "verifiers", "threads")
+            for part in ("model", "tokenizer", "prompts", "verifiers", "surroundings", "threads")
         },
     }
     packages_ = (identity.get("code") or {}).get("packages")

@@ -1,0 +1,206 @@
+"""Single checks of the doctor, each on a healthy and a faulty case made by hand."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from rlvr_core.api import Verdict
+from rlvr_core.builtin.doctor import answers, comparing, settings, weight_files, wording
+from rlvr_core.builtin.doctor.answers import Tried
+from rlvr_core.builtin.doctor.comparing import frame, less_often
+from rlvr_core.builtin.doctor.wording import odd_characters
+from rlvr_core.config.model import RunConfig
+
+
+def config(**changes):
+    train = {"steps": 100, **changes.pop("train", {})}
+    data = {"sources": ["math/arithmetic"]}
+    return RunConfig.model_validate(
+        {"model": {"path": "m"}, "data": data, "train": train, **changes}
+    )
+
+
+def of(**changes):
+    return SimpleNamespace(limits=config(**changes), config=config(**changes))
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        ({"use": "core/grpo", "with": {"beta": 0.1, "clip_high": 0.28}}, []),
+        ({"use": "core/grpo", "with": {"beta": 20}}, ["0.1 nats of KL from the reference cost 2"]),
+        ({"use": "core/dapo", "with": {"clip_high": 20}}, ["up to 21"]),
+        ({"use": "mine/other", "with": {"beta": 20, "clip_high": 20}}, []),
+        ([{"use": "core/grpo", "with": {"beta": 5, "clip_high": 28}}], ["loss.0", "up to 29"]),
+    ],
+)
+def test_losses_are_looked_at_term_by_term(loss, words):
+    answers = settings._loss(of(loss=loss))
+    assert [one.level for one in answers] == (["warn"] * len(words) or ["ok"])
+    assert all(word in one.value for word, one in zip(words, answers, strict=False))
+
+
+def test_a_rank_above_the_size_of_a_layer_is_named():
+    layers = torch.nn.ModuleDict({"q": torch.nn.Linear(64, 16), "up": torch.nn.Linear(64, 128)})
+    layers.get_output_embeddings = lambda: None
+    for rank, level in ((16, "ok"), (17, "warn")):
+        lora = {"rank": rank, "target_modules": "all-linear"}
+        subject = of(model={"path": "m", "lora": lora})
+        subject.skeleton = layers
+        assert settings._rank(subject).level == level
+
+
+def plan(weights, problems=("p",)):
+    """One deciding verifier and one beside it."""
+    verifiers = {"main": SimpleNamespace(), "other": SimpleNamespace()}
+    return SimpleNamespace(
+        verifiers=verifiers, weights=lambda step: weights, names=lambda problem: ("main", "other")
+    )
+
+
+@pytest.mark.parametrize(("weight", "level"), [(0.1, "ok"), (10.0, "ok"), (-100.0, "warn")])
+def test_another_reward_may_not_be_worth_far_more_than_the_outcome(weight, level):
+    judge = SimpleNamespace(plan=plan((1.0, weight)))
+    subject = SimpleNamespace(prepared=SimpleNamespace(judge=judge), sample=["p"])
+    assert settings._rewards(subject).level == level
+
+
+def member(main, other, passed=None):
+    verdicts = {"main": Verdict(main, passed=bool(main)), "other": Verdict(other)}
+    return SimpleNamespace(verdicts=verdicts, passed=bool(main) if passed is None else passed)
+
+
+@pytest.mark.parametrize(("lengths", "level"), [((0.2, 0.4), "ok"), ((1.0, 7.0), "warn")])
+def test_the_spread_within_a_group_decides_what_is_learnt(lengths, level):
+    # spread of the outcome 0.5; of lengths 0.1 and 3
+    members = [member(0.0, lengths[0]), member(1.0, lengths[1])]
+    group = SimpleNamespace(problem="p", members=members)
+    judge = SimpleNamespace(plan=plan((1.0, 1.0)))
+    subject = SimpleNamespace(prepared=SimpleNamespace(judge=judge))
+    batch = SimpleNamespace(
+        subject=subject, groups=[group], main=lambda group: "main", judged_enough=True
+    )
+    assert comparing._outweighed(batch).level == level
+
+
+@pytest.mark.parametrize(
+    ("answer", "level"), [("carry 1", "fail"), ("the sum 57", "ok"), ("57", "ok")]
+)
+def test_references_of_another_kind_than_the_answers_are_named(answer, level):
+    from rlvr_core.api import Problem
+
+    problems = [Problem(str(n), "p", "x", {"answer": answer}, "d") for n in range(4)]
+    verdict = {"main": Verdict(0.0, passed=False, extracted="57")}
+    members = [SimpleNamespace(verdicts=verdict, passed=False)] * 100
+    batch = SimpleNamespace(
+        judged_enough=True,
+        members=members,
+        noisy=False,
+        subject=SimpleNamespace(problems=problems),
+        groups=[SimpleNamespace(members=members)],
+        main=lambda group: "main",
+    )
+    assert comparing._kind(batch).level == level
+
+
+def test_a_verifier_that_raises_on_most_answers_of_a_kind_is_named():
+    counts = {"an empty answer": Tried(0, 4), "random words": Tried(0, 4)}
+    raised = {"an empty answer": ["AttributeError: no group"] * 3, "random words": ["x"] * 2}
+    (answer,) = answers._raised("d with v", raised, counts)
+    assert answer.level == "warn"
+    assert "on an empty answer: AttributeError" in answer.value
+    assert answers._raised("d with v", {"random words": ["x"] * 2}, counts) == []
+
+
+def test_a_frame_is_what_all_texts_begin_and_end_with():
+    assert frame(["What is 1+2?", "What is 15+2?", "What is 3+4?"]) == ("What is", "?")
+    assert frame(["one", "two"]) == ("", "")
+    assert frame(["same", "same"]) == ("same", "same")
+
+
+@pytest.mark.parametrize(
+    # chances at half the rate: 0.5^10 = 0.00098; 0.5^9 = 0.002; 0.9^48 = 0.006
+    ("hits", "n", "rate", "less"),
+    [(0, 10, 1.0, True), (0, 9, 1.0, False), (0, 48, 0.2, False), (1, 10, 1.0, False)],
+)
+def test_less_often_needs_evidence(hits, n, rate, less):
+    assert less_often(hits, n, rate) is less
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("What is\u200b 2+3?", "U+200B"),
+        ("\ufeffWhat is 2+3?", "U+FEFF"),
+        ("What is\ufffd?", "U+FFFD"),
+        ("Tom&#39;s 2&nbsp;apples", "HTML"),
+        ("Jos\u00c3\u00a9 has 2", "encoding"),
+        ("It\u00e2\u20ac\u2122s 2", "encoding"),
+        ("bell\x07", "control"),
+    ],
+)
+def test_odd_characters_are_named(text, word):
+    (said,) = odd_characters(text)
+    assert word in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Jos\u00e9 pays 5 \u20ac \u2014 \u201chow much?\u201d",
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",  # Persian needs the joiner
+        "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+        "<html><body>&nbsp;Price &amp; tax</body></html>: what is the price?",
+        "Unescape this HTML: &lt;b&gt;",
+        "tabs\tand\r\nlines",
+        "AT&T; R&D",
+    ],
+)
+def test_what_belongs_to_a_text_is_not_odd(text):
+    assert odd_characters(text) == []
+
+
+def test_one_odd_prompt_of_many_is_its_subject():
+    texts = ["What is 2+3?"] * 199
+    assert wording._odd("prompts", [*texts, "\u200b"]) is None
+    assert wording._odd("prompts", [*texts, *["\u200b"] * 3]).level == "warn"
+
+
+class Model(torch.nn.Module):
+    """Two layers and a head, tied to the embedding or not."""
+
+    def __init__(self, tied):
+        super().__init__()
+        self.embed, self.head = torch.nn.Embedding(7, 3), torch.nn.Linear(3, 7, bias=False)
+        self.layer = torch.nn.Linear(3, 3)
+        text = SimpleNamespace(tie_word_embeddings=tied)
+        self.config = SimpleNamespace(get_text_config=lambda decoder: text)
+        self.get_output_embeddings = lambda: self.head
+        self.get_input_embeddings = lambda: self.embed
+
+
+@pytest.mark.parametrize(
+    ("tied", "without", "level"),
+    [(True, "head.weight", "ok"), (False, "head.weight", "fail"), (True, "layer.bias", "fail")],
+)
+def test_weights_that_no_file_holds_are_named(tmp_path, tied, without, level):
+    model = Model(tied)
+    stored = {n: w.detach().clone() for n, w in model.state_dict().items() if n != without}
+    save_file(stored, tmp_path / "model.safetensors")
+    prepared = SimpleNamespace(model_path=str(tmp_path))
+    answer = weight_files._complete(SimpleNamespace(prepared=prepared, skeleton=model))
+    assert answer.level == level
+    assert level == "ok" or without in answer.value
+
+
+@pytest.mark.parametrize(("value", "level"), [(1.0, "ok"), (float("nan"), "fail")])
+def test_a_weight_that_is_no_number_is_named(tmp_path, value, level):
+    weight = torch.ones(3, 3, dtype=torch.bfloat16)
+    weight[1, 2] = value
+    save_file({"layer.weight": weight, "other": torch.ones(2)}, tmp_path / "model.safetensors")
+    prepared = SimpleNamespace(model_path=str(tmp_path))
+    answer = weight_files._finite(SimpleNamespace(prepared=prepared))
+    assert answer.level == level
+    assert level == "ok" or "1 of 2 tensors" in answer.value
