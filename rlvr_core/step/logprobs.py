@@ -14,6 +14,7 @@ sum over tokens that needs it.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -198,6 +199,18 @@ class _Chunks:
             return grad_Nv
         return self._shaped(self.product, chunk).copy_(grad_Nv)
 
+    def row_blocks(self, chunk_Nv: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Some rows at a time, and memory for as many: the product's, or a little of its own."""
+        n, width = chunk_Nv.shape
+        size = n // 2 if self.product is not self.memory else 0
+        memory = self.product[: 2 * size * width].view(chunk_Nv.dtype)
+        if not size:
+            size = math.ceil(n / 32) or 1
+            memory = chunk_Nv.new_empty(size * width)
+        for start in range(0, n, size):
+            rows = slice(start, min(start + size, n))
+            yield rows, memory[: (rows.stop - start) * width].view(-1, width)
+
     def _shaped(self, memory: Tensor, chunk: slice) -> Tensor:
         shape = (len(self.hidden_NH), chunk.stop - chunk.start)
         return memory[: math.prod(shape)].view(shape)
@@ -213,7 +226,7 @@ class _RunningSoftmax:
         self.weighted_N = torch.zeros_like(like_N) if with_entropy else None
         """Sum of exp(x - max) * (x - max)."""
 
-    def add(self, logits_Nv: Tensor) -> None:
+    def add(self, logits_Nv: Tensor, chunks: _Chunks) -> None:
         """Take in a chunk, and leave exp(x - max) in it."""
         max_N = torch.maximum(self.max_N, logits_Nv.amax(dim=1))
         z_Nv = logits_Nv.sub_(max_N[:, None])
@@ -223,7 +236,7 @@ class _RunningSoftmax:
             z_Nv.exp_()
         else:
             before_N = self.sum_N * moved_N.clamp(min=_LEAST) + self.weighted_N
-            self.weighted_N = before_N * factor_N + _exp_and_weigh_(z_Nv)
+            self.weighted_N = before_N * factor_N + _exp_and_weigh_(z_Nv, chunks)
         self.sum_N = self.sum_N * factor_N + z_Nv.sum(dim=1)
         self.max_N = max_N
 
@@ -234,20 +247,12 @@ class _RunningSoftmax:
         return self.sum_N.log() - self.weighted_N / self.sum_N
 
 
-def _row_blocks(chunk_Nv: Tensor) -> list[slice]:
-    """Some rows at a time, so that what is made of them is small beside the chunk."""
-    size = math.ceil(len(chunk_Nv) / 32) or 1
-    return [slice(start, start + size) for start in range(0, len(chunk_Nv), size)]
-
-
-def _exp_and_weigh_(z_Nv: Tensor) -> Tensor:
+def _exp_and_weigh_(z_Nv: Tensor, chunks: _Chunks) -> Tensor:
     """Sum of exp(z) * z over each row; ``z_Nv`` holds exp(z) afterwards."""
     weighted_N = z_Nv.new_empty(len(z_Nv))
-    blocks = _row_blocks(z_Nv)
-    scratch_nv = z_Nv.new_empty(blocks[0].stop, z_Nv.shape[1]) if blocks else z_Nv
-    for rows in blocks:
+    for rows, memory_nv in chunks.row_blocks(z_Nv):
         z_nv = z_Nv[rows].clamp_(min=_LEAST)
-        exp_nv = torch.exp(z_nv, out=scratch_nv[: len(z_nv)])
+        exp_nv = torch.exp(z_nv, out=memory_nv)
         torch.sum(z_nv.mul_(exp_nv), dim=1, out=weighted_N[rows])
         z_nv.copy_(exp_nv)
     return weighted_N
@@ -279,7 +284,7 @@ class _Chunked(torch.autograd.Function):
             logits_Nv = chunks.logits(chunk, chunks.weight(chunk))
             column_N1, inside_N = _own(target_N, chunk)
             chosen_N = torch.where(inside_N, logits_Nv.gather(1, column_N1)[:, 0], chosen_N)
-            softmax.add(logits_Nv)
+            softmax.add(logits_Nv, chunks)
         entropy_N = softmax.entropy()
         ctx.save_for_backward(
             hidden_NH, weight_VH, bias_V, target_N, softmax.max_N, softmax.sum_N, entropy_N
@@ -322,9 +327,9 @@ def _backward(
         if grad_entropy_N is None:
             grad_Nv.mul_((-scale_N / sum_N)[:, None])
         else:
-            _entropy_and_softmax_part_(
-                grad_Nv, sum_N, entropy_N, scale_N, grad_entropy_N.to(max_N.dtype) / ctx.temperature
-            )
+            entropy_scale_N = grad_entropy_N.to(max_N.dtype) / ctx.temperature
+            p_Nv = grad_Nv.div_(sum_N[:, None])
+            _entropy_and_softmax_part_(p_Nv, chunks, entropy_N, scale_N, entropy_scale_N)
         column_N1, inside_N = _own(target_N, chunk)
         grad_Nv.scatter_add_(1, column_N1, torch.where(inside_N, scale_N, 0.0)[:, None])
         if grad_bias_V is not None:
@@ -344,16 +349,15 @@ def _backward(
 
 
 def _entropy_and_softmax_part_(
-    exp_Nv: Tensor, sum_N: Tensor, entropy_N: Tensor, scale_N: Tensor, entropy_scale_N: Tensor
+    p_Nv: Tensor, chunks: _Chunks, entropy_N: Tensor, scale_N: Tensor, entropy_scale_N: Tensor
 ) -> None:
-    """Turn a chunk's exp(logits - max) into its gradient, but for the targets' own part.
+    """Turn a chunk's probabilities into its gradient, but for the targets' own part.
 
     d entropy / d logits = -p (log p + entropy) / temperature.
     """
-    for rows in _row_blocks(exp_Nv):
-        p_nv = exp_Nv[rows].div_(sum_N[rows, None])
-        own_nv = torch.special.entr(p_nv).mul_(entropy_scale_N[rows, None])
-        p_nv.mul_((-scale_N - entropy_scale_N * entropy_N)[rows, None]).add_(own_nv)
+    for rows, memory_nv in chunks.row_blocks(p_Nv):
+        own_nv = torch.special.entr(p_Nv[rows], out=memory_nv).mul_(entropy_scale_N[rows, None])
+        p_Nv[rows].mul_((-scale_N - entropy_scale_N * entropy_N)[rows, None]).add_(own_nv)
 
 
 def _product_into(out: Tensor, left: Tensor, right: Tensor) -> None:

@@ -91,7 +91,9 @@ def run_efficient(
     d_p = grad.float() @ v.float().transpose(-1, -2)
     d_score = p * (d_p - (d_p * p).sum(-1, keepdim=True)) * scale
     grads = d_score @ k.float(), d_score.transpose(-1, -2) @ q.float(), p.mT @ grad.float()
-    found = tuple(one.to(like.dtype) for one, like in zip(grads, (q, k, v), strict=True))
+    # the kernel writes them as (B, n, h, D)
+    laid_out = (one.transpose(1, 2).contiguous().transpose(1, 2) for one in grads)
+    found = tuple(one.to(like.dtype) for one, like in zip(laid_out, (q, k, v), strict=True))
     return (*found, None), 10 * q.numel() * k.shape[-2]
 
 

@@ -21,6 +21,8 @@ import norms
 import shapes_of_results
 import torch
 from torch import Tensor
+from torch.optim import optimizer
+from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import TorchDispatchMode
 
 DEVICE = torch.device("cuda", 0)
@@ -77,6 +79,9 @@ def pretend() -> None:
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False
     torch.nn.Parameter.data = property(_DATA.__get__, _set_data)  # type: ignore[assignment]
     OnDevice.data = property(_DATA.__get__, _set_data)  # type: ignore[assignment]
+    # tensors of a GPU are clipped and updated together
+    _foreach_utils._foreach_supported_types.append(OnDevice)
+    optimizer._foreach_supported_types.append(OnDevice)
 
 
 class Event:

@@ -2,10 +2,12 @@ import math
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rlvr_core.step.logprobs import fused_logprobs
 
@@ -143,6 +145,41 @@ def test_gradient_of_entropy_is_autograds(chunk, temperature, bias, with_logp):
     ones = torch.ones(N)
     for mine, theirs in zip(grads(ours, ones, leaves), grads(expected, ones, leaves), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-12)
+
+
+class Calls(TorchDispatchMode):
+    """Counts operations by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.counts[func._schema.name.removeprefix("aten::")] += 1
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 37, 64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_entropy_of_half_precision_in_the_memory_of_its_product(dtype, n):
+    """V in chunks of 400 is four of them; rows are taken by halves, and an odd one by itself."""
+    leaves, target, upstream = draw(dtype, n=n)
+    with Calls() as calls:
+        logp, entropy = fused_logprobs(
+            *leaves[:2], target, temperature=0.7, chunk_vocab=400, with_entropy=True
+        )
+    # of each chunk the blocks', and one that moves what came before to a new maximum
+    blocks = 1 if n == 1 else 2 + n % 2
+    assert calls.counts["exp"] == 4 * (blocks + 1)
+    logits = torch.nn.functional.linear(*leaves).double() / 0.7
+    p = logits.softmax(-1)
+    expected = -(p * p.log()).sum(-1)
+    torch.testing.assert_close(entropy.double(), expected, rtol=0, atol=1e-5)
+    ours = grads(logp + entropy, upstream, leaves)
+    theirs = grads((oracle(leaves, target, 0.7) + expected).float(), upstream, leaves)
+    for mine, exact in zip(ours, theirs, strict=True):
+        atol = 4 * torch.finfo(dtype).eps * exact.abs().max().item()
+        torch.testing.assert_close(mine.double(), exact.double(), rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("chunk", [None, 400])

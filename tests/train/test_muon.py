@@ -1,14 +1,16 @@
 """Optimizers other than AdamW, against their formulas written out in float64."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rlvr_core.api import NoConfig
+from rlvr_core.api import NoConfig, TrainedParameter
+from rlvr_core.builtin.optimizers import muon
 from rlvr_core.builtin.optimizers.adamw8bit import AdamW8bit
-from rlvr_core.builtin.optimizers.muon import Muon, newton_schulz
+from rlvr_core.builtin.optimizers.muon import STACK, Muon, _stacks, newton_schulz
 from rlvr_core.config.model import TrainSection
 from rlvr_core.step.optim import Constant, Optimizer, trained_parameters
 
@@ -43,8 +45,8 @@ def _by_hand(weight, gradients, *, momentum, decay, lr):
 
 def test_muon_moves_hidden_matrices_by_its_formula_and_the_rest_by_adamw():
     model = _model()
-    muon = Muon(Muon.Config(momentum=0.9, weight_decay=0.1, betas=(0.8, 0.9), eps=1e-3))
-    optimizer = Optimizer(model, TRAIN, torch.float32, muon, CONSTANT)
+    made = Muon(Muon.Config(momentum=0.9, weight_decay=0.1, betas=(0.8, 0.9), eps=1e-3))
+    optimizer = Optimizer(model, TRAIN, torch.float32, made, CONSTANT)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     gradients = {name: [] for name in before}
     for step in range(3):
@@ -74,6 +76,60 @@ def test_newton_schulz_brings_singular_values_near_one_and_keeps_the_vectors(sha
     torch.testing.assert_close(inner, torch.diag(inner.diagonal()), rtol=0, atol=1e-10)
     assert inner.diagonal().min() > 0.3  # a very small one is not there after five iterations
     assert inner.diagonal().max() < 1.3
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4)])
+def test_a_stack_of_matrices_is_each_by_itself(shape):
+    stack = torch.randn(6, *shape, generator=torch.Generator().manual_seed(1)).double()
+    together = newton_schulz(stack, 5)
+    for one, found in zip(stack, together, strict=True):
+        torch.testing.assert_close(found, newton_schulz(one, 5), rtol=0, atol=1e-12)
+
+
+def test_on_a_gpu_matrices_of_a_shape_are_stacked_up_to_a_size():
+    """By hand: of 2^24 numbers four fit into 2^26, of 2^25 two; one larger than all is alone."""
+    assert STACK == 1 << 26
+
+    def weights(device):
+        sides = [(1 << 12, 1 << 12), (1 << 12, 1 << 13), (1 << 14, 1 << 13)]
+        order = [0, 1, 0, 0, 2, 0, 1, 0, 1, 2]
+        return [
+            SimpleNamespace(shape=torch.Size(sides[n]), device=torch.device(device)) for n in order
+        ]
+
+    assert _stacks(weights("cuda")) == [[0, 2, 3, 5], [7], [1, 6], [8], [4], [9]]
+    assert _stacks(weights("cpu")) == [[0], [2], [3], [5], [7], [1], [6], [8], [4], [9]]
+
+
+def test_muon_of_stacks_moves_each_matrix_by_its_formula(monkeypatch):
+    """Seven matrices of two shapes, one of them without a gradient, in stacks of at most three."""
+    monkeypatch.setattr(muon, "STACK", 3 * 24)
+    monkeypatch.setattr(muon, "_stacks", lambda given: STACKS([*map(_on_gpu, given)]))
+    draw = torch.Generator().manual_seed(5)
+    shapes = [(4, 6), (6, 4), (4, 6), (4, 6), (6, 4), (4, 6), (4, 6)]
+    weights = [torch.randn(s, generator=draw).double().requires_grad_() for s in shapes]
+    before = [weight.detach().clone() for weight in weights]
+    named = [TrainedParameter(f"{n}", weight, True) for n, weight in enumerate(weights)]
+    optimizer = Muon(Muon.Config(momentum=0.9, weight_decay=0.1)).build(named, 0.03)
+    gradients = [[] for _ in weights]
+    for _ in range(3):
+        for place, weight in enumerate(weights):
+            if place != 3:
+                weight.grad = torch.randn(weight.shape, generator=draw).double()
+                gradients[place].append(weight.grad.clone())
+        optimizer.step()
+    for place, weight in enumerate(weights):
+        given = gradients[place]
+        expected = _by_hand(before[place], given, momentum=0.9, decay=0.1, lr=0.03)
+        exact = before[place] if place == 3 else expected
+        torch.testing.assert_close(weight.detach(), exact, rtol=0, atol=1e-6)
+
+
+STACKS = _stacks
+
+
+def _on_gpu(weight):
+    return SimpleNamespace(shape=weight.shape, device=torch.device("cuda"))
 
 
 def test_hidden_matrices_are_neither_embedding_nor_lm_head():

@@ -21,6 +21,8 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of the quintic iteration that brings singular values near 1 fastest."""
 RMS = 0.2
 """Root mean square of an AdamW update, which Muon's is scaled to."""
+STACK = 1 << 26
+"""Numbers of the matrices that are computed together on a GPU: small ones leave it idle."""
 
 
 class Muon:
@@ -70,50 +72,85 @@ class _Muon(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            if not weights:
+                continue
+            torch._foreach_mul_(weights, 1 - group["lr"] * self._config.weight_decay)
             update = self._muon if group["muon"] else self._adamw
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    parameter.mul_(1 - group["lr"] * self._config.weight_decay)
-                    update(parameter, parameter.grad, self.state[parameter], group["lr"])
+            update(weights, [weight.grad for weight in weights], group["lr"])
         return loss
 
-    def _muon(
-        self, weight_AB: Tensor, grad_AB: Tensor, state: dict[str, Tensor], lr: float
-    ) -> None:
-        if not state:
-            state["momentum"] = torch.zeros_like(weight_AB)
-        momentum_AB = state["momentum"].mul_(self._config.momentum).add_(grad_AB)
-        update_AB = grad_AB.add(momentum_AB, alpha=self._config.momentum)
-        scale = RMS * math.sqrt(max(weight_AB.shape))
-        if update_AB.device.type == "cuda":  # float32 products take ten times as long
-            update_AB = update_AB.bfloat16()
-        weight_AB.add_(newton_schulz(update_AB, self._config.iterations), alpha=-lr * scale)
+    def _muon(self, weights: list[Tensor], grads: list[Tensor], lr: float) -> None:
+        momenta = self._moments(weights, "momentum")
+        torch._foreach_mul_(momenta, self._config.momentum)
+        torch._foreach_add_(momenta, grads)
+        for places in _stacks(weights):
+            some = [[found[place] for place in places] for found in (weights, grads, momenta)]
+            updates = torch._foreach_add(some[1], some[2], alpha=self._config.momentum)
+            update = torch.stack(updates) if len(places) > 1 else updates[0]
+            del updates
+            if update.device.type == "cuda":  # float32 products take ten times as long
+                update = update.bfloat16()
+            update = newton_schulz(update, self._config.iterations).to(weights[0].dtype)
+            scale = RMS * math.sqrt(max(update.shape[-2:]))
+            moves = update.unbind() if len(places) > 1 else [update]
+            torch._foreach_add_(some[0], moves, alpha=-lr * scale)
 
-    def _adamw(self, weight: Tensor, grad: Tensor, state: dict[str, Tensor], lr: float) -> None:
-        if not state:
-            state["step"] = torch.zeros((), dtype=torch.float32)
-            state["exp_avg"] = torch.zeros_like(weight)
-            state["exp_avg_sq"] = torch.zeros_like(weight)
-        state["step"] += 1
-        steps = state["step"].item()
+    def _adamw(self, weights: list[Tensor], grads: list[Tensor], lr: float) -> None:
+        means, squares = (self._moments(weights, name) for name in ("exp_avg", "exp_avg_sq"))
+        steps = [self._counted(weight) for weight in weights]
         first, second = self._config.betas
-        mean = state["exp_avg"].mul_(first).add_(grad, alpha=1 - first)
-        square = state["exp_avg_sq"].mul_(second).addcmul_(grad, grad, value=1 - second)
-        denominator = (square / (1 - second**steps)).sqrt_().add_(self._config.eps)
-        weight.addcdiv_(mean, denominator, value=-lr / (1 - first**steps))
+        torch._foreach_mul_(means, first)
+        torch._foreach_add_(means, grads, alpha=1 - first)
+        torch._foreach_mul_(squares, second)
+        torch._foreach_addcmul_(squares, grads, grads, value=1 - second)
+        denominators = torch._foreach_div(squares, [1 - second**n for n in steps])
+        torch._foreach_sqrt_(denominators)
+        torch._foreach_add_(denominators, self._config.eps)
+        rates = [-lr / (1 - first**n) for n in steps]
+        torch._foreach_addcdiv_(weights, means, denominators, rates)
+
+    def _moments(self, weights: list[Tensor], name: str) -> list[Tensor]:
+        """A moment of each weight, 0 where there was none."""
+        states = [self.state[weight] for weight in weights]
+        for weight, state in zip(weights, states, strict=True):
+            if name not in state:
+                state[name] = torch.zeros_like(weight)
+        return [state[name] for state in states]
+
+    def _counted(self, weight: Tensor) -> float:
+        """Count another step of a weight."""
+        state = self.state[weight]
+        state.setdefault("step", torch.zeros((), dtype=torch.float32)).add_(1)
+        return float(state["step"])
 
 
-def newton_schulz(matrix_AB: Tensor, iterations: int) -> Tensor:
+def _stacks(weights: list[Tensor]) -> list[list[int]]:
+    """Places of the matrices that are computed together: on a GPU several of a shape."""
+    by_shape: dict[torch.Size, list[int]] = {}
+    for place, weight in enumerate(weights):
+        by_shape.setdefault(weight.shape, []).append(place)
+    most = STACK if weights[0].device.type == "cuda" else 1
+    return [
+        places[start : start + size]
+        for shape, places in by_shape.items()
+        for size in [max(1, most // shape.numel())]
+        for start in range(0, len(places), size)
+    ]
+
+
+def newton_schulz(matrix: Tensor, iterations: int) -> Tensor:
     """About ``U V^T`` of the singular value decomposition ``U S V^T``.
 
     The quintic ``X <- a X + (b X X^T + c (X X^T)^2) X`` takes singular values into [0.7, 1.2]; in
-    the precision of the matrix.
+    the precision of the matrix, (A, B), or of each of a stack, (n, A, B).
     """
     a, b, c = NEWTON_SCHULZ
-    wide = matrix_AB.shape[0] <= matrix_AB.shape[1]
-    x_AB: Tensor = matrix_AB if wide else matrix_AB.T  # the smaller side is squared
-    x_AB = x_AB / (torch.linalg.matrix_norm(x_AB) + 1e-7)  # singular values at most 1
+    wide = matrix.shape[-2] <= matrix.shape[-1]
+    x_AB: Tensor = matrix if wide else matrix.mT  # the smaller side is squared
+    norm_11 = torch.linalg.matrix_norm(x_AB, keepdim=True)
+    x_AB = x_AB / (norm_11 + 1e-7)  # singular values at most 1
     for _ in range(iterations):
-        gram_AA = x_AB @ x_AB.T
+        gram_AA = x_AB @ x_AB.mT
         x_AB = a * x_AB + (b * gram_AA + c * gram_AA @ gram_AA) @ x_AB
-    return x_AB if wide else x_AB.T
+    return x_AB if wide else x_AB.mT

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from rlvr_core.api import MicroBatch
 from rlvr_core.api.services import Row, micro_batches
@@ -38,6 +39,8 @@ def _flash_kernel() -> Any:
 _FLASH = _flash_kernel()
 _NAMES_GROUPS = _FLASH is not None and "enable_gqa" in inspect.signature(_FLASH).parameters
 """Whether torch wants to be told of fewer key heads; 2.10 and 2.11 take them as they are."""
+_ALIGNED = 8
+"""Entries of a mask that its rows begin at a multiple of; a GPU would copy another."""
 _OTHER_FORMS = ("softcap", "sliding_window", "s_aux", "position_bias", "cache")
 """What some models ask of attention beside scores, scale and order; nothing here does it."""
 
@@ -74,7 +77,9 @@ def attention_mask_of(
     if device.type == "cpu":
         joined = not compiled and all(one.dim == one.value_dim for one in heads)
         return JoinedMask.of(batch) if joined else GridMask.of(batch)
-    return (VarlenMask if takes_flash(device, dtype, heads) else GridMask).of(batch)
+    if takes_flash(device, dtype, heads):
+        return VarlenMask.of(batch)
+    return GridMask.of(batch, dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +90,29 @@ class GridMask:
         prompt_SP: Packed place of each prompt's tokens; any place on padding.
         row_BT: The same of each row's tokens; one column at least.
         keys_BK: Of each row's keys: its prompt's, then its own.
-        visible_B1TK: Which of them a row's token sees.
-        slot_N: Place of each token in the prompts' grid and the rows' behind it, both flat.
+        query_Q: Those of prompts and rows behind each other, flat.
+        key_M: Those of prompts and rows' keys behind each other, flat.
+        mask_B1TK: Which of its keys a row's token sees; or what is added to its scores.
+        slot_N: Place of each token in ``query_Q``.
     """
 
     prompt_SP: Tensor
     row_BT: Tensor
     keys_BK: Tensor
-    visible_B1TK: Tensor
+    query_Q: Tensor
+    key_M: Tensor
+    mask_B1TK: Tensor
     slot_N: Tensor
 
     @classmethod
-    def of(cls, batch: MicroBatch) -> GridMask:
-        """Of a micro-batch, on its device."""
+    def of(cls, batch: MicroBatch, dtype: torch.dtype | None = None) -> GridMask:
+        """Of a micro-batch, on its device.
+
+        Args:
+            batch: It.
+            dtype: What attention is computed in; for a mask that a GPU's kernel takes as it is,
+                which it would otherwise make anew in each layer, and keep.
+        """
         is_prompt_SP, is_row_BT = batch.prompt_places(), batch.fed_places()
         if is_row_BT.shape[1] == 0:
             is_row_BT = F.pad(is_row_BT, (0, 1))
@@ -105,53 +120,101 @@ class GridMask:
         prompt_SP = _numbered(is_prompt_SP)
         row_BT = torch.where(is_row_BT, is_prompt_SP.sum() + _numbered(is_row_BT), 0)
         of_B = batch.prompt_of_row_B
+        keys_BK = torch.cat([prompt_SP[of_B], row_BT], dim=1)
         # an empty grid of rows has one column of padding, which is no place
         places = [batch.host.prompt_places(), batch.host.fed_places()]
         before_TT = torch.ones(T, T, dtype=torch.bool, device=of_B.device).tril()
         far_BTP = is_prompt_SP[of_B][:, None].expand(-1, T, -1)
         own_BTT = is_row_BT[:, None] & before_TT
+        visible_B1TK = torch.cat([far_BTP, own_BTT], dim=2)[:, None]
         return cls(
             prompt_SP=prompt_SP,
             row_BT=row_BT,
-            keys_BK=torch.cat([prompt_SP[of_B], row_BT], dim=1),
-            visible_B1TK=torch.cat([far_BTP, own_BTT], dim=2)[:, None],
+            keys_BK=keys_BK,
+            query_Q=torch.cat([prompt_SP.flatten(), row_BT.flatten()]),
+            key_M=torch.cat([prompt_SP.flatten(), keys_BK.flatten()]),
+            mask_B1TK=visible_B1TK if dtype is None else _added(visible_B1TK, dtype),
             slot_N=batch.send(torch.cat([one.flatten() for one in places]).nonzero()[:, 0]),
         )
 
     def attend(self, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, scale: float) -> Tensor:
         """See ``AttentionMask``; on any device, in any precision."""
         shared = q_NhD.shape[1] // k_NhD.shape[1]
-
-        def grid(x_NhD: Tensor, place: Tensor) -> Tensor:
-            return x_NhD[place].transpose(1, 2)
-
-        def keys(x_NhD: Tensor, place: Tensor) -> Tensor:
-            found = _gathered(x_NhD, place).transpose(1, 2)
-            # of fewer key heads a GPU would hold all scores
-            return found if shared == 1 else found.repeat_interleave(shared, 1)
-
+        k_MhD, v_MhD = _gathered(k_NhD, v_NhD, self.key_M)
+        if shared > 1:  # of fewer key heads a GPU would hold all scores
+            k_MhD, v_MhD = (x.repeat_interleave(shared, 1) for x in (k_MhD, v_MhD))
+        q_ShPD, q_BhTD = self._grids(q_NhD[self.query_Q], self.row_BT)
+        k_ShPD, k_BhKD = self._grids(k_MhD, self.keys_BK)
+        v_ShPD, v_BhKD = self._grids(v_MhD, self.keys_BK)
+        mask_B1TK = self.mask_B1TK
+        if mask_B1TK.dtype != torch.bool:
+            mask_B1TK = mask_B1TK.to(q_NhD.dtype)
         prompts_ShPD = F.scaled_dot_product_attention(
-            grid(q_NhD, self.prompt_SP),
-            keys(k_NhD, self.prompt_SP),
-            keys(v_NhD, self.prompt_SP),
-            is_causal=True,
-            scale=scale,
+            q_ShPD, k_ShPD, v_ShPD, is_causal=True, scale=scale
         )
         rows_BhTD = F.scaled_dot_product_attention(
-            grid(q_NhD, self.row_BT),
-            keys(k_NhD, self.keys_BK),
-            keys(v_NhD, self.keys_BK),
-            attn_mask=self.visible_B1TK,
-            scale=scale,
+            q_BhTD, k_BhKD, v_BhKD, attn_mask=mask_B1TK, scale=scale
         )
         flat = [x.transpose(1, 2).flatten(0, 1) for x in (prompts_ShPD, rows_BhTD)]
         return torch.cat(flat)[self.slot_N]
 
+    def _grids(self, flat_hD: Tensor, rows_BX: Tensor) -> list[Tensor]:
+        """The prompts' part of a flat list and the rows', each as (sequences, h, width, D)."""
+        places = self.prompt_SP, rows_BX
+        parts = torch.split(flat_hD, [one.numel() for one in places])
+        return [
+            part.view(*one.shape, *part.shape[1:]).transpose(1, 2)
+            for part, one in zip(parts, places, strict=True)
+        ]
 
-def _gathered(x_NhD: Tensor, place: Tensor) -> Tensor:
-    """Keys or values at their places; a prompt's gradients of all its rows add up in float32."""
-    wide = torch.promote_types(x_NhD.dtype, torch.float32)
-    return x_NhD.to(wide)[place].to(x_NhD.dtype)
+
+def _added(visible_B1TK: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where a key is seen, else minus infinity; rows begin where a GPU's kernel wants them."""
+    *rows, K = visible_B1TK.shape
+    room = visible_B1TK.new_zeros(*rows, K + -K % _ALIGNED, dtype=dtype)
+    return room[..., :K].masked_fill_(~visible_B1TK, -torch.inf)
+
+
+def _gathered(k_NhD: Tensor, v_NhD: Tensor, place_M: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values at their places; a prompt's gradients of all its rows add up in float32."""
+    if torch.compiler.is_compiling():  # casts are part of other kernels there
+        wide = torch.promote_types(k_NhD.dtype, torch.float32)
+        k_MhD, v_MhD = (x.to(wide)[place_M].to(x.dtype) for x in (k_NhD, v_NhD))
+        return k_MhD, v_MhD
+    found: tuple[Tensor, Tensor] = _Gather.apply(k_NhD, v_NhD, place_M)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, k_NhD: Tensor, v_NhD: Tensor, place_M: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(place_M)
+        ctx.n, ctx.dim = len(k_NhD), k_NhD.shape[2]
+        return k_NhD[place_M], v_NhD[place_M]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, k_MhD: Tensor, v_MhD: Tensor) -> tuple[Tensor, Tensor, None]:
+        (place_M,) = ctx.saved_tensors
+        # a GPU sorts the places before it adds: once for both
+        both_MhD = _side_by_side(k_MhD, v_MhD)
+        sum_NhD = both_MhD.new_zeros(ctx.n, *both_MhD.shape[1:])
+        sum_NhD.index_put_((place_M,), both_MhD, accumulate=True)
+        del both_MhD  # of rows that are split it is the most there is
+        k_NhD, v_NhD = sum_NhD[..., : ctx.dim], sum_NhD[..., ctx.dim :]
+        return k_NhD.to(k_MhD.dtype), v_NhD.to(v_MhD.dtype), None
+
+
+def _side_by_side(k_MhD: Tensor, v_MhD: Tensor) -> Tensor:
+    """Both behind each other in their last dimension, in float32 at least."""
+    wide = torch.promote_types(k_MhD.dtype, torch.float32)
+    if wide == k_MhD.dtype:
+        return torch.cat([k_MhD, v_MhD], dim=2)
+    D = k_MhD.shape[2]
+    both_MhD = k_MhD.new_empty(*k_MhD.shape[:2], D + v_MhD.shape[2], dtype=wide)
+    both_MhD[..., :D].copy_(k_MhD)
+    both_MhD[..., D:].copy_(v_MhD)
+    return both_MhD
 
 
 def _numbered(present: Tensor) -> Tensor:
@@ -202,8 +265,7 @@ class VarlenMask:
         grouped = {"enable_gqa": q_NhD.shape[1] != k_NhD.shape[1]} if _NAMES_GROUPS else {}
         out_NhD: Tensor = _FLASH(
             q_NhD.contiguous(),
-            _gathered(k_NhD, self.keys_M),
-            _gathered(v_NhD, self.keys_M),
+            *_gathered(k_NhD, v_NhD, self.keys_M),
             self.first_query_R1,
             self.first_key_R1,
             self.most_queries,

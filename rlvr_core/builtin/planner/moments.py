@@ -58,13 +58,15 @@ def saved_by_layer(setup: Setup, micro: Micro) -> float:
     if shape.normed:
         token += _norm(setup, width) * (queries + keys)
         token += 4 * (shape.heads + shape.kv_heads)
-    if adapter and setup.rounded:  # each matrix A has the norm's output, or the MLP's product
+    if adapter and setup.half and (setup.rounded or not setup.compiled):
+        # each matrix A has the norm's output, or the MLP's product
         kept = 2 * hidden + 4 * shape.inner
         token += width * (kept + adapter.rank * adapter.matrices)
     elif adapter and setup.half:  # each matrix A has its own cast copy of its input
         token += width * (adapter.inputs + adapter.rank * adapter.matrices + 3 * shape.inner)
-    else:  # autocast makes a copy for each of five products, and without it they share two
-        token += (5 if setup.autocast else 2) * width * hidden + 4 * width * shape.inner
+    else:  # of compiled layers autocast makes a copy for each of five products; others share two
+        copies = 5 if setup.autocast and setup.compiled else 2
+        token += copies * width * hidden + 4 * width * shape.inner
     cast = 0.0
     if setup.autocast:
         cast = float(width * (adapter.layer_params if adapter else shape.layer_params))
@@ -90,7 +92,7 @@ def _attention(setup: Setup, micro: Micro) -> float:
     shape, width = setup.shape, setup.width
     if setup.half:
         return float(2 * width * (shape.queries * micro.tokens + shape.keys * micro.keys))
-    grids = 2 * shape.queries * (micro.query_slots + micro.key_slots) + micro.mask
+    grids = 2 * shape.queries * (micro.query_slots + micro.key_slots)
     return float(width * (grids + shape.queries * micro.tokens))
 
 
@@ -123,6 +125,7 @@ def moments_of(setup: Setup, micro: Micro, *, later: bool) -> list[Moment]:
     if setup.adapter and not again:  # nothing before the first norm is trained
         held -= _norm(setup, setup.stream) * shape.hidden * micro.tokens
     held += 2.0 * setup.stream * shape.head_dim * micro.tokens  # sines and cosines of positions
+    held += 0 if setup.half else setup.width * micro.mask
     table = 0.0 if setup.adapter else float(setup.whole_width * shape.head_params)
     norm = _norm(setup, setup.stream) * shape.hidden * micro.tokens
     head = Moment(
@@ -200,11 +203,11 @@ def _of_shards(setup: Setup, micro: Micro, before: float, beside: float) -> Iter
 def _layer_work(setup: Setup, micro: Micro) -> float:
     """What the MLP's backward pass makes beside what is kept."""
     hidden, inner, width = setup.shape.hidden, setup.shape.inner, setup.width
-    if setup.adapter and setup.autocast:  # peft makes a float32 copy of each input
-        stream = 8 if setup.fuses_norms else 12  # the inputs of fused norms are kept already
-        return float((stream * hidden + 6 * inner) * micro.tokens)
+    if setup.adapter and setup.autocast and setup.compiled:
+        # peft makes a float32 copy of each input
+        return float((12 * hidden + 6 * inner) * micro.tokens)
     # gradients of the product of gate and up, and of its two factors; the product is gone
-    stream = 2 if setup.rounded and setup.fuses_norms else 4
+    stream = setup.stream if setup.fuses_norms else 4
     product = (stream * hidden + 2 * width * inner) * micro.tokens
     if setup.adapter:
         return float(product)

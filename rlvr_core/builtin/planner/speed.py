@@ -14,7 +14,7 @@ from rlvr_core.builtin.planner.moments import head_chunk
 from rlvr_core.builtin.planner.setup import MASTER, Setup
 from rlvr_core.builtin.planner.shape import Shape
 
-_FORWARD_LAUNCHES, _BACKWARD_LAUNCHES = 46, 101
+_FORWARD_LAUNCHES, _BACKWARD_LAUNCHES = 35, 73
 """Kernels of a layer, as the stand-in for a GPU counts them without an adapter."""
 _OWN_NORMS_FORWARD, _OWN_NORMS_BACKWARD = 22, 49
 """How many more they are where norms are not fused."""

@@ -1,0 +1,1 @@
+"""Half-precision copies of what several layers are given."""

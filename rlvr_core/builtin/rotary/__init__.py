@@ -1,0 +1,1 @@
+"""Positions of queries and keys, in fewer kernels."""
