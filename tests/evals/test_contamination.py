@@ -28,6 +28,7 @@ def problem(id_, prompt):
         ("a well-known word — here", "a well known word, here"),
         ("1,000 and 5 (see below)", "1000 and 5 see below"),
         ("zero\u200bwidth", "zerowidth"),
+        ("Is 3&nbsp;&lt; 4 &amp; 5?", "Is 3 < 4 & 5?"),
         ("e\u0301tude", "\u00e9tude"),
         ("ask, and/or tell **me**", "Ask and or tell me"),
     ],

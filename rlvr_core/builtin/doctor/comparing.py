@@ -119,7 +119,9 @@ def _asked_otherwise(batch: Batch) -> list[Answer] | None:
     for task, groups in batch.asked.items():
         asked = [member for group in groups for member in group.members]
         hits = sum(bool(member.passed) for member in asked)
-        value = f"{task}: {share(hits, len(asked))} pass, of the training's problems {rate:.3g}"
+        value = (
+            f"{task}: {share(hits, len(asked))} pass, of the training's problems {100 * rate:.3g} %"
+        )
         own = frame([text_of(group.problem) for group in groups])
         same = {main(group.problem) for group in groups} <= verifiers
         if same and own != trained and less_often(hits, len(asked), rate):

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from rlvr_core.builtin.doctor.report import Answer, Check, share
-from rlvr_core.builtin.doctor.subject import Subject, stated, text_of
+from rlvr_core.builtin.doctor.subject import Subject, passes, stated, text_of
 
 FEW = 0.01
 """Share of texts up to which an odd character is part of the subject, and no fault of the data."""
@@ -42,8 +42,8 @@ def odd_characters(text: str) -> list[str]:
                 found.append(f"invisible or lost characters (U+{ord(character):04X})")
         if _MOJIBAKE.search(text):
             found.append("text that was decoded in a wrong encoding")
-    if _ENTITY.search(text) and not _DOCUMENT.search(text):
-        found.append(f"HTML entities ({_ENTITY.search(text)[0]})")  # type: ignore[index]
+    if (entity := _ENTITY.search(text)) and not _DOCUMENT.search(text):
+        found.append(f"HTML entities ({entity[0]})")
     control = next((c for c in text if ord(c) < 32 and c not in "\t\n\r"), None)
     if control is not None:
         found.append(f"control characters (U+{ord(control):04X})")
@@ -129,8 +129,6 @@ def _reads(subject: Subject, dataset: str, form: str) -> bool:
         )
         for one in some
     ]
-    from rlvr_core.builtin.doctor.subject import passes
-
     return any(passes(future.result(subject.patience)[0][name]) for name, future in waiting)
 
 

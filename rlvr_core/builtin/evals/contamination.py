@@ -5,6 +5,7 @@ By id, by question, and, as a warning, by similarity to a question.
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -64,9 +65,10 @@ _TEXTUAL = re.compile(
 def normalise(text: str) -> str:
     """Normalise a text: remove case, spacing, punctuation and Unicode variants.
 
-    Compatibility forms are folded (NFKC). Punctuation is removed unless it is arithmetic: the minus
-    of ``5 - 3``, the point of ``1.5``, the brackets of ``2*(3+4)``; otherwise different sums would
-    match. A punctuation mark that stands alone counts as a word: "End with !" is not "End with ?".
+    Compatibility forms are folded (NFKC), and HTML entities such as ``&nbsp;`` read.
+    Punctuation is removed unless it is arithmetic: the minus of ``5 - 3``, the point of ``1.5``,
+    the brackets of ``2*(3+4)``; otherwise different sums would match. A punctuation mark that
+    stands alone counts as a word: "End with !" is not "End with ?".
     """
     return " ".join(filter(None, map(_paragraph, _BETWEEN.split(text))))
 
@@ -74,6 +76,8 @@ def normalise(text: str) -> str:
 @lru_cache(maxsize=4096)
 def _paragraph(text: str) -> str:
     """Normalise one paragraph; worked examples are the same in every prompt of a data set."""
+    if "&" in text:
+        text = html.unescape(text)
     if not text.isascii():
         text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     text = _ALONE.sub(_spelt, _THOUSANDS.sub("", text.casefold())).translate(_TABLE)
