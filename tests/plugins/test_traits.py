@@ -14,7 +14,9 @@ FOREIGN = {
     # objects of Python, torch, transformers, peft, vLLM and lm_eval, whose versions differ
     "__init__.py": {"__qualname__"},  # of a function
     "builtin/asynchronous/child.py": {"generation_config"},  # of a model
+    "builtin/casts/shared.py": {"_in_half"},  # of a tensor: its copy
     "builtin/datasets/tables.py": {"strerror"},  # of an OSError or another error
+    "builtin/doctor/settings.py": {"weight"},  # of a module of torch
     "builtin/environments/call_json.py": {"keys"},  # of an ast node
     "builtin/lm_eval/ask.py": {"chat_template"},  # of a tokenizer
     "builtin/lm_eval/load.py": {"MULTIMODAL", "UNSAFE_CODE"},  # of a task of lm_eval
