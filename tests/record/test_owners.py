@@ -221,6 +221,26 @@ def test_an_owner_that_knows_nothing_keeps_what_it_finds(there, run, home):
     assert kept == [theirs]
 
 
+def test_a_checkpoint_that_its_owner_was_killed_while_sending_is_nothing_newer(
+    there, run, tmp_path
+):
+    send(there, run)
+    home = tmp_path / "home" / NAME
+    fetch(there, home)
+    half = there()._root / "checkpoints" / "step000003"
+    half.mkdir(parents=True)
+    (half / "config.json").write_text("{}")
+    send(there, home, request="once")
+    (half / "config.json").write_text("{}")
+    (half / "COMPLETE").write_text('{"files": {"config.json": {}}}')
+    with pytest.raises(TakenError, match="never had, as checkpoints/step000003/COMPLETE, "):
+        send(there, run, request="another")
+    # six digits are the least: step 1,000,000 is after step 999,999
+    (run / "checkpoints" / "step1000000").mkdir(parents=True)
+    half.rename(half.with_name("step999999"))
+    send(there, run, request="another")
+
+
 def test_progress_at_home_survives_a_second_download(there, run, tmp_path):
     send(there, run)
     home = tmp_path / "home" / NAME

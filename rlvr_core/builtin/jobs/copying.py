@@ -331,6 +331,12 @@ def _state(path: Path) -> tuple[int, int, int]:
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
+def step_of(key: str) -> int:
+    """Return the step of the checkpoint that a key belongs to; 0 for other keys."""
+    match = _STEP.match(key)
+    return _number(match[1]) if match else 0
+
+
 def _number(name: str) -> int:
     return int(name.removeprefix("step"))
 

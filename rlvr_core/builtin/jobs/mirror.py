@@ -28,9 +28,10 @@ from rlvr_core.api import (
     RunError,
     StepFinished,
     Store,
+    StoredFile,
 )
-from rlvr_core.api.services import RunObserver, progress
-from rlvr_core.builtin.jobs.copying import CHECKPOINTS, Behind, FolderCopy
+from rlvr_core.api.services import COMPLETE, RunObserver, progress
+from rlvr_core.builtin.jobs.copying import CHECKPOINTS, Behind, FolderCopy, step_of
 from rlvr_core.builtin.jobs.known import Known, hidden
 from rlvr_core.builtin.jobs.ownership import (
     TAKE_OVER,
@@ -266,11 +267,15 @@ class Mirror:
 
     def _nothing_newer(self) -> None:
         """Refuse to write over what the store has and this folder has never had."""
-        lacking = self._unseen()
         # a listing has no checksum: what is new has to be in a second one too
-        if lacking and (lacking := lacking & self._unseen()):
+        listings = [self._store.list()]
+        lacking = self._unseen(listings)
+        if lacking:
+            listings.append(self._store.list())
+            lacking = self._unseen(listings)
+        if lacking:
             raise TakenError(
-                f"the store has what this folder never had, as {', '.join(sorted(lacking)[:3])}",
+                f"the store has what this folder never had, as {', '.join(lacking[:3])}",
                 where="run.mirror",
                 remedy=(
                     "fetch it first, into a folder of its own: rlvr jobs download … --to DIR",
@@ -278,16 +283,25 @@ class Mirror:
                 ),
             )
 
-    def _unseen(self) -> set[str]:
-        """Return the keys in the store of what this folder has never had."""
-        newest = max((path.name for path in (self._folder / CHECKPOINTS).glob("step*")), default="")
-        unseen = set()
-        for key, file in self._store.list().items():
-            seen = self._known.files.get(key)
-            step = key.removeprefix(CHECKPOINTS).partition("/")[0] if "/step" in key else ""
-            old = key.startswith(CHECKPOINTS) and (not step or step <= newest)
-            if not hidden(key) and not (seen and seen.tag == file.tag) and not (old and not seen):
-                unseen.add(key)
+    def _unseen(self, listings: list[dict[str, StoredFile]]) -> list[str]:
+        """Return the keys, in all listings of the store, of what this folder has never had.
+
+        Checkpoints without ``COMPLETE`` do not count: who sent them was killed in the middle, and
+        no fetch takes them.
+        """
+        here = (self._folder / CHECKPOINTS).glob("step*")
+        newest = max((step_of(f"{CHECKPOINTS}{path.name}/") for path in here), default=0)
+        sealed = {step_of(key) for one in listings for key in one if key.endswith(f"/{COMPLETE}")}
+        unseen = []
+        for key in sorted(set(listings[0]).intersection(*listings)):
+            seen, step = self._known.files.get(key), step_of(key)
+            if hidden(key) or (seen and all(seen.tag == one[key].tag for one in listings)):
+                continue
+            if step and step not in sealed:
+                continue
+            if key.startswith(CHECKPOINTS) and step <= newest and not seen:
+                continue
+            unseen.append(key)
         return unseen
 
     def changed(self, *, checkpoint: bool = False) -> list[str]:
