@@ -318,7 +318,7 @@ def taught(run, shown, *prompts, branch=None):
 
     asked = [one.prompt for one in shown]
     micro = SimpleNamespace(
-        teacher_batch=SimpleNamespace(host=rows(prompts)),
+        teacher_batch=SimpleNamespace(host=rows(prompts)) if prompts else None,
         host=rows(asked if branch is None else [*asked[:-1], branch]),
     )
     loss = SimpleNamespace(traits=LossTraits(teacher=TeacherTraits(4, prompt="[{a}] {prompt}")))
@@ -343,5 +343,8 @@ def test_a_teacher_is_told_what_its_template_says(tmp_path):
     with pytest.raises(RunError, match=r"for problem p1 is '1\+1\?', and its template makes"):
         taught(run, two, "1+1?", "[3] 1+2?")
     taught(run, two, "[2] 1+1?", "an aside", branch="an aside")
+    # without prompts of its own a teacher is shown those of the policy
+    with pytest.raises(RunError, match=r"p1 is '1\+1\?', and its template makes '\[2\] 1\+1\?'"):
+        taught(run, two)
     with pytest.raises(RunError, match="and the branch begins with 'an aside'"):
         taught(run, two, "[2] 1+1?", "[3] 1+2?", branch="an aside")

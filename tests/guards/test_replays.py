@@ -237,6 +237,14 @@ def test_observations_and_verdicts_of_another_conversation():
     assert "cut off" in wrong(cut, script)
 
 
+def test_a_message_is_heard_as_who_said_it():
+    environment = Counting()
+    script = played(environment, ["a", "b"])
+    turns = (script.turns[0], replace(script.turns[1], role="tool"), script.turns[2])
+    found = wrong(environment, replace(script, turns=turns))
+    assert "its environment speaks as user, and was heard as tool" in found
+
+
 def test_a_lookup_whose_numbers_come_from_another_seed():
     environment = LookupWorld(NoConfig())
     script = played(environment, [CALL, "11"], draw=4)

@@ -398,6 +398,7 @@ def pooled(options, change=None):
         guard.begin(view)
         line = {f"sampler/{name}": size for name, size in sampler.metrics().items()}
         guard.finished(StepFinished(number, 0, line, {}))
+        guard.state_dict()  # a checkpoint
 
     return step
 
@@ -434,9 +435,27 @@ def miscounted(sampler):
     sampler.metrics = lambda: real() | {"easy": real()["hard"] + 1}
 
 
+def last_draws_forgotten(sampler):
+    real = sampler.position
+    sampler.position = lambda: {id_: [-1, *rest] for id_, (_, *rest) in real().items()}
+
+
+def windows_too_long(sampler):
+    real = sampler.position
+    sampler.position = lambda: {id_: [a, b, [*c, *c]] for id_, (a, b, c) in real().items()}
+
+
+def never_drawn(sampler):
+    real = sampler.position
+    sampler.position = lambda: dict(list(real().items())[1:])
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        (last_draws_forgotten, "remembers -1 as the last draw of problem .*, and its groups make "),
+        (windows_too_long, "as the window of problem .*, and its groups make"),
+        (never_drawn, "the sampler remembers -1 as the last draw of problem .., "),
         (other_weights, "by their weights"),
         (last_first, "it was the turn of another one of that pool"),
         (failures_forgotten, "by their weights"),

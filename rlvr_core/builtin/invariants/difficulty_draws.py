@@ -108,6 +108,21 @@ class DifficultyDraws:
                 )
         return ""
 
+    def wrong_memory(self, position: Mapping[str, Any]) -> str:
+        """Say what a sampler remembers otherwise of its problems; empty if nothing."""
+        known = self._last.keys() | self._window.keys()
+        for id_ in sorted(known | position.keys()):
+            last, streak, window = position.get(id_, (-1, 0, ()))
+            has = last, streak, [tuple(pair) for pair in window]
+            due = self._last.get(id_, -1), self._streak.get(id_, 0), self._window.get(id_, [])
+            for what, found, right in zip(("last draw", "streak", "window"), has, due, strict=True):
+                if found != right:
+                    return (
+                        f"the sampler remembers {found} as the {what} of problem {id_}, and its "
+                        f"groups make {right}"
+                    )
+        return ""
+
     def wrong(self, step: int, rounds: Sequence[Sequence[Group]]) -> str:
         """Follow the draws of a step, and say what is wrong with them; empty if nothing is.
 

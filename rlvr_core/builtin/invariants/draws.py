@@ -65,7 +65,7 @@ class Draws(Invariant):
         self._reads: Counter[Any] = Counter()
         self._came: Counter[Any] = Counter()
         self._names: list[tuple[str, int, int]] = []
-        self._missed = False
+        self._missed, self._step = False, 0
         self._found: dict[str, float] = {}
 
     # -- what is drawn ---------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class Draws(Invariant):
 
     def begin(self, view: StepView) -> None:
         """Check how often the step's groups have been trained on."""
-        self._missed = False
+        self._missed, self._step = False, view.step
         arrived, self._arrived = self._arrived, None
         if self._oldest:
             self._check_growth(view.step, view.groups)
@@ -321,7 +321,18 @@ class Draws(Invariant):
         return self._found
 
     def state_dict(self) -> dict[str, Json]:
-        """Return how far the order has been drawn, and what of it has not arrived."""
+        """Return how far the order has been drawn, and what of it has not arrived.
+
+        Raises:
+            RunError: If the sampler goes on with another memory of its problems than it should.
+        """
+        followed = self._pools if not self._oldest else None
+        if followed is not None and (what := followed.wrong_memory(self._sampler.position())):
+            raise self.fault(
+                self._step,
+                f"{what} (band: none)",
+                "later draws go by it: look at what the sampler notes of a draw and of an outcome",
+            )
         return {"next": self._next, "open": dict(self._open)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

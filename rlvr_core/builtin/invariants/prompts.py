@@ -77,14 +77,15 @@ class Prompts(Invariant):
 
     def computed(self, view: StepView, event: LossComputed) -> None:
         """Check the prompts of a teacher that has its own; raises ``RunError``."""
-        teacher = event.micro_batch.teacher_batch
-        if teacher is None:
-            return
         templates = [
             traits.prompt
             for loss, _, _ in event.losses
             if (traits := loss.traits.teacher) is not None and traits.prompt is not None
         ]
+        if not templates:
+            return
+        # without prompts of its own it is shown the policy's
+        teacher = event.micro_batch.teacher_batch or event.micro_batch
         group_B = event.micro_batch.host.group_B.tolist()
         given, shown = (_prompts(one.host) for one in (event.micro_batch, teacher))
         for policys, ids, place in zip(given, shown, group_B, strict=True):

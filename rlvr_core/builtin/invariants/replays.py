@@ -177,11 +177,16 @@ def _unlike(
         return ""
     said = [message.content for message in found.messages]
     given = [message.content for message in heard]
-    if len(said) == len(given) and all(
+    if len(said) != len(given) or not all(
         _is_given(one, its, most) for one, its in zip(said, given, strict=True)
     ):
-        return ""
-    return f"its environment says {said!r:.80}, and the model was given {given!r:.80}"
+        return f"its environment says {said!r:.80}, and the model was given {given!r:.80}"
+    # whatever is no tool's message is a user's in a transcript
+    by = ["tool" if message.role == "tool" else "user" for message in found.messages]
+    as_ = [message.role for message in heard]
+    if by != as_:
+        return f"its environment speaks as {', '.join(by)}, and was heard as {', '.join(as_)}"
+    return ""
 
 
 def _is_given(said: str, given: str, most: int) -> bool:
