@@ -15,11 +15,9 @@ def cut(top_k, top_p, margin=0.01):
     return {"top_k": top_k, "top_p": top_p, "margin": margin}
 
 
-def config(top_k=0, top_p=1.0, temperature=1.0, accepted=None):
-    return SimpleNamespace(
-        sampling=SimpleNamespace(top_k=top_k, top_p=top_p, temperature=temperature),
-        guards=SimpleNamespace(parity=SimpleNamespace(max=accepted)),
-    )
+def check_of(top_k=0, top_p=1.0, temperature=1.0, accepted=None, dtype=torch.float32):
+    parity = SimpleNamespace(max=accepted)
+    return Truncation(top_k, top_p, temperature, parity=parity, compute=dtype)
 
 
 def test_edges_worked_out_by_hand():
@@ -50,7 +48,7 @@ def kept(logits_nV, top_k, top_p):
 
 def said(engine, trainer, noise=0.0, temperature=1.0, dtype=torch.float32, seed=0, **more):
     """What is said first in some steps of an engine that cuts at ``engine``, for ``trainer``."""
-    check = Truncation(config(*trainer, temperature, **more), dtype)
+    check = check_of(*trainer, temperature, dtype=dtype, **more)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(STEPS):
         logits_nV = 2 * torch.randn(N, V, generator=generator, dtype=torch.float64)
@@ -101,7 +99,7 @@ def test_who_accepts_a_difference_of_log_probs_accepts_it_here():
 
 
 def test_a_token_outside_top_k_is_not_counted_again_for_top_p():
-    check = Truncation(config(2, 0.6), torch.float32)
+    check = check_of(2, 0.6)
     scores = torch.zeros(500, 14)
     scores[:, GAP], scores[:, EXCESS] = 0.005, 0.4
     assert check.wrong(scores) == ""

@@ -138,6 +138,23 @@ def test_another_temperature_than_the_tasks(task, really):
         lab.evaluate(lab.groups(replace(lab.params, temperature=really)))
 
 
+@pytest.mark.parametrize("way", [Lab, lambda *a, **more: OwnWay(*a, **more)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tokens_that_the_tasks_top_p_leaves_out(way, dtype):
+    lab = way(1.0, top_p=0.7)
+    lab.trainer.precision = SimpleNamespace(compute=dtype, autocast=None)
+    lab.evaluate(lab.groups())
+    with pytest.raises(RunError, match=r"beyond the likeliest ones that top_p 0\.7 keeps"):
+        lab.evaluate(lab.groups(replace(lab.params, top_p=0.95)))
+
+
+def test_top_p_that_keeps_less_than_the_task_says():
+    """No token is outside; the numbers of their seeds draw others."""
+    lab = Lab(1.0, top_p=0.9)
+    with pytest.raises(RunError, match="are not those that the random numbers of their seeds draw"):
+        lab.evaluate(lab.groups(replace(lab.params, top_p=0.85)))
+
+
 def test_what_failed_is_asked_again():
     """A half of the answers are those of a second try, with other seeds."""
     lab = Lab()
@@ -230,7 +247,7 @@ class OwnWay(Lab):
 
     def as_reported(self, group):
         """The same tokens with the log-probs that they have at the task's temperature."""
-        scores_NK = self.trainer.token_scores((group,), moments_at(self.params))
+        scores_NK = self.trainer.token_scores((group,), moments_at(self.params, torch.float32))
         rows = scores_NK[:, ROW].tolist()
         members = []
         for place, member in enumerate(group.members):

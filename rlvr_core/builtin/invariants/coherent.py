@@ -42,7 +42,9 @@ def slack_of(
     most = 1.0
     if truncated:
         most = 1.0 if dtype == torch.float32 else EDGE
-        edge, astray = max(edge, 0.02), max(astray, 0.1)  # a token at the edge, kept or not
+        # a token at the edge, kept or not: hardly one in float32 on a CPU
+        exact = dtype == torch.float32 and not on_gpu
+        edge, astray = (1e-3, 0.01) if exact else (max(edge, 0.02), max(astray, 0.1))
     if stale:
         edge, astray = max(edge, 0.05), 0.5
     half = dtype != torch.float32 and not stale

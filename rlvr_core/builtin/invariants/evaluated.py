@@ -10,6 +10,7 @@ log-probs must be the policy's, its tokens as surprising as these say, and none 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +24,7 @@ from rlvr_core.builtin.invariants.drawn_tokens import by_row, tokens_of
 from rlvr_core.builtin.invariants.moments import AHEAD, LOGP, token_moments
 from rlvr_core.builtin.invariants.rounding import BANDS, Band, measure_parity
 from rlvr_core.builtin.invariants.surprise import Surprise
+from rlvr_core.builtin.invariants.truncation import Truncation, apart, edges
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,6 +70,7 @@ class Evaluated:
         self._section, self._repeats = section, repeats
         self._sums: dict[float, Sums] = {}
         self._surprise: dict[tuple[float, float, int], Surprise] = {}
+        self._edges: dict[tuple[float, float, int], Truncation] = {}
         self._bets = Bets()
 
     def wrong(
@@ -95,6 +98,8 @@ class Evaluated:
         if not params.temperature or not len(scores_NK):
             return None
         scores_NK = scores_NK.double()
+        if truncates(params) and (what := self._truncation(params).wrong(scores_NK)):
+            return what, OTHERWISE
         if self._repeats is None:
             return self._other_draws(groups, params, scores_NK, seed)
         return self._improbable(groups, params, scores_NK, step)
@@ -111,7 +116,7 @@ class Evaluated:
             self._dtype,
             on_gpu=self._on_gpu,
             temperature=params.temperature,
-            truncated=params.top_k > 0 or params.top_p < 1,
+            truncated=truncates(params),
         )
         tokens, first = list[Token](), 0
         rows = by_row(groups, scores_NK)
@@ -136,6 +141,19 @@ class Evaluated:
             return complaint.what.removeprefix("guard seeds: "), complaint.remedy[0]
         return None
 
+    def _truncation(self, params: SamplingParams) -> Truncation:
+        """Return what counts the tokens on both sides of the edges of a truncation."""
+        key = params.temperature, params.top_p, params.top_k
+        if key not in self._edges:
+            self._edges[key] = Truncation(
+                params.top_k,
+                params.top_p,
+                params.temperature,
+                parity=self._section,
+                compute=self._dtype,
+            )
+        return self._edges[key]
+
     def _counted(self, temperature: float, top_p: float, top_k: int) -> Surprise:
         """Return what counts the tokens that are sampled by these."""
         key = temperature, top_p, top_k
@@ -150,8 +168,7 @@ class Evaluated:
         Where the engine truncates they may, as rounding decides which tokens it keeps.
         """
         section = self._section
-        truncated = params.top_k > 0 or params.top_p < 1
-        if isinstance(section, bool) or (params.temperature and truncated):
+        if isinstance(section, bool) or truncates(params):
             return ""
         found = measure_parity(scores_NK[:, LOGP], scores_NK[:, -1])
         if found is None:
@@ -207,16 +224,23 @@ class Evaluated:
                 self._counted(*key).load_state_dict(counted)
 
 
-def moments_at(params: SamplingParams) -> Callable[..., tuple[Tensor, ...]]:
-    """Return what computes ``token_moments`` of a distribution that is sampled by these."""
+def truncates(params: SamplingParams) -> bool:
+    """Whether tokens are drawn from a part of the distribution."""
+    return bool(params.temperature) and (params.top_k > 0 or params.top_p < 1)
 
-    def compute(*args: Any, **options: Any) -> tuple[Tensor, ...]:
-        return token_moments(
-            *args,
-            **options | {"temperature": params.temperature or 1.0},
-            top_k=params.top_k if params.temperature else 0,
-            top_p=params.top_p if params.temperature else 1.0,
-        )
+
+def moments_at(params: SamplingParams, dtype: torch.dtype) -> Callable[..., tuple[Tensor, ...]]:
+    """Return what computes ``token_moments`` of a distribution that is sampled by these.
+
+    Where it is truncated, the columns of ``edges`` are behind them.
+    """
+    options: dict[str, Any] = {}
+    if truncates(params):
+        options = {"top_k": params.top_k, "top_p": params.top_p}
+        options["more"] = partial(edges, margin=apart(dtype, params.temperature), **options)
+
+    def compute(*args: Any, **more: Any) -> tuple[Tensor, ...]:
+        return token_moments(*args, **more | {"temperature": params.temperature or 1.0} | options)
 
     return compute
 

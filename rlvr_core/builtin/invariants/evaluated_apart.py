@@ -133,7 +133,7 @@ class EvaluatedApart:
             Row(one.prompt_ids, one.token_ids, one.loss_mask, one.logprobs, 0.0, group=place)
             for place, one in enumerate(whole)
         ]
-        compute, parts = moments_at(params), list[torch.Tensor]()
+        compute, parts = moments_at(params, self._dtype), list[torch.Tensor]()
         autocast = None if self._dtype == torch.float32 else self._dtype
         with evaluating(model):
             for batch in micro_batches(rows, tokens_per_micro_batch=TOKENS, device=model.device):

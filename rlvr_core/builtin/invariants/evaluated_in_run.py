@@ -57,7 +57,8 @@ class EvaluatedInRun:
             draw = places[id(group)]
             return seed_of(self._config.run.seed, group.problem.id, group.version, draw, sample)
 
-        scores_NK = self._trainer.token_scores(groups, moments_at(params))
+        moments = moments_at(params, compute_dtype(self._trainer))
+        scores_NK = self._trainer.token_scores(groups, moments)
         wrong = self._evaluated.wrong(groups, params, scores_NK, seed, event.step)
         if wrong is None:
             return None

@@ -158,8 +158,15 @@ def invariants_of(
     elif evaluations is not None and config.eval.tasks:
         checks += evaluations_of(config, trainer, evaluations, traits, repeats, say)
     if guards.calibration and traits.seeded:
-        truncated = sampling.top_k > 0 or sampling.top_p < 1
-        truncation = Truncation(config, trainer.precision.compute) if truncated else None
+        truncation = None
+        if sampling.top_k > 0 or sampling.top_p < 1:
+            truncation = Truncation(
+                sampling.top_k,
+                sampling.top_p,
+                sampling.temperature,
+                parity=guards.parity,
+                compute=trainer.precision.compute,
+            )
         checks.append(Calibration(scores, truncation))
     else:
         scores.classes = None  # nobody counts them

@@ -16,7 +16,7 @@ import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlvr_core.api.services import RunConfig
+    from rlvr_core.api.services import ParitySection
 
 GAP, EXCESS, NEXT, NEXT_GAP, LAST, LAST_GAP = range(7, 13)
 """Columns of ``edges`` in ``TokenScores``."""
@@ -83,23 +83,33 @@ class Truncation:
     """Counts sampled tokens on both sides of the edges.
 
     Args:
-        config: The run's configuration.
+        top_k: Of their sampling.
+        top_p: Of their sampling.
+        temperature: Of their sampling.
+        parity: Limits from the config; whoever accepts a larger difference of log-probs accepts it
+            here.
         compute: Precision of the trainer's forward pass.
     """
 
-    def __init__(self, config: RunConfig, compute: torch.dtype) -> None:
-        sampling, parity = config.sampling, config.guards.parity
-        self._top_k, self._top_p = sampling.top_k, sampling.top_p
-        cool = 1 / min(1.0, sampling.temperature)
-        # whoever accepts a larger difference of log-probs accepts it here
-        accepted = (parity.max or 0.0) if parity is not False else 0.0
-        self._nats = max(apart(compute, sampling.temperature), accepted)
+    def __init__(
+        self,
+        top_k: int,
+        top_p: float,
+        temperature: float,
+        *,
+        parity: ParitySection | bool,
+        compute: torch.dtype,
+    ) -> None:
+        self._top_k, self._top_p = top_k, top_p
+        cool = 1 / min(1.0, temperature)
+        accepted = 0.0 if isinstance(parity, bool) else parity.max or 0.0
+        self._nats = max(apart(compute, temperature), accepted)
         self._mass = max(MASS[compute] * cool, accepted / 4)
         self._tokens = self._by_p = self._outside = self._last = 0
         self._due_outside = self._due_last = 0.0
 
     def wrong(self, scores_NK: Tensor) -> str:
-        """Count the tokens of a step; return what is wrong, empty if nothing is."""
+        """Count some tokens; return what is wrong with all so far, empty if nothing is."""
         gap_N, excess_N, next_N, next_gap_N, last_N, last_gap_N = scores_NK[:, GAP:][:, :6].unbind(
             1
         )
