@@ -453,9 +453,20 @@ def weights_are_cast_once_a_step(patch: Patch) -> None:
 
         return update
 
+    plain = torch.autocast
+
+    def caching(*args: Any, cache_enabled: bool = True, **more: Any) -> Any:
+        return plain(*args, **more)
+
     def predicting(original: Any) -> Any:
-        def predict(model: Any, batch: Any, temperature: float, dtype: Any, compiled: Any) -> Any:
-            return original(model, batch, temperature, None if within[0] else dtype, compiled)
+        def predict(*args: Any, **more: Any) -> Any:
+            if not within[0]:
+                return original(*args, **more)
+            torch.autocast = caching  # type: ignore[assignment, misc]
+            try:
+                return original(*args, **more)
+            finally:
+                torch.autocast = plain  # type: ignore[misc]
 
         return predict
 
