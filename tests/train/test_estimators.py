@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from rlvr_core.algorithm.advantages import Center, Group, Rloo
-from rlvr_core.api import RunError
+from rlvr_core.api import Group as Drawn
+from rlvr_core.api import Problem, RunError
 from rlvr_core.builtin.invariants.advantages import Advantages
 from rlvr_core.builtin.invariants.estimators import CLASSES, ON_REWARDS, other_estimator
 from rlvr_core.config.model import RunConfig
@@ -78,6 +79,27 @@ def test_the_guard_stops_at_the_first_step():
     view = SimpleNamespace(step=0, groups=(), trainer=SimpleNamespace(objective=objective))
     with pytest.raises(RunError, match=r"guard advantages: the advantages are made by .*:Center"):
         Advantages(RunConfig.model_validate(PLAIN)).begin(view)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"), [({"b": 2.0}, ""), ({}, "1, and"), ({"b": 3.0}, "3, and")]
+)
+def test_the_factor_of_a_source_is_that_of_the_config(given, words):
+    config = RunConfig.model_validate(PLAIN)
+    first = config.data.sources[0]
+    config.data.sources[:] = [first, first.model_copy(update={"advantage_scale": 2.0})]
+    sources = [SimpleNamespace(problems=[Problem(id_, "?", "v", {}, "toy")]) for id_ in ("a", "b")]
+    guard = Advantages(config, sources)
+    groups = [Drawn(one.problems[0], (), 0) for one in sources]
+    trainer = SimpleNamespace(advantage_scale=given)
+    view = SimpleNamespace(step=0, groups=groups, trainer=trainer)
+    if not words:
+        guard._check_factors(view)
+        return
+    with pytest.raises(
+        RunError, match=f"of problem b have the factor {words} advantage_scale .* is 2"
+    ):
+        guard._check_factors(view)
 
 
 def test_the_names_are_those_of_the_registry():

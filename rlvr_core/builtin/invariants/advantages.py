@@ -24,7 +24,7 @@ from rlvr_core.builtin.invariants.rows import Key, members_by_key, rows_of
 from rlvr_core.builtin.invariants.token_advantages import TokenAdvantages
 
 if TYPE_CHECKING:
-    from rlvr_core.api import StepFinished
+    from rlvr_core.api import Source, StepFinished
     from rlvr_core.api.services import RunConfig
 
 TOLERANCE = 1e-3
@@ -42,6 +42,7 @@ class Advantages(Invariant):
 
     Args:
         config: The run's configuration.
+        sources: The training data, in the order of ``data.sources``; empty where it is not known.
     """
 
     id, phase = "advantages", "before each update"
@@ -57,8 +58,13 @@ class Advantages(Invariant):
         ),
     )
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, sources: Sequence[Source] = ()) -> None:
         self._config, self._options = config, config.advantage.with_
+        self._factors = {
+            problem.id: ref.advantage_scale
+            for ref, source in zip(config.data.sources, sources, strict=False)
+            for problem in source.problems
+        }
         self._expected: dict[Place, float] | None = None
         self._ordered = False
         self._keys: dict[Any, list[Place]] = {}
@@ -79,6 +85,7 @@ class Advantages(Invariant):
             )
         if estimator is None:
             return
+        self._check_factors(view)
         component = estimator.component
         traits = traits_of(component, AdvantageTraits)
         self._keys = members_by_key(view.groups)
@@ -101,6 +108,19 @@ class Advantages(Invariant):
                 for number, value in enumerate(values)
                 if not math.isnan(value)
             }
+
+    def _check_factors(self, view: StepView) -> None:
+        """Compare the factors on advantages with those of the configuration."""
+        for place, group in enumerate(view.groups):
+            name, has = group.problem.id, _scale(view, place)
+            if (due := self._factors.get(name, has)) != has:
+                raise self.fault(
+                    view.step,
+                    f"the advantages of problem {name} have the factor {has:g}, and "
+                    f"advantage_scale of its source in data.sources is {due:g} (band: none)",
+                    "look at what hands the factors of sources to the trainer, in a run that is "
+                    "resumed as well",
+                )
 
     def _by_formula(self, view: StepView, component: type[Any]) -> list[list[float]] | None:
         if self._options.get("combine") == "normalise_then_sum":

@@ -143,7 +143,7 @@ def invariants_of(
     if guards.tokens:
         checks.append(Tokens(config, sampler))
     if guards.advantages:
-        checks.append(Advantages(config))
+        checks.append(Advantages(config, sources))
     if guards.kl:
         checks.append(Kl(config))
     if guards.loss:
