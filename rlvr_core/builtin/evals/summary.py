@@ -11,7 +11,7 @@ from typing import Any
 
 from rlvr_core.api import Estimate, EvalReport, EvalTask, Group, Json
 from rlvr_core.api.services import percentile
-from rlvr_core.builtin.evals.stats import BLOCKS, NOTHING, estimate, jackknife
+from rlvr_core.builtin.evals.stats import BLOCKS, NOTHING, estimate, estimate_answers, jackknife
 from rlvr_core.builtin.evals.store import Row
 
 MAX_STRATA = 60
@@ -97,19 +97,13 @@ def group_by_problem(results: Sequence[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def per_problem(by_problem: ByProblem, number: Callable[[Row], float | bool | None]) -> list[float]:
-    """Average a number over each problem's completions, for problems that have it."""
-    found = []
-    for rows in by_problem.values():
-        known = [float(one) for row in rows if (one := number(row)) is not None]
-        if known:
-            found.append(fmean(known))
-    return found
-
-
 def average(by_problem: ByProblem, number: Callable[[Row], float | bool | None]) -> Estimate:
-    """Estimate the mean of a number over problems."""
-    return estimate(per_problem(by_problem, number))
+    """Estimate the mean of a number over problems, of those that have it."""
+    known = [
+        [float(one) for row in rows if (one := number(row)) is not None]
+        for rows in by_problem.values()
+    ]
+    return estimate_answers(known)
 
 
 def _metrics(by_problem: ByProblem) -> dict[str, Estimate]:
