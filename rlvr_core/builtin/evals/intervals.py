@@ -45,7 +45,7 @@ def bounded_mean(values: Array, counts: NDArray[np.int64] | None = None) -> Inte
     are strata then, each with its own interval, and the squares of their arms are added (MOVER: Zou
     and Donner 2008, Statistics in Medicine 27:1693; of strata of proportions Yan and Su 2010,
     Statistics in Biopharmaceutical Research 2:329). Which kind a problem is of may depend on its
-    difficulty, so what the means of the two differ by, beyond noise, counts as variance, too.
+    difficulty: what the two means differ by, beyond the interval of their difference, is variance.
 
     Args:
         values: Means over each problem's completions, (..., problems).
@@ -60,9 +60,8 @@ def bounded_mean(values: Array, counts: NDArray[np.int64] | None = None) -> Inte
     low, high = (np.stack(ends) for ends in zip(*map(_alike, kinds), strict=True))
     below, above = (means - low) ** 2, (high - means) ** 2
     noise = np.where(means[0] > means[1], below[0] + above[1], above[0] + below[1])
-    apart = np.maximum((Z95 * (means[0] - means[1])) ** 2 - noise, 0)
-    chance = apart * weights.prod() / len(single)
-    arms = [np.sqrt(np.tensordot(weights**2, one, 1) + chance) for one in (below, above)]
+    apart = np.maximum((means[0] - means[1]) ** 2 - noise, 0) * weights.prod() / len(single)
+    arms = [np.sqrt(np.tensordot(weights**2, one, 1) + Z95**2 * apart) for one in (below, above)]
     centre = np.tensordot(weights, means, 1)
     return np.maximum(centre - arms[0], 0.0), np.minimum(centre + arms[1], 1.0)
 

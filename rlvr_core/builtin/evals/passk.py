@@ -258,9 +258,9 @@ def _pass_at(k: int, difficulty: Sequence[Row]) -> dict[str, Json]:
     """Average pass@k over problems with at least ``k`` judged completions; count the others."""
     known = [(row["n"], row["correct"]) for row in difficulty if row["n"] >= k]
     values = [pass_at_k(n, correct, k) for n, correct in known]
-    # with n = k completions pass@k is an outcome, as of one completion
-    subsets = [n - k + 1 for n, _ in known]
-    return estimate(values, subsets).data() | {"left_out": len(difficulty) - len(values)}
+    # of k completions alone pass@k is an outcome, like that of one
+    counts = [n - k + 1 for n, _ in known]
+    return estimate(values, counts).data() | {"left_out": len(difficulty) - len(values)}
 
 
 def write_curriculum(path: Path, folders: Sequence[Path], low: float, high: float) -> int:
