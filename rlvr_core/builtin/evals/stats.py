@@ -69,6 +69,11 @@ def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estima
     return Estimate(mean, n, reach * float(low), reach * float(high), "t")
 
 
+def unseen_share(n: int) -> float:
+    """Return the share of problems of which none is among ``n`` with a chance of 1 in 20."""
+    return 1 - float(0.05 ** (1 / n))
+
+
 def jackknife(value: float, n: int, without: Sequence[float | None]) -> Estimate:
     """Return the interval of any statistic by leaving out one of 20 blocks of problems at a time.
 
