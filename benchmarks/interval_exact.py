@@ -1,12 +1,13 @@
 """How often 95% intervals of a pass rate hold the truth, exactly, with one answer a problem.
 
 The number of problems that pass is binomial, so coverage is a sum of its chances: nothing is drawn.
+The same for several answers, as many of each problem, by convolution.
 Beside Wilson's interval, which evaluations have, stand other well-known ones, and what is possible
 at all. An interval whose ends rise with the count holds a rate for the counts of one stretch. Of
 the finite number of stretches, the nearest to 95% says what a single rate allows; that the
 stretches of rising rates can only move up says what all of them allow together.
 
-    python benchmarks/interval_exact.py    # a few seconds on one core
+    python benchmarks/interval_exact.py    # half a minute on one core
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ Method = Callable[[int], tuple[Array, Array]]
 PROBLEMS = (15, 30, 100, 1000)
 RATES = np.arange(40, 1961) / 2000
 """Pass rates from .02 to .98 in steps of .0005."""
+SEVERAL = ((15, 4), (15, 16), (30, 4), (100, 4))
+"""Problems, and the answers that each of them has."""
+HALF = np.arange(2, 51, 2) / 100
+"""Pass rates from .02 to .5; above it is the same."""
 NEAR = 0.015
 """Distance from .95 that counts as near."""
 _GRID = 20_001
@@ -130,6 +135,39 @@ def most_near(n: int, rates: Array = RATES, near: float = NEAR) -> float:
     return float(best.max() / len(rates))
 
 
+def beta_binomial(k: int, rate: float, concentration: float) -> Array:
+    """Return the chance of each number of ``k`` answers that pass, (k + 1,).
+
+    The problem's pass rate has a Beta distribution with this sum of parameters; infinite: none.
+    """
+    if math.isinf(concentration):
+        return chances(k, np.array([rate]))[:, 0]
+    a, b = rate * concentration, (1 - rate) * concentration
+
+    def log_beta(x: float, y: float) -> float:
+        return math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y)
+
+    ways = [math.comb(k, one) for one in range(k + 1)]
+    logs = [log_beta(a + one, b + k - one) - log_beta(a, b) for one in range(k + 1)]
+    return np.array(ways) * np.exp(logs)
+
+
+def several(n: int, k: int, rate: float, concentration: float) -> float:
+    """Return the coverage of the interval of ``n`` problems with ``k`` answers each.
+
+    It depends on the sum of the counts and that of their squares, whose joint distribution is the
+    n-th convolution of one problem's.
+    """
+    one = np.zeros((n * k + 1, n * k * k + 1))
+    one[np.arange(k + 1), np.arange(k + 1) ** 2] = beta_binomial(k, rate, concentration)
+    chance = np.fft.irfft2(np.fft.rfft2(one) ** n, s=one.shape)
+    sums, squares = (each.astype(float) for each in np.nonzero(chance > 1e-13))
+    mean = sums / (n * k)
+    low, high = intervals.of_moments(mean, np.maximum(squares / k**2 - n * mean**2, 0.0), n)
+    held = (low <= rate) & (rate <= high)
+    return float(chance[chance > 1e-13][held].sum())
+
+
 def main() -> None:
     """Print what the table of docs/benchmarks.md holds."""
     for n in PROBLEMS:
@@ -152,6 +190,15 @@ def main() -> None:
                 f"    possible: at each rate by itself {(far <= NEAR).mean():.3f}, by one interval "
                 f"{most_near(n):.3f}; the farthest is {single[far.argmax()]:.3f} at rate "
                 f"{RATES[far.argmax()]:g}"
+            )
+    for n, k in SEVERAL:
+        for concentration in (math.inf, 10.0, 1.0, 0.3):
+            found = np.array([several(n, k, rate, concentration) for rate in HALF])
+            print(
+                f"{n} problems x {k}, difficulties a + b = {concentration:g}: mean "
+                f"{found.mean():.3f}  lowest {found.min():.3f} (rate {HALF[found.argmin()]:g})  "
+                f"highest {found.max():.3f} (rate {HALF[found.argmax()]:g})  within 1.5 points "
+                f"{(np.abs(found - 0.95) <= NEAR).mean():.2f}"
             )
     for rate in (0.03, 0.97):
         least = sorted(stretches(15, rate).ravel(), key=lambda one: abs(one - 0.95))[:2]

@@ -80,3 +80,21 @@ def test_the_most_that_one_interval_can_do_is_that_of_all_intervals():
     assert best == 3  # though each rate by itself allows it
     assert all(abs(exact.nearest(n, rate) - 0.95) <= near for rate in rates)
     assert exact.most_near(n, rates, near) == best / len(rates)
+
+
+def test_answers_of_a_problem_are_beta_binomial():
+    # Beta(1, 1): each number of passes is as likely; by hand for Beta(1, 3) and 2 answers:
+    # 3 * 4 / (4 * 5), 2 * 1 * 3 / 20, 1 * 2 / 20
+    assert exact.beta_binomial(4, 0.5, 2.0) == pytest.approx([0.2] * 5)
+    assert exact.beta_binomial(2, 0.25, 4.0) == pytest.approx([0.6, 0.3, 0.1])
+    assert exact.beta_binomial(2, 0.25, np.inf) == pytest.approx([0.5625, 0.375, 0.0625])
+
+
+@pytest.mark.parametrize("concentration", [1.0, np.inf])
+def test_coverage_of_several_answers_is_that_of_all_outcomes(concentration):
+    n, k, rate, found = 3, 2, 0.3, 0.0
+    chance = exact.beta_binomial(k, rate, concentration)
+    for counts in itertools.product(range(k + 1), repeat=n):
+        low, high = exact.intervals.bounded_mean(np.array(counts) / k)
+        found += np.prod(chance[list(counts)]) * (low <= rate <= high)
+    assert exact.several(n, k, rate, concentration) == pytest.approx(found)

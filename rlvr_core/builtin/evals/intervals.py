@@ -78,10 +78,15 @@ def _alike(values: Array) -> Interval:
     Args:
         values: Means over each problem's completions, (..., problems).
     """
-    n, centre = values.shape[-1], values.mean(-1)
+    centre = values.mean(-1)
+    return of_moments(centre, ((values - centre[..., None]) ** 2).sum(-1), values.shape[-1])
+
+
+def of_moments(centre: Array, squares: Array, n: int) -> Interval:
+    """Return the same from the mean of ``n`` problems and the sum of their squared deviations."""
     if n == 1:
         return _score_interval(centre, np.ones_like(centre), Z95)
-    effect = _design_effect(centre, ((values - centre[..., None]) ** 2).sum(-1), n)
+    effect = _design_effect(centre, squares, n)
     square = Z95**2 + (t_quantile(n - 1) ** 2 - Z95**2) * np.maximum(1 - effect, 0)
     return _score_interval(centre, n / effect, np.sqrt(square))
 
