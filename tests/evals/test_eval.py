@@ -63,6 +63,9 @@ def test_t72_truncated_answers_are_an_error(lab, model_dir):
     share = sum(row["finish_reason"] == "length" for row in rows) / 24
     assert summary["truncation_rate"] == pytest.approx(share)
     assert summary["spoilt"] is True
+    (note,) = summary["notes"]
+    assert note.startswith("length: with 24 problems, what up to 12% of problems do")
+    assert f"note: {note}\n" in done.stdout
     lab.rlvr(*arguments, LAX)
 
 
