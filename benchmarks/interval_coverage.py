@@ -3,7 +3,9 @@
 Problems have difficulties from a Beta distribution; each is answered once or several times; the
 interval is asked whether it holds the mean over all problems there could be. The functions measured
 are those that `rlvr eval` and `rlvr compare` call. Beside them, for comparison, the percentile
-bootstrap over problems and plain Student's t.
+bootstrap over problems and plain Student's t. Without simulation, for one completion a problem:
+``interval_exact.py``; problems with unequal numbers of completions, and outliers:
+``interval_designs.py``.
 
     python benchmarks/interval_coverage.py            # about five minutes on one core
     python benchmarks/interval_coverage.py --quick    # a minute or two
@@ -183,21 +185,6 @@ def jackknife(values: Array) -> tuple[Array, Array]:
     return ends[:, 0], ends[:, 1]
 
 
-def exact(problems: int) -> Array:
-    """Return Wilson's coverage at pass rates .02 to .98, by the binomial distribution."""
-    counts = np.arange(problems + 1)
-    ends = np.array([intervals.wilson(int(passed), problems) for passed in counts])
-    ways = [
-        math.lgamma(problems + 1) - math.lgamma(k + 1) - math.lgamma(problems - k + 1)
-        for k in counts
-    ]
-    found = []
-    for rate in np.arange(2, 99) / 100:
-        chances = np.exp(ways + counts * np.log(rate) + (problems - counts) * np.log(1 - rate))
-        found.append(chances[(ends[:, 0] <= rate) & (rate <= ends[:, 1])].sum())
-    return np.array(found)
-
-
 def measure(
     settings: Iterator[tuple[str, float, Array]],
     methods: dict[str, Method],
@@ -232,8 +219,6 @@ def main() -> None:
     before: dict[str, Method] = {"bootstrap": bootstrap(rng), "plain t": student}
     for problems in PROBLEMS:
         repeats = (400 if given.quick else 2000) // (1 if problems < 1000 else 4)
-        covered = exact(problems)
-        print(f"{problems} problems x 1, rate, exact: {covered.mean():.3f} ({covered.min():.3f})")
         for completions in COMPLETIONS:
             print(f"{problems} problems x {completions}, rate")
             methods = {"now": intervals.bounded_mean, **before}

@@ -70,7 +70,8 @@ def test_t74_compare_refuses_and_says_what_differs(lab, model_dir, other_model):
     task = ("--task", "lab/letters", LAX)
     lab.rlvr("eval", model_dir, *task, "--out", "a")
     lab.rlvr("eval", other_model, *task, "--out", "b")
-    lab.rlvr("eval", other_model, *task, "--with", "stop=e", "--out", "stops")
+    stopped = lab.rlvr("eval", other_model, *task, "--with", "stop=e", "--out", "stops")
+    assert "note: length: with 24 problems, what up to 12% of problems do" in stopped.stdout
 
     refused = lab.rlvr("compare", "a", "stops", check=2)
     assert 'stop: [] and ["e"]' in refused.stderr

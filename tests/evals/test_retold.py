@@ -4,7 +4,7 @@ import pytest
 
 from rlvr_core.api import Problem
 from rlvr_core.builtin.evals.contamination import Trained
-from rlvr_core.builtin.evals.retold import retold, sentences, verbatim
+from rlvr_core.builtin.evals.retold import sentences, told_again
 
 FARM = (
     "A farmer keeps 240 hens in 6 barns. Each hen lays 5 eggs a week. Foxes take 18 hens in May. "
@@ -25,6 +25,14 @@ def search(prompt, *trained):
     other = "Why do the seven tall grey birds near Lima sleep whenever there is rain and wind?"
     held = [Problem("held", prompt, "x", {}, "d"), Problem("other", other, "x", {}, "d")]
     return known.search(held).matches
+
+
+def verbatim(held_out, trained):
+    return told_again(held_out, trained)[0]
+
+
+def retold(held_out, trained):
+    return told_again(held_out, trained)[1]
 
 
 def test_sentences_lose_punctuation_and_keep_signs():

@@ -2,12 +2,14 @@ import math
 import os
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
+
+from small import Calls  # type: ignore
 
 from rlvr_core.step.logprobs import fused_logprobs
 
@@ -145,18 +147,6 @@ def test_gradient_of_entropy_is_autograds(chunk, temperature, bias, with_logp):
     ones = torch.ones(N)
     for mine, theirs in zip(grads(ours, ones, leaves), grads(expected, ones, leaves), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-12)
-
-
-class Calls(TorchDispatchMode):
-    """Counts operations by name."""
-
-    def __init__(self):
-        super().__init__()
-        self.counts = Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.counts[func._schema.name.removeprefix("aten::")] += 1
-        return func(*args, **kwargs or {})
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 37, 64])

@@ -1,5 +1,6 @@
 """What verdicts depend on beside the verifier's own code is found in its code."""
 
+import os
 import sys
 
 import pytest
@@ -62,6 +63,23 @@ def test_a_change_is_seen_wherever_it_is(found, tmp_path, name):
     path.write_text("y = 2\n")
     changed = [key for key, value in found().items() if before[key] != value]
     assert changed == ["library near_library" if name.endswith("py") else "file aliases.json"]
+
+
+def test_code_is_parsed_once_and_an_edit_in_the_same_second_is_seen(found, tmp_path, monkeypatch):
+    parsed = []
+    parse = module.ast.parse
+    monkeypatch.setattr(module.ast, "parse", lambda code: parsed.append(code) or parse(code))
+    module._named.cache_clear()
+    assert found().keys() == found().keys()
+    assert len(parsed) == 3  # of the package
+    (path,) = tmp_path.rglob("verifiers.py")
+    before = path.stat()
+    path.write_text(path.read_text().replace('"MODE"', '"MOOD"'))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    assert found().keys() >= {"variable MOOD", "variable LENIENT"}
+    assert "variable MODE" not in found()
+    assert len(parsed) == 4
 
 
 def test_a_variable_is_compared_and_not_told(found, monkeypatch):

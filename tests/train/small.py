@@ -1,6 +1,9 @@
-"""A Qwen3 of a few thousand weights, and what trains it."""
+"""A Qwen3 of a few thousand weights, what trains it, and what counts its operations."""
+
+from collections import Counter
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_core.algorithm.estimate import Estimator
@@ -55,3 +58,15 @@ def small_trainer(model, terms, train, *, reference=None, temperature=1.0, estim
         max_completion_tokens=8,
         reward_weights=lambda step: (1.0,),
     )
+
+
+class Calls(TorchDispatchMode):
+    """Counts operations by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.counts[func._schema.name.removeprefix("aten::")] += 1
+        return func(*args, **kwargs or {})

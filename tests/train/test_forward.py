@@ -1,10 +1,11 @@
 """Log-probs with a graph: equal to running each row whole, in value and in gradient."""
 
 import dataclasses
+import sys
+from pathlib import Path
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -15,6 +16,10 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from small import Calls  # type: ignore
 
 from rlvr_core.builtin.packing.packed import pack
 from rlvr_core.builtin.tiny import lean as lean_module
@@ -235,18 +240,13 @@ def test_padding_of_other_rows_changes_nothing():
 def test_t17_no_operation_is_done_row_by_row(make):
     """As many for 32 rows as for 4: forward, log-probs and backward."""
 
-    class Counts(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            self.n = getattr(self, "n", 0) + 1
-            return function(*args, **(kwargs or {}))
-
     def operations(n_rows):
         model = perturbed(make())
         rows = [Row((1, 2, i), (3, i, 4), (True,) * 3, (0.0,) * 3, 1.0) for i in range(n_rows)]
         (batch,) = micro_batches(rows, tokens_per_micro_batch=1000)
-        with Counts() as counts:
+        with Calls() as calls:
             completion_logprobs(model, batch, temperature=1.0).sum().backward()
-        return counts.n
+        return calls.counts
 
     operations(4)  # what is cached the first time
     assert operations(32) == operations(4)

@@ -2,13 +2,17 @@
 
 import copy
 import functools
-from collections import Counter
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from small import Calls  # type: ignore
 
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.fused import _Product, fused_adapters
@@ -99,16 +103,6 @@ def test_in_half_precision_a_layer_is_nearer_to_float64_than_peft_s(dtype):
                 [(a.double() - b).detach().square().sum() for a, b in pairs]
             )
     assert (errors[0] < errors[1]).all(), errors.sqrt()
-
-
-class Calls(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.counts = Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.counts[func._schema.name.removeprefix("aten::")] += 1
-        return func(*args, **kwargs or {})
 
 
 def test_kernels_of_a_layer_counted_by_hand():

@@ -9,7 +9,7 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
 from rlvr_core.builtin.doctor.consensus import last_answer
-from rlvr_core.builtin.doctor.report import Answer, Check, share
+from rlvr_core.builtin.doctor.report import Answer, Check, outweighing, share
 from rlvr_core.builtin.doctor.subject import stated, text_of
 
 if TYPE_CHECKING:
@@ -38,11 +38,12 @@ def _outweighed(batch: Batch) -> Answer | None:
     sizes = {name: fmean(some) for name, some in spreads.items()}
     main = max((sizes[name] for name in mains if name in sizes), default=0.0)
     others = {name: size for name, size in sizes.items() if name not in mains}
-    if not others or not main or not batch.judged_enough:
+    found = outweighing(main, others, OUTWEIGHS)
+    if found is None or not batch.judged_enough:
         return None
-    name, most = max(others.items(), key=lambda item: item[1])
+    name, most, outweighs = found
     value = f"within groups the outcome varies by {main:.2g}, {name} by {most:.2g}"
-    if most > OUTWEIGHS * main:
+    if outweighs:
         return Answer(
             "warn",
             f"{value}: it outweighs the outcome, and decides which completions are learnt",

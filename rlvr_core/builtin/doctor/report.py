@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
@@ -163,3 +163,23 @@ def share(count: int, total: int) -> str:
 def at_first(items: Sequence[Any], n: int = 3) -> str:
     """Return the first few items, separated by commas."""
     return ", ".join(str(one) for one in items[:n]) + (", ..." if len(items) > n else "")
+
+
+def outweighing(
+    main: float, others: Mapping[str, float], limit: float
+) -> tuple[str, float, bool] | None:
+    """Compare the largest of the other rewards with that of the outcome.
+
+    Args:
+        main: Size of the outcome's reward.
+        others: Sizes of the others by name.
+        limit: Factor above which one outweighs the outcome.
+
+    Returns:
+        Name and size of the largest, and whether it outweighs the outcome; None if there are no
+        others, or the outcome's is 0.
+    """
+    if not others or not main:
+        return None
+    name, most = max(others.items(), key=lambda item: item[1])
+    return name, most, most > limit * main

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlvr_core.api import VerifierTraits, traits_of
-from rlvr_core.builtin.doctor.report import Answer, Check, at_first
+from rlvr_core.builtin.doctor.report import Answer, Check, at_first, outweighing
 from rlvr_core.builtin.doctor.subject import Subject
 
 STRONG_KL = 1.0
@@ -59,11 +59,12 @@ def _rewards(subject: Subject) -> Answer | None:
                 main = max(main, size)
             else:
                 others[name] = size
-    if not others or not main:
+    found = outweighing(main, others, OUTWEIGHS)
+    if found is None:
         return None
-    name, most = max(others.items(), key=lambda item: item[1])
+    name, most, outweighs = found
     value = f"the outcome is worth {main:g}, {name} up to {most:g}"
-    if most > OUTWEIGHS * main:
+    if outweighs:
         return Answer(
             "warn",
             f"{value}: it outweighs the outcome",

@@ -77,7 +77,7 @@ def _surroundings(one: Head, other: Head) -> list[str]:
     lines = []
     for name in first.keys() & second.keys():  # other verifiers are another specification
         for key in sorted(first[name].keys() | second[name].keys()):
-            values = [each[name].get(key, "none") for each in (one["surroundings"], second)]
+            values = [each[name].get(key, "none") for each in (first, second)]
             if values[0] != values[1]:
                 lines.append(f"verifier {name}, {key}: {values[0]} and {values[1]}")
     return lines

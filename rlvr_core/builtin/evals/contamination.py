@@ -16,7 +16,7 @@ from typing import Literal
 from rlvr_core.api import Complaint, ConfigError, Json, Message, Problem
 from rlvr_core.builtin.evals.frames import unframed
 from rlvr_core.builtin.evals.near import near_duplicates
-from rlvr_core.builtin.evals.retold import retold, verbatim
+from rlvr_core.builtin.evals.retold import told_again
 
 EXAMPLES = 10
 """Number of problems named from a longer list."""
@@ -173,17 +173,19 @@ class Trained:
                 matches.append(Match(problem.id, twin, "text"))
             else:
                 others.append(index)
-        whole = verbatim([unframed_questions[i] for i in others], (q for _, q in self._questions))
+        whole, again = told_again(
+            [unframed_questions[index] for index in others], (text for _, text in self._questions)
+        )
         left = []
-        for index, row in zip(others, whole, strict=True):
+        for index, row, by_numbers in zip(others, whole, again, strict=True):
             if row is None:
-                left.append(index)
+                left.append((index, by_numbers))
             else:
                 matches.append(Match(problems[index].id, self._questions[row][0], "text"))
-        bodies_left = [unframed_questions[index] for index in left]
-        near = near_duplicates(bodies_left, (q for _, q in self._questions))
-        again = retold(bodies_left, (q for _, q in self._questions))
-        for index, by_words, by_numbers in zip(left, near, again, strict=True):
+        near = near_duplicates(
+            [unframed_questions[index] for index, _ in left], (text for _, text in self._questions)
+        )
+        for (index, by_numbers), by_words in zip(left, near, strict=True):
             match = by_words or by_numbers
             if match is not None:
                 trained = self._questions[match[0]][0]

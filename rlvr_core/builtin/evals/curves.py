@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from rlvr_core.api import Json, RunView
 from rlvr_core.api.services import RunFolder, finite, read_jsonl
-from rlvr_core.builtin.evals.stats import estimate
+from rlvr_core.builtin.evals.stats import estimate_answers
 
 HEADLINE = "accuracy"
 """The preferred headline metric of an eval task."""
@@ -109,7 +108,7 @@ def _interval(folder: RunFolder, line: Mapping[str, Any], value: float) -> list[
     for row in answers(folder, line):
         if isinstance(row.get("passed"), bool):
             outcomes.setdefault(str(row.get("problem_id")), []).append(row["passed"])
-    found = estimate([fmean(passed) for passed in outcomes.values()])
+    found = estimate_answers(outcomes.values())
     if found.value is None or found.low is None or found.high is None:
         return None
     return [found.low, found.high] if math.isclose(found.value, value, abs_tol=1e-9) else None

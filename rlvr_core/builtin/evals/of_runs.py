@@ -11,7 +11,7 @@ from typing import Any
 from rlvr_core.api import Json, RunView
 from rlvr_core.builtin.evals.curves import HEADLINE, answers
 from rlvr_core.builtin.evals.significance import holm, sign_flip_p
-from rlvr_core.builtin.evals.stats import estimate, paired_difference
+from rlvr_core.builtin.evals.stats import estimate, estimate_answers, paired_difference
 
 Line = Mapping[str, Any]
 
@@ -58,7 +58,7 @@ def evaluation_points(view: RunView) -> list[dict[str, Json]]:
                 [one for one in passed if one is not None]
                 for passed in _outcomes(view, line).passed.values()
             )
-            accuracy = estimate([fmean(one) for one in judged if one])
+            accuracy = estimate_answers(judged)
             if accuracy.value is not None and abs(accuracy.value - value) < 1e-9:
                 low, high = accuracy.low, accuracy.high
         points.append({**point, "low": low, "high": high})

@@ -256,8 +256,11 @@ def _difficulty(problems: Sequence[Row], results: Sequence[Row], rule: Rule) -> 
 
 def _pass_at(k: int, difficulty: Sequence[Row]) -> dict[str, Json]:
     """Average pass@k over problems with at least ``k`` judged completions; count the others."""
-    values = [pass_at_k(row["n"], row["correct"], k) for row in difficulty if row["n"] >= k]
-    return estimate(values).data() | {"left_out": len(difficulty) - len(values)}
+    known = [(row["n"], row["correct"]) for row in difficulty if row["n"] >= k]
+    values = [pass_at_k(n, correct, k) for n, correct in known]
+    # of k completions alone pass@k is an outcome, like that of one
+    counts = [n - k + 1 for n, _ in known]
+    return estimate(values, counts).data() | {"left_out": len(difficulty) - len(values)}
 
 
 def write_curriculum(path: Path, folders: Sequence[Path], low: float, high: float) -> int:

@@ -30,7 +30,6 @@ SHORTEST = 3
 
 _SENTENCE = re.compile(r"(?<=[.?!:])\s+|\n+")
 _TOKEN = re.compile(r"[^\W\d_]+|\d+(?:\.\d+)?|[^\w\s,.;:!?'\"$(){}\[\]]")
-_WORD = re.compile(r"[^\W\d_]+|\d+(?:\.\d+)?")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _ONES = "zero,one,two,three,four,five,six,seven,eight,nine,ten,eleven,twelve,thirteen,fourteen"
 _SPELT = {word: str(n) for n, word in enumerate(_ONES.split(","))}
@@ -51,82 +50,100 @@ def sentences(text: str) -> list[str]:
     return [" ".join(words) for words in found if words]
 
 
-def verbatim(held_out: Sequence[str], trained: Iterable[str]) -> list[int | None]:
-    """Find training prompts that hold a problem's sentences, one after the other.
-
-    Args:
-        held_out: Prompts without their frames.
-        trained: Prompts of the training data; iterated once.
-
-    Returns:
-        For each held-out problem the index of the first such prompt, or None. Problems of fewer
-        than ``LEAST_WORDS`` words have none.
-    """
-    parts = [sentences(text) for text in held_out]
-    owners: dict[str, list[int]] = defaultdict(list)
-    for index, some in enumerate(parts):
-        if sum(one.count(" ") + 1 for one in some) >= LEAST_WORDS:
-            owners[some[0]].append(index)
-    found: list[int | None] = [None] * len(held_out)
-    for row, text in enumerate(trained):
-        own = sentences(text)
-        for at, one in enumerate(own):
-            for index in owners.get(one, ()):
-                if found[index] is None and own[at : at + len(parts[index])] == parts[index]:
-                    found[index] = row
-    return found
-
-
-def retold(held_out: Sequence[str], trained: Iterable[str]) -> list[tuple[int, float] | None]:
-    """Find training problems with the same numbers and many of the same rare words.
+def told_again(
+    held_out: Sequence[str], trained: Iterable[str]
+) -> tuple[list[int | None], list[tuple[int, float] | None]]:
+    """Find the training problems that tell held-out ones again, in one pass over the training data.
 
     Args:
         held_out: Prompts without their frames.
         trained: Prompts of the training data without their frames; iterated once.
 
     Returns:
-        For each held-out problem the index of the most similar training problem and the cosine of
-        their rare words, or None.
+        For each held-out problem the index of the first prompt that holds its sentences, one after
+        the other, or None; problems of fewer than ``LEAST_WORDS`` words have none. And the index of
+        the training problem with the same numbers whose rare words are most similar, and the cosine
+        of these, or None.
     """
-    mine = [_terms(text) for text in held_out]
-    by_numbers: dict[frozenset[str], list[int]] = defaultdict(list)
-    for index, (numbers, _) in enumerate(mine):
-        for key in _keys(numbers):
-            by_numbers[key].append(index)
-    counts: Counter[str] = Counter()
-    candidates: list[tuple[int, int, frozenset[str], set[str]]] = []
-    total = 0
+    parts = [sentences(text) for text in held_out]
+    verbatim = _Verbatim(parts)
+    retold = _Retold([_terms(text, own) for text, own in zip(held_out, parts, strict=True)])
     for row, text in enumerate(trained):
-        total = row + 1
-        numbers, words = _terms(text)
-        counts.update(words | numbers)
-        for index in {one for key in _keys(numbers) for one in by_numbers.get(key, ())}:
-            both = len(numbers & mine[index][0])
-            if both >= NUMBERS * len(numbers | mine[index][0]):
-                candidates.append((row, index, numbers, words))
-    found: list[tuple[int, float] | None] = [None] * len(held_out)
-    for row, index, numbers, words in candidates:
-        ours = mine[index][1]
-        common = _rarity(words & ours, counts, total)
-        if common < RARITY or _rarity(numbers & mine[index][0], counts, total) < NUMBER_RARITY:
-            continue
-        size = math.sqrt(_rarity(words, counts, total) * _rarity(ours, counts, total))
-        share = common / size
-        known = found[index]
-        if share >= WORDS and (known is None or share > known[1]):
-            found[index] = (row, share)
-    return found
+        own = sentences(text)
+        verbatim.read(row, own)
+        retold.read(row, *_terms(text, own))
+    return verbatim.found, retold.found()
 
 
-def _terms(text: str) -> tuple[frozenset[str], set[str]]:
-    """Return the numbers and the stems of the words of a text; numbers may be spelt out.
+class _Verbatim:
+    """Held-out problems whose sentences stand in a training prompt."""
+
+    def __init__(self, parts: Sequence[list[str]]) -> None:
+        self._parts = parts
+        self._owners: dict[str, list[int]] = defaultdict(list)
+        for index, some in enumerate(parts):
+            if sum(one.count(" ") + 1 for one in some) >= LEAST_WORDS:
+                self._owners[some[0]].append(index)
+        self.found: list[int | None] = [None] * len(parts)
+
+    def read(self, row: int, own: list[str]) -> None:
+        """Take the sentences of the next training prompt."""
+        for at, one in enumerate(own):
+            for index in self._owners.get(one, ()):
+                part = self._parts[index]
+                if self.found[index] is None and own[at : at + len(part)] == part:
+                    self.found[index] = row
+
+
+class _Retold:
+    """Held-out problems with the numbers and many of the rare words of a training problem."""
+
+    def __init__(self, mine: Sequence[tuple[frozenset[str], set[str]]]) -> None:
+        self._mine = mine
+        self._by_numbers: dict[frozenset[str], list[int]] = defaultdict(list)
+        for index, (numbers, _) in enumerate(mine):
+            for key in _keys(numbers):
+                self._by_numbers[key].append(index)
+        self._counts: Counter[str] = Counter()
+        self._candidates: list[tuple[int, int, frozenset[str], set[str]]] = []
+        self._total = 0
+
+    def read(self, row: int, numbers: frozenset[str], words: set[str]) -> None:
+        """Take the terms of the next training problem."""
+        self._total = row + 1
+        self._counts.update(words | numbers)
+        for index in {one for key in _keys(numbers) for one in self._by_numbers.get(key, ())}:
+            both = len(numbers & self._mine[index][0])
+            if both >= NUMBERS * len(numbers | self._mine[index][0]):
+                self._candidates.append((row, index, numbers, words))
+
+    def found(self) -> list[tuple[int, float] | None]:
+        """Return the most similar training problem of each, now that it is known what is rare."""
+        found: list[tuple[int, float] | None] = [None] * len(self._mine)
+        for row, index, numbers, words in self._candidates:
+            own_numbers, own_words = self._mine[index]
+            common = self._rarity(words & own_words)
+            if common < RARITY or self._rarity(numbers & own_numbers) < NUMBER_RARITY:
+                continue
+            share = common / math.sqrt(self._rarity(words) * self._rarity(own_words))
+            known = found[index]
+            if share >= WORDS and (known is None or share > known[1]):
+                found[index] = (row, share)
+        return found
+
+    def _rarity(self, words: AbstractSet[str]) -> float:
+        return sum(math.log((self._total + 1) / (self._counts[word] + 1)) for word in sorted(words))
+
+
+def _terms(text: str, parts: Iterable[str]) -> tuple[frozenset[str], set[str]]:
+    """Return the numbers and the stems of the words in a text's sentences; numbers may be spelt.
 
     A text with formulas has none: their signs would count as words.
     """
     if "\\" in text:
         return frozenset(), set()  # formulas are no words
     numbers, words = set(), set()
-    for token in _WORD.findall(_THOUSANDS.sub("", text.casefold())):
+    for token in " ".join(parts).split():
         number = token if token[0].isdigit() else _SPELT.get(token)
         if number is not None:
             numbers.add(number)
@@ -145,7 +162,3 @@ def _keys(numbers: frozenset[str]) -> set[frozenset[str]]:
     if len(numbers) == LEAST_NUMBERS or len(numbers) > 12:
         return {numbers}
     return {numbers, *(numbers - {one} for one in numbers)}
-
-
-def _rarity(words: AbstractSet[str], counts: Counter[str], total: int) -> float:
-    return sum(math.log((total + 1) / (counts[word] + 1)) for word in sorted(words))

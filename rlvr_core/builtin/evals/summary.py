@@ -11,11 +11,20 @@ from typing import Any
 
 from rlvr_core.api import Estimate, EvalReport, EvalTask, Group, Json
 from rlvr_core.api.services import percentile
-from rlvr_core.builtin.evals.stats import BLOCKS, NOTHING, estimate, jackknife
+from rlvr_core.builtin.evals.stats import (
+    BLOCKS,
+    NOTHING,
+    estimate,
+    estimate_answers,
+    jackknife,
+    unseen_share,
+)
 from rlvr_core.builtin.evals.store import Row
 
 MAX_STRATA = 60
 """Number of values above which a tag is treated as a label and not stratified by."""
+FEW = 100
+"""Number of problems from which on what is not among them is rare: 3 % of all problems at most."""
 
 ByProblem = Mapping[str, Sequence[Row]]
 
@@ -27,11 +36,13 @@ def summarise(results: Sequence[Row]) -> dict[str, Json]:
     ``accuracy`` excludes completions without an outcome; ``unscored`` is their share.
     """
     by_problem = group_by_problem(results)
+    metrics = _metrics(by_problem)
     return {
         "n_problems": len(by_problem),
         "n_completions": len(results),
         "truncation_rate": fmean(row["truncated"] for row in results),
-        "metrics": {name: one.data() for name, one in _metrics(by_problem).items()},
+        "metrics": {name: one.data() for name, one in metrics.items()},
+        "notes": [note for name, one in metrics.items() if (note := _unseen(name, one))],
         **usage_of(results),
         "graders": _graders(by_problem),
         "strata": _strata(by_problem),
@@ -97,19 +108,13 @@ def group_by_problem(results: Sequence[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def per_problem(by_problem: ByProblem, number: Callable[[Row], float | bool | None]) -> list[float]:
-    """Average a number over each problem's completions, for problems that have it."""
-    found = []
-    for rows in by_problem.values():
-        known = [float(one) for row in rows if (one := number(row)) is not None]
-        if known:
-            found.append(fmean(known))
-    return found
-
-
 def average(by_problem: ByProblem, number: Callable[[Row], float | bool | None]) -> Estimate:
-    """Estimate the mean of a number over problems."""
-    return estimate(per_problem(by_problem, number))
+    """Estimate the mean of a number over problems, of those that have it."""
+    known = [
+        [float(one) for row in rows if (one := number(row)) is not None]
+        for rows in by_problem.values()
+    ]
+    return estimate_answers(known)
 
 
 def _metrics(by_problem: ByProblem) -> dict[str, Estimate]:
@@ -121,6 +126,17 @@ def _metrics(by_problem: ByProblem) -> dict[str, Estimate]:
         "length": average(by_problem, lambda row: row["n_tokens"]),
     }
     return {name: one for name, one in metrics.items() if one is not NOTHING}
+
+
+def _unseen(name: str, one: Estimate) -> str | None:
+    """Say what an interval of few values without bounds cannot know; nothing in them tells it."""
+    if one.method != "t" or one.n >= FEW:
+        return None
+    return (
+        f"{name}: with {one.n} problems, what up to {unseen_share(one.n):.0%} of problems do (say, "
+        "very long answers) is missed altogether in at least 1 evaluation of 20; the interval "
+        "cannot know of it, and is then too narrow"
+    )
 
 
 def _graders(by_problem: ByProblem) -> dict[str, Json]:

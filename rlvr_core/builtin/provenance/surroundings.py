@@ -11,10 +11,11 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from rlvr_core.api.services import is_secret
 from rlvr_core.builtin.provenance.code import CORE, location, package_hash
@@ -46,12 +47,12 @@ def surroundings(use: str, target: str) -> dict[str, str]:
     libraries: set[str] = set()
     for file in files:
         try:
-            tree = ast.parse(file.read_bytes())
+            named = _named(file.read_bytes())
         except (OSError, SyntaxError, ValueError):
             continue
-        libraries.update(_imported(tree))
-        found.update(_named_files(tree, file))
-        found.update(_variables(tree))
+        libraries.update(named.modules)
+        found.update(_files(named.texts, file))
+        found.update(_variables(named.variables))
     beside = {file.stem for file in files} | {file.parent.name for file in files}
     for name in libraries - own - beside - set(sys.stdlib_module_names) - {CORE}:
         if (what := _library(name)) is not None:
@@ -78,9 +79,35 @@ def _sources(use: str, target: str) -> tuple[list[Path], set[str]]:
     return sorted(folder.rglob("*.py")), {top}
 
 
-def _imported(tree: ast.AST) -> Iterator[str]:
+class _Named(NamedTuple):
+    """What code names: top-level modules that it imports, possible files, environment variables."""
+
+    modules: frozenset[str]
+    texts: tuple[str, ...]
+    variables: tuple[str, ...]
+
+
+@lru_cache(maxsize=1024)
+def _named(content: bytes) -> _Named:
+    """Read code; by its content, so that an edit within one process is seen.
+
+    Each eval task and each run looks at the same packages; parsing them is most of the time.
+
+    Raises:
+        SyntaxError: If it is no code.
+        ValueError: If it has null bytes.
+    """
+    nodes = list(ast.walk(ast.parse(content)))
+    return _Named(
+        frozenset(_imported(nodes)),
+        tuple(dict.fromkeys(_texts(nodes))),
+        tuple(dict.fromkeys(_read_variables(nodes))),
+    )
+
+
+def _imported(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield the top-level name of each module that is imported anywhere in the code."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (one.name.partition(".")[0] for one in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -103,9 +130,9 @@ def _distributions() -> dict[str, list[str]]:
     return dict(packages_distributions())
 
 
-def _named_files(tree: ast.AST, file: Path) -> Iterator[tuple[str, str]]:
+def _files(texts: Iterable[str], file: Path) -> Iterator[tuple[str, str]]:
     """Yield each file that a text in the code names, and its hash."""
-    for text in _texts(ast.walk(tree)):
+    for text in texts:
         for folder in dict.fromkeys((file.parent, Path.cwd())):
             path = folder / text
             try:
@@ -131,9 +158,16 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:_SHORT]
 
 
-def _variables(tree: ast.AST) -> Iterator[tuple[str, str]]:
+def _variables(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each environment variable, and what is recorded of its value."""
+    for name in names:
+        value = os.environ.get(name)
+        yield f"variable {name}", "not set" if value is None else _said(name, value)
+
+
+def _read_variables(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield each environment variable that the code reads by name."""
-    for node in ast.walk(tree):
+    for node in nodes:
         name: ast.expr | None = None
         if isinstance(node, ast.Subscript) and _is_environment(node.value):
             name = node.slice
@@ -144,8 +178,7 @@ def _variables(tree: ast.AST) -> Iterator[tuple[str, str]]:
             ):
                 name = node.args[0]
         if isinstance(name, ast.Constant) and isinstance(name.value, str):
-            value = os.environ.get(name.value)
-            yield f"variable {name.value}", "not set" if value is None else _said(name.value, value)
+            yield name.value
 
 
 def _is_environment(node: ast.expr) -> bool:
