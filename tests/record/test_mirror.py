@@ -413,8 +413,9 @@ def test_another_runs_copy_is_never_written_over(store, run):
 def test_what_is_new_in_a_listing_has_to_be_in_a_second(
     store, run, monkeypatch, listings, asked, refused
 ):
-    mirror, answers = Mirror(store, run, keep=2), list(listings)
-    monkeypatch.setattr(mirror, "_unseen", lambda: answers.pop(0))
+    mirror = Mirror(store, run, keep=2)
+    answers = [dict.fromkeys(one, StoredFile(1, "tag")) for one in listings]
+    monkeypatch.setattr(store, "list", lambda: answers.pop(0))
     with pytest.raises(TakenError, match=r"as b\n") if refused else contextlib.nullcontext():
         mirror._nothing_newer()
     assert len(listings) - len(answers) == asked
