@@ -359,6 +359,32 @@ def test_rows_that_are_read_again_without_their_old_log_probs(monkeypatch):
     fault(trainer, "loss", words)
 
 
+def as_first_read(monkeypatch, trainer, change=lambda logp_BT: logp_BT):
+    """Log-probs of a step's later readings of a row are those of its first, to the bit."""
+    known, real = {}, type(trainer)._scores
+
+    def scores(self, batch, **more):
+        logp_BT, *others = real(self, batch, **more)
+        # kept with its batch: another one may have its id later
+        _, first_BT = known.setdefault(id(batch), (batch, logp_BT.detach()))
+        return (logp_BT - logp_BT.detach() + change(first_BT), *others)
+
+    monkeypatch.setattr(type(trainer), "_scores", scores)
+
+
+@pytest.mark.parametrize("train", [{"num_iterations": 2}, {"num_iterations": 2, "mini_batches": 2}])
+def test_later_updates_with_the_weights_of_the_steps_start(monkeypatch, train):
+    trainer = trainer_with(**train)
+    as_first_read(monkeypatch, trainer)
+    words = "all log-probs are those of its start, to the last bit, and a plain pass of a row says"
+    fault(trainer, "loss", words, "the pass computes with older weights than the update changes")
+
+
+def test_a_policy_that_has_not_moved_has_the_log_probs_of_the_start():
+    found = steps(trainer_with(num_iterations=2, lr=1e-12))
+    assert len(found) == 4
+
+
 def test_a_loss_that_reads_no_old_log_probs_has_its_own():
     loss = Plugin()
     loss.traits = replace(Plugin.traits, needs_old=False)

@@ -28,6 +28,7 @@ from rlvr_core.builtin.invariants.entropy_choice import Choice, choices, wrong_c
 from rlvr_core.builtin.invariants.entropy_control import EntropyControl, Sums
 from rlvr_core.builtin.invariants.loss_oracles import Expected, expected, known
 from rlvr_core.builtin.invariants.old_logprobs import OldLogprobs
+from rlvr_core.builtin.invariants.older_weights import OlderWeights
 from rlvr_core.builtin.invariants.other_gradients import (
     Distilled,
     distilled,
@@ -103,7 +104,8 @@ class LossValues(Invariant):
         self._updates = 0
         self._error = self._backward = math.nan
         self._behind: tuple[int, str] | None = None
-        self._control, self._old = EntropyControl(), OldLogprobs()
+        self._control = EntropyControl()
+        self._old, self._older = OldLogprobs(), OlderWeights()
         self._sum: WeightedSum | None = None
         self._teachers: Teachers | None = None
         self._compared = False
@@ -112,6 +114,7 @@ class LossValues(Invariant):
         """Forget the step before."""
         self._error = self._backward = math.nan
         self._old.begin()
+        self._older.begin()
         if self._config is not None and (what := _other_options(view.trainer, self._config)):
             raise self.fault(
                 view.step,
@@ -174,7 +177,7 @@ class LossValues(Invariant):
         scale = float(view.trainer.optimizer.scaler.get_scale())
         if self._sum is not None and (what := self._sum.wrong(scale)):
             found = replace(found, what=found.what or what)
-        if what := self._old.wrong(view):
+        if what := self._old.wrong(view) or self._older.wrong(view):
             found = replace(found, what=found.what or what)
         return replace(found, choices=choices(view.seen), entropies=self._control.sums(view))
 

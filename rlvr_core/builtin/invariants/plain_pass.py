@@ -92,7 +92,10 @@ def plain_distributions(
     ids_L = torch.cat([micro.prompt_ids_SP[prompt, :n], micro.completion_ids_BT[row, :m]])
     autocast: Any = contextlib.nullcontext()
     if trainer.precision.autocast not in (None, torch.float32):
-        autocast = torch.autocast(ids_L.device.type, dtype=trainer.precision.autocast)
+        # casts of an enclosing region may be of older weights
+        autocast = torch.autocast(
+            ids_L.device.type, dtype=trainer.precision.autocast, cache_enabled=False
+        )
     with autocast:
         logits_MV = model(input_ids=ids_L[None], use_cache=False).logits[0, n - 1 : n + m - 1]
     found: Tensor = (logits_MV.double() / (temperature or trainer.temperature)).log_softmax(-1)
