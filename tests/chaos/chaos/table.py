@@ -453,6 +453,18 @@ an engine of its own, in both precisions. Two of random shape were stopped in bf
 been before: `loss` took the rounding of a gradient, of a row of which the policy is nearly sure,
 for another gradient. It compares with the row's own rounding since, and both end.
 """
+TWENTYTHIRD = """## A twenty-third set
+
+{faults} ordinary faults in ordinary places, of all classes, as a team would meet them in silence:
+written by somebody who was told what the guards claim to find, and had not read them. Ten are in a
+user's own parts (a verifier, a loss, a sampler, an environment), seven in one of two processes. In
+figures, counted as above:
+
+"""
+TWENTYTHIRD_BEFORE = """
+Not measured yet.
+
+"""
 LATER = {
     2: (SECOND, SECOND_BEFORE),
     3: (THIRD, THIRD_BEFORE),
@@ -475,12 +487,14 @@ LATER = {
     20: (TWENTIETH, TWENTIETH_BEFORE),
     21: (TWENTYFIRST, TWENTYFIRST_BEFORE),
     22: (TWENTYSECOND, TWENTYSECOND_BEFORE),
+    23: (TWENTYTHIRD, TWENTYTHIRD_BEFORE),
 }
 """What is said before and after the figures of each later set."""
 KINDS = ("stopped", "note", "wrong name", "missed")
 BACKENDS = {
     21: ("two processes", "child", "vllm", "rlvr eval"),
     22: ("in process", "two processes", "child", "vllm"),
+    23: ("in process", "two processes", "child", "vllm"),
 }
 """Those of sets that are put into other runs than ``EVERYWHERE``."""
 
