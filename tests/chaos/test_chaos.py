@@ -69,6 +69,7 @@ def test_there_are_at_least_120_faults_of_every_class():
     assert sets.count(20) >= 50
     assert sets.count(21) >= 24
     assert sets.count(22) >= 40
+    assert sets.count(23) >= 44
     assert sets.count(24) >= 40
     assert {fault.cls for fault in FAULTS} == WORDS.keys()
     assert all(fault.what.endswith(".") for fault in FAULTS)

@@ -11,15 +11,17 @@ from rlvr_core.builtin.canaries import gold
 PROBLEMS = [Problem(f"p{n}", "?", "v", {"answer": str(n % 4)}, "sums") for n in range(40)]
 
 
+def verdict_of(said):
+    """A verdict; ``None`` is one without a score."""
+    if said is None:
+        return Verdict(None, status="unscorable")
+    return Verdict(float(said), passed=float(said) == 1.0)
+
+
 def check(judge, problems=PROBLEMS, answer=lambda problem: problem.spec["answer"]):
     def submit(problem, completions):
         future = Future()
-        future.set_result(
-            [
-                {"v": Verdict(score, passed=score == 1.0)}
-                for score in (float(judge(problem, one.text)) for one in completions)
-            ]
-        )
+        future.set_result([{"v": verdict_of(judge(problem, one.text))} for one in completions])
         return future
 
     verifiers = {"v": SimpleNamespace(gold=answer)}
@@ -64,3 +66,18 @@ def test_problems_with_one_answer_have_no_other_to_try():
 
 def test_a_verifier_without_gold_answers_is_named():
     assert check(right, answer=lambda problem: None).unknown == ("sums with v",)
+
+
+def test_a_verifier_that_gives_no_score_to_what_it_cannot_read_is_named():
+    def silent(problem, text):
+        return right(problem, text) if text else None
+
+    assert check(silent).silent == {"sums with v": 16}
+    assert check(right).silent == {}
+
+
+def test_empty_answers_that_now_and_then_have_no_score_are_no_rule():
+    def now_and_then(problem, text):
+        return right(problem, text) if text or problem.id in ("p0", "p1") else None
+
+    assert check(now_and_then, PROBLEMS[:4]).silent == {}

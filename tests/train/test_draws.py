@@ -27,6 +27,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.builtin.invariants.check import StepView
 from rlvr_core.builtin.invariants.draws import Draws, expected_order
+from rlvr_core.builtin.invariants.own_samplers import Rounds
 from rlvr_core.builtin.samplers.age_queues import AgeQueues
 from rlvr_core.builtin.samplers.curriculum import Curriculum
 from rlvr_core.builtin.samplers.difficulty import Difficulty
@@ -484,3 +485,83 @@ def test_a_pool_is_drawn_by_hand():
         share = int(hashlib.blake2b(text, digest_size=8).hexdigest(), 16) / 2**64
         wanted = "normal" if share < 1 / 1.1 else "hard"
         assert pools._pick({"normal": 1.0, "hard": 0.1}, "pool") == wanted
+
+
+# -- samplers of plugins -------------------------------------------------------------------------
+
+
+class Restarting(Own):
+    """Its position is restored, and its iterator begins anew."""
+
+    def begin(self, sources):
+        super().begin(sources)
+        self._all = iter([*sources[0].problems, *sources[0].problems])
+
+    def choose(self, n_problems, step):
+        for _ in range(n_problems):
+            super().turn()
+            self._pools[0].next()
+            yield next(self._all)
+
+
+class Drawn(Own):
+    """Each copy draws something else."""
+
+    def begin(self, sources):
+        super().begin(sources)
+        global COPIES
+        COPIES += 1
+        self._first = COPIES
+
+    def choose(self, n_problems, step):
+        problems = self._pools[0]._problems
+        return [problems[f"a{(self._first + n) % 9}"] for n in range(n_problems)]
+
+
+class Leaving(Own):
+    """It leaves out the last problem of its data."""
+
+    def begin(self, sources):
+        super().begin([replace(one, problems=one.problems[:-1]) for one in sources])
+
+
+COPIES = 0
+
+
+def test_copies_of_a_plugins_sampler_go_on_where_it_was(capsys):
+    for kind in (Own, Drawn):
+        sampler, _ = started(kind, [source("a", 9)])
+        assert sampler.drawn == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_plugins_sampler_that_does_not_restore_what_it_draws_from(capsys):
+    sampler, guard = started(Restarting, [source("a", 9)])
+    words = "the sampler does not go on where it was"
+    assert words in capsys.readouterr().err
+    assert sampler.drawn == 0  # copies were tried
+    with pytest.raises(RunError, match=f"going on from the checkpoint, {words}"):
+        guard.run_started(RunStarted(Path(), {}, 3, True))
+
+
+@pytest.mark.parametrize(("kind", "out"), [(Leaving, "a11"), (Own, "")])
+def test_problems_that_are_left_out_of_even_rounds(kind, out, capsys):
+    """Of 12 problems 11 come; after 22 draws each of them has come twice."""
+    sampler, guard = started(kind, [source("a", 12)])
+    for step in range(5):
+        take(sampler, guard, step, P)
+    assert capsys.readouterr().err == ""
+    for step in range(5, 9):
+        take(sampler, guard, step, P)
+    told = capsys.readouterr().err
+    assert ("1 of 12 problems were never drawn" in told) == bool(out)
+    assert out in told
+    assert told.count("never drawn") <= 1
+
+
+def test_rounds_that_are_not_even_say_nothing():
+    """One problem comes whenever another has: which are left out may be chance."""
+    rounds = Rounds(f"a{n}" for n in range(20))
+    ids = [f"a{n}" for n in range(10) for _ in range(3)]
+    assert rounds.left_out([*ids, "a0", "a0"]) == ""
+    assert "10 of 20 problems were never drawn" in Rounds(rounds._ids).left_out(ids)

@@ -34,6 +34,7 @@ from rlvr_core.builtin.distillation.teacher import Teacher
 from rlvr_core.builtin.invariants.entropy_control import EntropyControl
 from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.builtin.invariants.loss import _other_options
+from rlvr_core.builtin.invariants.loss_contract import broken_contract
 from rlvr_core.builtin.invariants.loss_oracles import expected, known
 from rlvr_core.builtin.invariants.other_gradients import distilled
 from rlvr_core.builtin.losses.gmpo import GMPO
@@ -185,6 +186,70 @@ class Plugin:
 def test_losses_of_others_are_not_judged():
     assert not known(Plugin())
     assert all("loss/error" not in line for line in steps(trainer_with(Plugin()), 2))
+
+
+class Scaled:
+    """A clipped loss of somebody else: its scale is ``of(batch, normalizer)``."""
+
+    traits = LossTraits(advantage="group")
+
+    def __init__(self, of):
+        self.of = of
+
+    def __call__(self, batch, normalizer):
+        gain_BT = (batch.logp_BT - batch.old_logp_BT).exp() * batch.advantage_B[:, None]
+        total = -gain_BT.masked_fill(~batch.mask_BT, 0.0).sum()
+        return LossOutput(total * self.of(batch, normalizer), {}, {})
+
+
+def by_the_update(batch, normalizer):
+    return normalizer.world_size / normalizer.tokens
+
+
+def by_the_micro_batch(batch, normalizer):
+    return normalizer.world_size / int(batch.mask_BT.sum())
+
+
+def without_processes(batch, normalizer):
+    return 1 / normalizer.tokens
+
+
+def seen_by(loss, *, micro_batches=1, world=1):
+    """Micro-batches of four rows as a loss saw them, of an update of 16 tokens each."""
+    batch = batch_of([[-1.0, -2.0, -3.0, -4.0]] * 4, [[-1.0] * 4] * 4, [[-1.0] * 4] * 4,
+                     [1.0, -0.5, 2.0, -1.0])  # fmt: skip
+    denominators = Normalizer(4 * micro_batches, 16 * micro_batches, 4, world)
+    one = SimpleNamespace(batch=batch, normalizer=denominators, losses=[(loss, batch, None)])
+    return [one] * micro_batches
+
+
+@pytest.mark.parametrize(
+    ("of", "given", "words"),
+    [
+        (by_the_update, {"micro_batches": 3, "world": 2}, ""),
+        (by_the_micro_batch, {"micro_batches": 3}, "counts of its micro-batch"),
+        (by_the_micro_batch, {"world": 2}, "counts of its micro-batch"),
+        (by_the_micro_batch, {}, ""),  # one micro-batch is the whole update: nothing is wrong
+        (without_processes, {"world": 2}, "multiplied by normalizer.world_size"),
+        (without_processes, {"micro_batches": 3}, ""),
+    ],
+)
+def test_losses_of_others_keep_what_every_loss_has_promised(of, given, words):
+    loss = Scaled(of)
+    found = broken_contract("l", loss, seen_by(loss, **given), 0)
+    assert words in found
+    assert bool(found) == bool(words)
+
+
+def test_a_loss_that_draws_random_numbers_is_not_compared():
+    loss = Scaled(lambda batch, normalizer: float(torch.rand(())))
+    assert broken_contract("l", loss, seen_by(loss, micro_batches=3), 0) == ""
+
+
+def test_a_loss_of_somebody_else_that_divides_by_its_micro_batch_stops_the_run():
+    small = {"tokens_per_micro_batch": 40}
+    fault(trainer_with(Scaled(by_the_micro_batch), **small), "loss", "counts of its micro-batch")
+    assert len(steps(trainer_with(Scaled(by_the_update), **small), 2)) == 2
 
 
 def test_healthy_losses_are_within_the_band():

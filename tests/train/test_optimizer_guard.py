@@ -24,6 +24,7 @@ from rlvr_core.builtin.invariants import formulas, matrices
 from rlvr_core.builtin.invariants.differences import compare
 from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.builtin.invariants.optimizer import AGAIN, FIRST
+from rlvr_core.builtin.invariants.row_sums import _checksums
 from rlvr_core.builtin.losses.policy_family import GRPO
 from rlvr_core.builtin.optimizers import muon as muon_module
 from rlvr_core.builtin.optimizers.muon import Muon
@@ -321,3 +322,66 @@ def test_later_one_update_of_many_is_checked():
     checked = [step for step, line in enumerate(lines) if "optimizer/error" in line]
     assert checked == [*range(FIRST), AGAIN]
     assert not any(one._backward_hooks for one in trainer.optimizer.parameters)
+
+
+def head(optimizer):
+    return next(
+        one
+        for name, one in zip(optimizer.names, optimizer.parameters, strict=True)
+        if "lm_head" in name
+    )
+
+
+def of_many_tokens(**train):
+    """A vocabulary of which 256 sampled elements have hardly one in any row."""
+    model = small_model(vocab_size=4000)
+    section = TrainSection(**{"steps": 100, "lr": 1e-2, "warmup_steps": 0} | train)
+    trainer = small_trainer(model, [LossTerm("l", GRPO(ClipConfig()))], section)
+    trainer.observer = invariants_of(run_config(section), trainer, Sampling())
+    return trainer
+
+
+def of_the_largest(optimizer, rank=0):
+    gradient = head(optimizer).grad
+    return gradient, gradient.abs().sum(1).argsort(descending=True)[rank]
+
+
+def test_a_row_whose_gradient_is_written_over_before_the_update(monkeypatch):
+    trainer = of_many_tokens()
+    real = type(trainer)._accumulate
+
+    def accumulate(self, *args):
+        real(self, *args)
+        with torch.no_grad():
+            gradient, row = of_the_largest(self.optimizer)
+            gradient[row] *= 2
+
+    monkeypatch.setattr(type(trainer), "_accumulate", accumulate)
+    words = "the gradient of 1 of 4000 rows of lm_head.weight is not the sum"
+    fault(trainer, "optimizer", words)
+
+
+def test_a_token_whose_row_is_kept_is_named():
+    """One whose gradient is too small a part of the whole to show in its norm."""
+
+    def padding(optimizer):
+        gradient, row = of_the_largest(optimizer, rank=200)
+        gradient[row] = 0.0
+
+    words = "1 of 4000 rows of lm_head.weight did not move"
+    fault(before_each(of_many_tokens(), padding), "optimizer", words)
+    assert len(steps(of_many_tokens(), 2)) == 2
+
+
+def test_rows_too_small_to_move_are_no_fault():
+    """At such rates some rows stay as they are by rounding, and nobody says so of them."""
+    for rate in (1e-8, 1e-9):
+        assert len(steps(of_many_tokens(lr=rate), 3)) == 3
+
+
+def test_a_checksum_of_rows_changes_with_any_bit_and_any_order():
+    weight_RC = torch.tensor([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [2.0, 1.0, 3.0]])
+    first, second, moved = _checksums(weight_RC).tolist()
+    assert first == second != moved
+    weight_RC[1, 2] = torch.nextafter(weight_RC[1, 2], torch.tensor(9.0))
+    assert _checksums(weight_RC)[1] != second

@@ -11,7 +11,7 @@ import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
@@ -45,10 +45,12 @@ class GoldReport:
     Attributes:
         checked: Number of gold answers judged, by ``dataset with verifier``.
         unknown: Pairs whose verifier offers no gold response.
+        silent: Number of empty answers that got no score, by pair, where most got none.
     """
 
     checked: Mapping[str, int]
     unknown: tuple[str, ...]
+    silent: Mapping[str, int] = field(default_factory=dict)
 
 
 def preflight(problems: Sequence[Problem], judge: Judge, resolved: Resolved) -> list[str]:
@@ -68,7 +70,13 @@ def preflight(problems: Sequence[Problem], judge: Judge, resolved: Resolved) -> 
         timeout=min(60.0 + 2 * SAMPLE * config.verify.timeout, config.run.timeout),
     )
     lines = [f"gold: {n} answers of {pair} judged right" for pair, n in report.checked.items()]
-    return lines + [f"gold: {pair} offers no gold answers to check" for pair in report.unknown]
+    lines += [f"gold: {pair} offers no gold answers to check" for pair in report.unknown]
+    return lines + [
+        f"warning: guard gold: {pair} gives no score to {n} of {report.checked[pair]} empty "
+        "answers: what cannot be read has no reward in the place of a low one, is left out of "
+        "training, and costs the policy nothing; a verifier that finds no answer should fail it"
+        for pair, n in report.silent.items()
+    ]
 
 
 def check(
@@ -101,6 +109,7 @@ def check(
     checked: dict[str, int] = {}
     unknown: list[str] = []
     faults: list[str] = []
+    silent: dict[str, int] = {}
     for (dataset, name), members in sorted(pairs.items()):
         label = f"{dataset} with {name}"
         verifier = verifiers[name]
@@ -119,19 +128,23 @@ def check(
             for (problem, answer), other in zip(answers, others, strict=True)
         ]
         foreign: list[bool] = []
+        unscored = 0
         for problem, answer, future in counting("gold answers", tries, len(tries)):
             right, empty, *other = (one[name] for one in _await(future, problem, timeout))
             faults.extend(_faults(problem, answer, right, empty, name))
             foreign.extend(bool(outcome(one)) for one in other)
+            unscored += empty.status == "unscorable"
         if sum(foreign) > MAX_FOREIGN * len(foreign):
             faults.append(
                 f"{label}: {sum(foreign)} of {len(foreign)} problems are passed by the gold answer "
                 f"of another problem"
             )
+        if 2 * unscored > len(tries):
+            silent[label] = unscored
         checked[label] = len(tries)
     if faults:
         raise _report(faults)
-    return GoldReport(checked, tuple(unknown))
+    return GoldReport(checked, tuple(unknown), silent)
 
 
 def _await(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from rlvr_core.api import Problem, RunData
 from rlvr_core.builtin.doctor.report import Answer, Check, refused, share
+from rlvr_core.builtin.doctor.rows import rows
 from rlvr_core.builtin.doctor.subject import Subject, stated, text_of
 
 LEAKED = 0.05
@@ -270,6 +271,7 @@ DATA: tuple[Check[Subject], ...] = (
     Check("data/references", "Do references differ between problems?", _variety),
     Check("data/leaks", "Are prompts silent about their references?", _leaks),
     Check("data/templates", "Is a prompt template applied once?", _templates),
+    Check("data/rows", "Is each prompt the text of one row?", rows),
     Check("data/held_out", "Are eval problems absent from the training data?", _held_out),
     Check("data/overlong", "Do prompts fit data.max_prompt_tokens?", _overlong),
     Check("data/amount", "Are there enough problems for the run?", _amount),

@@ -4,7 +4,8 @@ Of the samplers whose order is published (``core/shuffle``, ``core/sequential``,
 and ``core/mixture``) the order is computed again from ids, seed and weights, by plain code that
 shares none with the samplers. Of every sampler, what traits and configuration promise is held:
 problems of the data alone, none that a filter took out, groups and steps of the size that was asked
-for, and none trained on in more steps than it may be.
+for, and none trained on in more steps than it may be. Of those of plugins, ``own_samplers`` knows
+more.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from rlvr_core.api.services import local_path
 from rlvr_core.builtin.invariants.check import Invariant, StepView
 from rlvr_core.builtin.invariants.difficulty_draws import DifficultyDraws
 from rlvr_core.builtin.invariants.group_sizes import GroupSizes
+from rlvr_core.builtin.invariants.own_samplers import Rounds, is_own, loses_its_place
 
 if TYPE_CHECKING:
     from rlvr_core.api import Group, GroupsScored, Json, RunStarted, Source, StepFinished
@@ -49,6 +51,7 @@ class Draws(Invariant):
         self, config: RunConfig, sampler: Any, sources: Sequence[Source], *, main: bool = True
     ) -> None:
         self._config, self._sampler, self._sources = config, sampler, sources
+        self._main = main
         self._traits = traits_of(sampler, SamplerTraits)
         self._ids = {problem.id for source in sources for problem in source.problems}
         self._out = {id_ for source in sources for id_ in source.left_out}
@@ -60,6 +63,7 @@ class Draws(Invariant):
         order = expected_order(config, sampler, sources) if sources else None
         # elsewhere the sampler stands still, and what was drawn is not known
         self._order = order if main or not self._oldest else None
+        self._rounds = Rounds(self._ids) if sources and is_own(sampler) else None
         self._next, self._open = 0, Counter[str]()
         self._restored = self._resumed = False
         self._reads: Counter[Any] = Counter()
@@ -73,6 +77,7 @@ class Draws(Invariant):
     def run_started(self, event: RunStarted) -> None:
         """Begin with the next draw of the sampler, or where the checkpoint says."""
         self._resumed = event.resumed and event.step > 0
+        self._try_copies(event.step)
         if self._pools is not None:
             self._pools.start(self._sampler.drawn, self._sampler.position())
         if not self._restored and self._order is not None:
@@ -80,6 +85,27 @@ class Draws(Invariant):
                 self._order = None  # which draws are on their way is not known
             else:
                 self._skip(self._sampler.drawn)
+
+    def _try_copies(self, step: int) -> None:
+        """Try copies of a plugin's sampler: a note, or an error of a run that was resumed."""
+        if self._rounds is None:
+            return
+        what = loses_its_place(self._sampler, self._config, self._sources)
+        if what and self._resumed:
+            raise self.fault(
+                step,
+                f"going on from the checkpoint, {what} (band: none)",
+                "load_state_dict has to restore everything that decides what is drawn: the place "
+                "in an order, iterators and generators of random numbers too",
+            )
+        if what:
+            self._note(f"{what}: a resumed run would not draw the problems that it would have")
+
+    def _note(self, what: str) -> None:
+        from rlvr_core.api.services import print_line
+
+        if self._main:
+            print_line(f"warning: guard draws: {what}", stderr=True)
 
     def on_groups(self, event: GroupsScored) -> None:
         """Compare a step's groups, dropped ones included, with what was to be drawn."""
@@ -93,6 +119,10 @@ class Draws(Invariant):
         if not self._oldest:  # what is dropped as too old may have ended anywhere
             self._check_growth(event.step, groups)
         self._check_variety(event.step, groups)
+        if self._rounds is not None:
+            came = [group.problem.id for group in groups]
+            if what := self._rounds.left_out(came):
+                self._note(f"{what}; the sampler {self._config.sampler.use} leaves them out")
         if self._order is None:
             return
         ahead = self._sampler.drawn if self._oldest else self._next + len(groups)

@@ -3,8 +3,9 @@
 From what a loss was given (log-probs, advantages, mask, denominators of the update) its value and
 the gradient that must arrive at the log-probs are computed again in float64, in the first updates
 of a run for every micro-batch, later for one of each update. So is what must arrive at the
-entropies and at the log-probs of a teacher's tokens. Losses of plugins are not, and a gradient that
-one of these has a part in is not either. A loss on given answers is followed into the sum alone
+entropies and at the log-probs of a teacher's tokens. Of losses of plugins only what every loss has
+promised is held (``loss_contract``), and a gradient that one of these has a part in is not judged.
+A loss on given answers is followed into the sum alone
 (``weighted_sum``).
 Behind the log-probs ``gradient_error`` goes on, for one row of an update.
 """
@@ -26,6 +27,7 @@ from rlvr_core.builtin.invariants.check import Invariant, Seen, StepView
 from rlvr_core.builtin.invariants.differences import compare, described, larger
 from rlvr_core.builtin.invariants.entropy_choice import Choice, choices, wrong_choice
 from rlvr_core.builtin.invariants.entropy_control import EntropyControl, Sums
+from rlvr_core.builtin.invariants.loss_contract import broken_contract
 from rlvr_core.builtin.invariants.loss_oracles import Expected, expected, known
 from rlvr_core.builtin.invariants.old_logprobs import OldLogprobs
 from rlvr_core.builtin.invariants.older_weights import OlderWeights
@@ -177,9 +179,22 @@ class LossValues(Invariant):
         scale = float(view.trainer.optimizer.scaler.get_scale())
         if self._sum is not None and (what := self._sum.wrong(scale)):
             found = replace(found, what=found.what or what)
-        if what := self._old.wrong(view) or self._older.wrong(view):
+        if what := self._old.wrong(view) or self._older.wrong(view) or self._broken(view):
             found = replace(found, what=found.what or what)
         return replace(found, choices=choices(view.seen), entropies=self._control.sums(view))
+
+    def _broken(self, view: StepView) -> str:
+        """Say what a loss without a formula breaks of what every loss has promised."""
+        if self._updates >= ENDS or not view.seen:
+            return ""
+        of_term = {id(term.loss): term for term in view.trainer.objective.terms}
+        for place, (loss, _, _) in enumerate(view.seen[0].losses):
+            term = of_term.get(id(loss))
+            if term is None or known(loss) or distils(loss):
+                continue
+            if what := broken_contract(term.name, loss, view.seen, place):
+                return what
+        return ""
 
     def _recomputed(self, view: StepView) -> Found:
         seen = view.seen

@@ -22,9 +22,10 @@ from rlvr_core.api import Metric
 from rlvr_core.builtin.invariants.check import Invariant, StepView
 from rlvr_core.builtin.invariants.differences import compare, described, larger
 from rlvr_core.builtin.invariants.fingerprints import local
-from rlvr_core.builtin.invariants.formulas import MUON, kind_of
+from rlvr_core.builtin.invariants.formulas import ADAMW, MUON, kind_of
 from rlvr_core.builtin.invariants.matrices import Matrices, wrong_kind
 from rlvr_core.builtin.invariants.rates import rate_of
+from rlvr_core.builtin.invariants.row_sums import RowSums, wrong_rows
 from rlvr_core.builtin.invariants.samples import Arriving, Sample
 from rlvr_core.builtin.invariants.update_check import (
     ROUNDING,
@@ -74,6 +75,7 @@ class OptimizerUpdates(Invariant):
         self._updates = 0
         self._sample: Sample | None = None
         self._arriving: Arriving | None = None
+        self._rows: RowSums | None = None
         self._gradients: list[Tensor] = []
         self._absent: list[bool] = []
         self._norm = 0.0
@@ -92,7 +94,9 @@ class OptimizerUpdates(Invariant):
         due = self._updates < FIRST or self._updates % AGAIN == 0
         if self._arriving is not None:
             self._arriving.end()
-        self._arriving, self._before, self._matrices = None, None, None
+        if self._rows is not None:
+            self._rows.close()
+        self._arriving, self._rows, self._before, self._matrices = None, None, None, None
         if not due:
             self._after = None
             return
@@ -100,6 +104,7 @@ class OptimizerUpdates(Invariant):
             self._sample = Sample(optimizer.parameters)
         if parallel is None or not parallel.sharded:
             self._arriving = Arriving(self._sample, optimizer.parameters)
+            self._rows = RowSums(view.trainer)
         self._before = self._snapshot(view)
         if kind_of(optimizer.builder) == MUON:
             self._matrices = Matrices(optimizer, self._updates)
@@ -121,10 +126,10 @@ class OptimizerUpdates(Invariant):
 
     # -- before the update -----------------------------------------------------------------------
 
-    def share(self, view: StepView) -> tuple[float, list[Tensor], list[Tensor], list[Tensor], str]:
+    def share(self, view: StepView) -> tuple[Any, ...]:
         """Squares of the whole gradient, sampled sums of those that arrived, what has changed."""
         if self._before is None or self._sample is None:
-            return 0.0, [], [], [], ""
+            return 0.0, [], [], [], "", ({}, {})
         optimizer = view.trainer.optimizer
         gradients = [one.grad for one in optimizer.parameters]
         here = [local(one) for one in gradients if one is not None]
@@ -134,10 +139,10 @@ class OptimizerUpdates(Invariant):
         self._absent = [one is None for one in gradients]
         moved = self._untouched(view, self._after, self._before)
         moved = moved or self._untouched(view, self._before, self._snapshot(view))
-        if self._arriving is None:
-            return squares, [], [], [], moved
+        if self._arriving is None or self._rows is None:
+            return squares, [], [], [], moved, ({}, {})
         arrived, self._arriving = self._arriving.end(), None
-        return squares, *arrived, moved
+        return squares, *arrived, moved, self._rows.end()
 
     def _untouched(self, view: StepView, old: Snapshot | None, new: Snapshot | None) -> str:
         """Say what has changed although no update was made."""
@@ -198,6 +203,15 @@ class OptimizerUpdates(Invariant):
                 else "gradients of earlier updates were not cleared, or somebody writes into them",
             )
 
+        own = view.trainer.ranks.index
+        if what := wrong_rows([share[5] for share in shares], own, ROUNDING):
+            raise self.fault(
+                view.step,
+                what,
+                "somebody writes into gradients: an embedding that was told of its padding "
+                "(padding_idx) keeps the row of that token, often the end of sequence, as it is",
+            )
+
     # -- after the update ------------------------------------------------------------------------
 
     def updated(self, view: StepView, grad_norm: float, *, applied: bool) -> None:
@@ -211,6 +225,8 @@ class OptimizerUpdates(Invariant):
                 found = self._check(view, self._before, after)
             self._after = after
             found = found or self._other_norm(grad_norm)
+            if not found and applied and self._rows is not None:
+                found = self._stayed(view)
             everywhere = [one for one in view.trainer.ranks.gather(found) if one]
             if everywhere:
                 what, _, remedy = everywhere[0].partition("\n")
@@ -242,6 +258,13 @@ class OptimizerUpdates(Invariant):
             )
         self._error = larger(self._error, check.worst)
         return found
+
+    def _stayed(self, view: StepView) -> str:
+        """Say which rows of tokens AdamW has left as they were."""
+        optimizer = view.trainer.optimizer
+        if self._rows is None or kind_of(optimizer.builder) != ADAMW:
+            return ""
+        return self._rows.still(rate_of(self._config, optimizer.schedule, view.step))
 
     def _other_norm(self, told: float) -> str:
         if not math.isfinite(self._norm) or not math.isfinite(told):

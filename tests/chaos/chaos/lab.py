@@ -18,11 +18,12 @@ OPENINGS = ("it is ", "so ", "well, ", "", "I say ", "now ", "then ", "we get ")
 VERIFIER = '''
 """A verifier as users write them: finds the answer, judges it, knows a response that is right."""
 
+import random
 import re
 import time
 from rlvr_core.api import (
-    ComponentConfig, Done, EnvironmentTraits, Message, NoConfig, Observation, SamplingParams,
-    Verdict, hookimpl
+    ComponentConfig, Done, EnvironmentTraits, LossOutput, LossTraits, Message, NoConfig,
+    Observation, SamplerBase, SamplerConfig, SamplingParams, Verdict, hookimpl
 )
 
 
@@ -43,6 +44,16 @@ def register_eval_tasks(registrar):
 @hookimpl
 def register_environments(registrar):
     registrar.add("again", "rlvr_chaos:Again", summary="Asks a second time.")
+
+
+@hookimpl
+def register_losses(registrar):
+    registrar.add("plain", "rlvr_chaos:Plain", summary="A clipped policy gradient over tokens.")
+
+
+@hookimpl
+def register_samplers(registrar):
+    registrar.add("rounds", "rlvr_chaos:Rounds", summary="All problems once a round.")
 
 
 def found(text):
@@ -152,6 +163,60 @@ class Again:
             return Done(Verdict(sum(state["right"]) / 2, passed=any(state["right"])))
         state["answer"] = str(state["next"] + 1)
         return Observation((Message("user", f"After {state['next']} comes:"),))
+
+
+class Plain:
+    """A clipped policy gradient, the mean over all tokens of a step, as users write it."""
+
+    traits = LossTraits(advantage="group")
+
+    def __init__(self, config: NoConfig) -> None:
+        pass
+
+    def scale(self, batch, normalizer):
+        return normalizer.world_size / max(1, normalizer.tokens)
+
+    def __call__(self, batch, normalizer):
+        advantage_B1 = batch.advantage_B[:, None]
+        ratio_BT = (batch.logp_BT - batch.old_logp_BT).exp()
+        clipped_BT = ratio_BT.clamp(0.8, 1.2)
+        gain_BT = (ratio_BT * advantage_B1).minimum(clipped_BT * advantage_B1)
+        total = -gain_BT.masked_fill(~batch.mask_BT, 0.0).sum()
+        return LossOutput(total * self.scale(batch, normalizer), {}, {})
+
+
+class Rounds(SamplerBase):
+    """All problems once a round, each round in another order."""
+
+    class Config(SamplerConfig):
+        pass
+
+    def begin(self, sources):
+        self.problems = [one for source in sources for one in source.problems]
+        self.round = self.place = 0
+
+    def order(self):
+        places = list(range(len(self.problems)))
+        random.Random(f"{self.seed} {self.round}").shuffle(places)
+        return places
+
+    def choose(self, n_problems, step):
+        for _ in range(n_problems):
+            order = self.order()
+            if self.place == len(order):
+                self.round, self.place = self.round + 1, 0
+                order = self.order()
+            self.place += 1
+            yield self.problems[order[self.place - 1]]
+
+    def identity(self):
+        return sorted(one.id for one in self.problems)
+
+    def position(self):
+        return [self.round, self.place]
+
+    def seek(self, position):
+        self.round, self.place = position
 '''
 
 

@@ -1085,4 +1085,21 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     },
     "the best checkpoint is kept": _evaluated()
     | {"checkpoint": {"every": 2, "keep": 1, "keep_best": "chaos/drawn:accuracy"}},
+    # the twenty-third set's: shapes of its faults
+    "own loss": {"loss": {"use": "chaos/plain"}},
+    "own loss, micro batches": {
+        "loss": {"use": "chaos/plain"},
+        "train": {"tokens_per_micro_batch": 256},
+    },
+    "own sampler": {"sampler": {"use": "chaos/rounds"}},
+    "own sampler, twelve problems": {
+        "rows": lambda: lab.rows()[:12],
+        "sampler": {"use": "chaos/rounds"},
+    },
+    "own loss, impatient": {
+        "loss": {"use": "chaos/plain"},
+        "run": {"timeout": 15},
+        "verify": {"timeout": 2.0},
+        "guards": {"max_wait": 20},
+    },
 }
