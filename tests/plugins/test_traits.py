@@ -20,6 +20,7 @@ FOREIGN = {
     "builtin/environments/call_json.py": {"keys"},  # of an ast node
     "builtin/lm_eval/ask.py": {"chat_template"},  # of a tokenizer
     "builtin/lm_eval/load.py": {"MULTIMODAL", "UNSAFE_CODE"},  # of a task of lm_eval
+    "builtin/invariants/row_sums.py": {"weight"},  # of a module of torch
     "builtin/invariants/saved.py": {"lora_A"},  # of peft's layers
     "builtin/lora/adapter.py": {"base_layer", "full_tensor", "lora_A"},  # of peft's layers
     "builtin/lora/lora.py": {"peft_config"},  # of a model that peft changed

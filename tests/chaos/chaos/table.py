@@ -501,18 +501,18 @@ above:
 
 """
 TWENTYFOURTH_BEFORE = """
-First measured, unread, with the engine in process: 37 of 41 with the right name in float32 (90 %) and
-34 of 41 in bfloat16 (83 %); a strict reader takes off one in each, where `seeds` says of a draw that
-the seeds are others. In bfloat16 three were given a wrong name. A first measurement of one fault, of
-casts, had ended in an exception of its own; its second one counts.
+First measured, unread, with the engine in process: 37 of 41 with the right name in float32 (90 %)
+and 34 of 41 in bfloat16 (83 %); a strict reader takes off one in each, where `seeds` says of a draw
+that the seeds are others. In bfloat16 three were given a wrong name. A first measurement of one
+fault, of casts, had ended in an exception of its own; its second one counts.
 
 Afterwards `advantages` compares factors with the config, and the plain pass that gradients are
-compared with takes no casts of an enclosing region: 38 of 41 and 36 of 41. Those that had been right
-were not measured again, and nothing was with an engine of its own or with vLLM. What is left: problems that are asked otherwise and keep
-their answers, a worked example that is the problem itself, an environment that lets a wrong answer
-be given again, and in bfloat16 a penalty of one nat on the token of the row before, and positions of
-packed rows that go wrong in a later micro-batch, of which `seeds` says that the engine draws
-otherwise.
+compared with takes no casts of an enclosing region: 38 of 41 and 36 of 41. Those that had been
+right were not measured again, and nothing was with an engine of its own or with vLLM. What is left:
+problems that are asked otherwise and keep their answers, a worked example that is the problem
+itself, an environment that lets a wrong answer be given again, and in bfloat16 a penalty of one nat
+on the token of the row before, and positions of packed rows that go wrong in a later micro-batch,
+of which `seeds` says that the engine draws otherwise.
 
 """
 LATER = {
