@@ -67,6 +67,19 @@ def test_rows_that_have_run_together():
     assert told(two) == FINE
 
 
+def test_problems_that_come_with_an_earlier_one():
+    """Another one than the next is a choice, up to a tenth: 3 of 100 are fine, and 20 are not."""
+
+    def after(places):
+        return [
+            f"{one} {QUESTIONS[n - 3]}" if n in places else one for n, one in enumerate(QUESTIONS)
+        ]
+
+    assert told(after((10, 30, 50))) == FINE
+    ((level, value),) = told(after(range(5, 100, 5)))
+    assert (level, value[:9]) == ("warn", "19 of 100")
+
+
 def test_an_example_in_front_of_all_is_no_row_that_ran_together():
     shown = f"{QUESTIONS[0]} 0 apples."
     assert told([QUESTIONS[0], *(f"Q: {shown} {one}" for one in QUESTIONS[1:])]) == FINE

@@ -13,6 +13,8 @@ FEWEST = 3
 """Prompts of one kind below which it may be chance."""
 MANY = 0.02
 """Share of prompts of one kind above which it is no part of the subject."""
+TOGETHER = 0.1
+"""The same of prompts that hold another than the next one: Minerva's tasks come with others."""
 TRIED = 2000
 """Prompts that are searched for others, at most, evenly spread over the data."""
 BEGIN = 12
@@ -30,8 +32,8 @@ def rows(subject: Subject) -> list[Answer]:
     return [one for one in found if one] or [Answer("ok", "each prompt is the text of one row")]
 
 
-def _many(count: int, n: int) -> bool:
-    return count >= max(FEWEST, MANY * n)
+def _many(count: int, n: int, most: float = MANY) -> bool:
+    return count >= max(FEWEST, most * n)
 
 
 def _names(texts: Sequence[str], ids: Sequence[str]) -> Answer | None:
@@ -80,7 +82,9 @@ def _several(texts: Sequence[str], ids: Sequence[str]) -> Answer | None:
     found = {n: next(_within(stripped[n], whole, by_begin), "") for n in tried}
     held = {n: other for n, other in found.items() if other}
     # one that stands in many is an example that a template shows
-    if not _many(len(held), len(found)) or 2 * len(set(held.values())) < len(held):
+    after = [n for n, other in held.items() if other in stripped[n + 1 : n + 3]]
+    many = _many(len(after), len(found)) or _many(len(held), len(found), TOGETHER)
+    if not many or 2 * len(set(held.values())) < len(held):
         return None
     n, other = next(iter(held.items()))
     return Answer(
