@@ -26,8 +26,9 @@ from rlvr_core.api import (
     StepFinished,
 )
 from rlvr_core.builtin.invariants.check import StepView
-from rlvr_core.builtin.invariants.draws import Draws, expected_order
+from rlvr_core.builtin.invariants.draws import Draws
 from rlvr_core.builtin.invariants.own_samplers import Rounds
+from rlvr_core.builtin.invariants.published_order import expected_order
 from rlvr_core.builtin.samplers.age_queues import AgeQueues
 from rlvr_core.builtin.samplers.curriculum import Curriculum
 from rlvr_core.builtin.samplers.difficulty import Difficulty

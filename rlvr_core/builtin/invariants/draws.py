@@ -1,34 +1,29 @@
 """Invariant ``draws``: the problems of a step are those that configuration and data give.
 
-Of the samplers whose order is published (``core/shuffle``, ``core/sequential``, ``core/curriculum``
-and ``core/mixture``) the order is computed again from ids, seed and weights, by plain code that
-shares none with the samplers. Of every sampler, what traits and configuration promise is held:
-problems of the data alone, none that a filter took out, groups and steps of the size that was asked
-for, and none trained on in more steps than it may be. Of those of plugins, ``own_samplers`` knows
-more.
+Where the order of a sampler is published, it is computed again (``published_order``). Every sampler
+is held to its traits and the configuration: problems of the data alone, none that a filter took
+out, groups and steps of the right size, and none trained on in more steps than allowed.
+``own_samplers`` knows more of the samplers of plugins.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Metric, SamplerTraits, traits_of
-from rlvr_core.api.services import local_path
+from rlvr_core.api.services import print_line
 from rlvr_core.builtin.invariants.check import Invariant, StepView
 from rlvr_core.builtin.invariants.difficulty_draws import DifficultyDraws
+from rlvr_core.builtin.invariants.group_reads import Reads
 from rlvr_core.builtin.invariants.group_sizes import GroupSizes
-from rlvr_core.builtin.invariants.own_samplers import Rounds, is_own, loses_its_place
+from rlvr_core.builtin.invariants.own_samplers import Rounds, few, is_own, loses_its_place
+from rlvr_core.builtin.invariants.published_order import expected_order, sampler_name
 
 if TYPE_CHECKING:
     from rlvr_core.api import Group, GroupsScored, Json, RunStarted, Source, StepFinished
     from rlvr_core.api.services import RunConfig
-
-SAMPLERS = "rlvr_core.builtin.samplers."
-"""Where the samplers are whose order is computed here."""
 
 
 class Draws(Invariant):
@@ -58,7 +53,7 @@ class Draws(Invariant):
         self._oldest = config.train.max_staleness
         self._sizes = GroupSizes(config, sampler)
         self._arrived: Sequence[Group] | None = None
-        by_rate = _name_of(sampler) == "difficulty:Difficulty" and sources
+        by_rate = sampler_name(sampler) == "difficulty:Difficulty" and sources
         self._pools = DifficultyDraws(config, sources) if by_rate else None
         order = expected_order(config, sampler, sources) if sources else None
         # elsewhere the sampler stands still, and what was drawn is not known
@@ -66,10 +61,8 @@ class Draws(Invariant):
         self._rounds = Rounds(self._ids) if sources and is_own(sampler) else None
         self._next, self._open = 0, Counter[str]()
         self._restored = self._resumed = False
-        self._reads: Counter[Any] = Counter()
-        self._came: Counter[Any] = Counter()
-        self._names: list[tuple[str, int, int]] = []
-        self._missed, self._step = False, 0
+        self._reads = Reads(self._traits.max_reads, self._oldest)
+        self._step = 0
         self._found: dict[str, float] = {}
 
     # -- what is drawn ---------------------------------------------------------------------------
@@ -102,8 +95,6 @@ class Draws(Invariant):
             self._note(f"{what}: a resumed run would not draw the problems that it would have")
 
     def _note(self, what: str) -> None:
-        from rlvr_core.api.services import print_line
-
         if self._main:
             print_line(f"warning: guard draws: {what}", stderr=True)
 
@@ -111,7 +102,7 @@ class Draws(Invariant):
         """Compare a step's groups, dropped ones included, with what was to be drawn."""
         # what is too old is drawn again, and comes twice
         groups = [one for one in event.groups if one.version >= event.version - self._oldest]
-        self._came.update(_name(group) for group in event.groups)
+        self._reads.arrived(event.groups)
         self._arrived = event.groups
         self._found = {"draws/distinct": float(len({group.problem.id for group in groups}))}
         self._check_data(event.step, groups)
@@ -136,8 +127,8 @@ class Draws(Invariant):
                 event.step,
                 f"{self._after()}{sum(odd.values())} of {len(groups)} groups are of problems whose "
                 f"turn it is not, such as {next(iter(odd))} (band: none): the sampler "
-                f"{self._config.sampler.use} has {_some(wanted or list(self._open))} next, and "
-                f"{_some([group.problem.id for group in groups])} came",
+                f"{self._config.sampler.use} has {few(wanted or list(self._open))} next, and "
+                f"{few([group.problem.id for group in groups])} came",
                 self._cause(drawn, wanted),
             )
         self._open -= drawn
@@ -204,7 +195,7 @@ class Draws(Invariant):
             raise self.fault(
                 step,
                 f"a step draws {len(once)} different problems, and the sampler draws {least} of "
-                f"them before one comes twice: {_some(sorted(once))}",
+                f"them before one comes twice: {few(sorted(once))}",
                 "problems are drawn several times at once: look at what the sampler chooses",
             )
 
@@ -258,7 +249,7 @@ class Draws(Invariant):
 
     def begin(self, view: StepView) -> None:
         """Check how often the step's groups have been trained on."""
-        self._missed, self._step = False, view.step
+        self._step = view.step
         arrived, self._arrived = self._arrived, None
         if self._oldest:
             self._check_growth(view.step, view.groups)
@@ -272,20 +263,12 @@ class Draws(Invariant):
             )
         if self._pools is not None and arrived is not None:
             self._check_pools(view, self._sizes.rounds(arrived, view.groups))
-        self._names = [_name(group) for group in view.groups]
-        most = self._traits.max_reads
-        for group, name in zip(view.groups, self._names, strict=True):
-            reads = self._reads[name] + 1
-            # one problem drawn twice under one version may be answered alike
-            if reads > most * max(1, self._came[name]):
-                raise self.fault(
-                    view.step,
-                    f"the group of problem {group.problem.id}, sampled under policy version "
-                    f"{group.version}, would be trained on in a step for the {reads}th time, and "
-                    f"the sampler's max_reads is {most}",
-                    "old groups are read for ever: look at what counts the reads of the replay "
-                    "buffer",
-                )
+        if what := self._reads.wrong(view.groups):
+            raise self.fault(
+                view.step,
+                f"{what}, and the sampler's max_reads is {self._traits.max_reads}",
+                "old groups are read for ever: look at what counts the reads of the replay buffer",
+            )
 
     def _check_ages(self, view: StepView) -> None:
         """Check that nothing is trained on that is older than it may be."""
@@ -325,7 +308,7 @@ class Draws(Invariant):
         if self._order is None or self._oldest or "sampler/epoch" not in event.metrics:
             return
         told, due = event.metrics["sampler/epoch"], self._next / max(1, len(self._ids))
-        if _name_of(self._sampler).startswith("epochs:") and abs(told - due) > 1e-9:
+        if sampler_name(self._sampler).startswith("epochs:") and abs(told - due) > 1e-9:
             raise self.fault(
                 event.step,
                 f"sampler/epoch is reported as {told:.6g}, and {self._next} draws from "
@@ -335,19 +318,12 @@ class Draws(Invariant):
 
     def updated(self, view: StepView, grad_norm: float, *, applied: bool) -> None:
         """A step of which an update was skipped may be no read."""
-        self._missed |= not applied
+        if not applied:
+            self._reads.skipped()
 
     def end(self, view: StepView) -> Mapping[str, float]:
         """Count the reads of the step's groups."""
-        if view.update and not self._missed:
-            self._reads.update(self._names)
-        if self._reads:
-            # a group that is read at all is read within so many steps of its first one
-            old = view.version - max(64, 4 * self._oldest, 16 * self._traits.max_reads)
-            newest = set(self._names)
-            for counts in (self._reads, self._came):
-                for one in [one for one in counts if one[1] < old and one not in newest]:
-                    del counts[one]
+        self._reads.read(view)
         return self._found
 
     def state_dict(self) -> dict[str, Json]:
@@ -371,116 +347,3 @@ class Draws(Invariant):
             self._skip(state["next"])
             self._open = Counter(state["open"])
             self._restored = True
-
-
-def _name(group: Group) -> tuple[str, int, int]:
-    """Tell a group apart from others, also after it was saved and loaded, by what it says."""
-    tokens = hash(tuple(member.completion.token_ids for member in group.members))
-    return group.problem.id, group.version, tokens
-
-
-def _name_of(sampler: Any) -> str:
-    kind = type(sampler)
-    return f"{kind.__module__.removeprefix(SAMPLERS)}:{kind.__qualname__}"
-
-
-def _some(ids: Sequence[str]) -> str:
-    return ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
-
-
-# -- the published order of samplers -------------------------------------------------------------
-
-
-def expected_order(
-    config: RunConfig, sampler: Any, sources: Sequence[Source]
-) -> Iterator[str] | None:
-    """Return the ids in the order in which a sampler of ours has to draw them, without end.
-
-    docs/samplers.md has the rules.
-
-    Args:
-        config: The run's configuration.
-        sampler: The sampler.
-        sources: The training data.
-
-    Returns:
-        None for any other sampler, one that is derived from ours included.
-    """
-    name = _name_of(sampler)
-    seed, options = config.run.seed, config.sampler.with_
-    whole = [problem.id for source in sources for problem in source.problems]
-    if name == "epochs:Sequential":
-        return _epochs(whole, None)
-    if name == "curriculum:Curriculum":
-        return _epochs(_file(options["order"], whole), None)
-    if name == "epochs:Shuffle" and all(source.weight is None for source in sources):
-        return _epochs(whole, (seed, 0))
-    if name not in ("epochs:Shuffle", "mixture:Mixture"):
-        return None
-    pools: list[list[str]] = []
-    keys: list[tuple[int, int] | None] = []
-    for index, source in enumerate(sources):
-        ids = [problem.id for problem in source.problems]
-        shuffled = source.order in (None, "shuffle")
-        keys.append((seed, index) if shuffled else None)
-        if source.order not in (None, "shuffle", "sequential"):
-            ids = _file(str(source.order), ids)
-        pools.append(_shuffled(ids, keys[-1], 0)[: source.count])
-    total = sum(map(len, pools))
-    weights = [
-        Fraction(len(pool) / total if source.weight is None else source.weight)
-        for pool, source in zip(pools, sources, strict=True)
-    ]
-    mode = options.get("mode", "weighted") if name.startswith("mixture") else "weighted"
-    return _mixed(pools, keys, weights, mode)
-
-
-def _shuffled(ids: Sequence[str], key: tuple[int, int] | None, epoch: int) -> list[str]:
-    """Return the order of an epoch: by the BLAKE2b of seed, source, epoch and id."""
-
-    def rank(id_: str) -> bytes:
-        text = repr((*(key or ()), epoch, id_)).encode("utf-8", "backslashreplace")
-        return hashlib.blake2b(text, digest_size=8).digest()
-
-    return list(ids) if key is None else sorted(ids, key=rank)
-
-
-def _epochs(ids: Sequence[str], key: tuple[int, int] | None) -> Iterator[str]:
-    epoch = 0
-    while True:
-        yield from _shuffled(ids, key, epoch)
-        epoch += 1
-
-
-def _mixed(
-    pools: Sequence[Sequence[str]],
-    keys: Sequence[tuple[int, int] | None],
-    weights: Sequence[Fraction],
-    mode: str,
-) -> Iterator[str]:
-    """Draw from sources in turns: who has had the least of its share is next."""
-    streams = [_epochs(pool, key) for pool, key in zip(pools, keys, strict=True)]
-    drawn, credit = [0] * len(pools), [Fraction(0)] * len(pools)
-    while True:
-        able = list(range(len(pools)))
-        if mode != "weighted":
-            epoch = min(n // len(pool) for n, pool in zip(drawn, pools, strict=True))
-            able = [i for i in able if drawn[i] < (epoch + 1) * len(pools[i])]
-            if all(n == epoch * len(pool) for n, pool in zip(drawn, pools, strict=True)):
-                credit = [Fraction(0)] * len(pools)
-        if mode == "sequential":
-            chosen = able[0]
-        else:
-            for index in able:
-                credit[index] += weights[index]
-            chosen = max(able, key=lambda index: (credit[index], -index))
-            credit[chosen] -= sum(weights[index] for index in able)
-        drawn[chosen] += 1
-        yield next(streams[chosen])
-
-
-def _file(uri: str, known: Sequence[str]) -> list[str]:
-    """Return the ids of an order file that the data have, in its order."""
-    have = set(known)
-    lines = local_path(uri).read_bytes().decode("utf-8-sig").split("\n")
-    return [one for one in (line.removesuffix("\r") for line in lines) if one in have]

@@ -52,7 +52,7 @@ def loses_its_place(sampler: Any, config: RunConfig, sources: Sequence[Source]) 
         return ""
     return (
         f"the sampler does not go on where it was: a copy of it that has drawn {n} problems draws "
-        f"{_some(due)} next, and one that was given its state draws {_some(found)}"
+        f"{few(due)} next, and one that was given its state draws {few(found)}"
     )
 
 
@@ -72,7 +72,8 @@ def _drawn(sampler: Any, n: int, step: int) -> list[str]:
     return [draw.problem.id for draw in sampler.draw(n, step=step)]
 
 
-def _some(ids: Sequence[str]) -> str:
+def few(ids: Sequence[str]) -> str:
+    """Name the first three of some problems."""
     return ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
 
 
@@ -100,5 +101,5 @@ class Rounds:
         self._told = True
         return (
             f"{len(never)} of {len(self._ids)} problems were never drawn, and each of the others "
-            f"{least} or {most} times: {_some(never)}"
+            f"{least} or {most} times: {few(never)}"
         )
