@@ -17,6 +17,7 @@ from rlvr_core.builtin.invariants.completions import Completions
 from rlvr_core.builtin.invariants.data_files import DataFiles
 from rlvr_core.builtin.invariants.deliveries import is_ours
 from rlvr_core.builtin.invariants.draws import Draws
+from rlvr_core.builtin.invariants.earlier_policy import EarlierPolicy
 from rlvr_core.builtin.invariants.evaluated_in_run import EvaluatedInRun, evaluations_of
 from rlvr_core.builtin.invariants.kl import Kl
 from rlvr_core.builtin.invariants.loss import LossValues
@@ -132,6 +133,8 @@ def invariants_of(
     if guards.resume:
         checks.append(Resume(trainer, sampler, evaluations, rules))
     checks += custody
+    if config.train.max_staleness > 0:
+        checks.append(_earlier_policy(config, trainer, engine, sampler, evaluations))
     if guards.parity is not False:
         checks.append(Parity(config, trainer, scores))
         if guards.parity.record:
@@ -158,16 +161,7 @@ def invariants_of(
     elif evaluations is not None and config.eval.tasks:
         checks += evaluations_of(config, trainer, evaluations, traits, repeats, say)
     if guards.calibration and traits.seeded:
-        truncation = None
-        if sampling.top_k > 0 or sampling.top_p < 1:
-            truncation = Truncation(
-                sampling.top_k,
-                sampling.top_p,
-                sampling.temperature,
-                parity=guards.parity,
-                compute=trainer.precision.compute,
-            )
-        checks.append(Calibration(scores, truncation))
+        checks.append(Calibration(scores, _truncation(config, trainer)))
     else:
         scores.classes = None  # nobody counts them
     if guards.updates:
@@ -179,6 +173,37 @@ def invariants_of(
     if guards.reported:
         checks.append(Reported(config, files, sampler, evaluations, main=trainer.ranks.main))
     return Invariants(trainer, checks, scores)
+
+
+def _earlier_policy(
+    config: RunConfig, trainer: Trainer, engine: Engine, sampler: Sampler | None, evaluations: Any
+) -> EarlierPolicy:
+    """Make what looks at completions of an engine that samples beside training."""
+    guards, sampling = config.guards, config.sampling
+    scores = TokenScores(trainer, top_k=sampling.top_k, top_p=sampling.top_p)
+    checks: list[Invariant] = []
+    if guards.parity is not False:
+        checks.append(Parity(config, trainer, scores, earlier=True))
+    traits, seeds = traits_of(engine, EngineTraits), _seeds_of(config, sampler)
+    if guards.seeds and traits.seeded and traits.inverts_stream and seeds is not None:
+        evaluated = EvaluatedInRun(config, trainer, evaluations)
+        checks.append(Streams(config, trainer, seeds, scores, evaluated))
+    if guards.calibration and traits.seeded:
+        checks.append(Calibration(scores, _truncation(config, trainer)))
+    return EarlierPolicy(trainer, scores, checks)
+
+
+def _truncation(config: RunConfig, trainer: Trainer) -> Truncation | None:
+    sampling = config.sampling
+    if sampling.top_k <= 0 and sampling.top_p >= 1:
+        return None
+    return Truncation(
+        sampling.top_k,
+        sampling.top_p,
+        sampling.temperature,
+        parity=config.guards.parity,
+        compute=trainer.precision.compute,
+    )
 
 
 def _seeds_of(config: RunConfig, sampler: Sampler | None) -> Seeds | None:

@@ -237,6 +237,18 @@ def chosen(groups: tuple[Group, ...], step: int, *, warm: bool) -> tuple[Group, 
     return tuple(group for group in groups if id(group) in taken)
 
 
+def in_rows(scores_NK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log-probs of trainer and engine, and where a completion has a token, (R, T) each."""
+    row_N, column_N = scores_NK[:, ROW].long(), scores_NK[:, COLUMN].long()
+    shape = (int(row_N.max()) + 1, int(column_N.max()) + 1) if len(scores_NK) else (0, 0)
+    mask_RT = torch.zeros(shape, dtype=torch.bool)
+    mask_RT[row_N, column_N] = True
+    found = [torch.zeros(shape), torch.zeros(shape)]
+    for whole_RT, column in zip(found, (LOGP, -1), strict=True):
+        whole_RT[row_N, column_N] = scores_NK[:, column]
+    return found[0], found[1], mask_RT
+
+
 def slack_of_shares(dtype: torch.dtype, temperature: float) -> float | None:
     """Share by which a probability of an unlikely set of tokens may be off; None for too much.
 

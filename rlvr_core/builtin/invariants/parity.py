@@ -14,7 +14,7 @@ dropped groups included: mean and maximum of the difference.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +26,11 @@ from rlvr_core.builtin.invariants.check import Invariant, StepView, Trainer, com
 from rlvr_core.builtin.invariants.differences import DECIDING, Fit, Positions, Sums, fit
 from rlvr_core.builtin.invariants.dropout import Dropped, DroppedInputs
 from rlvr_core.builtin.invariants.moments import (
-    LOGP,
     WARM_TOKENS,
     TokenScores,
     chosen,
     fresh_groups,
+    in_rows,
 )
 from rlvr_core.builtin.invariants.rounding import (
     BANDS,
@@ -41,6 +41,8 @@ from rlvr_core.builtin.invariants.rounding import (
 )
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from rlvr_core.api import Group, GroupsScored, Json, LossComputed, RunStarted
     from rlvr_core.api.services import RunConfig
 
@@ -61,6 +63,7 @@ class Parity(Invariant):
         config: The run's configuration.
         trainer: The policy's trainer.
         scores: Scores of groups under the trainer.
+        earlier: Whether they are of the policy of a step ago, which the loss does not compute with.
     """
 
     id, phase = "parity", "before each update"
@@ -76,7 +79,9 @@ class Parity(Invariant):
         ),
     )
 
-    def __init__(self, config: RunConfig, trainer: Trainer, scores: TokenScores) -> None:
+    def __init__(
+        self, config: RunConfig, trainer: Trainer, scores: TokenScores, *, earlier: bool = False
+    ) -> None:
         section = config.guards.parity
         assert section is not False, "the guard is switched off"
         self._section, self._trainer, self._scores = section, trainer, scores
@@ -86,10 +91,14 @@ class Parity(Invariant):
         truncated = config.sampling.top_p < 1.0 or config.sampling.top_k > 0
         lora = config.model.lora
         dropout = lora is not None and lora.dropout > 0
-        self._on_loss = not truncated and not dropout
-        self._on_scores = not truncated and dropout
-        self._scored, self._n_scored = Sums(), 0
-        self._dropout = DroppedInputs(lora.dropout) if lora is not None and lora.dropout else None
+        self._on_loss = not (truncated or dropout or earlier)
+        self._on_scores = not truncated and (dropout or earlier)
+        self._scored: tuple[Tensor, Tensor, Tensor] | None = None
+        self._n_scored = self._version = 0
+        self._earlier = earlier
+        self._dropout = None
+        if lora is not None and dropout and not earlier:
+            self._dropout = DroppedInputs(lora.dropout)
         self._due = False
         self._sums, self._for_slope, self._pooled = Sums(), Sums(), Sums()
         self._positions, self._depths = Positions(), ByDepth()
@@ -114,8 +123,8 @@ class Parity(Invariant):
             )
         # samples of older weights say nothing about the current ones
         groups = fresh_groups(event)
-        first = event.version <= self._updates_per_step
-        self._found = {}
+        first = event.version <= self._updates_per_step and not self._earlier
+        self._found, self._version = {}, event.version
         if groups and self._on_scores:
             self._score(groups, event.step)
         if not groups or not (first or self._due):
@@ -133,14 +142,14 @@ class Parity(Invariant):
             self._found = {"parity/mean": found.mean, "parity/max": found.max}
 
     def _score(self, groups: tuple[Group, ...], step: int) -> None:
-        """Compare log-probs of a pass without dropout, which the loss does not have.
+        """Compare log-probs of a pass that the loss does not make: without dropout, or of before.
 
         They are those that other invariants look at: nothing is computed twice.
         """
         some = chosen(groups, step, warm=self._n_scored < WARM_TOKENS)
         if some:
             scores_NK = self._scores(some)
-            self._scored = Sums.of(scores_NK[:, LOGP], scores_NK[:, -1])
+            self._scored = in_rows(scores_NK)
             self._n_scored += len(scores_NK)
 
     def computed(self, view: StepView, event: LossComputed) -> None:
@@ -161,22 +170,26 @@ class Parity(Invariant):
         total, positions, first, depths = Sums(), Positions(), Sums(), ByDepth()
         largest = self._largest(view)
         floor = FLOOR * (10 if on_gpu(view.trainer.model) else 1)
-        if view.first_pass and self._on_loss:
-            for seen in view.seen:
-                batch = seen.batch
-                fresh = [view.fresh(place) for place in seen.micro_batch.group_B.tolist()]
-                chosen_BT = batch.mask_BT & batch.mask_BT.new_tensor(fresh)[:, None]
-                pair = (batch.old_logp_BT[chosen_BT], batch.behaviour_logp_BT[chosen_BT])
-                own = Sums.of(*pair)
-                total, first = total.add(own), first if total.n else own
-                both = (batch.old_logp_BT, batch.behaviour_logp_BT)
-                positions = positions.add(Positions.of(*both, batch.mask_BT, chosen_BT, floor))
-                if view.step < EACH or view.step % EACH == 0:
-                    depths = depths.add(ByDepth.of(*both, chosen_BT, largest))
-        if view.trainer.ranks.main:  # each process has the scores of all
-            total = total.add(self._scored)
-        self._scored = Sums()
+        for trainer_BT, engine_BT, mask_BT, chosen_BT in self._compared(view):
+            both = (trainer_BT, engine_BT)
+            own = Sums.of(trainer_BT[chosen_BT], engine_BT[chosen_BT])
+            total, first = total.add(own), first if total.n else own
+            positions = positions.add(Positions.of(*both, mask_BT, chosen_BT, floor))
+            if self._earlier or view.step < EACH or view.step % EACH == 0:
+                depths = depths.add(ByDepth.of(*both, chosen_BT, largest))
+        self._scored = None
         return total, positions, self._dropped(), first, depths
+
+    def _compared(self, view: StepView) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """Yield log-probs of trainer and engine, the tokens of their rows, and those to compare."""
+        for seen in view.seen if view.first_pass and self._on_loss else ():
+            batch = seen.batch
+            fresh = [view.fresh(place) for place in seen.micro_batch.group_B.tolist()]
+            chosen_BT = batch.mask_BT & batch.mask_BT.new_tensor(fresh)[:, None]
+            yield batch.old_logp_BT, batch.behaviour_logp_BT, batch.mask_BT, chosen_BT
+        if self._scored is not None and view.trainer.ranks.main:  # each process has those of all
+            logp_RT, engine_RT, mask_RT = self._scored
+            yield logp_RT, engine_RT, mask_RT, mask_RT
 
     def _largest(self, view: StepView) -> float:
         """Return the largest difference of a token that may be rounding, in nats."""
@@ -269,16 +282,20 @@ class Parity(Invariant):
             self._check_bias(view, pooled)
             return
         found = tilt if tilted else found
-        cause = self._cause(found, view.version, tilted=tilted)
+        cause = self._cause(found, self._version, tilted=tilted)
         if first.n > 2 and fit(first).k3 < min(k3, found.k3 / 100):
             cause = (
                 "the first micro-batch of the update agrees, and later ones do not: the optimizer "
                 "steps between them, before the gradients of all are accumulated"
             )
-        those = "of the trainer without dropout" if self._on_scores else "that the loss used"
+        those = "that the loss used"
+        if self._on_scores:
+            those = "of the trainer without dropout"
+        if self._earlier:
+            those = "of the policy that sampled"
         raise self.fault(
             view.step,
-            f"the log-probs {those} differ from the engine's at version {view.version}: "
+            f"the log-probs {those} differ from the engine's at version {self._version}: "
             f"slope {found.slope:.4f} (band 1 +- {slope:g}), mean k3 {found.k3:.3g} (band {k3:g}), "
             f"bias {found.bias:+.3g} nats, over {found.tokens} tokens",
             f"likely: {cause}",
