@@ -30,6 +30,7 @@ from rlvr_core.builtin.invariants.moments import (
 )
 from rlvr_core.builtin.invariants.rounding import on_gpu
 from rlvr_core.builtin.invariants.seeds import Seeds
+from rlvr_core.builtin.invariants.trainer_pass import wrong_pass
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -139,7 +140,14 @@ class Streams(Invariant):
             return {}, n  # another process draws
         slack = self._slack(stale=stale)
         tokens = self._tokens_of(groups, scores_NK.double(), slack)
-        return (self._judge(event.step, tokens, slack, bets), n) if tokens else ({}, n)
+        if not tokens:
+            return {}, n
+        found, wrong = judged(tokens, slack, bets)
+        if wrong is not None:
+            after = "going on from the checkpoint, " if self._again is not None else ""
+            what, remedy = wrong_pass(self._trainer, groups, scores_NK, tokens) or wrong
+            raise self.fault(event.step, after + what, remedy)
+        return found, n
 
     def _slack(self, *, stale: bool) -> Slack:
         """Return what rounding may do."""
@@ -197,16 +205,6 @@ class Streams(Invariant):
         """Return the tokens of a group, whose first row is given, as of a draw under a version."""
         seeds = [self._seeds.of(group, version, draw, sample) for sample in range(len(rows))]
         return tokens_of(group, rows, seeds, (first, self._seeds.place(group)), slack)
-
-    def _judge(
-        self, step: int, tokens: Sequence[Token], slack: Slack, bets: Bets
-    ) -> dict[str, float]:
-        found, wrong = judged(tokens, slack, bets)
-        if wrong is not None:
-            what, remedy = wrong
-            after = "going on from the checkpoint, " if self._again is not None else ""
-            raise self.fault(step, after + what, remedy)
-        return found
 
     def end(self, view: StepView) -> Mapping[str, float]:
         """Return the step's measurements."""
