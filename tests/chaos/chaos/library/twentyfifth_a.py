@@ -16,7 +16,7 @@ import torch
 from chaos.changes import by_group, estimated
 from chaos.library.a_parity import reported
 from chaos.library.c_seeds import seeds
-from chaos.library.j_sync import loaded
+from chaos.library.j_sync import Change, loaded
 from chaos.registry import EVERYWHERE, TRANSFORMERS, Patch, fault
 from chaos.when import DECODE, ENGINE, drawn_from, engine_has
 
@@ -371,6 +371,19 @@ def moving_reference_begins_anew_each_time(patch: Patch) -> None:
 # -- sync ----------------------------------------------------------------------------------------
 
 
+def loaded_once(patch: Patch, change: Change) -> None:
+    """Change what an engine loads, once a sync: a child engine copies what was copied already."""
+    done: dict[str, int] = {}
+
+    def once(n: int, name: str, old: Any, new: Any) -> Any:
+        if done.get(name) == n:
+            return new
+        done[name] = n
+        return change(n, name, old, new)
+
+    loaded(patch, once)
+
+
 # two vectors of one size, stacked in one place and taken apart in another
 @set_25("sync", "norm", "swap|exchang", backends=TRANSFORMERS)
 def norms_of_queries_and_keys_are_exchanged(patch: Patch) -> None:
@@ -407,7 +420,7 @@ def halves_of_a_matrix_come_in_the_other_order(patch: Patch) -> None:
             return new
         return torch.cat(list(reversed(new.chunk(2, dim=1))), dim=1)
 
-    loaded(patch, change)
+    loaded_once(patch, change)
 
 
 # the engine keeps the weights it was started with for the sake of a restart
@@ -422,4 +435,4 @@ def differences_are_added_to_the_first_weights(patch: Patch) -> None:
         before, last[name] = last.get(name, begun), new.clone()
         return begun + (new - before)
 
-    loaded(patch, change)
+    loaded_once(patch, change)
