@@ -139,7 +139,7 @@ class Fault:
         backends: The engines it applies to.
         dtypes: The precisions it applies to.
         resume: Whether it strikes when a healthy run is resumed.
-        set: 1, or 2 to 24 for a fault that was written later, without a look at the guards; 19 for
+        set: 1, or 2 to 25 for a fault that was written later, without a look at the guards; 19 for
             one that is like a mutant.
     """
 
