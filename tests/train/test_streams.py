@@ -72,10 +72,15 @@ class Lab:
             self.step(step, seed, **more)
 
     def step(self, step, seed=completion_seed, version=0, turn=None):
-        """Sample and judge a step; ``turn`` gives the seeds of the second turns of conversations.
+        """Sample and judge a step; arguments as for ``sampled``."""
+        groups = self.sampled(seed, version, turn)
+        self.guard.on_groups(GroupsScored(step, version, groups))
+        return self.guard._checks["seeds"].end(None) if "seeds" in self.guard._checks else {}
+
+    def sampled(self, seed=completion_seed, version=0, turn=None):
+        """Sample a step; ``turn`` gives the seeds of the second turns of conversations.
 
         Args:
-            step: Its number.
             seed: Makes the seeds of completions.
             version: The policy's.
             turn: Makes the seed of a turn; without it each completion is one answer.
@@ -121,8 +126,7 @@ class Lab:
                     for member, own in zip(members, seeds, strict=True)
                 ]
             groups.append(Group(draw.problem, tuple(members), version))
-        self.guard.on_groups(GroupsScored(step, version, tuple(groups)))
-        return self.guard._checks["seeds"].end(None) if "seeds" in self.guard._checks else {}
+        return tuple(groups)
 
     def _answered(self, first, seed):
         """A completion to which an environment says two tokens, and the model four more."""
