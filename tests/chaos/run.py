@@ -14,11 +14,12 @@ from pathlib import Path
 
 from chaos import process
 from chaos.cases import Bench, Case
+from chaos.cells import measured, read
 from chaos.outcome import judge
+from chaos.page import write
 from chaos.random_shapes import random_shapes
 from chaos.registry import load
 from chaos.shapes import SHAPES
-from chaos.table import page
 
 
 def number(turn: str, name: str) -> int:
@@ -54,7 +55,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the random shapes")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="working folder, kept")
-    parser.add_argument("--page", type=Path, help="the page to write of all results")
+    parser.add_argument("--page", type=Path, help="the page to update: other cells are kept")
     parser.add_argument("--read", type=Path, nargs="*", default=[], help="results to add, not run")
     parser.add_argument("--out", type=Path, help="results as JSON lines")
     given = parser.parse_args()
@@ -113,10 +114,10 @@ def main() -> int:
         results.append(line)
         print(f"{case.key:70} {shown}", flush=True)
     if given.page:
-        read = [json.loads(x) for path in given.read for x in path.read_text().splitlines()]
-        every = list({x["case"]: x for x in (*read, *results)}.values())
-        broken = [x for x in every if "fault" in x]
-        given.page.write_text(page(faults, broken, [x for x in every if "fault" not in x]))
+        earlier = [json.loads(x) for path in given.read for x in path.read_text().splitlines()]
+        every = list({x["case"]: x for x in (*earlier, *results)}.values())
+        cells = read(given.page) | measured(x for x in every if "fault" in x)
+        write(given.page, faults, cells, [x for x in every if "fault" not in x])
     if given.out:
         given.out.write_text("".join(json.dumps(line) + "\n" for line in results))
     print(f"{len(results)} runs in {time.monotonic() - began:.0f} s")
