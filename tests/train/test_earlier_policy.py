@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,8 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from test_streams import Lab, greedy_at  # type: ignore
 
-from rlvr_core.api import GroupsScored, RunError
-from rlvr_core.builtin.invariants import earlier_policy, trainer_pass
+from rlvr_core.api import EngineTraits, GroupsScored, RunError, RunStarted
+from rlvr_core.builtin.invariants import earlier_policy, moments, trainer_pass
+from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.engines.sampling import completion_seed
 
 
@@ -46,21 +48,10 @@ class Ahead:
 
 
 def guard_of(lab):
-    from rlvr_core.api import EngineTraits
-    from rlvr_core.builtin.invariants.invariants import invariants_of
-
-    class Own:
-        traits = EngineTraits(inverts_stream=True)
-
-    found = invariants_of(lab.config, lab.trainer, Own(), lab.sampler)
-    found.run_started(lab_started())
-    return found._checks["earlier"]
-
-
-def lab_started():
-    from rlvr_core.api import RunStarted
-
-    return RunStarted(Path(), {}, 0)
+    own = SimpleNamespace(traits=EngineTraits(inverts_stream=True))
+    found = invariants_of(lab.config, lab.trainer, own, lab.sampler)._checks["earlier"]
+    found.run_started(RunStarted(Path(), {}, 0))
+    return found
 
 
 def weights(model):
@@ -163,8 +154,6 @@ def test_no_copy_is_made_where_memory_is_short(monkeypatch):
 
 def test_a_wrong_pass_of_the_trainer_is_named_and_not_the_engine(monkeypatch):
     """Its log-probs are of rows whose tokens stand one place further on."""
-    from rlvr_core.builtin.invariants import moments
-
     lab, predict = Lab(), moments.predict
 
     def shifted(model, batch, *more):
