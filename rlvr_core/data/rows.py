@@ -162,6 +162,8 @@ class RowMapping(ComponentConfig):
     def _one_prompt(self) -> Self:
         if (self.prompt is None) == (self.template is None):
             raise ValueError("give one of 'prompt' (a field) and 'template' (text with {field})")
+        if "{{" in (text := self.template or "") and not any(m[1] for m in _PLACE.finditer(text)):
+            raise ValueError("'template' has no placeholder, {{ and }} are literal: write {field}")
         return self
 
 

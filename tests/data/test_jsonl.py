@@ -156,6 +156,12 @@ def test_braces_that_hold_no_name_stay(tmp_path):
     assert problem.prompt == r"{answer} Put it in \boxed{} or \frac{1}{2} or {answer}."
 
 
+def test_a_template_whose_braces_are_all_doubled_is_refused(tmp_path):
+    path = written(tmp_path, lines(ROWS))
+    with pytest.raises(ValueError, match="'template' has no placeholder"):
+        load(path, prompt=None, template="Q: {{question}}")
+
+
 def test_the_whole_row_is_the_spec_by_default_and_a_list_chooses(tmp_path):
     path = written(tmp_path, lines(ROWS))
     assert load(path)[0].spec == ROWS[0]

@@ -88,3 +88,23 @@ def test_an_example_in_front_of_all_is_no_row_that_ran_together():
 def test_a_number_within_a_number_is_no_prompt():
     sums = [f"Add the number {n} to 1" for n in range(10, 60)]
     assert told([*sums, *(f"Please: Add the number {n} to 17" for n in range(10, 60))]) == FINE
+
+
+def scanned(text, letters):
+    return text.translate(str.maketrans(letters))
+
+
+@pytest.mark.parametrize("letters", [{"0": "O"}, {"1": "l"}, {"0": "o", "1": "I"}, {"8": "B"}])
+def test_digits_that_a_scan_has_read_as_letters(letters):
+    texts = [scanned(f"What is {37 * n % 1000} + {91 * n % 1000}?", letters) for n in range(100)]
+    ((level, value),) = told(texts)
+    first = min(letters)
+    assert (level, value[:27]) == ("warn", f"no prompt has the digit {first} (")
+    # with the digit as well, or few numbers, it is how the text is
+    assert told([f"{text} {first}0123456789" for text in texts]) == FINE
+    assert told(texts[:20]) == FINE
+
+
+def test_numbers_to_other_bases_and_formulas_of_molecules_are_fine():
+    octal = [f"What is {n * 37:o} in base ten, without H2O?" for n in range(100)]
+    assert told(octal) == FINE

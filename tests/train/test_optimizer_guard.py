@@ -302,6 +302,16 @@ def test_weights_that_change_between_two_updates():
     fault(trainer, "optimizer", "have changed between two updates", n=1)
 
 
+def test_weights_that_are_put_back():
+    trainer = trainer_with()
+    before = [one.detach().clone() for one in trainer.optimizer.parameters]
+    steps(trainer, 2)
+    with torch.no_grad():
+        for one, old in zip(trainer.optimizer.parameters, before, strict=True):
+            one.copy_(old)
+    fault(trainer, "optimizer", "they are again those that step 1 began with", n=1)
+
+
 def test_a_skipped_update_changes_nothing():
     trainer = trainer_with()
     real = trainer.optimizer.step

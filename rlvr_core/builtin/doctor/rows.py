@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from rlvr_core.builtin.doctor.report import Answer, share
@@ -20,6 +20,12 @@ TRIED = 2000
 BEGIN = 12
 """Characters that a prompt has at least to be looked for in others."""
 
+DIGITS, KINDS = 60, 6
+"""Digits of all prompts, and different ones, from which on it is odd that one never comes."""
+LOOKALIKES = {"0": "Oo", "1": "lI", "5": "S", "8": "B"}
+"""Letters that are taken for a digit, or it for them."""
+_DIGITS = frozenset("0123456789")
+
 _ESCAPE = re.compile(r"\\(?:r\\n|[nrt])(?![a-z\\\"'`)])(?!(?:Left|Right|V[dD]ash))")
 """A written escape that no LaTeX command begins with, and no string of a program ends in."""
 
@@ -28,7 +34,7 @@ def rows(subject: Subject) -> list[Answer]:
     """Say whether each prompt is the text of one row, as its author wrote it."""
     texts = [text_of(problem) for problem in subject.problems]
     ids = [problem.id for problem in subject.problems]
-    found = [_names(texts, ids), _escapes(texts), _several(texts, ids)]
+    found = [_names(texts, ids), _escapes(texts), _several(texts, ids), _letters(texts)]
     return [one for one in found if one] or [Answer("ok", "each prompt is the text of one row")]
 
 
@@ -69,6 +75,28 @@ def _escapes(texts: Sequence[str]) -> Answer | None:
         "decode the text when the data are made: it was written as JSON, or quoted, twice",
         weight=108,
     )
+
+
+def _letters(texts: Sequence[str]) -> Answer | None:
+    """Numbers with a letter in the place of a digit that no prompt has, as a scan is misread."""
+    digits = Counter(one for text in texts for one in text if one in _DIGITS)
+    if digits.total() < DIGITS or len(digits) < KINDS:
+        return None
+    for missing in sorted(_DIGITS - digits.keys()):
+        letters = LOOKALIKES.get(missing, "")
+        number = re.compile(rf"\b[\d{letters}]*(?:\d[{letters}]|[{letters}]\d)[\d{letters}]*\b")
+        found = [match for text in texts if letters and (match := number.search(text))]
+        if _many(len(found), len(texts)):
+            return Answer(
+                "warn",
+                f"no prompt has the digit {missing} (of {digits.total()} digits), and "
+                f"{share(len(found), len(texts))} have a letter that looks like it within a "
+                f"number, such as {found[0].group()!r}",
+                "the text was misread, by a scan or a conversion: put the digits back where the "
+                "data are made",
+                weight=110,
+            )
+    return None
 
 
 def _several(texts: Sequence[str], ids: Sequence[str]) -> Answer | None:

@@ -22,9 +22,7 @@ EDGE = 0.9
 top-p rounding may keep another token, of any probability, beside one that is sure without it."""
 
 
-def slack_of(
-    dtype: torch.dtype, *, on_gpu: bool, temperature: float, truncated: bool, stale: bool = False
-) -> Slack:
+def slack_of(dtype: torch.dtype, *, on_gpu: bool, temperature: float, truncated: bool) -> Slack:
     """Return what rounding may do.
 
     Args:
@@ -32,7 +30,6 @@ def slack_of(
         on_gpu: Whether the policy is on a GPU.
         temperature: Of sampling.
         truncated: Whether sampling has top-k or top-p.
-        stale: Whether the tokens are of an older policy.
     """
     cool = 1 / min(1.0, temperature)
     edge, astray = {
@@ -45,9 +42,7 @@ def slack_of(
         # a token at the edge, kept or not: hardly one in float32 on a CPU
         exact = dtype == torch.float32 and not on_gpu
         edge, astray = (1e-3, 0.01) if exact else (max(edge, 0.02), max(astray, 0.1))
-    if stale:
-        edge, astray = max(edge, 0.05), 0.5
-    half = dtype != torch.float32 and not stale
+    half = dtype != torch.float32
     return Slack(min(0.45, edge * cool), min(0.9, astray * math.sqrt(cool)), half, most)
 
 

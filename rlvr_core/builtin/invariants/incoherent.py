@@ -5,10 +5,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from rlvr_core.builtin.invariants.calibration import COLD, HOT
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from torch import Tensor
+
     from rlvr_core.builtin.invariants.bets import Token
+
+Z = 4.0
+"""Standard deviations by which the surprise of tokens differs from its expectation in no sample."""
 
 _OTHERS = (
     "some completions have the seeds of others, or seeds repeat: look at how seeds are handed to "
@@ -75,6 +82,25 @@ def _of_positions(tokens: Sequence[Token], astray: Sequence[Token]) -> tuple[str
             _REPEATED,
         )
     return None
+
+
+def no_sample(scores_NK: Tensor, tokens: Sequence[Token]) -> tuple[str, str] | None:
+    """Return what is wrong if tokens neither fit their numbers nor are a sample at all.
+
+    Other seeds would leave them as surprising as their distributions say. None if they are that.
+    """
+    logp_N, entropy_N, variance_N = scores_NK[:, :3].unbind(1)
+    excess = float((-logp_N - entropy_N).sum())
+    z = excess / math.sqrt(max(float(variance_N.sum()), 1e-9))
+    if coherence(tokens) > 0.5 or abs(z) < Z:
+        return None
+    return (
+        f"{outside(tokens)} of {len(tokens)} tokens are not those that the random numbers of their "
+        "seeds draw, and all are no sample of the distributions whose log-probs are reported: they "
+        f"are {'less' if z < 0 else 'more'} surprising than these say, by "
+        f"{abs(excess) / len(logp_N):.3g} nats a token (z = {z:+.1f})",
+        COLD if z < 0 else HOT,
+    )
 
 
 def outside(tokens: Sequence[Token]) -> int:

@@ -83,6 +83,8 @@ class OptimizerUpdates(Invariant):
         self._after: Snapshot | None = None
         self._matrices: Matrices | None = None
         self._error = math.nan
+        self._begun: dict[int, int] = {}
+        """The first step, from 1, that began with sampled weights, by their digest."""
 
     def begin(self, view: StepView) -> None:
         """Listen to the gradients if the step's first update is one to check."""
@@ -106,6 +108,7 @@ class OptimizerUpdates(Invariant):
             self._arriving = Arriving(self._sample, optimizer.parameters)
             self._rows = RowSums(view.trainer)
         self._before = self._snapshot(view)
+        self._begun.setdefault(_digest(self._before), view.step + 1)
         if kind_of(optimizer.builder) == MUON:
             self._matrices = Matrices(optimizer, self._updates)
 
@@ -156,7 +159,9 @@ class OptimizerUpdates(Invariant):
         for what, ours, theirs in pairs:
             for name, one, other in zip(view.trainer.optimizer.names, ours, theirs, strict=True):
                 if not torch.equal(one, other):
-                    return f"{what} {name} have changed between two updates"
+                    began = self._begun.get(_digest(new)) if new.weights is theirs else None
+                    again = f": they are again those that step {began} began with" if began else ""
+                    return f"{what} {name} have changed between two updates{again}"
         return ""
 
     def judge(self, view: StepView, shares: Sequence[Any]) -> None:
@@ -169,7 +174,8 @@ class OptimizerUpdates(Invariant):
                 view.step,
                 moved,
                 "something writes into the trained tensors or the optimizer's state: an engine or "
-                "a callback that shares their memory, or a state that is made anew each step",
+                "a callback that shares their memory, an evaluation or a callback that puts a copy "
+                "of older weights back, or a state that is made anew each step",
             )
         sharded = view.trainer.parallel is not None and view.trainer.parallel.sharded
         whole = (
@@ -288,3 +294,7 @@ class OptimizerUpdates(Invariant):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore it."""
         self._updates = state["updates"]
+
+
+def _digest(snapshot: Snapshot) -> int:
+    return hash(tuple(value for one in snapshot.weights for value in one.flatten().tolist()))

@@ -21,8 +21,8 @@ from rlvr_core.builtin.invariants.bets import Bets, Token
 from rlvr_core.builtin.invariants.check import Invariant, StepView, Trainer, compute_dtype
 from rlvr_core.builtin.invariants.coherent import judged, slack_of
 from rlvr_core.builtin.invariants.drawn_tokens import Row, Slack, by_row, tokens_of
+from rlvr_core.builtin.invariants.incoherent import no_sample
 from rlvr_core.builtin.invariants.moments import (
-    LOGP,
     WARM_TOKENS,
     TokenScores,
     chosen,
@@ -35,7 +35,7 @@ from rlvr_core.builtin.invariants.trainer_pass import wrong_pass
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlvr_core.api import Completion, EvalFinished, Group, GroupsScored, Json, RunStarted
+    from rlvr_core.api import EvalFinished, Group, GroupsScored, Json, RunStarted
     from rlvr_core.api.services import RunConfig
     from rlvr_core.builtin.invariants.evaluated_in_run import EvaluatedInRun
 
@@ -74,7 +74,7 @@ class Streams(Invariant):
     ) -> None:
         self._config, self._trainer = config, trainer
         self._seeds, self._scores = seeds, scores
-        self._seen = {True: 0, False: 0}
+        self._seen = 0
         self._bets, self._evaluated = Bets(), evaluated
         self._again: Bets | None = None
         self._seen_again = 0
@@ -90,20 +90,17 @@ class Streams(Invariant):
         """Check the tokens of a step; raises ``RunError`` if their seeds do not draw them."""
         self._found = {}
         self._seeds.on_groups(event)
-        fresh = fresh_groups(event)
-        stale = not fresh and bool(event.groups)
-        those = _whole(event.groups) if stale else fresh
-        warm = self._seen[stale] < (WARM if stale else WARM_TOKENS)
-        groups = chosen(those, event.step, warm=warm)
-        found, n = self._look(event, groups, self._bets, stale=stale)
-        self._seen[stale] += n
+        those = fresh_groups(event)
+        groups = chosen(those, event.step, warm=self._seen < WARM_TOKENS)
+        found, n = self._look(event, groups, self._bets)
+        self._seen += n
         if self._again is not None and self._seen_again < WARM:
             # apart from the others, so that the numbers of a resumed run are those of a whole one
             own = {id(group) for group in groups}
             others = tuple(
                 group for group in chosen(those, event.step, warm=True) if id(group) not in own
             )
-            self._seen_again += n + self._look(event, others, self._again, stale=stale)[1]
+            self._seen_again += n + self._look(event, others, self._again)[1]
         self._found = found
 
     def evaluated(self, event: EvalFinished) -> None:
@@ -116,16 +113,13 @@ class Streams(Invariant):
         event: GroupsScored,
         groups: tuple[Group, ...],
         bets: Bets,
-        *,
-        stale: bool,
     ) -> tuple[dict[str, float], int]:
         """Check the tokens of groups.
 
         Args:
             event: The step.
-            groups: Groups of one version each, the newest unless ``stale``.
+            groups: Groups of the policy of now.
             bets: Bets on the groups so far; they are settled.
-            stale: Whether the groups are of an older policy.
 
         Returns:
             Measurements, and how many tokens count as looked at.
@@ -133,23 +127,22 @@ class Streams(Invariant):
         if not groups:
             return {}, 0
         scores_NK = self._scores(groups)
-        if stale and _moved(scores_NK):
-            return {}, 0
         n = sum(len(member.completion.token_ids) for group in groups for member in group.members)
         if not self._trainer.ranks.main and not self._seeds.exact:
             return {}, n  # another process draws
-        slack = self._slack(stale=stale)
+        slack = self._slack()
         tokens = self._tokens_of(groups, scores_NK.double(), slack)
         if not tokens:
             return {}, n
         found, wrong = judged(tokens, slack, bets)
         if wrong is not None:
             after = "going on from the checkpoint, " if self._again is not None else ""
-            what, remedy = wrong_pass(self._trainer, groups, scores_NK, tokens) or wrong
+            of_trainer = wrong_pass(self._trainer, groups, scores_NK, tokens)
+            what, remedy = of_trainer or no_sample(scores_NK.double(), tokens) or wrong
             raise self.fault(event.step, after + what, remedy)
         return found, n
 
-    def _slack(self, *, stale: bool) -> Slack:
+    def _slack(self) -> Slack:
         """Return what rounding may do."""
         sampling = self._config.sampling
         return slack_of(
@@ -157,7 +150,6 @@ class Streams(Invariant):
             on_gpu=on_gpu(self._trainer.model),
             temperature=self._trainer.temperature,
             truncated=sampling.top_k > 0 or sampling.top_p < 1,
-            stale=stale,
         )
 
     def _tokens_of(
@@ -211,30 +203,13 @@ class Streams(Invariant):
         return self._found
 
     def state_dict(self) -> dict[str, Json]:
-        """Return the evidence so far, and of how many fresh and stale tokens it is."""
-        seen: list[Json] = [self._seen[False], self._seen[True]]
+        """Return the evidence so far, and of how many tokens it is."""
         wealth: dict[str, Json] = dict(self._bets.wealth)
-        return {"wealth": wealth, "seen": seen, "evaluations": self._evaluated.state_dict()}
+        return {"wealth": wealth, "seen": self._seen, "evaluations": self._evaluated.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore it."""
         self._bets = Bets(state["wealth"])
         self._evaluated.load_state_dict(state.get("evaluations") or {})
-        self._seen = dict(zip((False, True), state["seen"], strict=True))
-
-
-def _whole(groups: Sequence[Group]) -> tuple[Group, ...]:
-    """Return the groups of which every completion was sampled under one version."""
-    return tuple(
-        group for group in groups if not any(_mixed(member.completion) for member in group.members)
-    )
-
-
-def _mixed(completion: Completion) -> bool:
-    return bool(set(completion.token_versions) - {completion.version})
-
-
-def _moved(scores_NK: Tensor) -> bool:
-    """Whether the policy has moved so far since that its distributions say little."""
-    p_N, then_N = scores_NK[:, LOGP].exp(), scores_NK[:, -1].exp()
-    return len(p_N) == 0 or float((p_N - then_N).abs().mean()) > 0.1
+        seen = state["seen"]
+        self._seen = seen[0] if isinstance(seen, list) else seen  # of 0.2.0, of two kinds of tokens
