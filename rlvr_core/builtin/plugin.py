@@ -695,6 +695,11 @@ def register_services(registrar: Registrar) -> None:
         summary="Makes responses that must not pass from one that must.",
     )
     registrar.add(
+        "answer-forms",
+        "rlvr_core.builtin.canaries.forms:forms_of",
+        summary="Writes a problem's reference in the forms that verifiers read.",
+    )
+    registrar.add(
         "agreement",
         "rlvr_core.builtin.canaries.agreement:agreement",
         summary="Says what answers agree on.",
