@@ -1,5 +1,6 @@
 """Single checks of the doctor, each on a healthy and a faulty case made by hand."""
 
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -7,9 +8,10 @@ import torch
 from safetensors.torch import save_file
 
 from rlvr_core.api import Verdict
-from rlvr_core.builtin.doctor import answers, comparing, settings, weight_files, wording
+from rlvr_core.builtin.doctor import answers, comparing, endings, settings, weight_files, wording
 from rlvr_core.builtin.doctor.answers import Tried
 from rlvr_core.builtin.doctor.comparing import frame, less_often
+from rlvr_core.builtin.doctor.direction import Direction
 from rlvr_core.builtin.doctor.wording import odd_characters
 from rlvr_core.config.model import RunConfig
 
@@ -204,3 +206,52 @@ def test_a_weight_that_is_no_number_is_named(tmp_path, value, level):
     answer = weight_files._finite(SimpleNamespace(prepared=prepared))
     assert answer.level == level
     assert level == "ok" or "1 of 2 tensors" in answer.value
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "word"),
+    [
+        ({}, "ok", ""),
+        ({"measured": 0.2}, "ok", ""),
+        ({"measured": 0.5}, "fail", "masks"),
+        # weights of size 0.05 are 3.7e-9 apart: a hundredth of 1e-9 is lost
+        ({"measured": 0.0, "applied": 0.0, "lr": 1e-9, "size": 0.05}, "warn", "train.lr"),
+        ({"measured": 0.5, "finest": 0.3}, "warn", "train.lr"),
+        ({"measured": 0.22, "finest": 0.3}, "ok", ""),
+        ({"measured": 0.22, "finest": 1.0}, "warn", "train.lr"),
+        ({"moved": False, "lr": 1e-12, "size": 0.05}, "fail", "raise train.lr from 1e-12"),
+        ({"moved": False, "lr": 1e-3, "size": 0.05}, "fail", "every gradient is 0"),
+        ({"agreement": -0.9, "finest": 1.0}, "fail", "reversed"),
+    ],
+)
+def test_directions_by_hand(changes, level, word):
+    known = {"agreement": 1.0, "predicted": 0.22, "measured": 0.22, "moved": True, "rows": 80}
+    answer = Direction(**{**known, "applied": 0.22, **changes}).answer()
+    assert answer.level == level
+    assert word in answer.remedy
+
+
+@pytest.mark.parametrize(
+    ("cap", "need", "temperature", "words"),
+    [
+        (44, 90, 1.0, "raise sampling.max_tokens from 44 to about 90"),
+        (44, 44, 1.0, "chat template"),
+        (44, 40, 3.0, "lower sampling.temperature from 3"),
+        (44, 40, 0.7, "chat template"),
+    ],
+)
+def test_a_cap_is_never_raised_to_less(cap, need, temperature, words):
+    stop = [SimpleNamespace(finish_reason="stop", token_ids=[1] * need)] * 10
+    cut = [SimpleNamespace(completion=SimpleNamespace(finish_reason="length", token_ids=[1]))] * 9
+    done = SimpleNamespace(completion=SimpleNamespace(finish_reason="stop", token_ids=[1]))
+    subject = SimpleNamespace(
+        config=config(sampling={"max_tokens": cap, "temperature": temperature}),
+        prepared=SimpleNamespace(renderer=SimpleNamespace(is_end=lambda token: True)),
+        tokenizer=SimpleNamespace(eos_token_id=2),
+    )
+    batch = SimpleNamespace(
+        members=[*cut, *[done] * 9], longer=stop, subject=subject, passed_over=Counter()
+    )
+    answer = endings._ending(batch)
+    assert words in answer.remedy
+    assert ("raise" in answer.remedy) == (need > cap)
