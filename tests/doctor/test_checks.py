@@ -11,6 +11,7 @@ from rlvr_core.api import Verdict
 from rlvr_core.builtin.doctor import answers, comparing, endings, settings, weight_files, wording
 from rlvr_core.builtin.doctor.answers import Tried
 from rlvr_core.builtin.doctor.comparing import frame, less_often
+from rlvr_core.builtin.doctor.consensus import Vote, tail, too_many
 from rlvr_core.builtin.doctor.direction import Direction
 from rlvr_core.builtin.doctor.wording import odd_characters
 from rlvr_core.config.model import RunConfig
@@ -255,3 +256,48 @@ def test_a_cap_is_never_raised_to_less(cap, need, temperature, words):
     answer = endings._ending(batch)
     assert words in answer.remedy
     assert ("raise" in answer.remedy) == (need > cap)
+
+
+@pytest.mark.parametrize(
+    ("lr", "decay", "level"),
+    # products 7e-5, 0.01 (not above it), 0.035
+    [(7e-4, 0.1, "ok"), (1e-3, 10, "ok"), (7e-4, 50, "warn")],
+)
+def test_a_decay_that_shrinks_the_model_is_named(lr, decay, level):
+    optimizer = {"use": "core/adamw", "with": {"weight_decay": decay}}
+    answer = settings._decay(of(train={"lr": lr, "optimizer": optimizer}))
+    assert answer.level == level
+    if level == "warn":
+        # 0.035 off in each: ln 2 / 0.035 = 19.8
+        assert "3.5 % off every weight in each update: in 20 updates" in answer.value
+    assert settings._decay(of(train={"lr": lr})) is None
+
+
+def votes(n, answer=None, share=1.0, right=False):
+    return [Vote(answer or str(at), right, 0, share) for at in range(n)]
+
+
+@pytest.mark.parametrize(
+    # chances of as many at 2 %, by hand: 3 of 25: 1 - .6035 - .3079 - .0754 = .0132;
+    # 3 of 40: 1 - .4457 - .3638 - .1448 = .0457; 2 are too few
+    ("k", "n", "many"),
+    [(3, 25, True), (3, 40, False), (2, 9, False), (5, 40, True), (3, 14, True)],
+)
+def test_how_many_choices_against_the_reference_are_too_many(k, n, many):
+    right = votes(n - k, share=0.9, right=True)
+    assert too_many(votes(k, share=0.9), right, n) is many
+
+
+def test_a_model_that_errs_is_less_sure_or_errs_alike():
+    right = votes(22, share=0.95, right=True)
+    # spread by hand: three of 0.5 among 22 of 0.95 vary by 0.45^2 * 3 * 22 / 625 = 0.0214
+    assert not too_many(votes(3, share=0.5), right, 25)
+    assert not too_many(votes(3, answer="7", share=0.95), right, 25)
+    # above a fifth it does not matter
+    assert too_many(votes(6, share=0.5), votes(19, share=0.95, right=True), 25)
+
+
+def test_the_chance_of_a_count_is_the_binomials():
+    assert tail(3, 25, 0.02) == pytest.approx(0.01324, abs=1e-4)
+    assert tail(0, 5, 0.3) == 1.0
+    assert tail(5, 5, 0.5) == pytest.approx(1 / 32)
