@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from rlvr_core.api import Verdict
+from rlvr_core.api.services import load_host
 from rlvr_core.builtin.doctor import answers, comparing, endings, settings, weight_files, wording
 from rlvr_core.builtin.doctor.answers import Tried
 from rlvr_core.builtin.doctor.comparing import frame, less_often
@@ -198,15 +199,53 @@ def test_weights_that_no_file_holds_are_named(tmp_path, tied, without, level):
     assert level == "ok" or without in answer.value
 
 
+def values_of(tmp_path, **tensors):
+    save_file(tensors, tmp_path / "model.safetensors")
+    host = load_host({"RLVR_PLUGINS": ""})
+    prepared = SimpleNamespace(model_path=str(tmp_path), resolved=SimpleNamespace(host=host))
+    (answer,) = weight_files._values(SimpleNamespace(prepared=prepared))
+    return answer
+
+
 @pytest.mark.parametrize(("value", "level"), [(1.0, "ok"), (float("nan"), "fail")])
 def test_a_weight_that_is_no_number_is_named(tmp_path, value, level):
-    weight = torch.ones(3, 3, dtype=torch.bfloat16)
+    weight = torch.arange(9, dtype=torch.bfloat16).reshape(3, 3)
     weight[1, 2] = value
-    save_file({"layer.weight": weight, "other": torch.ones(2)}, tmp_path / "model.safetensors")
-    prepared = SimpleNamespace(model_path=str(tmp_path))
-    answer = weight_files._finite(SimpleNamespace(prepared=prepared))
+    answer = values_of(tmp_path, weight=weight, other=torch.ones(2))
     assert answer.level == level
     assert level == "ok" or "1 of 2 tensors" in answer.value
+
+
+@pytest.mark.parametrize("number", [0.0, 0.25])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_matrix_of_one_number_is_named_and_a_new_norm_is_not(tmp_path, number, dtype):
+    fine = torch.arange(12, dtype=dtype).reshape(3, 4)
+    answer = values_of(tmp_path, a=torch.full((3, 4), number, dtype=dtype), norm=torch.ones(4),
+                       b=fine)  # fmt: skip
+    assert answer.level == "warn"
+    assert answer.value == "1 of 3 tensors are matrices of one number, such as zero: a"
+    assert values_of(tmp_path, norm=torch.ones(4), b=fine).level == "ok"
+
+
+def test_layers_that_the_configuration_leaves_out_are_named(tmp_path):
+    class Layers(Model):
+        def __init__(self):
+            super().__init__(False)
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(2))
+
+    model = Layers()
+    stored = {name: one.detach().clone() for name, one in model.state_dict().items()}
+    subject = SimpleNamespace(prepared=SimpleNamespace(model_path=str(tmp_path)), skeleton=model)
+    # a part for images is left out on purpose
+    stored["vision.blocks.0.weight"] = torch.ones(2)
+    save_file(stored, tmp_path / "model.safetensors")
+    assert weight_files._complete(subject).level == "ok"
+    stored |= {f"layers.2.{name}": torch.ones(2) for name in ("weight", "bias")}
+    save_file(stored, tmp_path / "model.safetensors")
+    answer = weight_files._complete(subject)
+    assert answer.level == "fail"
+    assert "2 tensors in the files are of layers that config.json leaves out" in answer.value
+    assert "layers.2.weight" in answer.value
 
 
 @pytest.mark.parametrize(

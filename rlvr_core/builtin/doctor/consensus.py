@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from rlvr_core.api import Group, Judged
 from rlvr_core.builtin.doctor.report import Answer, at_first, share
 from rlvr_core.builtin.doctor.subject import NUMBER
+from rlvr_core.builtin.doctor.weight_files import damage
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.doctor.batch import Batch
@@ -25,6 +26,8 @@ MANY = 10
 """With fewer different references, such as letters, agreement on a wrong one is likely."""
 LIMIT = 0.2
 """Maximum share of choices that differ from the reference: models can be consistently wrong."""
+LESS_SURE = 2.0
+"""Standard errors by which the votes of choices against the reference may be fewer than others'."""
 FEW = 3
 """Minimum choices that differ from the reference for a warning."""
 NORMAL, RISK = 0.02, 0.02
@@ -117,6 +120,9 @@ def consensus(batch: Batch) -> Answer | None:
         return Answer("note", f"{len(chosen)} groups agree on an answer: too few to judge")
     value = f"{share(len(against), len(chosen))} groups that agree choose another answer"
     if too_many([one for _, one in against], [one for _, one in chosen if one.right], len(chosen)):
+        if broken := damage(batch.subject):
+            what = f"{value} than the reference, and the model is broken: {broken}"
+            return Answer("note", what)
         some = at_first([f"{id_}: {one.answer!r}" for id_, one in against])
         return Answer(
             "warn",
@@ -149,7 +155,7 @@ def too_many(against: Sequence[Vote], right: Sequence[Vote], n: int) -> bool:
     if len(others) < FEW:
         return False
     spread = math.sqrt(pvariance([*shares, *others]) * (1 / k + 1 / len(others)))
-    return fmean(shares) >= fmean(others) - spread
+    return fmean(shares) >= fmean(others) - LESS_SURE * spread
 
 
 def tail(k: int, n: int, rate: float) -> float:
