@@ -695,6 +695,16 @@ def register_services(registrar: Registrar) -> None:
         summary="Makes responses that must not pass from one that must.",
     )
     registrar.add(
+        "odd-tensors",
+        "rlvr_core.builtin.modelcheck.values:odd_tensors",
+        summary="Says which weights of a model's files are no numbers, or one number throughout.",
+    )
+    registrar.add(
+        "answer-forms",
+        "rlvr_core.builtin.canaries.forms:forms_of",
+        summary="Writes a problem's reference in the forms that verifiers read.",
+    )
+    registrar.add(
         "agreement",
         "rlvr_core.builtin.canaries.agreement:agreement",
         summary="Says what answers agree on.",

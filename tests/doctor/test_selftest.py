@@ -64,6 +64,37 @@ def test_a_reversed_sign_goes_against_the_rewards(selftest, monkeypatch):
     assert answer.data["agreement"] < -0.9
 
 
+def test_a_step_below_rounding_is_the_learning_rates_fault(tmp_path):
+    path = planted.written([], tmp_path)
+    for lr in ("1e-9", "1e-5"):
+        test = SelfTest(path, (f"train.lr={lr}",), load_host(), 4)
+        test.drift()
+        test.learning()
+        answer = found(test)["selftest/direction"]
+        assert answer.level in ("ok", "warn")
+        assert "masks" not in answer.remedy
+        assert (answer.level == "warn") == (lr == "1e-9")
+        if lr == "1e-9":
+            assert "below rounding" in answer.value
+            assert "raise train.lr from 1e-09" in answer.remedy
+
+
+def test_another_function_in_training_is_no_rounding(selftest, monkeypatch):
+    logprobs = PolicyTrainer.logprobs
+
+    def halved(self, groups):
+        ours, theirs = logprobs(self, groups)
+        return ours / 2, theirs
+
+    test = selftest()
+    test.drift()
+    monkeypatch.setattr(PolicyTrainer, "logprobs", halved)
+    test.learning()
+    answer = found(test)["selftest/direction"]
+    assert answer.level == "fail"
+    assert "masks" in answer.remedy
+
+
 def test_a_weight_that_drifts_at_lr_0_is_named(selftest, monkeypatch):
     step = Optimizer.step
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Metric
+from rlvr_core.builtin.canaries.forms import read
 from rlvr_core.builtin.canaries.numbers import differ, plain
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ FEWEST = 3
 """Minimum problems of a kind for a warning."""
 SHARE = 0.05
 """Minimum share of problems of this kind, among those that could be, for a warning."""
+TOLD = "told"
+"""Form of all answers that verifiers report."""
 KINDS = {"mixed": "repeated", "denied": "met", "several": "different"}
 """Each kind that is counted, and the problems that could be of it."""
 _OF_THE_ANSWER = ("extracted", "correct")
@@ -50,24 +53,54 @@ class Consistency:
         self._counts = dict.fromkeys((*KINDS, *KINDS.values()), 0)
         self._first = dict.fromkeys(KINDS, "")
         self._reported: list[str] = []
+        self._telling: set[str] = set()
+        self._shapes: set[str] = {TOLD}
+        """Forms of which some answer has passed: in others, right answers fail for their form."""
 
     def count(self, group: Group, reference: str, tolerance: float) -> None:
-        """Count a group whose verifier reports the extracted answers.
+        """Count a group whose answers are reported by the verifier, or clear from the text.
 
         Args:
             group: The judged group.
             reference: The stated reference; empty if there is none.
             tolerance: Relative difference of numbers that the verifier may allow.
         """
+        answers = [(member, self._answer(member, reference)) for member in group.members]
+        known = [(member, *one) for member, one in answers if one is not None]
+        self._shapes |= {shape for member, shape, _ in known if member.passed}
+        passable = {id(member) for member, shape, _ in known if shape in self._shapes}
         by_answer: defaultdict[str, list[Judged]] = defaultdict(list)
-        for member in group.members:
-            verdict = next(iter(member.verdicts.values()), None)
-            if verdict is not None and verdict.extracted and member.passed is not None:
-                # exact text: the verifier may judge its form
-                by_answer[verdict.extracted].append(member)
-        self._count_mixed(group, by_answer)
-        self._count_denied(group, by_answer.get(reference, []), reference)
+        by_form: defaultdict[str, list[Judged]] = defaultdict(list)
+        for member, shape, answer in known:
+            # exact text: the verifier may judge its form
+            by_answer[answer].append(member)
+            by_form[f"{shape}:{answer}"].append(member)
+        accepted = [one for one in by_answer.get(reference, ()) if id(one) in passable]
+        self._count_mixed(group, by_form)
+        self._count_denied(group, accepted, reference)
         self._count_several(group, by_answer, tolerance)
+
+    def learn(self, groups: Iterable[Group]) -> None:
+        """Note which verifiers report the answers that they take."""
+        for group in groups:
+            for member in group.members:
+                name, verdict = next(iter(member.verdicts.items()), ("", None))
+                if verdict is not None and verdict.extracted:
+                    self._telling.add(name)
+
+    def _answer(self, member: Judged, reference: str) -> tuple[str, str] | None:
+        """Return form and answer of a completion; None without an outcome or a clear answer.
+
+        Of verifiers that never report what they take, the answer is read from the text.
+        """
+        name, verdict = next(iter(member.verdicts.items()), ("", None))
+        if verdict is None or member.passed is None:
+            return None
+        if name in self._telling:
+            return (TOLD, verdict.extracted) if verdict.extracted else None
+        if member.completion.finish_reason == "length" or not reference:
+            return None
+        return read(member.completion.text, reference)
 
     def _count_mixed(self, group: Group, by_answer: Mapping[str, list[Judged]]) -> None:
         alike = [
@@ -144,12 +177,23 @@ class Consistency:
 
     def state_dict(self) -> dict[str, Json]:
         """Return the state for a checkpoint."""
-        return {"counts": self._counts, "first": self._first, "told": self._reported}
+        return {
+            "counts": self._counts,
+            "first": self._first,
+            "told": self._reported,
+            "telling": sorted(self._telling),
+            "shapes": sorted(self._shapes),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         self._counts, self._first = dict(state["counts"]), dict(state["first"])
         self._reported = list(state["told"])
+        # a checkpoint of an older version has neither
+        self._telling, self._shapes = (
+            set(state.get("telling", ())),
+            {TOLD, *state.get("shapes", ())},
+        )
 
 
 def _by_parts(members: list[Judged]) -> list[list[Judged]]:

@@ -58,6 +58,8 @@ def wrong_responses(
         found["several answers, the right one among them"] = "\n".join(several)
     if echoed := echo(problem, answer, tolerance):
         found["a number of the prompt"] = write(response, answer, echoed)
+    if answer and response.count(answer) == 1 and len(response) > len(answer):
+        found["the form without an answer"] = write(response, answer, "")
     return found
 
 

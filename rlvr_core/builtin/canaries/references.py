@@ -108,6 +108,7 @@ class References:
         """Count agreements, and warn about doubtful references."""
         members = (member for group in event.groups for member in group.members)
         self._extracts = self._extracts or any(map(taken, members))
+        self._consistency.learn(event.groups)
         for group in event.groups:
             if single_turn(group):
                 problem = group.problem

@@ -28,6 +28,7 @@ from rlvr_core.api import (
 from rlvr_core.api.services import outcome
 from rlvr_core.builtin.canaries.agreement import single_turn
 from rlvr_core.builtin.canaries.budget import Budget
+from rlvr_core.builtin.canaries.forms import FORMS, REFERENCE, FormSearch, reference_of
 from rlvr_core.builtin.canaries.making import some, wrong_responses
 from rlvr_core.builtin.canaries.repeats import Repeats
 
@@ -124,6 +125,8 @@ class Canaries:
         self._golds: Counter[bool] = Counter()
         self._kinds: dict[str, Counter[bool]] = {}
         self._noted: set[str] = set()
+        self._forms: dict[str, FormSearch] = {}
+        """Of each verifier without gold answers, the form in which references pass."""
 
     def on_groups(self, event: GroupsScored) -> None:
         """Compare equal completions of the step, and submit some to be judged again."""
@@ -220,11 +223,29 @@ class Canaries:
     def _canaries(self, group: Group, turn: float) -> dict[str, str]:
         """Return the gold answer and some wrong ones, by kind; none if no gold answer is known."""
         problem = group.problem
-        verifier: Any = self._judge.plan.verifiers[self._judge.plan.main_name(problem)]
+        name = self._judge.plan.main_name(problem)
+        verifier: Any = self._judge.plan.verifiers[name]
         gold = verifier.gold(problem) if isinstance(verifier, GivesGold) else None
-        if not isinstance(gold, str):
-            return {}
-        answer = next(
+        if isinstance(gold, str):
+            kind, answer = "gold", self._extracted(group, gold) or gold
+        elif name not in self._repeatable(problem):
+            return {}  # what single canaries get would not be looked at
+        else:
+            kind, answer = REFERENCE, reference_of(problem)
+            written = self._forms.setdefault(name, FormSearch())
+            if tried := written.next(problem, WRONG + 1):
+                return tried
+            gold = written.response(group, answer)
+            if not gold:
+                return {}
+        spec = self._judge.plan.specs[name]
+        wrong = wrong_responses(problem, gold, answer, spec.config)
+        return {kind: gold, **some(wrong, WRONG, int(turn * len(wrong)))}
+
+    @staticmethod
+    def _extracted(group: Group, gold: str) -> str:
+        """Return the answer in a gold response, by what was read of a completion that passed."""
+        return next(
             (
                 verdict.extracted
                 for member in group.members
@@ -234,9 +255,6 @@ class Canaries:
             ),
             "",
         )
-        spec = self._judge.plan.specs[self._judge.plan.main_name(problem)]
-        wrong = wrong_responses(problem, gold, answer or gold, spec.config)
-        return {"gold": gold, **some(wrong, WRONG, int(turn * len(wrong)))}
 
     # -- judging -------------------------------------------------------------------------------
 
@@ -278,9 +296,13 @@ class Canaries:
         if len(passed) != 1:
             return
         (good,) = passed
+        if kind in FORMS or kind == REFERENCE:
+            self._forms[name].count(kind, passed=bool(good))
+            return
         if kind != "gold":
             self._kinds.setdefault(kind, Counter())[bool(good)] += 1
-            if good and kind == "an empty answer" and self._preflight:
+            tried = self._preflight and "gold" in probe.canaries  # by the guard gold, that is
+            if good and kind == "an empty answer" and tried:
                 what = f"an empty answer to problem {problem.id} passes"
                 self._contradiction(step, probe.group, f"{what}, and none did before the run")
             return
@@ -303,6 +325,13 @@ class Canaries:
             )
 
     def _tell_of_kinds(self) -> None:
+        for name, search in self._forms.items():
+            if search.failed:
+                self._note(
+                    f"forms of {name}",
+                    f"wrong answers were not tried on {name}: the stated reference passes in none "
+                    f"of {len(FORMS)} forms, and in another form they would fail for their form",
+                )
         for kind, count in self._kinds.items():
             if count.total() >= FEWEST and count[True] > LAX * count.total():
                 self._note(

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rlvr_core.api import Problem, RunError
+from rlvr_core.builtin.doctor.forms import stated_passes
 from rlvr_core.builtin.doctor.report import Answer, Check, refused, share
-from rlvr_core.builtin.doctor.subject import Reference, Subject, passes, stated
+from rlvr_core.builtin.doctor.subject import Reference, Subject, passes
 
 MOST = 0.5
 """Maximum share of problems that pass a response without an answer: some do by chance."""
@@ -30,16 +31,6 @@ AROUND = {
     "forty lines before": "and so it goes on and on, word after word.\n" * 40,
 }
 """Neutral text before a right answer."""
-FORMS = (
-    "{}",
-    "The answer is {}.",
-    "\\boxed{{{}}}",
-    "#### {}",
-    "<answer>{}</answer>",
-    "Answer: {}",
-    "The answer is: $\\boxed{{{}}}$",
-)
-"""Ways to write an answer, for verifiers that offer no gold response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +80,7 @@ def _canaries(subject: Subject) -> list[Answer]:
     found = []
     for pair, references in _pairs(subject).items():
         name = references[0][0]
+        known = any(one.verdict is not None and passes(one.verdict) for _, one in references)
         tried: dict[str, list[bool]] = defaultdict(list)
         scores: Counter[float] = Counter()
         raised: dict[str, list[str]] = defaultdict(list)
@@ -109,7 +101,7 @@ def _canaries(subject: Subject) -> list[Answer]:
                     if kind not in NOTHING and not tried[kind][-1]:
                         scores[verdicts[name].score or 0.0] += 1
         counts = {kind: Tried(sum(some), len(some)) for kind, some in tried.items()}
-        answer = _judged(pair, counts)
+        answer = _judged(pair, counts, known=known)
         if answer.level == "ok":
             answer = _credited(pair, scores) or answer
         found.append(answer)
@@ -153,9 +145,24 @@ def _credited(pair: str, scores: Counter[float]) -> Answer | None:
     )
 
 
-def _judged(pair: str, counts: Mapping[str, Tried]) -> Answer:
+def _judged(pair: str, counts: Mapping[str, Tried], *, known: bool) -> Answer:
+    """Judge the wrong answers that passed.
+
+    Args:
+        pair: Data set and verifier.
+        counts: How many passed, by kind.
+        known: Whether they were written in the form of a right answer that passes.
+    """
     loose = {kind: one for kind, one in counts.items() if one.most}
     data = {kind: [one.passed, one.n] for kind, one in counts.items()}
+    if not loose and not known:
+        return Answer(
+            "note",
+            f"{pair}: canaries were not tested: no right answer that passes is known, and in "
+            f"another form wrong ones fail for their form; {len(counts)} kinds that answer nothing "
+            "get no reward",
+            data=data,
+        )
     if not loose:
         kinds = f"{len(counts)} kinds of wrong answers on {max(o.n for o in counts.values())}"
         return Answer("ok", f"{pair}: {kinds} problems get no reward", data=data)
@@ -172,13 +179,18 @@ def _judged(pair: str, counts: Mapping[str, Tried]) -> Answer:
 
 
 def _pairs(subject: Subject) -> dict[str, list[tuple[str, Reference]]]:
-    """Group references by data set and verifier."""
+    """Group references by data set and verifier: those that pass, if any do.
+
+    Of verifiers without gold responses, they are written in the form that passes.
+    """
     pairs: dict[str, list[tuple[str, Reference]]] = {}
     for one in subject.affordable(KINDS):
-        name = subject.main(one.problem)
-        some = pairs.setdefault(f"{one.problem.dataset} with {name}", [])
-        if len(some) < CANARIES:
-            some.append((name, one))
+        pairs.setdefault(subject.pair(one.problem), []).append((subject.main(one.problem), one))
+    for pair, some in pairs.items():
+        form = subject.written.get(pair)
+        golds = [(n, one) for n, one in some if one.verdict is not None and passes(one.verdict)]
+        given = [(some[0][0], one) for one in form.passing] if form is not None else []
+        pairs[pair] = (golds or given or some)[:CANARIES]
     return pairs
 
 
@@ -234,36 +246,6 @@ def _read_part(reference: Reference) -> bool:
     return bool(read) and str(read).strip() != reference.response.strip()
 
 
-def _never(subject: Subject) -> Answer | None:
-    """Check whether a verifier without gold responses passes the reference in any form."""
-    references = subject.affordable(len(FORMS))
-    unknown = [one for one in references if not one.response and stated(one.problem)]
-    if len(unknown) < 4:
-        return None
-    passed: Counter[str] = Counter()
-    some = unknown[:CANARIES]
-    waiting = [
-        subject.verdicts(one.problem, [form.format(one.answer) for form in FORMS]) for one in some
-    ]
-    best = 0
-    for one, future in zip(some, waiting, strict=True):
-        name = subject.main(one.problem)
-        verdicts = [row[name] for row in future.result(subject.patience)]
-        for form, verdict in zip(FORMS, verdicts, strict=True):
-            passed[form] += passes(verdict)
-    best = max(passed.values())
-    if best == 0:
-        return Answer(
-            "fail",
-            f"the reference passes in none of {len(FORMS)} forms on {len(some)} problems: the "
-            "verifier passes nothing, or wants a form that the prompt must ask for",
-            "give the verifier a gold() method, and try it: rlvr verify",
-            weight=150,
-        )
-    form = passed.most_common(1)[0][0].format("ANSWER")
-    return Answer("ok", f"{share(best, len(some))} references pass, written as {form!r}")
-
-
 def _repeatable(subject: Subject) -> Answer | None:
     """Check whether the same response gets the same verdict twice."""
     some: list[tuple[Problem, str]] = [
@@ -295,6 +277,6 @@ ANSWERS: tuple[Check[Subject], ...] = (
     Check("verifier/references", "Do all sampled references pass?", _share_of_gold),
     Check("verifier/canaries", "Do wrong answers get no reward?", _canaries),
     Check("verifier/around", "Do right answers pass behind other text?", _around),
-    Check("verifier/forms", "Can the stated reference pass?", _never),
+    Check("verifier/forms", "Can the stated reference pass?", stated_passes),
     Check("verifier/repeatable", "Is the same response judged the same twice?", _repeatable),
 )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, pvariance
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import Group, Judged
 from rlvr_core.builtin.doctor.report import Answer, at_first, share
 from rlvr_core.builtin.doctor.subject import NUMBER
+from rlvr_core.builtin.doctor.weight_files import damage
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.doctor.batch import Batch
@@ -22,6 +26,13 @@ MANY = 10
 """With fewer different references, such as letters, agreement on a wrong one is likely."""
 LIMIT = 0.2
 """Maximum share of choices that differ from the reference: models can be consistently wrong."""
+LESS_SURE = 2.0
+"""Standard errors by which the votes of choices against the reference may be fewer than others'."""
+FEW = 3
+"""Minimum choices that differ from the reference for a warning."""
+NORMAL, RISK = 0.02, 0.02
+"""Share of choices that differ from right references where the model is as sure of them as of right
+ones, and the chance of as many at which there is a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +43,13 @@ class Vote:
         answer: The answer.
         right: Whether it equals the reference.
         passed: Number of completions that passed, whatever their answer.
+        share: Its share of the votes.
     """
 
     answer: str
     right: bool
     passed: int
+    share: float = 1.0
 
 
 def last_answer(text: str) -> str:
@@ -84,8 +97,8 @@ def vote(batch: Batch, group: Group, more: tuple[Judged, ...] = ()) -> Vote | No
     if not batch.distinguishes and reference is not None and NUMBER.fullmatch(choice):
         # a verifier that passes all or nothing is no evidence about the reference
         right = choice == reference.answer.strip(" .$")
-        return Vote(choice, right, int(right))
-    return Vote(choice, right, passed.total())
+        return Vote(choice, right, int(right), agreed.share)
+    return Vote(choice, right, passed.total(), agreed.share)
 
 
 def consensus(batch: Batch) -> Answer | None:
@@ -106,7 +119,10 @@ def consensus(batch: Batch) -> Answer | None:
     if len(chosen) < max(FEW_GROUPS, RARE * len(found)):
         return Answer("note", f"{len(chosen)} groups agree on an answer: too few to judge")
     value = f"{share(len(against), len(chosen))} groups that agree choose another answer"
-    if len(against) >= 3 and len(against) > LIMIT * len(chosen):
+    if too_many([one for _, one in against], [one for _, one in chosen if one.right], len(chosen)):
+        if broken := damage(batch.subject):
+            what = f"{value} than the reference, and the model is broken: {broken}"
+            return Answer("note", what)
         some = at_first([f"{id_}: {one.answer!r}" for id_, one in against])
         return Answer(
             "warn",
@@ -115,3 +131,34 @@ def consensus(batch: Batch) -> Answer | None:
             weight=85,
         )
     return Answer("ok", value)
+
+
+def too_many(against: Sequence[Vote], right: Sequence[Vote], n: int) -> bool:
+    """Return whether more choices differ from the reference than from right references.
+
+    A model errs in one way often, but is less sure where it errs, and errs alike everywhere. Of
+    choices that are as sure as the right ones, and differ, a few are too many.
+
+    Args:
+        against: Choices that differ from the reference.
+        right: Choices that equal it.
+        n: Number of choices.
+    """
+    k = len(against)
+    if k < FEW:
+        return False
+    if k > LIMIT * n:
+        return True
+    if tail(k, n, NORMAL) > RISK or len({one.answer for one in against}) <= k / 2:
+        return False
+    shares, others = [one.share for one in against], [one.share for one in right]
+    if len(others) < FEW:
+        return False
+    spread = math.sqrt(pvariance([*shares, *others]) * (1 / k + 1 / len(others)))
+    return fmean(shares) >= fmean(others) - LESS_SURE * spread
+
+
+def tail(k: int, n: int, rate: float) -> float:
+    """Return the chance of k or more of n at a rate."""
+    few = sum(math.comb(n, at) * rate**at * (1 - rate) ** (n - at) for at in range(k))
+    return 1 - few

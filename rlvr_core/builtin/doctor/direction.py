@@ -8,7 +8,8 @@ compared with the optimizer's change of the weights.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -27,6 +28,12 @@ RELATED = 0.15
 PART, BAND = 0.01, 1.25
 """Share of the update by which the objective is measured, forwards and backwards; largest ratio of
 what is measured and predicted."""
+LOST = 0.2
+"""Share of the predicted change that may be lost when weights are rounded."""
+SUMMED = 16.0
+"""Roundings of a log-prob of 1 that its sums add up to."""
+ROUNDED = 2.0**-24
+"""Half the distance of float32 numbers, relative to their size."""
 ROUNDED_PART, ROUNDED_BAND = 0.25, 3.0
 """The same in half precision, whose rounding would hide a small change."""
 
@@ -43,6 +50,10 @@ class Direction:
         rows: Number of completions.
         part: The fraction of the update.
         band: Maximum ratio of the two changes, or of its inverse.
+        applied: The predicted change, of the weights as they were rounded when they were moved.
+        finest: Smallest change of the objective that its own rounding lets through.
+        lr: The learning rate.
+        size: Root mean square of the trained weights.
     """
 
     agreement: float
@@ -52,6 +63,17 @@ class Direction:
     rows: int
     part: float = PART
     band: float = BAND
+    applied: float | None = None
+    finest: float = 0.0
+    lr: float = 0.0
+    size: float = 0.0
+
+    @property
+    def below_rounding(self) -> bool:
+        """Whether the part of the update is too small for weights or log-probs to show it."""
+        lost = self.applied is not None and self.predicted != 0
+        kept = self.applied / self.predicted if lost and self.applied is not None else 1.0
+        return abs(kept - 1) > LOST or abs(self.predicted) < self.finest
 
     def answer(self) -> Answer:
         """Judge the direction."""
@@ -61,6 +83,10 @@ class Direction:
             f"{self.rows} completions"
         )
         data = {"agreement": self.agreement}
+        remedy = f"raise train.lr from {self.lr:g}: at weights of size {self.size:.2g}, "
+        if not self.moved and self.lr < ROUNDED * self.size:
+            remedy += "an update this small is lost when it is added"
+            return Answer("fail", "the update moved no trained weight", remedy, data=data)
         if not self.moved:
             return Answer(
                 "fail",
@@ -75,7 +101,15 @@ class Direction:
             remedy = "advantages do not belong to their completions, or another term of the loss "
             remedy += "outweighs the rewards"
             return Answer("fail", f"{value}: unrelated to the rewards", remedy, data=data)
-        if self.predicted > 0 and not 1 / self.band < self.measured / self.predicted < self.band:
+        differs = self.predicted > 0 and not (
+            1 / self.band < self.measured / self.predicted < self.band
+        )
+        # far below it, agreement is chance too
+        if (differs and self.below_rounding) or abs(self.predicted) < self.finest / 4:
+            value += ": the step is below rounding, so the change cannot be measured"
+            remedy += "an update is hardly more than their rounding"
+            return Answer("warn", value, remedy, data=data)
+        if differs:
             remedy = "the trainer's log-probs are not those of the model: temperature, masks, "
             remedy += "packing or a compiled path"
             return Answer("fail", value, remedy, data=data)
@@ -113,6 +147,7 @@ def measure_direction(session: Session, groups: Callable[[], Sequence[Group]]) -
         old = _objective(session, groups(), rows)
         _put(session, {name: before[name] + part * change[name] for name in before})
         new = _objective(session, groups(), rows)
+        moved = {n: (before[n] + part * change[n]) - before[n] for n in before}
     finally:
         _put(session, after)
     product = sum(float((gradient[n] * change[n]).sum()) for n in change)
@@ -125,7 +160,28 @@ def measure_direction(session: Session, groups: Callable[[], Sequence[Group]]) -
         rows=len(rows),
         part=part,
         band=band,
+        applied=sum(float((gradient[n] * moved[n]).sum()) for n in moved),
+        finest=_finest(rows),
+        lr=session.config.train.lr,
+        size=_size(before.values()),
     )
+
+
+def _finest(rows: Sequence[tuple[Completion, float]]) -> float:
+    """Return what rounding alone does to the objective: a random walk over its log-probs.
+
+    Each is the difference of numbers of the size of logits, which are themselves long sums.
+    """
+    eps = SUMMED * torch.finfo(torch.float32).eps
+    each = [eps * weight * (1 + abs(p)) for one, weight in rows for p in one.logprobs]
+    return math.sqrt(sum(one * one for one in each))
+
+
+def _size(tensors: Iterable[torch.Tensor]) -> float:
+    """Return the root mean square of weights."""
+    some = list(tensors)
+    total = sum(float(one.double().square().sum()) for one in some)
+    return math.sqrt(total / max(1, sum(one.numel() for one in some)))
 
 
 def _weighted(groups: Sequence[Group]) -> list[tuple[Completion, float]]:

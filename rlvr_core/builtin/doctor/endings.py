@@ -51,7 +51,7 @@ def _ending(batch: Batch) -> Answer:
         return Answer(
             level,
             f"{value}; with more room {share(len(ended), len(longer))} of those cut off end",
-            f"raise sampling.max_tokens from {config.sampling.max_tokens} to about {need}",
+            _more_room(config.sampling.max_tokens, need, config.sampling.temperature),
             weight=105,
             data=data,
         )
@@ -70,6 +70,28 @@ def _ending(batch: Batch) -> Answer:
         value + (more if longer else ""),
         "raise sampling.max_tokens, set sampling.stop, or use train.mask_truncated",
         data=data,
+    )
+
+
+def _more_room(cap: int, need: int, temperature: float) -> str:
+    """Return what to do about completions that are cut off, though some end elsewhere.
+
+    Args:
+        cap: The token cap.
+        need: Tokens that nine of ten completions with more room needed.
+        temperature: The sampling temperature.
+    """
+    if need > cap:
+        return f"raise sampling.max_tokens from {cap} to about {need}"
+    # the same problems, asked again, end before the cap: where they end is chance
+    if temperature > 1:
+        return (
+            f"lower sampling.temperature from {temperature:g} (1.0 is usual): answers that end do "
+            f"so within {need} tokens, the others wander; more room would not end them"
+        )
+    return (
+        f"answers that end do so within {need} tokens, so more room would not end the others: look "
+        "at some, and check the chat template and the tokens that end an answer (prompt/ above)"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rlvr_core.api import VerifierTraits, traits_of
 from rlvr_core.builtin.doctor.report import Answer, Check, at_first, outweighing
 from rlvr_core.builtin.doctor.subject import Subject
@@ -10,6 +12,8 @@ STRONG_KL = 1.0
 """Weight of the KL penalty above which one nat of it exceeds any advantage of a usual group."""
 WIDE_CLIP = 3.0
 """Bound of the ratio above which clipping does nothing; a percentage looks like that."""
+SHRINKS = 0.01
+"""Share of each weight that weight decay may take off in an update; recipes take 1e-5 or less."""
 OUTWEIGHS = 10.0
 """Factor by which another reward may exceed the one that decides the outcome."""
 
@@ -74,6 +78,29 @@ def _rewards(subject: Subject) -> Answer | None:
     return Answer("ok", value)
 
 
+def _decay(subject: Subject) -> Answer | None:
+    """Check how much of the weights an update's decay takes off, at the peak learning rate."""
+    train = subject.limits.train
+    if not train.optimizer.use.startswith("core/"):
+        return None  # what others mean by the name is not known
+    decay = train.optimizer.with_.get("weight_decay", 0.0)
+    if not isinstance(decay, int | float) or not decay:
+        return None
+    part = train.lr * decay
+    value = (
+        f"lr {train.lr:g} times weight_decay {decay:g} takes {100 * part:.3g} % off every weight"
+    )
+    if part <= SHRINKS:
+        return Answer("ok", f"{value} in an update")
+    return Answer(
+        "warn",
+        f"{value} in each update: in {math.ceil(math.log(2) / part)} updates half of the model is "
+        "gone, whatever the rewards say",
+        "lower train.optimizer.with.weight_decay: 0 to 0.1 are usual",
+        weight=114,
+    )
+
+
 def _rank(subject: Subject) -> Answer | None:
     """Check whether the rank of adapters is below the size of the layers that they stand beside."""
     section = subject.config.model.lora
@@ -105,5 +132,6 @@ def _rank(subject: Subject) -> Answer | None:
 SETTINGS: tuple[Check[Subject], ...] = (
     Check("config/loss", "Are KL and clipping of a usual size?", _loss),
     Check("config/rewards", "Does the outcome weigh most?", _rewards),
+    Check("config/decay", "Does weight decay leave the weights?", _decay),
     Check("model/rank", "Is the rank below the size of the layers?", _rank),
 )

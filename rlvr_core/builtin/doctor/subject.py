@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Completion, GivesGold, Problem, Verdict
 from rlvr_core.api.services import outcome
+from rlvr_core.builtin.doctor.forms import Written, written
 
 if TYPE_CHECKING:
     from rlvr_core.api.services import Prepared, RunConfig
@@ -172,6 +173,15 @@ class Subject:
     def verdicts(self, problem: Problem, responses: Sequence[str]) -> Any:
         """Submit responses to one problem to the run's pool."""
         return self.prepared.judge.submit(problem, [Completion.from_text(t) for t in responses])
+
+    @cached_property
+    def written(self) -> dict[str, Written]:
+        """References without a gold response, in the form in which they pass, by ``pair``."""
+        return written(self)
+
+    def pair(self, problem: Problem) -> str:
+        """Return data set and verifier of a problem, in words."""
+        return f"{problem.dataset} with {self.main(problem)}"
 
     def main(self, problem: Problem) -> str:
         """Return the verifier that decides a problem's outcome."""

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlvr_core.builtin.doctor.report import Answer, Check, at_first
 from rlvr_core.builtin.doctor.subject import Subject
-
-if TYPE_CHECKING:
-    import torch
 
 LARGEST = 64 * 2**20
 """Bytes of a tensor up to which all its values are looked at."""
 MOST = 2 * 2**30
 """Bytes of all tensors that are looked at."""
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
 def _files(path: str) -> list[Path]:
@@ -75,47 +71,70 @@ def _complete(subject: Subject) -> Answer | None:
             "use the config.json that belongs to these weights",
             weight=175,
         )
+    if cut := _cut_off(subject):
+        return cut
     return Answer("ok", f"no tensor of the model is missing in {len(files)} files of weights")
 
 
-def _finite(subject: Subject) -> Answer | None:
-    """Check for weights that are NaN or infinite, which a half-precision export may leave."""
-    import torch
-
-    files = _files(subject.prepared.model_path)
-    bad, n = [], 0
-    for name, tensor in _tensors(files):
-        n += 1
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor.float()).all()):
-            bad.append(name)
-    if not n:
+def _cut_off(subject: Subject) -> Answer | None:
+    """Check whether the files hold layers that the model of config.json has not."""
+    stored = _names(_files(subject.prepared.model_path))
+    wanted = dict(subject.skeleton.named_parameters(remove_duplicate=False))
+    patterns = {_NUMBER.sub("N", name) for name in wanted if _NUMBER.search(name)}
+    # other names, such as those of parts for images, are left out on purpose
+    more = [name for name in stored if name not in wanted and _NUMBER.sub("N", name) in patterns]
+    if not more:
         return None
-    if bad:
-        return Answer(
-            "fail",
-            f"{len(bad)} of {n} tensors hold NaN or infinite weights: {at_first(bad)}",
-            "take the model from its source again: this copy is broken",
-            weight=185,
+    return Answer(
+        "fail",
+        f"{len(more)} tensors in the files are of layers that config.json leaves out: "
+        f"{at_first(more)}",
+        "use the config.json that belongs to these weights (num_hidden_layers): the model answers "
+        "without these layers",
+        weight=184,
+    )
+
+
+def _values(subject: Subject) -> list[Answer]:
+    """Check for weights that are no numbers, and matrices that nobody has trained."""
+    look = subject.prepared.resolved.host.service("core/odd-tensors")
+    found = look(subject.prepared.model_path, LARGEST, MOST)
+    answers = []
+    if found.infinite:
+        answers.append(
+            Answer(
+                "fail",
+                f"{len(found.infinite)} of {found.n} tensors hold NaN or infinite weights: "
+                f"{at_first(found.infinite)}",
+                "take the model from its source again: this copy is broken",
+                weight=185,
+            )
         )
-    return Answer("ok", f"the weights of {n} tensors are finite")
+    if found.constant:
+        answers.append(
+            Answer(
+                "warn",
+                f"{len(found.constant)} of {found.n} tensors are matrices of one number, such as "
+                f"zero: {at_first(found.constant)}",
+                "take the model from its source again, or compare with it (rlvr models check): "
+                "these were perhaps never written",
+                weight=183,
+            )
+        )
+    if answers or not found.n:
+        return answers
+    return [Answer("ok", f"the weights of {found.n} tensors are finite")]
 
 
-def _tensors(files: list[Path]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield tensors up to a size, and up to an amount in all."""
-    from safetensors import safe_open
-
-    amount = 0
-    for file in files:
-        with safe_open(file, "pt") as opened:
-            for name in opened.keys():  # noqa: SIM118 (no mapping)
-                part = opened.get_slice(name)
-                size = 4 * math.prod(part.get_shape())
-                if size <= LARGEST and amount + size <= MOST:
-                    amount += size
-                    yield name, opened.get_tensor(name)
+def damage(subject: Subject) -> str:
+    """Return what is wrong with the model's files, in a few words; empty if nothing is."""
+    answers = [_complete(subject), *_values(subject)]
+    return next((one.value for one in answers if one and one.level in ("warn", "fail")), "")
 
 
 FILES: tuple[Check[Subject], ...] = (
     Check("model/files", "Do the files hold every weight?", _complete),
 )
-VALUES: tuple[Check[Subject], ...] = (Check("model/finite", "Are all weights finite?", _finite),)
+VALUES: tuple[Check[Subject], ...] = (
+    Check("model/finite", "Are all weights numbers, and trained?", _values),
+)

@@ -47,12 +47,13 @@ def dtype(subject: Subject) -> Finding | None:
 
 
 def values(subject: Subject) -> Iterator[Finding]:
-    """Check for NaN and infinite weights, and for matrices of zeros."""
+    """Check for NaN and infinite weights, and for matrices of one number."""
     if not subject.values:
         yield Finding("weights/values", "skip", "not read (--no-values)")
         return
     odd: list[str] = []
     zero: list[str] = []
+    constant: list[str] = []
     numbers = 0
     for name, one in subject.weights.tensors.items():
         found = values_of(one)
@@ -63,6 +64,8 @@ def values(subject: Subject) -> Iterator[Finding]:
             odd.append(f"{name} ({found.nan:,} NaN, {found.infinite:,} infinite)")
         elif found.zero and len(one.shape) > 1 and ".lora_B" not in name:
             zero.append(name)
+        elif found.constant and len(one.shape) > 1 and one.numel > 1:
+            constant.append(name)
     if odd:
         text = f"{len(odd)} tensors are not finite: {at_first(odd)}"
         yield Finding("weights/values", "fail", text, _TORN)
@@ -73,6 +76,13 @@ def values(subject: Subject) -> Iterator[Finding]:
             "weights/zero",
             "warn",
             f"{len(zero)} matrices are zero throughout: {at_first(zero)}",
+            "they were perhaps never written: compare with the original",
+        )
+    if constant:
+        yield Finding(
+            "weights/constant",
+            "warn",
+            f"{len(constant)} matrices are one number throughout: {at_first(constant)}",
             "they were perhaps never written: compare with the original",
         )
 
