@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import Complaint, ConfigError
@@ -51,6 +52,38 @@ def refuse_unlike(pairs: Sequence[tuple[Head, Head]], allowed: Sequence[str] = (
                     remedy=(*lines, *advice),
                 )
             )
+    if complaints:
+        raise ConfigError.collect(complaints)
+
+
+def refuse_spoilt(evaluations: Sequence[tuple[Path, Head, float]]) -> None:
+    """Refuse evaluations that ended as failed, since too many answers were cut off.
+
+    Args:
+        evaluations: Folder, head and share of answers that were cut off, of each.
+
+    Raises:
+        ConfigError: If a share is above what its evaluation was told to accept.
+    """
+    complaints = []
+    for folder, head, share in evaluations:
+        accepted = head.get("max_truncated")
+        if accepted is None or share <= accepted:  # other harnesses, results of old versions
+            continue
+        sampling = head["spec"]["sampling"]
+        cap = "the token cap" if sampling is None else f"{sampling['max_tokens']} tokens"
+        complaints.append(
+            Complaint(
+                f"{head['spec']['task']}: the evaluation is spoilt: {share:.1%} of its answers "
+                f"were cut off at {cap}, more than {accepted:.1%}",
+                where=str(folder),
+                remedy=(
+                    "evaluate again with a larger max_tokens, both models",
+                    "if such answers shall count as they are: repeat the command that wrote it "
+                    "with --allow-truncation, which samples nothing again",
+                ),
+            )
+        )
     if complaints:
         raise ConfigError.collect(complaints)
 

@@ -10,7 +10,11 @@ from typing import Any
 
 from rlvr_core.api import ConfigError, Estimate, Json
 from rlvr_core.api.services import read_jsonl
-from rlvr_core.builtin.evals.comparable import other_differences, refuse_unlike
+from rlvr_core.builtin.evals.comparable import (
+    other_differences,
+    refuse_spoilt,
+    refuse_unlike,
+)
 from rlvr_core.builtin.evals.significance import holm, sign_flip_p
 from rlvr_core.builtin.evals.stats import estimate, paired_difference
 from rlvr_core.builtin.evals.store import Row, read_results
@@ -34,6 +38,7 @@ class Comparison:
         lost: Ids of problems that changed the other way.
         p: Exact p-value of the change in accuracy, by flipping signs; None without problems.
         p_holm: The same, adjusted for the number of tasks that are compared.
+        truncated: Share of answers that were cut off at the token cap, in each.
         beside: Other differences: allowed ones, engine, versions, tokenizer, model.
     """
 
@@ -48,6 +53,7 @@ class Comparison:
     lost: tuple[str, ...]
     p: float | None
     p_holm: float | None
+    truncated: tuple[float, float]
     beside: tuple[str, ...]
 
     def data(self) -> dict[str, Json]:
@@ -64,6 +70,7 @@ class Comparison:
             "lost": list(self.lost),
             "p": self.p,
             "p_holm": self.p_holm,
+            "truncated": list(self.truncated),
             "differs": list(self.beside),
         }
 
@@ -77,8 +84,8 @@ def compare(before: Path, after: Path, allow: Sequence[str] = ()) -> list[Compar
         allow: Parts of the specifications that may differ: see ``MAY_DIFFER``.
 
     Raises:
-        ConfigError: If a folder holds no results, or the tasks or specifications differ; names the
-            differences (T74).
+        ConfigError: If a folder holds no results, the tasks or specifications differ (names the
+            differences, T74), or too many answers were cut off.
         DataError: If results are incomplete.
     """
     first, second = task_folders(before), task_folders(after)
@@ -92,6 +99,13 @@ def compare(before: Path, after: Path, allow: Sequence[str] = ()) -> list[Compar
         )
     pairs = [(read_results(first[name]), read_results(second[name])) for name in first]
     refuse_unlike([(one[0], other[0]) for one, other in pairs], allow)
+    refuse_spoilt(
+        [
+            (folders[name], results[0], _truncated(results))
+            for name, pair in zip(first, pairs, strict=True)
+            for folders, results in zip((first, second), pair, strict=True)
+        ]
+    )
     found = [
         _compare(one, other, _judged_otherwise(first[name], second[name], (one, other)))
         for name, (one, other) in zip(first, pairs, strict=True)
@@ -139,8 +153,13 @@ def _compare(before: Results, after: Results, unlike: Sequence[str]) -> Comparis
         lost=lost,
         p=sign_flip_p(changes) if both else None,
         p_holm=None,
+        truncated=(_truncated(before), _truncated(after)),
         beside=(*other_differences(before[0], after[0]), *unlike),
     )
+
+
+def _truncated(results: Results) -> float:
+    return fmean(bool(row.get("truncated")) for row in results[2])
 
 
 def _judged_otherwise(before: Path, after: Path, results: tuple[Results, Results]) -> list[str]:
