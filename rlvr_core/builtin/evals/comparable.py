@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.builtin.evals.spec import differences
 
+_HASH = re.compile("[0-9a-f]{16}")
 Head = Mapping[str, Any]
 """The content of a ``spec.json``."""
 
@@ -24,21 +26,25 @@ _ADVICE = {
 }
 
 
-def refuse_unlike(pairs: Sequence[tuple[Head, Head]], allowed: Sequence[str] = ()) -> None:
-    """Refuse to compare evaluations with unlike specifications.
+def refuse_unlike(
+    pairs: Sequence[tuple[Head, Head, Sequence[str]]], allowed: Sequence[str] = ()
+) -> None:
+    """Refuse to compare evaluations that did not ask and judge alike.
 
     Args:
-        pairs: Two evaluations of each task.
+        pairs: Two evaluations of each task, and in what their verifiers judged apart.
         allowed: Parts of the specification that may differ.
 
     Raises:
         ConfigError: If other parts differ; names them.
     """
     complaints = []
-    for one, other in pairs:
-        lines = [line for line in _unlike(one, other) if _part(line) not in allowed]
+    for one, other, apart in pairs:
+        unlike = (*_unlike(one, other), *apart, *_local_libraries(one, other))
+        lines = [line for line in unlike if _part(line) not in allowed]
         if lines:
             parts = dict.fromkeys(map(_part, lines))
+            what = "specifications" if one["hash"] != other["hash"] else "verifiers"
             advice = [_ADVICE[part] for part in parts if part in _ADVICE]
             if all(part in MAY_DIFFER for part in parts):
                 flags = " ".join(f"--allow {part}" for part in parts)
@@ -48,7 +54,7 @@ def refuse_unlike(pairs: Sequence[tuple[Head, Head]], allowed: Sequence[str] = (
             complaints.append(
                 Complaint(
                     f"{one['spec']['task']}: the evaluations are not comparable, their "
-                    f"specifications differ ({one['hash'][:16]} and {other['hash'][:16]})",
+                    f"{what} differ ({one['hash'][:16]} and {other['hash'][:16]})",
                     remedy=(*lines, *advice),
                 )
             )
@@ -114,6 +120,15 @@ def _surroundings(one: Head, other: Head) -> list[str]:
             if values[0] != values[1]:
                 lines.append(f"verifier {name}, {key}: {values[0]} and {values[1]}")
     return lines
+
+
+def _local_libraries(one: Head, other: Head) -> list[str]:
+    """Return the modules without a version that verifiers import, and that have other code."""
+    return [
+        f"code: {line}"
+        for line in _surroundings(one, other)
+        if ", library " in line and any(map(_HASH.fullmatch, line.rpartition(": ")[2].split()))
+    ]
 
 
 def _other_files(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from rlvr_core.builtin.evals.comparable import (
     refuse_spoilt,
     refuse_unlike,
 )
+from rlvr_core.builtin.evals.judging import judged_apart, read_judging
 from rlvr_core.builtin.evals.significance import holm, sign_flip_p
 from rlvr_core.builtin.evals.stats import estimate, paired_difference
 from rlvr_core.builtin.evals.store import Row, read_results
@@ -98,7 +99,14 @@ def compare(before: Path, after: Path, allow: Sequence[str] = ()) -> list[Compar
             remedy="name the folders of one task in each",
         )
     pairs = [(read_results(first[name]), read_results(second[name])) for name in first]
-    refuse_unlike([(one[0], other[0]) for one, other in pairs], allow)
+    apart = [
+        _judged_apart(first[name], second[name], pair)
+        for name, pair in zip(first, pairs, strict=True)
+    ]
+    refuse_unlike(
+        [(one[0], other[0], lines) for (one, other), (lines, _) in zip(pairs, apart, strict=True)],
+        allow,
+    )
     refuse_spoilt(
         [
             (folders[name], results[0], _truncated(results))
@@ -107,8 +115,8 @@ def compare(before: Path, after: Path, allow: Sequence[str] = ()) -> list[Compar
         ]
     )
     found = [
-        _compare(one, other, _judged_otherwise(first[name], second[name], (one, other)))
-        for name, (one, other) in zip(first, pairs, strict=True)
+        _compare(one, other, (*lines, *notes))
+        for (one, other), (lines, notes) in zip(pairs, apart, strict=True)
     ]
     adjusted = holm([one.p for one in found])
     return [replace(one, p_holm=p) for one, p in zip(found, adjusted, strict=True)]
@@ -162,31 +170,54 @@ def _truncated(results: Results) -> float:
     return fmean(bool(row.get("truncated")) for row in results[2])
 
 
-def _judged_otherwise(before: Path, after: Path, results: tuple[Results, Results]) -> list[str]:
+def _judged_apart(
+    before: Path, after: Path, results: tuple[Results, Results]
+) -> tuple[list[str], list[str]]:
+    """Return in what verifiers judged apart: what is refused, and what is only named."""
+    records = read_judging(before), read_judging(after)
+    specs = [one[0]["spec"] for one in results]
+    same = all(specs[0].get(key) == specs[1].get(key) for key in ("verifiers", "rewards"))
+    part = "code" if same else "verifiers"  # other verifiers or options judge otherwise
+    lines = [f"{part}: {line}" for line in judged_apart(*records)]
+    answers = _judged_otherwise(before, after, results)
+    if not answers:
+        return lines, []
+    names = {name for _, _, rows in results for row in rows[:1] for name in row["verdicts"]}
+    unsure = [name for name in names for one in records if "unknown" in one.get(name, {})]
+    if unsure:  # chance, or a model, may have been of another mind
+        return lines, [f"verdicts: {answers}"]
+    return [*lines, f"{part}: {answers}"], []
+
+
+def _judged_otherwise(before: Path, after: Path, results: tuple[Results, Results]) -> str:
     """Compare verdicts on answers that both gave word for word: the same verifier agrees."""
     if not all((folder / "completions.jsonl").is_file() for folder in (before, after)):
-        return []  # another harness answered
-    verdicts: list[dict[tuple[str, str], Any]] = []
+        return ""  # another harness answered
+    verdicts: list[dict[tuple[Any, ...], Any]] = []
     for folder, (_, _, rows) in zip((before, after), results, strict=True):
-        texts = {
-            (row["problem_id"], row["sample"]): row["text"]
+        answers = {
+            (row["problem_id"], row["sample"]): (
+                row["problem_id"],
+                row["text"],
+                *(str(row.get(key)) for key in ("finish_reason", "n_tokens", "transcript")),
+            )
             for row in read_jsonl(folder / "completions.jsonl")
             if isinstance(row.get("text"), str)
         }
         found = {}
         for row in rows:
             key = (row["problem_id"], row["sample"])
-            if key in texts and row["passed"] is not None:
-                found[row["problem_id"], texts[key]] = row["passed"]
+            if key in answers and row["passed"] is not None:
+                found[answers[key]] = (row["passed"], row["score"])
         verdicts.append(found)
     both = verdicts[0].keys() & verdicts[1].keys()
-    differ = sorted(id_ for id_, text in both if verdicts[0][id_, text] != verdicts[1][id_, text])
+    differ = sorted(one[0] for one in both if verdicts[0][one] != verdicts[1][one])
     if not differ:
-        return []
-    return [
-        f"verdicts: {len(differ)} of {len(both)} answers that both gave word for word were judged "
+        return ""
+    return (
+        f"{len(differ)} of {len(both)} answers that both gave word for word were judged "
         f"otherwise ({', '.join(differ[:3])}): the verifiers do not judge alike"
-    ]
+    )
 
 
 def _means(results: Sequence[Row], key: str) -> dict[str, float]:
