@@ -56,7 +56,8 @@ TABLE = (
     "import json\nfrom pathlib import Path\n"
     "def score(text):\n"
     "    folder = Path(__file__).parent.parent / ('shared' + '_rules')\n"
-    "    return float(len(text) <= json.loads((folder / ('lim' + 'its.json')).read_text())['most'])\n"
+    "    limits = json.loads((folder / ('lim' + 'its.json')).read_text())\n"
+    "    return float(len(text) <= limits['most'])\n"
 )
 EDITS = {
     "table by a computed path": Edit(
@@ -179,7 +180,8 @@ EDITS = {
     "second module behind one that is imported": Edit(
         "import one\ndef score(text):\n    return float(one.inner().good(text))\n",
         {
-            "own/one.py": "import importlib\ndef inner():\n    return importlib.import_module('tw' + 'o')\n",
+            "own/one.py": "import importlib\n"
+            "def inner():\n    return importlib.import_module('tw' + 'o')\n",
             "own/two.py": GOOD["e"],
         },
         {"own/two.py": GOOD["o"]},
@@ -242,3 +244,82 @@ def test_an_edit_that_the_verifiers_own_file_does_not_show(lab, judged, name):
     assert "rlvr regrade" in refused.stderr
     (found,) = lab.json("compare", "a", "d", "--allow", "code")["tasks"]
     assert any(line.startswith("code") for line in found["differs"])
+
+
+ALIKE = {
+    "keeps a log and a cache": Edit(
+        "import json, pathlib\n"
+        "place = pathlib.Path(__file__).parent\n"
+        "def score(text):\n"
+        "    cache = place / ('ca' + 'che.json')\n"
+        "    known = json.loads(cache.read_text()) if cache.exists() else {}\n"
+        "    known[text] = len(known)\n"
+        "    cache.write_text(json.dumps(known))\n"
+        "    with open(place / 'judged.log', 'a') as log:\n        log.write(text)\n"
+        "    return float('e' in text)\n",
+        {},
+        {},
+    ),
+    "draws": Edit("import random\ndef score(text):\n    return random.random()\n", {}, {}),
+    "is slow": Edit(
+        "import time\ndef score(text):\n    time.sleep(0.3)\n    return float('e' in text)\n",
+        {},
+        {},
+    ),
+    "fails on some": Edit("def score(text):\n    return 1 / text.count('e')\n", {}, {}),
+    "another file beside it": Edit(
+        "def score(text):\n    return float('e' in text)\n",
+        {"own/notes.md": "a"},
+        {"own/notes.md": "b", "own/unused.py": "x = 1\n"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+@pytest.mark.slow
+def test_no_edit_is_seen_where_there_is_none(lab, judged, name):
+    """Neither chance nor what a verifier writes itself is an edit."""
+    judged("a", ALIKE[name], 0)
+    judged("d", ALIKE[name], 1)
+    (found,) = lab.json("compare", "a", "d")["tasks"]
+    assert found["differs"] == []
+
+
+def test_a_project_that_was_moved_judges_alike(lab, judged, monkeypatch):
+    """The same files in another folder, with the table beside the verifier's folder."""
+    edit = EDITS["table by a computed path"]
+    judged("a", edit, 0)
+    other = lab.folder / "elsewhere"
+    for name in ("own", "shared_rules"):
+        shutil.copytree(lab.folder / name, other / name)
+    monkeypatch.chdir(other)
+    monkeypatch.setattr(lab, "folder", other)
+    (other / "on_path").mkdir()
+    judged("b", edit, 0)
+    assert lab.json("compare", "../a", "b")["tasks"][0]["differs"] == []
+
+
+def test_an_evaluation_goes_on_only_with_the_verifiers_that_it_began_with(lab, judged, model_dir):
+    """Half of its results were lost; the table that it judges by was edited meanwhile."""
+    edit = EDITS["table by a computed path"]
+    judged("a", edit, 0)
+    results = lab.folder / "a" / "lab_letters" / "results.jsonl"
+    lines = results.read_text().splitlines(keepends=True)
+    results.write_text("".join(lines[:6]))
+    write(lab.folder, edit.after)
+    more = ("--set", "rewards=[{use: ./own/mine.py:score}]", "--limit", "12", "--out", "a")
+    command = ("eval", model_dir, "--task", "lab/letters", LAX, *more)
+    refused = lab.rlvr(*command, check=2).stderr
+    assert "do not judge as when this evaluation began" in refused
+    assert "limits.json" in refused
+    write(lab.folder, edit.before)
+    lab.rlvr(*command)
+    assert sum(1 for _ in results.open()) == 12
+
+
+def test_results_without_a_record_are_compared_as_before(lab, judged):
+    """An earlier version wrote none."""
+    judged("a", EDITS["table by a computed path"], 0)
+    judged("b", EDITS["table by a computed path"], 1)
+    (lab.folder / "a" / "lab_letters" / "judging.json").unlink()
+    lab.json("compare", "a", "b")

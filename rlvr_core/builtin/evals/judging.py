@@ -94,34 +94,50 @@ def _judged(
         {name: watched}, workers=1, timeout=limit, memory_mb=config.verify.memory_mb
     )
     with pool:
-        end = None
-        rows = [
-            (problem, list(canned(problem, verifier, spec.config, host).items()))
-            for problem in problems
-        ]
-        longest = max(len(texts) for _, texts in rows)
-        for begin in range(0, longest, AT_ONCE):
-            for problem, texts in rows:
-                some = texts[begin : begin + AT_ONCE]
-                size = 1 if end is None else len(some)  # the first verdict tells how slow it is
-                for at in range(0, len(some), size):
-                    if end is not None and time.monotonic() > end:
-                        break
-                    part = some[at : at + size]
-                    found = _verdicts(pool, name, problem, [text for _, text in part])
-                    end = end or time.monotonic() + SECONDS  # without the start of the process
-                    for (kind, _), both in zip(part, found, strict=True):
-                        reads.update(dict.fromkeys(p for one in both for p in one.parts))
-                        if any(one.usage is not None for one in both):
-                            return {"unknown": "it asks a model"}
-                        values = [[one.score, outcome(one)] for one in both]
-                        if any(one.status not in ("ok", "unscorable") for one in both):
-                            continue  # a timeout says as much of the machine
-                        if values[0] != values[1]:
-                            return {"unknown": "it judges the same answer differently"}
-                        verdicts.setdefault(problem.id, {})[kind] = values[0]
+        queue = _in_turns(
+            [
+                (problem, list(canned(problem, verifier, spec.config, host).items()))
+                for problem in problems
+            ]
+        )
+        left, size = SECONDS, 1  # the first verdict tells how slow it is
+        while queue and size:
+            problem, texts = queue.pop(0)
+            if texts[size:]:
+                queue.insert(0, (problem, texts[size:]))
+                texts = texts[:size]
+            begun = time.monotonic()
+            found = _verdicts(pool, name, problem, [text for _, text in texts])
+            for (kind, _), both in zip(texts, found, strict=True):
+                reads.update(dict.fromkeys(part for one in both for part in one.parts))
+                if any(one.usage is not None for one in both):
+                    return {"unknown": "it asks a model"}
+                if any(one.status not in ("ok", "unscorable") for one in both):
+                    continue  # a timeout says as much of the machine
+                values = [[one.score, outcome(one)] for one in both]
+                if values[0] != values[1]:
+                    return {"unknown": "it judges the same answer differently"}
+                verdicts.setdefault(problem.id, {})[kind] = values[0]
+            stats = pool.stats()[name]
+            # the first waits for the process too
+            left -= min(time.monotonic() - begun, 2 * len(texts) * stats.p99)
+            each = 2 * stats.seconds / stats.calls
+            size = min(AT_ONCE, int(left / each)) if each > 0 else AT_ONCE
     own = files.of_module(name.partition("#")[0])
     return {"verdicts": verdicts, "reads": hashes(reads, own)}
+
+
+def _in_turns(
+    rows: Sequence[tuple[Problem, list[tuple[str, str]]]],
+) -> list[tuple[Problem, list[tuple[str, str]]]]:
+    """Return some texts of each problem, then the next of each."""
+    longest = max(len(texts) for _, texts in rows)
+    return [
+        (problem, texts[begin : begin + AT_ONCE])
+        for begin in range(0, longest, AT_ONCE)
+        for problem, texts in rows
+        if texts[begin:]
+    ]
 
 
 def _verdicts(
