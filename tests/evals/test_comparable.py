@@ -50,9 +50,11 @@ def test_a_chat_template_that_auto_chose_for_one_folder_alone(lab, model_dir, ev
     assert "prompts.chats: 24 and 0" in found["differs"]
 
     evaluate(base, "c", "--set", "prompt.chat_template=always")
-    refused = lab.rlvr("compare", "a", "c", check=2).stderr
-    assert 'prompt.chat_template: "auto" and "always"' in refused
-    assert "prompts." not in refused, "they were asked the same"
+    (found,) = lab.json("compare", "a", "c")["tasks"]
+    (line,) = (one for one in found["differs"] if one.startswith("prompt"))
+    assert line == 'prompt.chat_template: "auto" and "always" (prompts are the same)'
+    refused = lab.rlvr("compare", "b", "c", check=2).stderr
+    assert "prompts.chats: 0 and 24" in refused, "they were asked otherwise"
 
 
 def test_an_edited_verifier(lab, model_dir, evaluate):

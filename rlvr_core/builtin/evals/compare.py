@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -11,11 +11,15 @@ from typing import Any
 from rlvr_core.api import ConfigError, Estimate, Json
 from rlvr_core.api.services import read_jsonl
 from rlvr_core.builtin.evals.comparable import (
+    Pair,
     other_differences,
     refuse_spoilt,
     refuse_unlike,
+    renamed,
+    same_names,
 )
 from rlvr_core.builtin.evals.judging import judged_apart, read_judging
+from rlvr_core.builtin.evals.made_by import made_apart
 from rlvr_core.builtin.evals.significance import holm, sign_flip_p
 from rlvr_core.builtin.evals.stats import estimate, paired_difference
 from rlvr_core.builtin.evals.store import Row, read_results
@@ -99,12 +103,20 @@ def compare(before: Path, after: Path, allow: Sequence[str] = ()) -> list[Compar
             remedy="name the folders of one task in each",
         )
     pairs = [(read_results(first[name]), read_results(second[name])) for name in first]
+    names = [same_names(one[0], other[0]) for one, other in pairs]
+    pairs = [
+        (one, (renamed(other[0], same), *other[1:]))
+        for (one, other), same in zip(pairs, names, strict=True)
+    ]
     apart = [
-        _judged_apart(first[name], second[name], pair)
-        for name, pair in zip(first, pairs, strict=True)
+        _apart(first[name], second[name], pair, same)
+        for name, pair, same in zip(first, pairs, names, strict=True)
     ]
     refuse_unlike(
-        [(one[0], other[0], lines) for (one, other), (lines, _) in zip(pairs, apart, strict=True)],
+        [
+            Pair(one[0], other[0], (one[1], other[1]), lines)
+            for (one, other), (lines, _) in zip(pairs, apart, strict=True)
+        ],
         allow,
     )
     refuse_spoilt(
@@ -170,14 +182,22 @@ def _truncated(results: Results) -> float:
     return fmean(bool(row.get("truncated")) for row in results[2])
 
 
+def _apart(
+    before: Path, after: Path, results: tuple[Results, Results], same: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """Return in what two evaluations were made and judged apart: refused, and only named."""
+    made, judged = made_apart(before, after), _judged_apart(before, after, results, same)
+    return [*made[0], *judged[0]], [*made[1], *judged[1]]
+
+
 def _judged_apart(
-    before: Path, after: Path, results: tuple[Results, Results]
+    before: Path, after: Path, results: tuple[Results, Results], same: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
     """Return in what verifiers judged apart: what is refused, and what is only named."""
-    records = read_judging(before), read_judging(after)
+    records = read_judging(before), renamed(read_judging(after), same)
     specs = [one[0]["spec"] for one in results]
-    same = all(specs[0].get(key) == specs[1].get(key) for key in ("verifiers", "rewards"))
-    part = "code" if same else "verifiers"  # other verifiers or options judge otherwise
+    alike = all(specs[0].get(key) == specs[1].get(key) for key in ("verifiers", "rewards"))
+    part = "code" if alike else "verifiers"  # other verifiers or options judge otherwise
     lines = [f"{part}: {line}" for line in judged_apart(*records)]
     answers = _judged_otherwise(before, after, results)
     if not answers:

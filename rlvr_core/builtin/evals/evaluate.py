@@ -20,6 +20,7 @@ from rlvr_core.api import (
 from rlvr_core.api.services import Answered, Generator, progress, write_atomic
 from rlvr_core.builtin.evals.checking import Checks, Kept
 from rlvr_core.builtin.evals.judging import judging_of, keep_judging
+from rlvr_core.builtin.evals.made_by import record_makers
 from rlvr_core.builtin.evals.plain_figures import check_figures
 from rlvr_core.builtin.evals.spec import Spec
 from rlvr_core.builtin.evals.store import Row, Store, read_results, slug
@@ -80,6 +81,9 @@ def sample(
     checks = Checks(session, say)
     try:
         if missing:
+            for store in stores.values():
+                if store.pending:
+                    record_makers(store.folder, session.host, begun=bool(store.finished))
             if missing < total:
                 say(f"going on: {total - missing} of {total} problems are done")
             # tasks that need no engine come first, while the machine's memory is free
