@@ -40,7 +40,7 @@ _HOMES = {
     "builtin.lora.export": "is_adapter write_merged",
     "builtin.packing.joined_attention": "JoinedMask",
     "builtin.packing.packed": "PackedTokens pack",
-    "builtin.provenance.code": "code_hash package_hash",
+    "builtin.provenance.code": "code_hash installed_code package_hash unlike_code",
     "builtin.provenance.lineage": "lineage_lines lineage_of write_lineage",
     "builtin.provenance.model": "model_identity tokenizer_identity",
     "builtin.provenance.surroundings": "surroundings",

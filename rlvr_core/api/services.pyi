@@ -74,7 +74,9 @@ from rlvr_core.builtin.packing.joined_attention import JoinedMask as JoinedMask
 from rlvr_core.builtin.packing.packed import PackedTokens as PackedTokens
 from rlvr_core.builtin.packing.packed import pack as pack
 from rlvr_core.builtin.provenance.code import code_hash as code_hash
+from rlvr_core.builtin.provenance.code import installed_code as installed_code
 from rlvr_core.builtin.provenance.code import package_hash as package_hash
+from rlvr_core.builtin.provenance.code import unlike_code as unlike_code
 from rlvr_core.builtin.provenance.lineage import lineage_lines as lineage_lines
 from rlvr_core.builtin.provenance.lineage import lineage_of as lineage_of
 from rlvr_core.builtin.provenance.lineage import write_lineage as write_lineage

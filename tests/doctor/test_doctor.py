@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 
 from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.builtin.doctor.answers import _credited
@@ -388,3 +389,20 @@ def test_rows_that_cannot_be_split_are_named_before_the_weights_are_loaded(chang
     )
     assert [said in one.value for one in answers] == ([True] if said else [])
     assert all("train.context_parallel: 1" in one.remedy for one in answers)
+
+
+@pytest.mark.slow
+def test_eval_tasks_are_asked_with_their_own_room(tmp_path):
+    """Three tokens hold no answer; the training's 44 hold one, and a quarter of those is right."""
+    config = yaml.safe_load(planted.QUICKSTART.read_text())
+    held_out = {"use": "math/arithmetic", "with": {"split": "heldout"}}
+    config["eval"]["tasks"] = [
+        {"use": "core/dataset", "with": {"data": held_out, "max_tokens": 3}},
+        {"use": "math/arithmetic-heldout-greedy"},
+    ]
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    found = [one.answer.value for one in examine(path).findings if one.id == "eval/style"]
+    assert len(found) == 2
+    assert "core/dataset: 0 of " in found[0]
+    assert "math/arithmetic-heldout-greedy: 0 of " not in found[1]

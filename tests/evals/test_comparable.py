@@ -50,9 +50,11 @@ def test_a_chat_template_that_auto_chose_for_one_folder_alone(lab, model_dir, ev
     assert "prompts.chats: 24 and 0" in found["differs"]
 
     evaluate(base, "c", "--set", "prompt.chat_template=always")
-    refused = lab.rlvr("compare", "a", "c", check=2).stderr
-    assert 'prompt.chat_template: "auto" and "always"' in refused
-    assert "prompts." not in refused, "they were asked the same"
+    (found,) = lab.json("compare", "a", "c")["tasks"]
+    (line,) = (one for one in found["differs"] if one.startswith("prompt"))
+    assert line == 'prompt.chat_template: "auto" and "always" (prompts are the same)'
+    refused = lab.rlvr("compare", "b", "c", check=2).stderr
+    assert "prompts.chats: 0 and 24" in refused, "they were asked otherwise"
 
 
 def test_an_edited_verifier(lab, model_dir, evaluate):
@@ -112,8 +114,8 @@ def test_another_tokenizer_and_other_weights_at_the_same_path(
 
 
 def test_what_a_verifier_reads_beside_its_code(lab, model_dir, evaluate, monkeypatch):
-    """A table and a variable change verdicts with no line of code: both are named, and so are
-    the answers that were judged otherwise."""
+    """A table and a variable change verdicts with no line of code: both are refused and named, and
+    so are the answers that were judged otherwise."""
     lab.folder.joinpath("lookup.py").write_text(
         "import json, os, pathlib\n"
         "def score(text):\n"
@@ -126,13 +128,22 @@ def test_what_a_verifier_reads_beside_its_code(lab, model_dir, evaluate, monkeyp
     evaluate(model_dir, "a", *use)
     table.write_text('["x"]')
     evaluate(model_dir, "b", *use)
-    (found,) = lab.json("compare", "a", "b")["tasks"]
-    (line,) = found["differs"]
+    assert "reads file known.json" in lab.rlvr("compare", "a", "b", check=2).stderr
+    lab.rlvr("compare", "a", "b", "--allow", "prompt", check=2)
+    (found,) = lab.json("compare", "a", "b", "--allow", "code")["tasks"]
+    (line,) = [one for one in found["differs"] if not one.startswith("code: ")]
     assert line.startswith("verifier ./lookup.py:score, file known.json: ")
 
     monkeypatch.setenv("ALL", "1")
     evaluate(model_dir, "c", *use)
-    (found,) = lab.json("compare", "b", "c")["tasks"]
-    assert found["differs"][0].startswith("verifier ./lookup.py:score, variable ALL: not set and")
-    assert "24 of 24 answers that both gave word for word" in found["differs"][1]
+    refused = lab.rlvr("compare", "b", "c", check=2)
+    assert "24 of 24 answers that both gave word for word" in refused.stderr
+    assert "rlvr regrade" in refused.stderr
+    assert refused.stdout == ""
+    (found,) = lab.json("compare", "b", "c", "--allow", "code")["tasks"]
+    assert any(
+        line.startswith("verifier ./lookup.py:score, variable ALL: not set and")
+        for line in found["differs"]
+    )
+    assert any("24 of 24 answers that both gave" in line for line in found["differs"])
     assert found["difference"]["value"] == 1.0, "which is why it has to be said"

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from rlvr_core.api import ConfigError, RunError
+from rlvr_core.builtin.evals.held import written_steps
 from rlvr_core.builtin.evals.watch import Watcher
 from rlvr_core.builtin.evals.watched import Watched
 from rlvr_core.record.checkpoints import _seal
@@ -209,3 +210,33 @@ def test_devices_are_places_within_those_that_the_watcher_was_given(monkeypatch)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert _devices("6,7") == ["6", "7"]
     assert _devices(None) == [None]
+
+
+@pytest.mark.slow
+def test_only_checkpoints_that_were_there_are_missed(lab, model_dir):
+    """Every second step is saved, and the last; one is kept. After 5 steps the run goes on to 8."""
+    every = {"every": 2, "keep": 1}
+    run = RunFolder(lab.run(model_dir, checkpoint=every, train={"steps": 5, "lr": 1e-3}))
+    assert written_steps(run) == [2, 4, 5]
+    lab.rlvr("run", "--resume", run.path, "--set", "train.steps=8", "--display", "none")
+    assert written_steps(run) == [2, 4, 5, 6, 8]
+    assert [path.name for path in run.checkpoints.glob("step*")] == ["step000008"]
+
+    said = []
+    Watcher(lambda: [run], lab.folder / "out", answer, [None], 1, said.append).watch(0.02)
+    missed = [line for line in said if "missed" in line]
+    assert sorted(line.split(": ")[0].split()[-1] for line in missed) == ["2", "4", "5", "6"]
+    rows = json.loads((lab.folder / "out" / "table.json").read_text())
+    assert [row["step"] for row in rows] == [2, 4, 5, 6, 8]
+
+
+def test_a_checkpoint_that_is_being_written_is_not_missed(tmp_path):
+    """It is copied, and its files are not complete; of the one before the files are gone."""
+    folder = fake_run(tmp_path / "a-20260101-000000", steps=())
+    traces = RunFolder(folder).traces
+    traces.mkdir()
+    spans = [("checkpoint", 1), ("train", 2), ("checkpoint", 2), ("checkpoint", 3)]
+    rows = [{"span": span, "step": step} for span, step in spans]
+    rows.insert(1, {"span": "checkpoint", "step": 1, "rank": 1})
+    (traces / "trace.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert written_steps(RunFolder(folder)) == [2]

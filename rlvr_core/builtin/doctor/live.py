@@ -159,7 +159,8 @@ def first_batch(subject: Subject, session: Session) -> Batch:
         asked = plain[:: max(1, len(plain) // ASKED)][:ASKED]
         if asked:
             first = FIRST + 40_000 + 1_000 * at
-            batch.asked[task] = sampled(session, asked, 4, params_of(subject), first)
+            params = params_of(subject, max_tokens=subject.cap_of(task))
+            batch.asked[task] = sampled(session, asked, 4, params, first)
     return batch
 
 

@@ -76,6 +76,12 @@ class Subject:
         """The problems of each eval task."""
         return dict(self.prepared.evaluations.held_out)
 
+    def cap_of(self, task: str) -> int:
+        """Return the tokens that an eval task gives an answer."""
+        evaluations: Any = self.prepared.evaluations
+        named = next(one for one in evaluations.tasks if one.name == task)
+        return int(named.task.sampling.max_tokens)
+
     @property
     def tokenizer(self) -> Any:
         """The run's tokenizer."""

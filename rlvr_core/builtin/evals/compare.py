@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -10,7 +10,16 @@ from typing import Any
 
 from rlvr_core.api import ConfigError, Estimate, Json
 from rlvr_core.api.services import read_jsonl
-from rlvr_core.builtin.evals.comparable import other_differences, refuse_unlike
+from rlvr_core.builtin.evals.comparable import (
+    Pair,
+    other_differences,
+    refuse_spoilt,
+    refuse_unlike,
+    renamed,
+    same_names,
+)
+from rlvr_core.builtin.evals.judging import judged_apart, read_judging
+from rlvr_core.builtin.evals.made_by import made_apart
 from rlvr_core.builtin.evals.significance import holm, sign_flip_p
 from rlvr_core.builtin.evals.stats import estimate, paired_difference
 from rlvr_core.builtin.evals.store import Row, read_results
@@ -34,6 +43,7 @@ class Comparison:
         lost: Ids of problems that changed the other way.
         p: Exact p-value of the change in accuracy, by flipping signs; None without problems.
         p_holm: The same, adjusted for the number of tasks that are compared.
+        truncated: Share of answers that were cut off at the token cap, in each.
         beside: Other differences: allowed ones, engine, versions, tokenizer, model.
     """
 
@@ -48,6 +58,7 @@ class Comparison:
     lost: tuple[str, ...]
     p: float | None
     p_holm: float | None
+    truncated: tuple[float, float]
     beside: tuple[str, ...]
 
     def data(self) -> dict[str, Json]:
@@ -64,6 +75,7 @@ class Comparison:
             "lost": list(self.lost),
             "p": self.p,
             "p_holm": self.p_holm,
+            "truncated": list(self.truncated),
             "differs": list(self.beside),
         }
 
@@ -77,8 +89,8 @@ def compare(before: Path, after: Path, allow: Sequence[str] = ()) -> list[Compar
         allow: Parts of the specifications that may differ: see ``MAY_DIFFER``.
 
     Raises:
-        ConfigError: If a folder holds no results, or the tasks or specifications differ; names the
-            differences (T74).
+        ConfigError: If a folder holds no results, the tasks or specifications differ (names the
+            differences, T74), or too many answers were cut off.
         DataError: If results are incomplete.
     """
     first, second = task_folders(before), task_folders(after)
@@ -91,10 +103,32 @@ def compare(before: Path, after: Path, allow: Sequence[str] = ()) -> list[Compar
             remedy="name the folders of one task in each",
         )
     pairs = [(read_results(first[name]), read_results(second[name])) for name in first]
-    refuse_unlike([(one[0], other[0]) for one, other in pairs], allow)
+    names = [same_names(one[0], other[0]) for one, other in pairs]
+    pairs = [
+        (one, (renamed(other[0], same), *other[1:]))
+        for (one, other), same in zip(pairs, names, strict=True)
+    ]
+    apart = [
+        _apart(first[name], second[name], pair, same)
+        for name, pair, same in zip(first, pairs, names, strict=True)
+    ]
+    refuse_unlike(
+        [
+            Pair(one[0], other[0], (one[1], other[1]), lines)
+            for (one, other), (lines, _) in zip(pairs, apart, strict=True)
+        ],
+        allow,
+    )
+    refuse_spoilt(
+        [
+            (folders[name], results[0], _truncated(results))
+            for name, pair in zip(first, pairs, strict=True)
+            for folders, results in zip((first, second), pair, strict=True)
+        ]
+    )
     found = [
-        _compare(one, other, _judged_otherwise(first[name], second[name], (one, other)))
-        for name, (one, other) in zip(first, pairs, strict=True)
+        _compare(one, other, (*lines, *notes))
+        for (one, other), (lines, notes) in zip(pairs, apart, strict=True)
     ]
     adjusted = holm([one.p for one in found])
     return [replace(one, p_holm=p) for one, p in zip(found, adjusted, strict=True)]
@@ -139,35 +173,71 @@ def _compare(before: Results, after: Results, unlike: Sequence[str]) -> Comparis
         lost=lost,
         p=sign_flip_p(changes) if both else None,
         p_holm=None,
+        truncated=(_truncated(before), _truncated(after)),
         beside=(*other_differences(before[0], after[0]), *unlike),
     )
 
 
-def _judged_otherwise(before: Path, after: Path, results: tuple[Results, Results]) -> list[str]:
+def _truncated(results: Results) -> float:
+    return fmean(bool(row.get("truncated")) for row in results[2])
+
+
+def _apart(
+    before: Path, after: Path, results: tuple[Results, Results], same: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """Return in what two evaluations were made and judged apart: refused, and only named."""
+    made, judged = made_apart(before, after), _judged_apart(before, after, results, same)
+    return [*made[0], *judged[0]], [*made[1], *judged[1]]
+
+
+def _judged_apart(
+    before: Path, after: Path, results: tuple[Results, Results], same: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """Return in what verifiers judged apart: what is refused, and what is only named."""
+    records = read_judging(before), renamed(read_judging(after), same)
+    specs = [one[0]["spec"] for one in results]
+    alike = all(specs[0].get(key) == specs[1].get(key) for key in ("verifiers", "rewards"))
+    part = "code" if alike else "verifiers"  # other verifiers or options judge otherwise
+    lines = [f"{part}: {line}" for line in judged_apart(*records)]
+    answers = _judged_otherwise(before, after, results)
+    if not answers:
+        return lines, []
+    names = {name for _, _, rows in results for row in rows[:1] for name in row["verdicts"]}
+    unsure = [name for name in names for one in records if "unknown" in one.get(name, {})]
+    if unsure:  # chance, or a model, may have been of another mind
+        return lines, [f"verdicts: {answers}"]
+    return [*lines, f"{part}: {answers}"], []
+
+
+def _judged_otherwise(before: Path, after: Path, results: tuple[Results, Results]) -> str:
     """Compare verdicts on answers that both gave word for word: the same verifier agrees."""
     if not all((folder / "completions.jsonl").is_file() for folder in (before, after)):
-        return []  # another harness answered
-    verdicts: list[dict[tuple[str, str], Any]] = []
+        return ""  # another harness answered
+    verdicts: list[dict[tuple[Any, ...], Any]] = []
     for folder, (_, _, rows) in zip((before, after), results, strict=True):
-        texts = {
-            (row["problem_id"], row["sample"]): row["text"]
+        answers = {
+            (row["problem_id"], row["sample"]): (
+                row["problem_id"],
+                row["text"],
+                *(str(row.get(key)) for key in ("finish_reason", "n_tokens", "transcript")),
+            )
             for row in read_jsonl(folder / "completions.jsonl")
             if isinstance(row.get("text"), str)
         }
         found = {}
         for row in rows:
             key = (row["problem_id"], row["sample"])
-            if key in texts and row["passed"] is not None:
-                found[row["problem_id"], texts[key]] = row["passed"]
+            if key in answers and row["passed"] is not None:
+                found[answers[key]] = (row["passed"], row["score"])
         verdicts.append(found)
     both = verdicts[0].keys() & verdicts[1].keys()
-    differ = sorted(id_ for id_, text in both if verdicts[0][id_, text] != verdicts[1][id_, text])
+    differ = sorted(one[0] for one in both if verdicts[0][one] != verdicts[1][one])
     if not differ:
-        return []
-    return [
-        f"verdicts: {len(differ)} of {len(both)} answers that both gave word for word were judged "
+        return ""
+    return (
+        f"{len(differ)} of {len(both)} answers that both gave word for word were judged "
         f"otherwise ({', '.join(differ[:3])}): the verifiers do not judge alike"
-    ]
+    )
 
 
 def _means(results: Sequence[Row], key: str) -> dict[str, float]:

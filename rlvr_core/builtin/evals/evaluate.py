@@ -19,6 +19,8 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.services import Answered, Generator, progress, write_atomic
 from rlvr_core.builtin.evals.checking import Checks, Kept
+from rlvr_core.builtin.evals.judging import judging_of, keep_judging
+from rlvr_core.builtin.evals.made_by import record_makers
 from rlvr_core.builtin.evals.plain_figures import check_figures
 from rlvr_core.builtin.evals.spec import Spec
 from rlvr_core.builtin.evals.store import Row, Store, read_results, slug
@@ -71,6 +73,7 @@ def sample(
     See ``evaluate`` for the arguments.
 
     Raises:
+        ConfigError: If verifiers judge otherwise than when the evaluation began.
         RunError: If the engine fails or leaves answers out.
     """
     missing = sum(len(store.pending) for store in stores.values())
@@ -78,6 +81,9 @@ def sample(
     checks = Checks(session, say)
     try:
         if missing:
+            for store in stores.values():
+                if store.pending:
+                    record_makers(store.folder, session.host, begun=bool(store.finished))
             if missing < total:
                 say(f"going on: {total - missing} of {total} problems are done")
             # tasks that need no engine come first, while the machine's memory is free
@@ -85,6 +91,8 @@ def sample(
             for task in elsewhere:
                 _ask(task, stores[task.name], session, None, say)
             here = [task for task in session.tasks if task.needs_engine]
+            for task in here:
+                _record_judging(task, stores[task.name], session)
             if any(stores[task.name].pending for task in here):
                 say(f"engine: {session.engine.use} ({session.why})")
                 with session.generator(say, waiting, checks.started) as generator:
@@ -112,6 +120,12 @@ def sample(
         stores[name].refuse()
     if checks.complaints:
         raise RunError.collect(list(checks.complaints.values()))
+
+
+def _record_judging(task: Ready, store: Store, session: Session) -> None:
+    if store.pending and not isinstance(task.task, ExternalTask):
+        record = judging_of(task.problems, session.plan, session.config, session.host)
+        keep_judging(store.folder, record, begun=bool(store.finished))
 
 
 def _sample(

@@ -86,12 +86,20 @@ def _seal_last(checkpoint: Path) -> Iterator[Path]:
 
 
 def written_steps(run: RunFolder) -> list[int]:
-    """Return the steps of all checkpoints that a run has ever written, from its trace."""
-    spans = read_jsonl(run.traces / "trace.jsonl")
+    """Return the steps of all checkpoints that a run has ever completed, from its trace.
+
+    Of each there are two spans: in one it is copied, and in the next, some steps later, the run
+    has seen that it is written.
+    """
+    spans = [
+        row
+        for row in read_jsonl(run.traces / "trace.jsonl")
+        if row.get("span") == "checkpoint" and not row.get("rank")
+    ]
     return sorted(
         {
-            int(row["step"]) + 1  # a span has the number of the step that ended before it
-            for row in spans
-            if row.get("span") == "checkpoint" and "error" not in row
+            int(copied["step"]) + 1  # a span has the number of the step that ended before it
+            for copied, written in zip(spans[::2], spans[1::2], strict=False)
+            if "error" not in copied and "error" not in written
         }
     )

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
@@ -26,6 +27,11 @@ from rlvr_core.builtin.evals.refused import refuse_external
 
 if TYPE_CHECKING:
     from rlvr_core.api.services import EarlyStopSection, Generator, Judge, Resolved
+
+CUT_OFF = "cut_off"
+"""Key in the basis of a report: share of answers that were cut off at the token cap."""
+MAX_CUT_OFF = 0.02
+"""Share above which it is said; ``rlvr eval`` refuses such numbers (``max_truncated``)."""
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +95,7 @@ class RunEvaluations:
         if self._keep_best is not None:
             self._best_direction = self._direction(self._keep_best)
         self.improved = False
+        self._told: set[str] = set()
 
     @property
     def best_step(self) -> int | None:
@@ -123,6 +130,7 @@ class RunEvaluations:
         for named in self.tasks:
             with phase(f"evaluation {named.name}"):
                 found = evaluate(named, generator, version=version, step=step)
+            self._tell_of_cut_off(named, found)
             self.latest = (found, named.task.sampling)
             yield found
             self.improved |= self._improves(step, found)
@@ -166,6 +174,21 @@ class RunEvaluations:
             return False
         self.best = Best(step, value, self._keep_best, self._best_direction)
         return True
+
+    def _tell_of_cut_off(self, named: NamedTask, found: Evaluation) -> None:
+        """Say once of a task that too many answers were cut off; the run goes on."""
+        share = found.report.basis.get(CUT_OFF, 0.0)
+        if share <= MAX_CUT_OFF or named.name in self._told:
+            return
+        self._told.add(named.name)
+        if os.environ.get("RANK", "0") == "0":
+            _log.warning(
+                "evaluation %s: %.1f%% of the answers were cut off at %d tokens: its numbers tell "
+                "of the cap as much as of the model; raise max_tokens of the task in eval.tasks",
+                named.name,
+                100 * share,
+                named.task.sampling.max_tokens,
+            )
 
     def _watch_progress(self, step: int, found: Evaluation) -> None:
         # an evaluation made only because the run ends here would be absent from a longer run
@@ -255,7 +278,12 @@ def evaluate(named: NamedTask, generator: Generator, *, version: int, step: int)
     task = named.task
     draws = [Draw(problem, task.n, index) for index, problem in enumerate(task.problems())]
     sampled = generator.generate(draws, task.sampling, version=version, step=step)
-    report = task.score([one.group for one in sampled])
+    groups = [one.group for one in sampled]
+    report = task.score(groups)
+    members = [member for group in groups for member in group.members]
+    cut = sum(member.completion.finish_reason == "length" for member in members)
+    if cut:
+        report = replace(report, basis={**report.basis, CUT_OFF: cut / len(members)})
     return Evaluation(named.name, task.sampling.temperature, report, sampled)
 
 

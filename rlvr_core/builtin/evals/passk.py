@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from rlvr_core.api import Complaint, ConfigError, DataError, Json
 from rlvr_core.api.services import encode, read_jsonl, write_atomic
 from rlvr_core.builtin.evals.evaluate import head_of_summary, mark_truncation, sample, write_summary
+from rlvr_core.builtin.evals.judging import judged_apart, keep_judging, read_judging
+from rlvr_core.builtin.evals.made_by import merge_makers
 from rlvr_core.builtin.evals.plain_figures import check_pass_at_k
 from rlvr_core.builtin.evals.spec import Spec, ids_hash, other_evaluation
 from rlvr_core.builtin.evals.stats import estimate, pass_at_k
@@ -134,7 +136,10 @@ def _merge(shards: Sequence[Path], out: Path, allow_truncation: bool) -> Path:
     faults = [
         f"{shards[0]} and {folder}: {line}"
         for folder, head in zip(shards, heads, strict=True)
-        for line in other_evaluation(heads[0], head)
+        for line in (
+            *other_evaluation(heads[0], head),
+            *judged_apart(read_judging(shards[0]), read_judging(folder)),
+        )
     ]
     _leave_alone(out, heads[0])
     labels = [str(head.get("shard")) for head in heads]
@@ -167,6 +172,8 @@ def _merge(shards: Sequence[Path], out: Path, allow_truncation: bool) -> Path:
     head["merged"] = len(shards)
     head["max_truncated"] = 1.0 if allow_truncation else min(h["max_truncated"] for h in heads)
     write_atomic(out / "spec.json", json.dumps(head, indent=1, ensure_ascii=False) + "\n")
+    keep_judging(out, read_judging(shards[order[0]]), begun=False)
+    merge_makers([shards[index] for index in order], out)
     return out
 
 

@@ -48,6 +48,8 @@ HALF = 0.5
 """Minimum evidence to show; a run stops at 1."""
 MARKS = 300
 """Maximum marks of one kind on the time line; the table beside it counts all."""
+MAX_CUT_OFF = 0.02
+"""Share of answers of an evaluation that may be cut off at the token cap."""
 ROUNDING = 1e-4
 """The band of ``loss/error`` and ``optimizer/error`` (docs/guards.md)."""
 
@@ -74,7 +76,19 @@ def findings(run: Records) -> list[Finding]:
         points = list(_found(rule, *run.metric(metric)))
         if points:
             found.append(Finding(metric, [p[0] for p in points], [p[1] for p in points]))
-    return found
+    return found + _cut_off(run)
+
+
+def _cut_off(run: Records) -> list[Finding]:
+    """Return the eval tasks of which too many answers were cut off, with the shares."""
+    found: dict[str, Finding] = {}
+    for line in run.view.evaluations:
+        share = (line.get("basis") or {}).get("cut_off", 0.0)
+        if share > MAX_CUT_OFF:
+            name = f"{line['task']}: cut off"
+            one = found.setdefault(name, Finding(name, [], []))
+            found[name] = Finding(name, [*one.steps, line["step"]], [*one.values, share])
+    return list(found.values())
 
 
 def run_findings(view: RunView) -> list[dict[str, Any]]:

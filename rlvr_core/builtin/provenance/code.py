@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
+import sys
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from rlvr_core.api import Json
-from rlvr_core.api.services import Host
+from rlvr_core.api.services import Host, Redactor, write_atomic
 from rlvr_core.builtin.provenance.checkout import changes, git
+from rlvr_core.builtin.provenance.compare import code_differences
 from rlvr_core.builtin.provenance.user_files import siblings, source_of
 
 CORE = "rlvr_core"
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG")
+"""Environment variables that decide in what order numbers are added up."""
 _SHORT = 16
 """Hexadecimal digits of the hash of one file in a table of files."""
 
@@ -80,6 +87,86 @@ def packages(host: Host) -> dict[str, dict[str, Json]]:
 def file_tables(code: Mapping[str, Mapping[str, Json]]) -> dict[str, dict[str, str]]:
     """Return the table of files of each package, of what ``packages`` found."""
     return {name: one["files"] for name, one in code.items()}
+
+
+def installed_code(host: Host, folder: Path) -> dict[str, Json]:
+    """Describe what computes here: code of the core and of plugins, and numbers of threads.
+
+    Args:
+        host: The loaded plugins.
+        folder: Where tables of files and changes of checkouts are kept.
+
+    Returns:
+        ``code``, as ``keep_code`` returns it, and ``threads``.
+    """
+    return {"code": keep_code(folder, packages(host)), "threads": threads()}
+
+
+def unlike_code(
+    one: Mapping[str, Any], other: Mapping[str, Any], folders: tuple[Path, Path]
+) -> dict[str, str]:
+    """Return the packages whose code differs, with the files.
+
+    Args:
+        one: What ``keep_code`` returned.
+        other: The same of another time or machine.
+        folders: Where each was kept.
+    """
+    tables = [kept_tables(*pair) for pair in zip(folders, (one, other), strict=True)]
+    found = code_differences(one["packages"], other["packages"], *tables)
+    return {difference.key: difference.text for difference in found}
+
+
+def keep_code(folder: Path, code: Mapping[str, dict[str, Json]]) -> dict[str, Json]:
+    """Keep tables of files and the changes of checkouts in a folder; return the rest.
+
+    Args:
+        folder: The folder, which is created.
+        code: What ``packages`` returned.
+
+    Returns:
+        ``packages``; ``files``: the name of the table; ``patches``: the name of the changes of
+        each checkout, by its root.
+    """
+    name = _keep(folder, json.dumps(file_tables(code), indent=1), "json")
+    roots: dict[str, list[Path]] = {}
+    for package, one in code.items():
+        place = location(package)
+        if one["git"] and one["git"]["changed"] and place is not None:
+            roots.setdefault(one["git"]["root"], []).append(place)
+    patches = {}
+    for root, places in roots.items():
+        patches[root] = _keep(folder, Redactor().patch(diff_of(places)), "patch")
+    rest = {
+        package: {key: value for key, value in one.items() if key != "files"}
+        for package, one in code.items()
+    }
+    return {"packages": rest, "files": name, "patches": patches}
+
+
+def kept_tables(folder: Path, code: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the table of files of each package that was kept; empty if it is gone."""
+    try:
+        found = json.loads((folder / str(code.get("files"))).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _keep(folder: Path, text: str, suffix: str) -> str:
+    name = f"code-{hashlib.sha256(text.encode()).hexdigest()[:8]}.{suffix}"
+    folder.mkdir(exist_ok=True)
+    write_atomic(folder / name, text)
+    return name
+
+
+def threads() -> dict[str, Json]:
+    """Return the numbers of threads of this process, and the variables that set them."""
+    found: dict[str, Json] = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        found |= {"torch": torch.get_num_threads(), "interop": torch.get_num_interop_threads()}
+    return found
 
 
 def diff_of(folders: Iterable[Path]) -> str:

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import Complaint, ConfigError, Json, Problem
 from rlvr_core.api.services import (
     Manifest,
-    Redactor,
     Renderer,
     RunFolder,
     files,
     versions,
-    write_atomic,
 )
-from rlvr_core.builtin.provenance.code import code_hash, diff_of, file_tables, location, packages
+from rlvr_core.builtin.provenance.code import (
+    code_hash,
+    file_tables,
+    keep_code,
+    kept_tables,
+    packages,
+    threads,
+)
 from rlvr_core.builtin.provenance.compare import Difference, code_differences, differences
 from rlvr_core.builtin.provenance.lineage import of_run
 from rlvr_core.builtin.provenance.model import model_identity, tokenizer_identity
 from rlvr_core.builtin.provenance.surroundings import surroundings
 
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG")
-"""Environment variables that decide in what order numbers are added up."""
 REFUSED = ("model", "tokenizer", "prompts", "verifiers")
 """Parts that a run must be resumed with; of the others it is said that they are not the same."""
 
@@ -58,7 +57,10 @@ def identify(prepared: Any, manifest: Manifest, say: Callable[[str], None], *, f
         manifest.update(resumed_over=[*manifest.fields.get("resumed_over", []), now])
     elif not fresh:
         say("what the run was made of when it began is not recorded, and not compared")
-    found |= {"code": _kept(manifest.folder, code), "lineage": of_run(prepared, manifest.folder)}
+    found |= {
+        "code": keep_code(manifest.folder.patches, code),
+        "lineage": of_run(prepared, manifest.folder),
+    }
     manifest.update(identity=found)
 
 
@@ -95,23 +97,9 @@ def _rendered(renderer: Renderer, problems: Iterable[Problem]) -> str:
     return digest.hexdigest()
 
 
-def threads() -> dict[str, Json]:
-    """Return the numbers of threads of this process, and the variables that set them."""
-    found: dict[str, Json] = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        found |= {"torch": torch.get_num_threads(), "interop": torch.get_num_interop_threads()}
-    return found
-
-
 def recorded_tables(folder: RunFolder, identity: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return the table of files of each package, as a run recorded it; empty if it is gone."""
-    name = identity.get("code", {}).get("files")
-    try:
-        found = json.loads((folder.patches / str(name)).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return kept_tables(folder.patches, identity.get("code", {}))
 
 
 def _check(prepared: Any, manifest: Manifest, found: Mapping[str, Any]) -> list[str]:
@@ -166,34 +154,3 @@ def _complaints(
         }[one.part]
         found.append(Complaint(f"{what} ({one.key})", str(folder.path), remedy))
     return found
-
-
-def _kept(folder: RunFolder, code: Mapping[str, dict[str, Json]]) -> dict[str, Json]:
-    """Keep tables of files and the changes of checkouts in ``patches/``; return the rest.
-
-    Returns:
-        ``packages``; ``files``: the name of the table; ``patches``: the name of the changes of
-        each checkout, by its root.
-    """
-    name = _write(folder, json.dumps(file_tables(code), indent=1), "code", "json")
-    roots: dict[str, list[Path]] = {}
-    for package, one in code.items():
-        place = location(package)
-        if one["git"] and one["git"]["changed"] and place is not None:
-            roots.setdefault(one["git"]["root"], []).append(place)
-    patches = {}
-    for root, places in roots.items():
-        patches[root] = _write(folder, Redactor().patch(diff_of(places)), "code", "patch")
-    rest = {
-        package: {key: value for key, value in one.items() if key != "files"}
-        for package, one in code.items()
-    }
-    return {"packages": rest, "files": name, "patches": patches}
-
-
-def _write(folder: RunFolder, text: str, stem: str, suffix: str) -> str:
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    name = f"{stem}-{digest[:8]}.{suffix}"
-    folder.patches.mkdir(exist_ok=True)
-    write_atomic(folder.patches / name, text)
-    return name

@@ -16,14 +16,14 @@ from rlvr_core.api.services import (
     resolve_file,
     versions,
 )
-from rlvr_core.builtin.provenance.code import file_tables, packages
-from rlvr_core.builtin.provenance.compare import Difference, code_differences, differences
-from rlvr_core.builtin.provenance.identity import (
+from rlvr_core.builtin.provenance.code import (
     THREAD_VARIABLES,
-    identity_of,
-    recorded_tables,
+    file_tables,
+    packages,
     threads,
 )
+from rlvr_core.builtin.provenance.compare import Difference, code_differences, differences
+from rlvr_core.builtin.provenance.identity import identity_of, recorded_tables
 from rlvr_core.builtin.provenance.model import model_identity
 
 PARTS = (

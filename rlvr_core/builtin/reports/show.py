@@ -121,7 +121,19 @@ def full_summary(view: RunView) -> dict[str, Any]:
     summary["speed"] = speed_of(view)
     summary["reproduction"] = host.service("core/reproduction")(view)
     summary["findings"] = host.service("core/run-findings")(view)
+    summary["notes"] = [*summary["notes"], *_cut_off(summary["findings"])]
     return summary
+
+
+def _cut_off(findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Say what to do about evaluations whose answers were cut off."""
+    for one in findings:
+        task, found, _ = one["metric"].partition(": cut off")
+        if found:
+            yield (
+                f"evaluation {task}: up to {max(one['values']):.1%} of the answers were cut off at "
+                "the token cap; raise max_tokens of the task in eval.tasks"
+            )
 
 
 def sections(

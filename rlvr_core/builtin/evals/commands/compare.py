@@ -37,7 +37,7 @@ def compare(
 
     Differences of accuracies and scores have paired intervals, accuracies an exact p-value too,
     also adjusted for the number of tasks (Holm). Refuses evaluations whose frozen specifications
-    differ, and says in what.
+    differ, and says in what, and those of which too many answers were cut off.
 
     Example: rlvr compare evals/base evals/my-run-step000100
     """
@@ -72,6 +72,9 @@ def _print(one: Comparison, limit: int | None, *, tasks: int) -> None:
         output.print_line(f"exact paired test (sign flips): p = {one.p:.4g}{adjusted}")
     output.print_line(f"gained {len(one.gained)}: {_ids(one.gained, limit)}")
     output.print_line(f"lost {len(one.lost)}: {_ids(one.lost, limit)}")
+    if any(one.truncated):
+        shares = " and ".join(f"{share:.1%}" for share in one.truncated)
+        output.print_line(f"cut off at the token cap, before and after: {shares}")
     for line in one.beside:
         output.print_line(f"warning: differs beside the specification: {line}")
 
