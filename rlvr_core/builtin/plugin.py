@@ -630,9 +630,9 @@ def register_services(registrar: Registrar) -> None:
         summary="Figures that were measured of models, for rlvr models.",
     )
     registrar.add(
-        "identity",
-        "rlvr_core.builtin.provenance.identity:identify",
-        summary="Hashes of what a run is made of, for run.identity.",
+        "beginning",
+        "rlvr_core.builtin.provenance.warned:begin",
+        summary="Records what a run is made of, what was found before it, and what it warns about.",
     )
     registrar.add(
         "reproduction",

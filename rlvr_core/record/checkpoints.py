@@ -110,7 +110,7 @@ class CheckpointStore:
                 self._broken.discard(step)
                 return path
             self._broken.add(step)
-            say(f"checkpoint {path.name} is passed over: {wrong}")
+            say(f"warning: checkpoint {path.name} is passed over: {wrong}")
         return None
 
     def complete(self) -> list[Path]:

@@ -21,8 +21,8 @@ def write_results(folder: RunFolder) -> Path:
     summary = RunView(folder).summary()
     lines = [f"# {_cell(summary['name'])}", "", "| | |", "|---|---|"]
     lines += [f"| {label} | {_cell(value)} |" for label, value in facts(summary)]
-    evals = summary["curve"]["evals"]
-    if evals:
+    lines += [f"| note | {_cell(note)} |" for note in summary["notes"]]
+    if evals := summary["curve"]["evals"]:
         lines += ["", "## Held-out problems", "", "| task | metric | step | value |"]
         lines.append("|---|---|---|---|")
         for curve in evals:

@@ -204,7 +204,8 @@ class RunView:
         notes.append(self._outcome[1])
         if rows and all("rows" in row for row in rows) and not any(map(_moved, rows)):
             notes.append("no update changed the weights: no group had rewards that differ")
-        return [note for note in notes if note]
+        warned = (one for one in self.manifest.get("warnings") or () if isinstance(one, dict))
+        return [note for note in notes if note] + [_told(one) for one in warned]
 
     def summary(self) -> dict[str, Json]:
         """The key results as one JSON object, as printed by ``rlvr show --json``.
@@ -314,6 +315,11 @@ def _service(name: str) -> Any:
     from rlvr_core.host.host import load_host
 
     return load_host().service(f"core/{name}")
+
+
+def _told(one: Mapping[str, Json]) -> str:
+    step = one.get("step")
+    return f"{one.get('id')}{'' if step is None else f' (step {step + 1})'}: {one.get('text')}"
 
 
 def _known(found: Any, *path: str) -> Json:

@@ -158,7 +158,7 @@ def restore(session: Session, folder: Path) -> None:
         if session.config.guards.resume and name != "guards":
             _check_restored(name, part.state_dict(), state[name])
     for missing in session.recorder.rewind(state["offsets"]):
-        session.events.message(missing)
+        session.events.message(f"warning: {missing}")
     session.engine.load_weights(session.version, session.source)
 
 

@@ -195,10 +195,9 @@ def _recording(
         components |= {type(engine), type(prepared.mode), *map(type, guards.guards.values())}
         recorder = stack.enter_context(Recorder(folder, glossary=run_glossary(*components)))
         manifest = _manifest(prepared, folder, command, ranks)
-        if config.run.identity:
-            host.service("core/identity")(prepared, manifest, events.message, fresh=fresh)
-        if prepared.data_reports:
-            manifest.update(checks={one.name: dict(one.record) for one in prepared.data_reports})
+        known = (config.run.identity, config.guards.preflight, prepared.data_reports)
+        if any(known) or guards.guards:
+            host.service("core/beginning")(prepared, manifest, events, fresh=fresh)
         if prepared.trackers:
             tracking = host.service("core/tracking")(prepared.trackers, events.message)
             stack.callback(tracking.close)  # closed before the mirror copies the rest

@@ -262,7 +262,7 @@ def test_a_component_that_cannot_be_rehearsed_does_not_end_the_run(monkeypatch):
     events = SimpleNamespace(phase=lambda _: None, message=told.append)
     one.rehearse_with(prepared, engine, events)
     one.run_started(None)
-    assert told == ["the largest micro-batch could not be tried: KeyError: 'rehearsal 0'"]
+    assert told == ["warning: the largest micro-batch could not be tried: KeyError: 'rehearsal 0'"]
     assert woken == [True]
 
 

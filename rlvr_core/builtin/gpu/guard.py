@@ -81,7 +81,8 @@ class GpuGuard(RunObserver, StepObserver):
         except Exception as error:  # a component that knows the run's own problems alone
             if self._trainer.ranks.world > 1 and isinstance(error, RuntimeError):
                 raise  # another process has gone, and says why
-            said = f"the largest micro-batch could not be tried: {type(error).__name__}: {error}"
+            what = f"{type(error).__name__}: {error}"
+            said = f"warning: the largest micro-batch could not be tried: {what}"
         events.message(said)
         if takes_turns:
             engine.wake()

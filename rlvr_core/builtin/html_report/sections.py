@@ -174,8 +174,8 @@ def _guards(runs: Sequence[Records]) -> Section:
     ]
     head = (*_run_column(runs), "metric", "steps", "first after", "largest value")
     text = (
-        "This is what guards measured in each step. Notes that they printed while the run went on "
-        "are not recorded; the message of a guard that stopped a run is the error in its outcome."
+        "This is what guards measured in each step. What they warned about while the run went on "
+        "stands under Outcome; the message of a guard that stopped a run is the error there."
     )
     if not rows:
         text = f"No metric of a guard is out of place. {text}"

@@ -9,7 +9,8 @@ out, groups and steps of the right size, and none trained on in more steps than 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Metric, SamplerTraits, traits_of
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from rlvr_core.api.services import RunConfig
 
 
+_PRINTED = partial(print_line, stderr=True)
+
+
 class Draws(Invariant):
     """Problems and sizes of groups are those that were asked for.
 
@@ -34,6 +38,7 @@ class Draws(Invariant):
         sampler: Chooses the problems; None where there is none.
         sources: The training data, without problems that were taken out.
         main: Whether this process is the one that draws, where generation runs ahead of training.
+        say: Tells the user.
     """
 
     id, phase = "draws", "before training"
@@ -43,10 +48,16 @@ class Draws(Invariant):
     )
 
     def __init__(
-        self, config: RunConfig, sampler: Any, sources: Sequence[Source], *, main: bool = True
+        self,
+        config: RunConfig,
+        sampler: Any,
+        sources: Sequence[Source],
+        *,
+        main: bool = True,
+        say: Callable[[str], None] = _PRINTED,
     ) -> None:
         self._config, self._sampler, self._sources = config, sampler, sources
-        self._main = main
+        self._main, self._say = main, say
         self._traits = traits_of(sampler, SamplerTraits)
         self._ids = {problem.id for source in sources for problem in source.problems}
         self._out = {id_ for source in sources for id_ in source.left_out}
@@ -96,7 +107,7 @@ class Draws(Invariant):
 
     def _note(self, what: str) -> None:
         if self._main:
-            print_line(f"warning: guard draws: {what}", stderr=True)
+            self._say(f"warning: guard draws: {what}")
 
     def on_groups(self, event: GroupsScored) -> None:
         """Compare a step's groups, dropped ones included, with what was to be drawn."""

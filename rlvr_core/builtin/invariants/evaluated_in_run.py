@@ -111,12 +111,12 @@ def evaluations_of(
     """Make what checks evaluations alone, and tell the user what of them is not checked."""
     if not config.guards.seeds or not traits.seeded or repeats is None:
         why = "guards.seeds is off" if not config.guards.seeds else "the engine draws by no seeds"
-        say(f"evaluations: how their completions are sampled is not checked, as {why}")
+        say(f"note: evaluations: how their completions are sampled is not checked, as {why}")
         return []
     if traits.inverts_stream:
         return [Evaluations(EvaluatedInRun(config, trainer, evaluations))]
     say(
-        "evaluations: log-probs, temperature and repeats of their completions are checked; which "
-        "seeds draw their tokens is not, as the engine draws in a way of its own"
+        "note: evaluations: log-probs, temperature and repeats of their completions are checked; "
+        "which seeds draw their tokens is not, as the engine draws in a way of its own"
     )
     return [Evaluations(EvaluatedInRun(config, trainer, evaluations, repeats()))]

@@ -68,7 +68,7 @@ class FirstSheet:
         self.open = False
         if len(members) >= ENOUGH:
             for line in self._lines(members):
-                self._say(f"first completions: {line}; see rlvr docs guards#completions")
+                self._say(f"warning: first completions: {line}; see rlvr docs guards#completions")
         self._groups = []
 
     def _lines(self, members: Sequence[Judged]) -> Iterator[str]:

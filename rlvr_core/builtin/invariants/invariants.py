@@ -131,7 +131,7 @@ def invariants_of(
     rules = [config.eval.model_dump(mode="json"), config.checkpoint.model_dump(mode="json")]
     checks: list[Invariant] = []
     if guards.resume:
-        checks.append(Resume(trainer, sampler, evaluations, rules))
+        checks.append(Resume(trainer, sampler, evaluations, rules, say=say))
     checks += custody
     if config.train.max_staleness > 0:
         checks.append(_earlier_policy(config, trainer, engine, sampler, evaluations))
@@ -142,7 +142,7 @@ def invariants_of(
     if guards.rewards:
         checks.append(Rewards(config))
     if guards.draws and sampler is not None:
-        checks.append(Draws(config, sampler, sources, main=trainer.ranks.main))
+        checks.append(Draws(config, sampler, sources, main=trainer.ranks.main, say=say))
     if guards.tokens:
         checks.append(Tokens(config, sampler))
     if guards.advantages:

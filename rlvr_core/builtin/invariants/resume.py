@@ -7,13 +7,14 @@ So are the records in the run's folder, of a new run too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api.services import adapter_of, weight_checksums
+from rlvr_core.api.services import adapter_of, print_line, weight_checksums
 from rlvr_core.builtin.invariants.check import Invariant, StepView, Trainer, compute_dtype
 from rlvr_core.builtin.invariants.run_folder import contradicted, missing_steps, not_kept
 from rlvr_core.builtin.invariants.saved import other_adapter
@@ -28,6 +29,7 @@ from rlvr_core.builtin.invariants.snapshot import (
 if TYPE_CHECKING:
     from rlvr_core.api import Json, RunError, RunStarted
 
+_PRINTED = partial(print_line, stderr=True)
 WORDS: Mapping[str, tuple[str, str]] = {
     "weights": (
         "the weights are not those",
@@ -77,13 +79,21 @@ class Resume(Invariant):
         sampler: Chooses the problems; None where there is none.
         evaluations: What evaluates the policy; None where nothing does.
         rules: What the configuration says of evaluations: which is best, and when to stop.
+        say: Tells the user.
     """
 
     id, phase = "resume", "at each checkpoint and after each resumption"
 
     def __init__(
-        self, trainer: Trainer, sampler: Any, evaluations: Any = None, rules: Json = None
+        self,
+        trainer: Trainer,
+        sampler: Any,
+        evaluations: Any = None,
+        rules: Json = None,
+        *,
+        say: Callable[[str], None] = _PRINTED,
     ) -> None:
+        self._say = say
         self._trainer = trainer
         self._snapshots = Snapshots(trainer, sampler, evaluations, rules)
         self._written: int | None = None
@@ -195,12 +205,10 @@ class Resume(Invariant):
             return
         if self._saved is None:
             if self._trainer.ranks.main:
-                from rlvr_core.api.services import print_line
-
-                print_line(
-                    "guard resume: the checkpoint has no fingerprints, as it was written by an "
-                    "older version or with guards.resume: false. What was loaded is not compared",
-                    stderr=True,
+                self._say(
+                    "warning: guard resume: the checkpoint has no fingerprints, as it was written "
+                    "by an older version or with guards.resume: false. What was loaded is not "
+                    "compared"
                 )
             return
         saved, self._saved = self._saved, None
@@ -234,12 +242,10 @@ class Resume(Invariant):
                 "was changed by this step yet",
             )
         if gone := missing_steps(event):
-            from rlvr_core.api.services import print_line
-
-            print_line(
-                f"guard resume: metrics.jsonl has no line of {len(gone)} of the {event.step} steps "
-                f"before this one, such as step {gone[0] + 1}: what is read of the run lacks them",
-                stderr=True,
+            self._say(
+                f"warning: guard resume: metrics.jsonl has no line of {len(gone)} of the "
+                f"{event.step} steps before this one, such as step {gone[0] + 1}: what is read of "
+                "the run lacks them"
             )
 
     def _differs(self, step: int, what: str, *remedy: str) -> RunError:

@@ -172,7 +172,7 @@ class RunMirror(RunObserver):
     def _changed(self, *, checkpoint: bool = False) -> None:
         if self._mirror is not None:
             for text in self._mirror.changed(checkpoint=checkpoint):
-                self._say(text)
+                self._say(f"note: {text}")
 
 
 class Mirror:

@@ -1,1 +1,1 @@
-"""Where the code of a run came from: its git checkout, and files that its config names."""
+"""What a run is made of, where its code came from, and what it warned about: ``run.json``."""

@@ -52,11 +52,11 @@ def identify(prepared: Any, manifest: Manifest, say: Callable[[str], None], *, f
         if not lines:
             return
         for line in lines:
-            say(f"not as when the run began: {line}")
+            say(f"warning: not as when the run began: {line}")
         now = {"time": datetime.now(UTC).isoformat(), "differences": lines}
         manifest.update(resumed_over=[*manifest.fields.get("resumed_over", []), now])
     elif not fresh:
-        say("what the run was made of when it began is not recorded, and not compared")
+        say("note: what the run was made of when it began is not recorded, and not compared")
     found |= {
         "code": keep_code(manifest.folder.patches, code),
         "lineage": of_run(prepared, manifest.folder),

@@ -111,7 +111,8 @@ class Resumption:
         session, sources = self._session, None
         changed = self._changed_files(manifest)
         for one in changed:
-            session.events.message(f"{one.path} has changed: the steps from here on use it")
+            what = f"{one.path} has changed: the steps from here on use it"
+            session.events.message(f"warning: {what}")
         if changed:
             sources = session.host.service("core/sources")(session.folder, self._targets)
         manifest.resume(
