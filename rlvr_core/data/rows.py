@@ -278,6 +278,5 @@ def _field(row: Mapping[str, Json], field: str, where: str) -> Json:
 
 
 def _wrong(field: str, wanted: str, value: Json, where: str) -> DataError:
-    shown = repr(value)
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    shown = text if len(text := repr(value)) <= 80 else text[:77] + "..."
     return DataError(f"field '{field}' must be {wanted}, not {shown}", where=where)

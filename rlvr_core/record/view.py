@@ -318,8 +318,8 @@ def _service(name: str) -> Any:
 
 
 def _told(one: Mapping[str, Json]) -> str:
-    step = one.get("step")
-    return f"{one.get('id')}{'' if step is None else f' (step {step + 1})'}: {one.get('text')}"
+    at = "" if (step := one.get("step")) is None else f" (step {step + 1})"
+    return f"{one.get('id')}{at}: {one.get('text')}"
 
 
 def _known(found: Any, *path: str) -> Json:
