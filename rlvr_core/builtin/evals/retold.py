@@ -1,8 +1,8 @@
-"""Problems that were told again: whole sentences elsewhere, or other words around the same numbers.
+"""Problems that were told again: word for word in a frame, or in other words with the same numbers.
 
-Two signs that word n-grams do not see. ``verbatim``: the sentences of a problem stand in a training
-prompt as they are, among others. ``retold``: two problems have the same numbers, and
-many of the same rare words.
+Two signs that word n-grams do not see. ``verbatim``: a problem stands in a training prompt as it
+is, whatever stands around it. ``retold``: two problems have the same numbers, and many of the same
+rare words.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
-LEAST_WORDS = 12
-"""Words that a problem must have for its sentences to identify it."""
+from rlvr_core.builtin.evals.verbatim import Verbatim
+
 LEAST_NUMBERS = 3
 """Different numbers that a problem must have to be known by them."""
 NUMBERS = 0.75
@@ -60,39 +60,18 @@ def told_again(
         trained: Prompts of the training data without their frames; iterated once.
 
     Returns:
-        For each held-out problem the index of the first prompt that holds its sentences, one after
-        the other, or None; problems of fewer than ``LEAST_WORDS`` words have none. And the index of
-        the training problem with the same numbers whose rare words are most similar, and the cosine
-        of these, or None.
+        For each held-out problem the index of the first prompt that holds it word for word, or
+        None; see ``Verbatim``. And the index of the training problem with the same numbers whose
+        rare words are most similar, and the cosine of these, or None.
     """
     parts = [sentences(text) for text in held_out]
-    verbatim = _Verbatim(parts)
+    verbatim = Verbatim(held_out)
     retold = _Retold([_terms(text, own) for text, own in zip(held_out, parts, strict=True)])
     for row, text in enumerate(trained):
         own = sentences(text)
-        verbatim.read(row, own)
+        verbatim.read(row, text)
         retold.read(row, *_terms(text, own))
     return verbatim.found, retold.found()
-
-
-class _Verbatim:
-    """Held-out problems whose sentences stand in a training prompt."""
-
-    def __init__(self, parts: Sequence[list[str]]) -> None:
-        self._parts = parts
-        self._owners: dict[str, list[int]] = defaultdict(list)
-        for index, some in enumerate(parts):
-            if sum(one.count(" ") + 1 for one in some) >= LEAST_WORDS:
-                self._owners[some[0]].append(index)
-        self.found: list[int | None] = [None] * len(parts)
-
-    def read(self, row: int, own: list[str]) -> None:
-        """Take the sentences of the next training prompt."""
-        for at, one in enumerate(own):
-            for index in self._owners.get(one, ()):
-                part = self._parts[index]
-                if self.found[index] is None and own[at : at + len(part)] == part:
-                    self.found[index] = row
 
 
 class _Retold:
