@@ -266,6 +266,11 @@ ALIKE = {
         {},
         {},
     ),
+    "is slower than all the time there is": Edit(
+        "import time\ndef score(text):\n    time.sleep(1.5)\n    return float('e' in text)\n",
+        {},
+        {},
+    ),
     "fails on some": Edit("def score(text):\n    return 1 / text.count('e')\n", {}, {}),
     "another file beside it": Edit(
         "def score(text):\n    return float('e' in text)\n",

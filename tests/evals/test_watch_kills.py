@@ -74,7 +74,8 @@ class Site:
         """Write a checkpoint, as a run does it, and remove old ones."""
         self.store.write(step, lambda path: (path / "weights").write_text(f"weights {step}"))
         with (self.run / "traces" / "trace.jsonl").open("a") as file:
-            file.write(json.dumps({"span": "checkpoint", "step": step - 1}) + "\n")
+            for at in (step - 1, step):  # it is copied; a step later the run knows it is written
+                file.write(json.dumps({"span": "checkpoint", "step": at}) + "\n")
 
     @contextlib.contextmanager
     def waiting(self):

@@ -122,7 +122,7 @@ def _judged(
             # the first waits for the process too
             left -= min(time.monotonic() - begun, 2 * len(texts) * stats.p99)
             each = 2 * stats.seconds / stats.calls
-            size = min(AT_ONCE, int(left / each)) if each > 0 else AT_ONCE
+            size = max(0, min(AT_ONCE, int(left / each))) if each > 0 else AT_ONCE
     own = files.of_module(name.partition("#")[0])
     return {"verdicts": verdicts, "reads": hashes(reads, own)}
 
