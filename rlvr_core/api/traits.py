@@ -200,11 +200,14 @@ class VerifierTraits(Traits):
             its specification, not in it.
         repeatable: Gives a completion the same verdict whenever it is asked. One that runs
             programs, or asks a model, cannot promise that.
+        decides: Says what is right. A filter of texts, or a price of length, does not: its scores
+            are no outcome that another verifier could agree with.
     """
 
     reward_range: tuple[float, float] | None = None
     beside: tuple[str, ...] = ()
     repeatable: bool = True
+    decides: bool = True
 
 
 @dataclass(frozen=True, slots=True)

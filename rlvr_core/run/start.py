@@ -195,8 +195,7 @@ def _recording(
         components |= {type(engine), type(prepared.mode), *map(type, guards.guards.values())}
         recorder = stack.enter_context(Recorder(folder, glossary=run_glossary(*components)))
         manifest = _manifest(prepared, folder, command, ranks)
-        known = (config.run.identity, config.guards.preflight, prepared.data_reports)
-        if any(known) or guards.guards:
+        if config.run.identity or config.guards.preflight or prepared.data_reports or guards.guards:
             host.service("core/beginning")(prepared, manifest, events, fresh=fresh)
         if prepared.trackers:
             tracking = host.service("core/tracking")(prepared.trackers, events.message)

@@ -40,3 +40,21 @@ def test_all_others_by_default_and_unknown_names():
     with pytest.raises(RunError, match="no entry 'toy/none'") as raised:
         step(Shadow(Shadow.Config(verifiers=("toy/none",))), judged(1.0, 1.0))
     assert "toy/other, toy/third" in str(raised.value.complaints[0].remedy)
+
+
+FILTERS = {"core/degenerate": Verdict(0.0), "core/overlong": Verdict(-1.0)}
+
+
+def test_verifiers_that_do_not_say_what_is_right_are_not_compared():
+    verdicts = {"auto": Verdict(1.0), "toy/other": Verdict(0.0), **FILTERS}
+    assert step(Shadow(Shadow.Config()), Judged(DONE, verdicts, 1.0, True)) == {
+        "shadow/disagreement/toy/other": 1.0,
+        "shadow/first_alone/toy/other": 1.0,
+    }
+
+
+@pytest.mark.parametrize("named", [(), ("core/degenerate",)])
+def test_a_filter_alone_or_by_name_is_refused(named):
+    one = Judged(DONE, {"auto": Verdict(1.0), **FILTERS}, 1.0, True)
+    with pytest.raises(RunError, match=r"says? what is right"):
+        step(Shadow(Shadow.Config(verifiers=named)), one)

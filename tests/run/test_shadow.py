@@ -6,9 +6,10 @@ from rlvr_core.record.jsonl import read_jsonl
 
 
 def test_a_shadow_verifier_is_compared_and_pays_nothing(lab):
-    shadow = {"use": "core/degenerate", "weight": 0.0}
+    shadow = {"use": "core/exact", "weight": 0.0}
+    watching = {"use": "core/degenerate", "weight": 0.0}
     guards = {"use": ["core/shadow"]}
-    run = lab.run(rewards=["auto", shadow], guards=guards, train={"steps": 2, "lr": 1e-3})
+    run = lab.run(rewards=["auto", shadow, watching], guards=guards, train={"steps": 2, "lr": 1e-3})
     lines = list(read_jsonl(run / "metrics.jsonl"))
     groups = list(read_jsonl(run / "traces" / "rollouts.jsonl"))
     assert len(lines) == 2
@@ -18,7 +19,10 @@ def test_a_shadow_verifier_is_compared_and_pays_nothing(lab):
         ]
         assert all(one["reward"] == one["verdicts"]["toy/early"]["score"] for one in seen)
         ordinary = [one["verdicts"]["core/degenerate"]["score"] == 1.0 for one in seen]
-        differ = [one["passed"] != fine for one, fine in zip(seen, ordinary, strict=True)]
-        name = "shadow/disagreement/core/degenerate"
+        exact = [one["verdicts"]["core/exact"]["score"] == 1.0 for one in seen]
+        differ = [one["passed"] != same for one, same in zip(seen, exact, strict=True)]
+        name = "shadow/disagreement/core/exact"
         assert line[name] == pytest.approx(sum(differ) / len(differ))
+        # it says nothing of what is right
+        assert "shadow/disagreement/core/degenerate" not in line
         assert line["reward/core/degenerate"] == pytest.approx(sum(ordinary) / len(ordinary))

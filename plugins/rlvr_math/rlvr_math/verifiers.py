@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from rlvr_core.api import Completion, ComponentConfig, DataError, NoConfig, Problem, Verdict
+from rlvr_core.api import (
+    Completion,
+    ComponentConfig,
+    DataError,
+    NoConfig,
+    Problem,
+    Verdict,
+    VerifierTraits,
+)
 from rlvr_math import boxes, compare, extract
 from rlvr_math.boxes import Found
 from rlvr_math.conclusion import amount, same_amount
@@ -131,6 +139,7 @@ class BoxedFormat:
     """
 
     Config = NoConfig
+    traits = VerifierTraits(decides=False)
     CLOSERS = " \t\r\n.!$*)]\\"
 
     def __init__(self, config: NoConfig) -> None:
@@ -160,6 +169,7 @@ class AnswerFormat:
     """
 
     Config = NoConfig
+    traits = VerifierTraits(decides=False)
     _TAG = re.compile(r"<(/?)answer>")
 
     def __init__(self, config: NoConfig) -> None:

@@ -2,7 +2,8 @@
 
 A second verifier with weight 0 in ``rewards`` judges every completion and changes no reward. Where
 the policy learns to please the first verifier alone, the two drift apart: a reward that is hacked
-shows as passes of the first that the second does not grant.
+shows as passes of the first that the second does not grant. Verifiers that do not say what is right
+(``VerifierTraits.decides``), such as a filter of texts, are not compared.
 """
 
 from __future__ import annotations
@@ -10,10 +11,19 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from rlvr_core.api import ComponentConfig, Metric, RunError
-from rlvr_core.api.services import outcome
+from rlvr_core.api import (
+    ComponentConfig,
+    Metric,
+    RlvrError,
+    RunError,
+    VerifierTraits,
+    traits_of,
+)
+from rlvr_core.api.services import load_host, outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rlvr_core.api import GroupsScored, StepFinished
 
 
@@ -25,7 +35,7 @@ class Shadow:
 
         verifiers: tuple[str, ...] = ()
         """Entries of ``rewards`` to compare with the first one, by their names in it; all others
-        if empty."""
+        that say what is right if empty."""
 
     reports = (
         Metric(
@@ -45,26 +55,19 @@ class Shadow:
     def __init__(self, config: Config) -> None:
         self._names = config.verifiers
         self._counts: dict[str, Counter[str]] = {}
+        self._known: dict[str, bool] = {}
 
     def on_groups(self, event: GroupsScored) -> None:
         """Count agreements and disagreements of the step.
 
         Raises:
-            RunError: If ``rewards`` has no entry of a given name, or only one entry.
+            RunError: If ``rewards`` has no entry of a given name, or none beside the first that
+                says what is right.
         """
         counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for group in event.groups:
             for member in group.members:
-                others = list(member.verdicts)[1:]
-                names = self._names or others
-                if not names or not set(names) <= set(others):
-                    raise RunError(
-                        f"guard core/shadow: rewards has no entry '{', '.join(names)}' beside the "
-                        "first",
-                        where="guards.use",
-                        remedy=f"it has: {', '.join(others) or 'none'}; add one with weight: 0",
-                    )
-                for name in names:
+                for name in self._compared(list(member.verdicts)[1:]):
                     passed = outcome(member.verdicts[name])
                     if passed is None or member.passed is None:
                         continue
@@ -72,6 +75,33 @@ class Shadow:
                     counts[name]["differ"] += passed != member.passed
                     counts[name]["first"] += member.passed and not passed
         self._counts = dict(counts)
+
+    def _compared(self, others: Sequence[str]) -> Sequence[str]:
+        names = self._names or [name for name in others if self._decides(name)]
+        if not names or not set(names) <= set(others):
+            raise RunError(
+                f"guard core/shadow: rewards has no entry '{', '.join(names)}' beside the first"
+                + ("" if names else " that says what is right"),
+                where="guards.use",
+                remedy=f"it has: {', '.join(others) or 'none'}; add one with weight: 0",
+            )
+        if silent := [name for name in names if not self._decides(name)]:
+            raise RunError(
+                f"guard core/shadow: {', '.join(silent)} does not say what is right: its scores "
+                "are no outcome to compare with",
+                where="guards.use",
+                remedy="name another entry of rewards, or none to compare with all that can be",
+            )
+        return names
+
+    def _decides(self, name: str) -> bool:
+        if name not in self._known:
+            try:
+                verifier = load_host().entry("verifier", name.partition("#")[0]).load()
+            except RlvrError:  # made in Python: no plugin has it
+                verifier = None
+            self._known[name] = traits_of(verifier, VerifierTraits).decides
+        return self._known[name]
 
     def on_step(self, event: StepFinished) -> None:
         """Do nothing."""

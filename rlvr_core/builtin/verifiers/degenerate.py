@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rlvr_core.api import Completion, ComponentConfig, Problem, Verdict
+from rlvr_core.api import Completion, ComponentConfig, Problem, Verdict, VerifierTraits
 
 _LONG_WORD = re.compile(r"[^\W\d_]{41,}")
 _JUNK = ("Cc", "Co", "Cn", "Cs")
@@ -23,6 +23,8 @@ class Degenerate:
 
     With weight 0 in ``rewards`` it only watches; with a small weight it pays for ordinary text.
     """
+
+    traits = VerifierTraits(decides=False)
 
     class Config(ComponentConfig):
         """Options of ``core/degenerate``."""

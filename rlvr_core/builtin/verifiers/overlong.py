@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from rlvr_core.api import Completion, ComponentConfig, Problem, Verdict
+from rlvr_core.api import Completion, ComponentConfig, Problem, Verdict, VerifierTraits
 
 
 class Overlong:
@@ -15,6 +15,8 @@ class Overlong:
     Yu et al. 2025, arXiv:2503.14476, eq. 13. It stands beside the verifier that decides what is
     right, and has no outcome of its own.
     """
+
+    traits = VerifierTraits(decides=False)
 
     class Config(ComponentConfig):
         """Options of ``core/overlong``."""
