@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -29,6 +30,28 @@ from rlvr_core.builtin.provenance.surroundings import surroundings
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG")
 """Environment variables that decide in what order numbers are added up."""
+VARIABLES = (
+    *("OMP_", "MKL_", "KMP_", "OPENBLAS_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_"),
+    *(
+        "TORCH_",
+        "TORCHINDUCTOR_",
+        "TORCHDYNAMO_",
+        "PYTORCH_",
+        "TRITON_",
+        "VLLM_",
+        "HF_",
+        "TRANSFORMERS_",
+        "TOKENIZERS_",
+        "RLVR_PLUGINS",
+        "RLVR_DATA",
+    ),
+    *("PYTHONHASHSEED", "TF32_", "NO_TF32", "FLASH_ATTENTION_"),
+)
+"""How the names of environment variables begin that may change results."""
+ELSEWHERE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+"""What says where or for whom a run is, not what it computes."""
+_PLACES = ("_HOME", "_CACHE", "_PATH", "_DIR")
+_SECRET = re.compile(r"TOKEN(?!IZERS_)|KEY|SECRET|PASS(?:WORD|WD|PHRASE)|AUTH|CREDENTIAL", re.I)
 REFUSED = ("model", "tokenizer", "prompts", "verifiers")
 """Parts that a run must be resumed with; of the others it is said that they are not the same."""
 
@@ -84,6 +107,7 @@ def identity_of(prepared: Any) -> dict[str, Json]:
             name: surroundings(name.partition("#")[0], spec.target) for name, spec in specs.items()
         },
         "threads": threads(),
+        "environment": environment(),
     }
 
 
@@ -102,6 +126,22 @@ def threads() -> dict[str, Json]:
     if torch is not None:
         found |= {"torch": torch.get_num_threads(), "interop": torch.get_num_interop_threads()}
     return found
+
+
+def environment() -> dict[str, Json]:
+    """Return the environment variables that may change results; never one that may be a secret.
+
+    Those of ``threads`` are left out.
+    """
+    found: dict[str, Json] = {"PYTHONHASHSEED": None}
+    return found | {
+        name: Redactor().text(value)
+        for name, value in sorted(os.environ.items())
+        if name.upper().startswith(VARIABLES)
+        and name not in (*ELSEWHERE, *THREAD_VARIABLES)
+        and not name.endswith(_PLACES)
+        and not _SECRET.search(name)
+    }
 
 
 def recorded_tables(folder: RunFolder, identity: Mapping[str, Any]) -> dict[str, dict[str, str]]:
