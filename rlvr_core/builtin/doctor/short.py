@@ -12,10 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from rlvr_core.api import Problem
+from rlvr_core.api.services import load_host
 from rlvr_core.builtin.doctor.report import Answer, Check, share
 from rlvr_core.builtin.doctor.subject import Subject, stated, text_of
-from rlvr_core.builtin.evals.contamination import BODY_WORDS, normalise
-from rlvr_core.builtin.evals.frames import unframed
 
 FEWEST = 5
 """Problems of a task that must be there for it to be named."""
@@ -30,11 +29,11 @@ MANY = 0.05
 def _short(problems: Iterable[Problem]) -> list[tuple[Problem, str, str]]:
     """Return the short problems with an answer: what is left without the frame, and the answer."""
     some = list(problems)
-    bodies = map(normalise, unframed([text_of(one) for one in some]))
+    bodies = load_host().service("core/short-bodies")([text_of(one) for one in some])
     return [
         (one, body, answer.strip())
         for one, body in zip(some, bodies, strict=True)
-        if body and len(body.split()) < BODY_WORDS and (answer := stated(one)) is not None
+        if body and (answer := stated(one)) is not None
     ]
 
 
