@@ -495,6 +495,11 @@ def register_services(registrar: Registrar) -> None:
         summary="What a run's summary says of its evaluations.",
     )
     registrar.add(
+        "short-bodies",
+        "rlvr_core.builtin.evals.contamination:short_bodies",
+        summary="What is left of short prompts without the frame that most of them share.",
+    )
+    registrar.add(
         "evaluation-points",
         "rlvr_core.builtin.evals.of_runs:evaluation_points",
         summary="The evaluations of a run, with their intervals.",

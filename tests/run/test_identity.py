@@ -70,6 +70,7 @@ def test_equal_runs_are_equal_in_every_part(lab, own_model):
         "versions",
         "machine",
         "threads",
+        "environment",
     ]
     identity = record(first)["identity"]
     assert identity["verifiers"].keys() == {"toy/early"}
@@ -252,5 +253,46 @@ def test_a_run_that_records_no_identity(lab, own_model):
         "model",
         "tokenizer",
         "threads",
+        "environment",
     }
     resume(lab, second)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kept"),
+    [
+        ("TOKENIZERS_PARALLELISM", "false", True),
+        ("CUDA_LAUNCH_BLOCKING", "1", True),
+        ("PYTHONHASHSEED", "7", True),
+        ("VLLM_ATTENTION_BACKEND", "X", True),
+        ("HF_TOKEN", "hf_abc", False),
+        ("hf_hub_token", "abc", False),
+        ("RLVR_STORE_KEY", "abc", False),
+        ("NCCL_AuthMode", "abc", False),
+        ("VLLM_API_SECRET", "abc", False),
+        ("TORCH_PASSWORD", "abc", False),
+        ("TOKENIZERS_TOKEN", "abc", False),
+        ("EDITOR", "vi", False),
+        ("HF_HOME", "/cache", False),
+        ("CUDA_VISIBLE_DEVICES", "1", False),
+    ],
+)
+def test_variables_that_may_change_results_are_recorded_and_secrets_never(
+    monkeypatch, name, value, kept
+):
+    from rlvr_core.builtin.provenance.environment import environment
+
+    monkeypatch.setenv(name, value)
+    assert environment().get(name) == (value if kept else None)
+
+
+def test_diff_names_another_variable(lab):
+    runs = [lab.run(train={"steps": 1, "lr": 1e-3}) for _ in range(2)]
+    for run, value in zip(runs, (None, "false"), strict=True):
+        fields = record(run)
+        found = {"PYTHONHASHSEED": "0"} | ({"TOKENIZERS_PARALLELISM": value} if value else {})
+        fields["identity"]["environment"] = found
+        (run / "run.json").write_text(json.dumps(fields))
+    found = diff(lab, *runs)
+    assert list(found["differences"]) == ["environment"]
+    assert text_of(found, "environment") == 'TOKENIZERS_PARALLELISM: none and "false"'

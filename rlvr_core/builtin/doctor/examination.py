@@ -32,6 +32,7 @@ from rlvr_core.builtin.doctor.problems import DATA
 from rlvr_core.builtin.doctor.prompts import PROMPTS, visible
 from rlvr_core.builtin.doctor.report import Answer, Report
 from rlvr_core.builtin.doctor.settings import SETTINGS
+from rlvr_core.builtin.doctor.short import SHORT
 from rlvr_core.builtin.doctor.subject import Subject
 from rlvr_core.builtin.doctor.weight_files import FILES, VALUES
 from rlvr_core.builtin.doctor.wording import WORDING
@@ -173,7 +174,7 @@ def _prepared(
                 ("settings", SETTINGS),
                 ("prompts", PROMPTS),
                 ("model", (*MODEL, *FILES)),
-                ("data", (*DATA, *WORDING)),
+                ("data", (*DATA, *SHORT, *WORDING)),
                 ("verifiers", ANSWERS),
             ):
                 if part in seen:

@@ -12,6 +12,7 @@ from rlvr_core.builtin.doctor.problems import DATA
 from rlvr_core.builtin.doctor.prompts import PROMPTS
 from rlvr_core.builtin.doctor.report import Report
 from rlvr_core.builtin.doctor.settings import SETTINGS
+from rlvr_core.builtin.doctor.short import SHORT
 from rlvr_core.builtin.doctor.subject import Subject
 from rlvr_core.builtin.doctor.weight_files import FILES
 from rlvr_core.builtin.doctor.wording import WORDING
@@ -63,7 +64,7 @@ def preflight(prepared: Prepared) -> list[str]:
         lines += found.lines
     report = Report()
     skipped = (STOPS, *ELSEWHERE, *CERTAIN)
-    for checks in (SETTINGS, PROMPTS, MODEL, FILES, DATA, WORDING, ANSWERS, DISK):
+    for checks in (SETTINGS, PROMPTS, MODEL, FILES, DATA, SHORT, WORDING, ANSWERS, DISK):
         for check in checks:
             if check.id not in skipped:
                 report.ask([check], subject)

@@ -112,6 +112,16 @@ def bodies(texts: Sequence[str]) -> list[str | None]:
     return [body if _long(body) else None for body in found]
 
 
+def short_bodies(texts: Sequence[str]) -> list[str]:
+    """The service ``core/short-bodies``: what ``bodies`` leaves out, numbers and signs kept.
+
+    Returns:
+        What is left of each text without its frame; empty if it is long enough to be known.
+    """
+    found = map(normalise, unframed(texts))
+    return ["" if _long(body) else body for body in found]
+
+
 def _long(body: str) -> bool:
     return body.count(" ") >= BODY_WORDS - 1
 

@@ -132,10 +132,16 @@ def _unseen(name: str, one: Estimate) -> str | None:
     """Say what an interval of few values without bounds cannot know; nothing in them tells it."""
     if one.method != "t" or one.n >= FEW:
         return None
+    return f"{name}: {few_problems(one.n)}; the interval cannot know of it, and is then too narrow"
+
+
+def few_problems(n: int) -> str:
+    """Say what an evaluation of few problems does not see; empty from ``FEW`` on."""
+    if n >= FEW:
+        return ""
     return (
-        f"{name}: with {one.n} problems, what up to {unseen_share(one.n):.0%} of problems do (say, "
-        "very long answers) is missed altogether in at least 1 evaluation of 20; the interval "
-        "cannot know of it, and is then too narrow"
+        f"with {n} problems, what up to {unseen_share(n):.0%} of problems do (say, very long "
+        "answers) is missed altogether in at least 1 evaluation of 20"
     )
 
 

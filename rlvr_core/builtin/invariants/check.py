@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from rlvr_core.api import Metric, RunError
+from rlvr_core.api.services import print_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
         StepFinished,
         WeightSource,
     )
+
+
+PRINTED = partial(print_line, stderr=True)
+"""Tells the user where nothing records it: outside of a run."""
 
 
 class Trainer(Protocol):

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Metric, SamplerTraits, traits_of
-from rlvr_core.api.services import print_line
-from rlvr_core.builtin.invariants.check import Invariant, StepView
+from rlvr_core.builtin.invariants.check import PRINTED, Invariant, StepView
 from rlvr_core.builtin.invariants.difficulty_draws import DifficultyDraws
 from rlvr_core.builtin.invariants.group_reads import Reads
 from rlvr_core.builtin.invariants.group_sizes import GroupSizes
@@ -25,9 +23,6 @@ from rlvr_core.builtin.invariants.published_order import expected_order, sampler
 if TYPE_CHECKING:
     from rlvr_core.api import Group, GroupsScored, Json, RunStarted, Source, StepFinished
     from rlvr_core.api.services import RunConfig
-
-
-_PRINTED = partial(print_line, stderr=True)
 
 
 class Draws(Invariant):
@@ -54,7 +49,7 @@ class Draws(Invariant):
         sources: Sequence[Source],
         *,
         main: bool = True,
-        say: Callable[[str], None] = _PRINTED,
+        say: Callable[[str], None] = PRINTED,
     ) -> None:
         self._config, self._sampler, self._sources = config, sampler, sources
         self._main, self._say = main, say

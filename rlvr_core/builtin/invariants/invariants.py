@@ -12,7 +12,7 @@ from rlvr_core.api import EngineTraits, StepObserver, traits_of
 from rlvr_core.api.services import RunObserver
 from rlvr_core.builtin.invariants.advantages import Advantages
 from rlvr_core.builtin.invariants.calibration import Calibration
-from rlvr_core.builtin.invariants.check import Invariant, Seen, StepView, Trainer
+from rlvr_core.builtin.invariants.check import PRINTED, Invariant, Seen, StepView, Trainer
 from rlvr_core.builtin.invariants.completions import Completions
 from rlvr_core.builtin.invariants.data_files import DataFiles
 from rlvr_core.builtin.invariants.deliveries import is_ours
@@ -122,7 +122,7 @@ def invariants_of(
     files: ModelFiles | None = None,
     evaluations: Any = None,
     repeats: Callable[[], Guard] | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = PRINTED,
 ) -> Invariants:
     """Make the invariants that the configuration leaves on; ``custody`` are those of the data."""
     guards, sampling = config.guards, config.sampling

@@ -8,14 +8,13 @@ So are the records in the run's folder, of a new run too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api.services import adapter_of, print_line, weight_checksums
-from rlvr_core.builtin.invariants.check import Invariant, StepView, Trainer, compute_dtype
+from rlvr_core.api.services import adapter_of, weight_checksums
+from rlvr_core.builtin.invariants.check import PRINTED, Invariant, StepView, Trainer, compute_dtype
 from rlvr_core.builtin.invariants.run_folder import contradicted, missing_steps, not_kept
 from rlvr_core.builtin.invariants.saved import other_adapter
 from rlvr_core.builtin.invariants.snapshot import (
@@ -29,7 +28,6 @@ from rlvr_core.builtin.invariants.snapshot import (
 if TYPE_CHECKING:
     from rlvr_core.api import Json, RunError, RunStarted
 
-_PRINTED = partial(print_line, stderr=True)
 WORDS: Mapping[str, tuple[str, str]] = {
     "weights": (
         "the weights are not those",
@@ -91,7 +89,7 @@ class Resume(Invariant):
         evaluations: Any = None,
         rules: Json = None,
         *,
-        say: Callable[[str], None] = _PRINTED,
+        say: Callable[[str], None] = PRINTED,
     ) -> None:
         self._say = say
         self._trainer = trainer

@@ -23,8 +23,9 @@ def diff(run: str, other: str | None, as_json: bool, runs_dir: str) -> None:
     """Say in what RUN and OTHER differ, part by part.
 
     Parts are the configuration, code (by package and file), verifiers, data, prompts as rendered,
-    model, tokenizer, versions of libraries, machine and threads. Each run is 'last', a name, the
-    beginning of one, or a folder; folders that were copied from elsewhere will do.
+    model, tokenizer, versions of libraries, machine, threads and environment
+    variables. Each run is 'last', a name, the beginning of one, or a folder; folders that were
+    copied from elsewhere will do.
 
     Without OTHER, RUN is compared with what is here: in what a repetition of it on this machine,
     from its resolved configuration, would differ, and what it lacks.

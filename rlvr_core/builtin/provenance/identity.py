@@ -24,6 +24,7 @@ from rlvr_core.builtin.provenance.code import (
     threads,
 )
 from rlvr_core.builtin.provenance.compare import Difference, code_differences, differences
+from rlvr_core.builtin.provenance.environment import environment
 from rlvr_core.builtin.provenance.lineage import of_run
 from rlvr_core.builtin.provenance.model import model_identity, tokenizer_identity
 from rlvr_core.builtin.provenance.surroundings import surroundings
@@ -86,6 +87,7 @@ def identity_of(prepared: Any) -> dict[str, Json]:
             name: surroundings(name.partition("#")[0], spec.target) for name, spec in specs.items()
         },
         "threads": threads(),
+        "environment": environment(),
     }
 
 

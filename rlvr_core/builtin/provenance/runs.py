@@ -23,6 +23,7 @@ from rlvr_core.builtin.provenance.code import (
     threads,
 )
 from rlvr_core.builtin.provenance.compare import Difference, code_differences, differences
+from rlvr_core.builtin.provenance.environment import environment
 from rlvr_core.builtin.provenance.identity import identity_of, recorded_tables
 from rlvr_core.builtin.provenance.model import model_identity
 
@@ -38,7 +39,10 @@ PARTS = (
     "versions",
     "machine",
     "threads",
+    "environment",
 )
+_IDENTITY = ("model", "tokenizer", "prompts", "verifiers", "surroundings", "threads", "environment")
+"""Parts that ``identity`` of ``run.json`` has."""
 _ALIKE = (("run", "name"), ("run", "dir"), ("run", "accept_changed"))
 """Keys of a configuration that have no effect on a run's steps."""
 
@@ -144,10 +148,7 @@ def _recorded(view: RunView) -> _Record:
         "data": manifest.get("data"),
         "versions": manifest.get("versions"),
         "machine": machine,
-        **{
-            part: identity.get(part)
-            for part in ("model", "tokenizer", "prompts", "verifiers", "surroundings", "threads")
-        },
+        **{part: identity.get(part) for part in _IDENTITY},
     }
     packages_ = (identity.get("code") or {}).get("packages")
     return _Record(parts, packages_, recorded_tables(view.folder, identity))
@@ -167,6 +168,7 @@ def _here(view: RunView) -> tuple[_Record, list[str]]:
     recorded = before.parts["threads"]
     if recorded is not None:  # the numbers of threads are set when the model is loaded
         parts["threads"] = {**recorded, **{k: threads()[k] for k in THREAD_VARIABLES}}
+    parts["environment"] = environment()
     resolved = None
     try:
         resolved = resolve_file(view.folder.resolved, ["guards.preflight=false"], host)
