@@ -261,10 +261,9 @@ def _message(turn: Json, field: str, where: str) -> Message:
 def _spec(row: Mapping[str, Json], mapping: RowMapping, where: str) -> dict[str, Any]:
     if mapping.spec is None:
         return dict(row)
-    names = (
-        mapping.spec if isinstance(mapping.spec, dict) else {name: name for name in mapping.spec}
-    )
-    return {ours: _field(row, theirs, where) for ours, theirs in names.items()}
+    if isinstance(mapping.spec, list):
+        return {name: _field(row, name, where) for name in mapping.spec}
+    return {ours: _field(row, theirs, where) for ours, theirs in mapping.spec.items()}
 
 
 def _field(row: Mapping[str, Json], field: str, where: str) -> Json:

@@ -16,6 +16,7 @@ FOREIGN = {
     "builtin/asynchronous/child.py": {"generation_config"},  # of a model
     "builtin/casts/shared.py": {"_in_half"},  # of a tensor: its copy
     "builtin/datasets/tables.py": {"strerror"},  # of an OSError or another error
+    "builtin/evals/watching.py": {"__file__"},  # of a module
     "builtin/doctor/settings.py": {"weight"},  # of a module of torch
     "builtin/environments/call_json.py": {"keys"},  # of an ast node
     "builtin/lm_eval/ask.py": {"chat_template"},  # of a tokenizer
