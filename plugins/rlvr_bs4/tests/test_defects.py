@@ -8,7 +8,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from rlvr_bs4 import catalog, manifest, prompt, solvers
-from rlvr_bs4.datasets import Pages, problem, tasks_of
+from rlvr_bs4.datasets import Pages, problem, rows_of
 from rlvr_bs4.generate import generate
 from rlvr_bs4.grade import grade
 from rlvr_bs4.modes import counts, weights
@@ -117,11 +117,12 @@ def test_b8_moving_on_takes_effect_at_once():
 def test_b9_a_weight_of_zero_leaks_no_row_counts_are_exact_and_primers_differ_by_split():
     assert not [id for id in counts(weights("tiered"), 57_000) if id.startswith("primer.")]
     for n in (1, 99, 100, 1000):
-        assert len(tasks_of(Pages.Config(mode="tiered", n=n))) == n
+        assert len(rows_of(Pages.Config(mode="tiered", n=n))) == n
     sets = [
         {
             (task.question, task.html)
-            for task in tasks_of(Pages.Config(mode="primer", split=split, n=60, size="bare"))
+            for row in rows_of(Pages.Config(mode="primer", split=split, n=60, size="bare"))
+            for task in [generate(*row)]
         }
         for split in ("train", "eval")
     ]
@@ -141,8 +142,8 @@ def test_b11_difficulty_is_no_matter_of_size():
     hard = generate("mvp.extract_svg_geometry", 0, "bare")
     easy = generate("mvp.extract_text_by_id", 0, "large")
     assert len(hard.html) < 8_000 < 40_000 < len(easy.html)
-    kept = tasks_of(Pages.Config(exclude=["mvp.link_chain"], n=200))
-    assert "mvp.link_chain" not in {row[0] for row in kept.rows}
+    kept = rows_of(Pages.Config(exclude=["mvp.link_chain"], n=200))
+    assert "mvp.link_chain" not in {row[0] for row in kept}
 
 
 def test_b12_the_benchmark_names_hashes_and_versions():
