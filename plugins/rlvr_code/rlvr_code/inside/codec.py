@@ -127,12 +127,12 @@ def encode(value: Any, keep: Keep) -> Any:
 
 
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+_ITERABLE: tuple[Any, ...] = ([], (), {}, {}.values(), {}.items(), set(), "", b"", range(1))
 _ITERATORS: frozenset[type] = frozenset(
     {
         type(_ for _ in ()),
-        *(map, filter, zip, enumerate, reversed),
-        *(type(iter(one)) for one in ([], (), {}, {}.values(), {}.items(), set(), "", b"")),
-        *(type(iter(range(1))), type(reversed([])), type(reversed({}))),
+        *(map, filter, zip, enumerate, reversed, type(reversed([])), type(reversed({}))),
+        *(type(iter(one)) for one in _ITERABLE),
         *(kind for kind in vars(itertools).values() if isinstance(kind, type)),
     }
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from rlvr_code.inside import codec, errors, frames, serve
 from rlvr_code.inside.serve import HANDLE, NAME
@@ -37,20 +37,17 @@ class Link:
         wire: Its descriptor.
         classes: Names that the tests use as classes.
         text: All test code.
-
-    Attributes:
-        failed: Why the current test has failed, whatever else becomes of it.
     """
 
     def __init__(self, wire: int, classes: Collection[str], text: str) -> None:
         self._wire, self._classes, self._text = wire, classes, text
         self._errors = errors.Errors()
         self._lock = threading.Lock()
-        self.failed: CannotCrossError | None = None
+        self._failed: CannotCrossError | None = None
 
     def names(self, wanted: Collection[str]) -> dict[str, Any]:
         """What stands for the program's names, as far as it has them."""
-        found = {}
+        found: dict[str, Any] = {}
         for name, (kind, about) in self.ask("names", None, sorted(wanted)).items():
             named = name in self._classes
             if kind == "error" and named:
@@ -108,15 +105,20 @@ class Link:
             raise self._expected(raised)
         return value
 
-    def refuse(self, what: str, *, of_tests: bool) -> Any:
+    def refuse(self, what: str, *, of_tests: bool) -> NoReturn:
         """Let the current test fail.
 
         Raises:
             CannotCrossError: Always.
         """
         error = CannotCrossError(what, of_tests)
-        self.failed = self.failed or error
+        self._failed = self._failed or error
         raise error
+
+    def taken(self) -> CannotCrossError | None:
+        """Why the current test has failed, whatever else became of it; forgotten afterwards."""
+        error, self._failed = self._failed, None
+        return error
 
     def _expected(self, error: BaseException) -> BaseException:
         """An exception; another in the place of one that ends more than a test, unless named."""
@@ -186,13 +188,13 @@ class Class:
         return _attribute(self._link, self, name)
 
     def __instancecheck__(self, one: object) -> bool:
-        return bool(self._link.refuse("isinstance with a class of the program", of_tests=True))
+        self._link.refuse("isinstance with a class of the program", of_tests=True)
 
     def __subclasscheck__(self, one: type) -> bool:
-        return bool(self._link.refuse("issubclass with a class of the program", of_tests=True))
+        self._link.refuse("issubclass with a class of the program", of_tests=True)
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> Any:
-        return self._link.refuse("a class derived from one of the program", of_tests=True)
+        self._link.refuse("a class derived from one of the program", of_tests=True)
 
 
 class Instance:
@@ -267,9 +269,9 @@ def _attribute(link: Link, of: Any, name: str) -> Any:
 
 
 def _refused(name: str) -> Any:
-    def operator(self: Instance, *given: Any) -> Any:
-        link, made = self._link, self._made
-        return link.refuse(f"{name} of an object of the program", of_tests=made)
+    def operator(self: Instance, *given: Any) -> NoReturn:
+        link: Link = self._link
+        link.refuse(f"{name} of an object of the program", of_tests=self._made)
 
     return operator
 

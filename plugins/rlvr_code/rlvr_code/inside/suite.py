@@ -34,15 +34,14 @@ def collect(text: str, names: Mapping[str, Any]) -> None:
 
 def defined(tree: ast.Module) -> list[str]:
     """Names of the tests that some code defines, in its order."""
-    return [node.name for node in tree.body if _is_test(node)]
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return [node.name for node in tree.body if isinstance(node, kinds) and _is_test(node)]
 
 
-def _is_test(node: ast.stmt) -> bool:
+def _is_test(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
     if isinstance(node, ast.ClassDef):
         bases = map(ast.unparse, node.bases)
         return node.name.startswith("Test") or any(base.endswith("TestCase") for base in bases)
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return False
     fixture = any("fixture" in ast.unparse(one) for one in node.decorator_list)
     return node.name.startswith("test") and not fixture
 

@@ -56,10 +56,10 @@ def run(job: dict[str, Any], wire: int) -> NoReturn:
         exec(_compiled(job["late"]), names)
         for number, test in enumerate(job["tests"]):
             frames.send(wire, BEGIN, json.dumps([nonce, number]).encode())
-            link.failed = None
             why = _why_not(test, names)
-            of_tests = link.failed is not None and link.failed.of_tests
-            why = f"no plain data: {link.failed}"[:300] if link.failed is not None else why
+            error = link.taken()
+            of_tests = error is not None and error.of_tests
+            why = f"no plain data: {error}"[:300] if error is not None else why
             frames.send(wire, RESULT, json.dumps([nonce, number, why, of_tests]).encode())
         end = [nonce, "", False]
     except CannotCrossError as error:
@@ -106,6 +106,11 @@ def _refuse_code_of_others(link: Link, names: Names) -> None:
     vars(importlib.import_module("pickle"))["Unpickler"] = refuse
 
 
+def _nobody(name: str) -> Any:
+    """Say that a name is nobody's."""
+    raise KeyError(name)
+
+
 class Room:
     """The process of a program that takes the tests in, too.
 
@@ -129,7 +134,7 @@ class Room:
             program: The names of the program.
         """
         job = self._loads(self._receive(self._wire)[1])
-        names, why = Names({}.__getitem__), ""
+        names, why = Names(_nobody), ""
         try:
             names = self._prepared(job, program)
         except BaseException as error:
@@ -146,7 +151,7 @@ class Room:
     def _prepared(self, job: dict[str, Any], program: dict[str, Any]) -> Names:
         """The names of the tests; those of the program are what it has made of them."""
         theirs = frozenset(job["program"]) & program.keys()
-        names = _names(job, lambda name: program[name] if name in theirs else {}[name])
+        names = _names(job, lambda name: program[name] if name in theirs else _nobody(name))
         names["__builtins__"] = self._builtins
         given = {name: program[name] for name in job["given"] if name in program}
         self._exec(_compiled(job["setup"]), names)
