@@ -656,21 +656,6 @@ def register_services(registrar: Registrar) -> None:
         summary="In what two runs differ, part by part.",
     )
     registrar.add(
-        "run-report",
-        "rlvr_core.builtin.html_report.served:run_report",
-        summary="The sections of a run's report, for rlvr view.",
-    )
-    registrar.add(
-        "run-lines",
-        "rlvr_core.builtin.reports.show:run_sections",
-        summary="What rlvr show says of a whole run, for rlvr view --terminal.",
-    )
-    registrar.add(
-        "run-findings",
-        "rlvr_core.builtin.html_report.findings:run_findings",
-        summary="What the guards' metrics of a run say went wrong, and when.",
-    )
-    registrar.add(
         "evaluations",
         "rlvr_core.builtin.evals.in_run:RunEvaluations",
         summary="Evaluations inside a run, for eval.tasks.",

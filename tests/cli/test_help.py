@@ -191,7 +191,7 @@ def test_closed_pipe_is_quiet():
 def test_list_shows_options_with_types_and_defaults():
     done = run("list", "loss", "grpo")
     assert done.returncode == 0
-    assert "  beta: float >= 0 (default 0.0)\n      Weight of KL" in done.stdout
+    assert "  beta: a number of at least 0 (default 0.0)\n      Weight of KL" in done.stdout
     assert "  loss:\n    use: core/grpo\n    with:\n" in done.stdout
     shown = json.loads(run("list", "losses", "core/grpo", "--json").stdout)
     beta = next(field for field in shown["fields"] if field["name"] == "beta")
@@ -210,8 +210,6 @@ def test_doctor():
     found = json.loads(run("doctor", "--json").stdout)
     assert found["python"] == sys.version.split()[0]
     assert found["libraries"]["torch"]
-    memory = os.statvfs("/dev/shm")
-    assert found["shared_memory"]["size"] == memory.f_blocks * memory.f_frsize
     assert {"name": "core", "status": "ok"}.items() <= found["plugins"][0].items()
 
 

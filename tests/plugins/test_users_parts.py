@@ -463,19 +463,6 @@ class It(SamplerBase):
     assert f"{tmp_path / 'mine.py'}:2" in str(fault)
 
 
-def test_a_backward_pass_that_fails_is_the_losss_fault(part, tmp_path, monkeypatch):
-    monkeypatch.setattr("rlvr_core.host.registry.loaded", {})
-    monkeypatch.setattr("rlvr_core.builtin.catalog.blame.loaded", {})
-    made = optimizer(lambda parameters, lr: torch.optim.SGD([p.tensor for p in parameters], lr))
-    twice = made.parameters[0].exp().sum()
-    twice.backward()
-    error = caught(lambda: made.backward(twice))
-    assert type(blame(error)) is RunError  # there is no loss but rlvr's own
-    entry = type("Entry", (), {"kind": "loss", "target": "mine:l", "owner": "loss './mine.py:l'"})
-    monkeypatch.setattr("rlvr_core.builtin.catalog.blame.loaded", {("mine", "l"): entry})
-    assert "loss './mine.py:l' failed: RuntimeError: Trying to backward" in str(blame(error))
-
-
 def test_an_exception_of_rlvr_itself_is_a_bug():
     error = caught(lambda: TrainSection.model_validate(3).steps)
     assert "this is a bug in rlvr" in str(blame(error))

@@ -90,11 +90,9 @@ class Missing:
 
     def options(self, name: str, where: str) -> RlvrError:
         """The error for options of a plugin that is not loaded."""
-        missing = self.plugin(name)
-        if missing is not None:
-            return type(missing)(
-                missing.complaints[0].what, where=where, remedy=missing.complaints[0].remedy
-            )
+        if (missing := self.plugin(name)) is not None:
+            [complaint] = missing.complaints
+            return type(missing)(complaint.what, where=where, remedy=complaint.remedy)
         installed = [record.name for record in self.records]
         near = difflib.get_close_matches(name.lower(), [*installed, *FIRST_PARTY], n=3)
         hints = [*_did_you_mean(near), "see what is installed: rlvr plugins list"]
