@@ -481,7 +481,7 @@ def register_services(registrar: Registrar) -> None:
     )
     registrar.add(
         "without-secrets",
-        "rlvr_core.builtin.jobs.secret_rules:without_secrets",
+        "rlvr_core.builtin.jobs.secrets:without_secrets",
         summary="Takes out of a text what looks like a secret.",
     )
     registrar.add(
