@@ -344,11 +344,6 @@ def register_launchers(registrar: Registrar) -> None:
         "rlvr_core.builtin.jobs.ray:RayLauncher",
         summary="A job on a Ray cluster, by its job server; the command need not wait for it.",
     )
-    registrar.add(
-        "sky",
-        "rlvr_core.builtin.jobs.sky:SkyLauncher",
-        summary="A managed job of SkyPilot on clouds, Kubernetes or Slurm, on spare machines too.",
-    )
 
 
 @hookimpl
@@ -521,18 +516,13 @@ def register_services(registrar: Registrar) -> None:
     )
     registrar.add(
         "ray-pool",
-        "rlvr_core.builtin.ray.verifiers:RayVerifierPool",
+        "rlvr_core.builtin.ray.verifier_pool:RayVerifierPool",
         summary="Verifiers in actors on the nodes of a Ray cluster, for verify.pool.",
     )
     registrar.add(
         "ray-connect",
         "rlvr_core.builtin.ray.cluster:connect",
         summary="A connection to a running Ray cluster.",
-    )
-    registrar.add(
-        "ray-reserved",
-        "rlvr_core.builtin.ray.bundles:reserved",
-        summary="Bundles that a Ray job has reserved for the actors of a training process.",
     )
     registrar.add(
         "metric-direction",
@@ -721,8 +711,8 @@ def register_services(registrar: Registrar) -> None:
     )
     registrar.add(
         "machines",
-        "rlvr_core.builtin.jobs.inside.check:examined",
-        summary="Examines the machines of a job from inside it, for guards.preflight.",
+        "rlvr_core.builtin.jobs.agreement:check_agreement",
+        summary="Refuses machines that have other code, libraries or configuration.",
     )
     registrar.add(
         "doctor",
@@ -748,11 +738,6 @@ def register_services(registrar: Registrar) -> None:
         "checkpointing",
         "rlvr_core.builtin.planner.checkpointing:choose_for_run",
         summary="The choice of train.gradient_checkpointing: auto, on a GPU.",
-    )
-    registrar.add(
-        "model-fits",
-        "rlvr_core.builtin.planner.room:model_fits",
-        summary="Whether a model fits on the machines of a job, for rlvr launch --preflight.",
     )
     registrar.add(
         "card",

@@ -118,8 +118,6 @@ def test_gpus_are_given_by_number_and_have_to_fit(here):
         ({"resources": ["lab=much"]}, "the resource lab takes a number"),
         ({"include": ["nothing"]}, "there is no file or folder 'nothing'"),
         ({"include": ["keys"]}, "looks like a secret"),
-        ({"nodes": 2, "cpus": 0}, "a machine needs CPUs or GPUs"),
-        ({"restarts": 1}, "it goes with --nodes"),
     ],
 )
 def test_what_cannot_be_meant_or_must_stay_here_is_refused(here, options, what):
@@ -129,12 +127,6 @@ def test_what_cannot_be_meant_or_must_stay_here_is_refused(here, options, what):
         launcher(**options).plan(request())
     assert "0123456789abcdef" not in str(caught.value)
     assert "abcdef123456" not in str(caught.value)
-
-
-def test_an_evaluation_takes_no_machines(here):
-    asked = LaunchRequest(("eval", "--config", "config.yaml"), "demo", files=(Path("config.yaml"),))
-    with pytest.raises(ConfigError, match="an evaluation takes one machine"):
-        launcher(nodes=2).plan(asked)
 
 
 def test_a_password_in_the_address_is_not_told(here):

@@ -133,13 +133,7 @@ def _options_of(backend: str) -> list[click.Option]:
     help="A line that looks like a secret, and may leave this machine.",
 )
 @click.option("--dry-run", is_flag=True, help="Check the config, print the plan, and stop.")
-@click.option(
-    "--preflight",
-    "ahead",
-    is_flag=True,
-    help="Check what can be known before the launch costs anything, and stop.",
-)
-@click.option("--json", "as_json", is_flag=True, help="With --dry-run or --preflight: print JSON.")
+@click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
 @click.pass_context
 def launch(
     ctx: click.Context,
@@ -155,7 +149,6 @@ def launch(
     take_over: bool,
     allowed_secrets: tuple[str, ...],
     dry_run: bool,
-    ahead: bool,
     as_json: bool,
     **flags: Any,
 ) -> int:
@@ -178,8 +171,8 @@ def launch(
         with_beside,
     )
 
-    if as_json and not (dry_run or ahead):
-        raise click.UsageError("--json goes with --dry-run or --preflight")
+    if as_json and not dry_run:
+        raise click.UsageError("--json goes with --dry-run")
     if evaluate is not None and eval_config is not None:
         raise click.UsageError("--eval trains nothing: there are no checkpoints for --eval-config")
     if evaluate is not None and resume:
@@ -224,11 +217,6 @@ def launch(
     if traits.elsewhere:
         request = for_elsewhere(request, given_tree)
     plan = launcher.plan(request)
-    if ahead:
-        from rlvr_core.builtin.jobs.commands.preflight import preflight
-
-        words = [str(config), *(word for one in overrides for word in ("--set", one))]
-        return preflight(launcher, plan, words, as_json=as_json, evaluates=evaluate is not None)
     if not dry_run:
         code: int = launcher.submit(plan)
         return code
