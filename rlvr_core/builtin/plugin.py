@@ -630,11 +630,6 @@ def register_services(registrar: Registrar) -> None:
         summary="Records what a run is made of, what was found before it, and what it warns about.",
     )
     registrar.add(
-        "reproduction",
-        "rlvr_core.builtin.provenance.reproduce:reproduction",
-        summary="What a run's folder lacks for the run to be repeated from it.",
-    )
-    registrar.add(
         "run-differences",
         "rlvr_core.builtin.provenance.runs:compare_runs",
         summary="In what two runs differ, part by part.",
