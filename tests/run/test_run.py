@@ -240,8 +240,8 @@ def test_what_a_failed_run_is_told_to_change_may_change_when_it_is_resumed(lab):
     }
     sets = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
     done = lab.rlvr("run", "--resume", str(short), *sets, "--display", "plain")
-    assert "from step 4 on, train.tokens_per_micro_batch is 40; it was 16384" in done.stdout
-    (note,) = [line for line in done.stdout.splitlines() if "bit for bit" in line]
+    assert "from step 4 on, train.tokens_per_micro_batch is 40; it was 16384" in done.stderr
+    (note,) = [line for line in done.stderr.splitlines() if "bit for bit" in line]
     assert "train.tokens_per_micro_batch, verify.timeout" in note
     assert "guards" not in note
     (resumed,) = json.loads((short / "run.json").read_text())["resumed"]
