@@ -236,7 +236,7 @@ def test_what_is_no_job_is_told_and_hides_no_other(there):
     assert "lines 2, 3, 4, 5, 7, … of" in done.stderr
     assert "cannot be read, and may have been a job" in done.stderr
     assert done.stdout.count("\n") == 4
-    assert "lines 2, 3" in call("show", "none-such", fails=ConfigError)
+    assert "lines 2, 3" in call("status", "none-such", fails=ConfigError)
 
 
 def test_no_name_is_no_job(there):

@@ -241,44 +241,25 @@ class RayLauncher:
         return found
 
     def _wait(self, server: JobServer, job: str) -> int:
-        """Show what a job prints, and return its exit code; Ctrl-C leaves the job as it is."""
+        """Wait for a job, print its log, and return its exit code; Ctrl-C leaves it as it is."""
         sys.stderr.write(f"Ctrl-C ends this command alone; the job: rlvr jobs stop {job}\n")
-        log, answered = _Log(), time.monotonic()
+        answered, shown = time.monotonic(), 0
         while True:
             try:
-                log.begin()
-                server.follow(job, log.show)
-                info = server.info(job)
+                info, log = server.info(job), server.log(job)
             except MachineError as error:  # the job goes on, whatever is between it and us
                 if time.monotonic() - answered >= _QUIET:
                     raise
                 sys.stderr.write(f"{error.complaints[0].what}; asking again\n")
             else:
                 answered = time.monotonic()
-                now = _status(info)
+                sys.stdout.write(log[shown:])
+                sys.stdout.flush()
+                shown, now = len(log), _status(info)
                 if now.state not in ("waiting", "running", "unknown"):
-                    log.begin()
-                    log.show(server.log(job))  # what the connection ended before
                     sys.stderr.write(f"{job}: {now.state} ({now.detail})\n")
                     return _exit_code(now, info.driver_exit_code)
             time.sleep(self._config.poll)
-
-
-class _Log:
-    """A log that is read from its start again after a lost connection, and shown once."""
-
-    def __init__(self) -> None:
-        self._shown = self._read = 0
-
-    def begin(self) -> None:
-        self._read = 0
-
-    def show(self, piece: str) -> None:
-        new = piece[max(0, self._shown - self._read) :]
-        self._read += len(piece)
-        self._shown = max(self._shown, self._read)
-        sys.stdout.write(new)
-        sys.stdout.flush()
 
 
 def _status(info: Any) -> JobStatus:
