@@ -131,7 +131,7 @@ def work(task: Task) -> None:
 
 
 def fetch(task: Task, open_store: Callable[[str], Store]) -> None:
-    """Download the run as ``rlvr jobs download`` does."""
+    """Download the run as ``rlvr jobs fetch`` does."""
     for _ in range(20):
         with contextlib.suppress(MachineError):
             return Fetch(open_store(PLACE), task.folder, "last", at_once=2, place=PLACE).run()

@@ -43,7 +43,6 @@ _HOMES = {
     "builtin.provenance.code": "code_hash installed_code package_hash unlike_code",
     "builtin.provenance.lineage": "lineage_lines lineage_of write_lineage",
     "builtin.provenance.model": "model_identity tokenizer_identity",
-    "builtin.provenance.surroundings": "surroundings",
     "builtin.provenance.user_files": "siblings",
     "builtin.python.train": "check_arguments option plain signals_restored",
     "builtin.replay.buffer": "Reading ReplayBuffer member_of",

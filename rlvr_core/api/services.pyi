@@ -82,7 +82,6 @@ from rlvr_core.builtin.provenance.lineage import lineage_of as lineage_of
 from rlvr_core.builtin.provenance.lineage import write_lineage as write_lineage
 from rlvr_core.builtin.provenance.model import model_identity as model_identity
 from rlvr_core.builtin.provenance.model import tokenizer_identity as tokenizer_identity
-from rlvr_core.builtin.provenance.surroundings import surroundings as surroundings
 from rlvr_core.builtin.provenance.user_files import siblings as siblings
 from rlvr_core.builtin.python.train import check_arguments as check_arguments
 from rlvr_core.builtin.python.train import option as option

@@ -355,11 +355,6 @@ def register_launchers(registrar: Registrar) -> None:
         "rlvr_core.builtin.jobs.ray:RayLauncher",
         summary="A job on a Ray cluster, by its job server; the command need not wait for it.",
     )
-    registrar.add(
-        "sky",
-        "rlvr_core.builtin.jobs.sky:SkyLauncher",
-        summary="A managed job of SkyPilot on clouds, Kubernetes or Slurm, on spare machines too.",
-    )
 
 
 @hookimpl
@@ -442,7 +437,7 @@ def register_verifier_pools(registrar: Registrar) -> None:
     """Places for verifiers beyond this machine."""
     registrar.add(
         "ray-pool",
-        "rlvr_core.builtin.ray.verifiers:RayVerifierPool",
+        "rlvr_core.builtin.ray.verifier_pool:RayVerifierPool",
         summary="In actors on the nodes of a Ray cluster.",
     )
 
@@ -497,7 +492,7 @@ def register_services(registrar: Registrar) -> None:
     )
     registrar.add(
         "without-secrets",
-        "rlvr_core.builtin.jobs.secret_rules:without_secrets",
+        "rlvr_core.builtin.jobs.secrets:without_secrets",
         summary="Takes out of a text what looks like a secret.",
     )
     registrar.add(
@@ -539,11 +534,6 @@ def register_services(registrar: Registrar) -> None:
         "ray-connect",
         "rlvr_core.builtin.ray.cluster:connect",
         summary="A connection to a running Ray cluster.",
-    )
-    registrar.add(
-        "ray-reserved",
-        "rlvr_core.builtin.ray.bundles:reserved",
-        summary="Bundles that a Ray job has reserved for the actors of a training process.",
     )
     registrar.add(
         "metric-direction",
@@ -646,11 +636,6 @@ def register_services(registrar: Registrar) -> None:
         summary="Records what a run is made of, what was found before it, and what it warns about.",
     )
     registrar.add(
-        "reproduction",
-        "rlvr_core.builtin.provenance.reproduce:reproduction",
-        summary="What a run's folder lacks for the run to be repeated from it.",
-    )
-    registrar.add(
         "run-differences",
         "rlvr_core.builtin.provenance.runs:compare_runs",
         summary="In what two runs differ, part by part.",
@@ -712,8 +697,8 @@ def register_services(registrar: Registrar) -> None:
     )
     registrar.add(
         "machines",
-        "rlvr_core.builtin.jobs.inside.check:examined",
-        summary="Examines the machines of a job from inside it, for guards.preflight.",
+        "rlvr_core.builtin.jobs.agreement:check_agreement",
+        summary="Refuses machines that have other code, libraries or configuration.",
     )
     registrar.add(
         "doctor",
@@ -734,11 +719,6 @@ def register_services(registrar: Registrar) -> None:
         "evaluated",
         "rlvr_core.builtin.invariants.evaluated_apart:EvaluatedApart",
         summary="Checks what rlvr eval and rlvr passk sampled, by model, seeds and parameters.",
-    )
-    registrar.add(
-        "model-fits",
-        "rlvr_core.builtin.planner.room:model_fits",
-        summary="Whether a model fits on the machines of a job, for rlvr launch --preflight.",
     )
     registrar.add(
         "card",

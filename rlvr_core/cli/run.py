@@ -100,11 +100,8 @@ def run(
         display.phase("reading the configuration")
         resolved, folder = what_to_run(config, overrides, resume, host)
         quiet_libraries()
-        checked = resolved.config.guards.preflight and ranks.launched()
-        machines = host.service("core/machines")(resolved, display) if checked else None
         with ranks.joined(resolved.config.run.timeout) as together:
-            if machines is not None:
-                machines.connected(together)
+            host.service("core/machines")(resolved, together)
             carry_out(resolved, folder, host, display, together, stop, dry_run=dry_run)
 
 

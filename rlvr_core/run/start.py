@@ -144,7 +144,9 @@ def start(
         newest = resumption = None
         if not fresh:
             targets = prepared.resolved.sources(prepared.problems.values())
-            resumption = session.host.service("core/resumption")(session, manifest, targets)
+            resumption = session.host.service("core/resumption")(
+                session, manifest, targets, prepared.resolved.dump()
+            )
             newest = ranks.on_main(resumption.checkpoint)
         with recorded_outcome(session, manifest), stop.heeded(), ranks.explained():
             if resumption is not None:

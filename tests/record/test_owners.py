@@ -194,7 +194,7 @@ def test_an_attempt_that_was_killed_before_it_saw_a_later_one_goes_on_beside_it(
 def test_a_push_from_an_attempt_that_a_later_one_has_replaced_is_refused(there, run, home):
     with pytest.raises(NotOwnerError, match="later attempt") as caught:
         send(there, run)
-    assert "rlvr jobs download" in str(caught.value)
+    assert "rlvr jobs fetch" in str(caught.value)
     assert same_records(there()._root, home)
 
 

@@ -75,7 +75,7 @@ class Gated:
 @pytest.fixture(scope="module")
 def ray_pool():
     pytest.importorskip("ray")
-    from rlvr_core.builtin.ray.verifiers import RayVerifierPool
+    from rlvr_core.builtin.ray.verifier_pool import RayVerifierPool
 
     return RayVerifierPool
 

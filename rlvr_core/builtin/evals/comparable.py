@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.builtin.evals.spec import differences
 
-_HASH = re.compile("[0-9a-f]{16}")
 Head = Mapping[str, Any]
 """The content of a ``spec.json``."""
 
@@ -53,7 +51,6 @@ class Pair:
         return [
             *_unlike(self.one, self.other),
             *self.apart,
-            *_local_libraries(self.one, self.other),
         ]
 
 
@@ -174,36 +171,12 @@ def other_differences(one: Head, other: Head) -> tuple[str, ...]:
     lines += [f"{line} (prompts are the same)" for line in _idle(one, other)]
     for key in ("engine", "versions"):
         lines += differences({key: one[key]}, {key: other[key]})
-    lines += _surroundings(one, other)
     if one.get("prompt_tokens") != other.get("prompt_tokens"):
         lines.append("tokenizer: the prompts have other token ids")
     first, second = one["model"], other["model"]
     if first.get("path") == second.get("path") and first.get("sha256") != second.get("sha256"):
         lines.append(f"model: {first.get('path')} has {_other_files(first, second)} in each")
     return tuple(lines)
-
-
-def _surroundings(one: Head, other: Head) -> list[str]:
-    """Return in what differs what verdicts depend on beside the code of the verifiers."""
-    first, second = one.get("surroundings"), other.get("surroundings")
-    if first is None or second is None:  # results of an earlier version
-        return []
-    lines = []
-    for name in first.keys() & second.keys():  # other verifiers are another specification
-        for key in sorted(first[name].keys() | second[name].keys()):
-            values = [each[name].get(key, "none") for each in (first, second)]
-            if values[0] != values[1]:
-                lines.append(f"verifier {name}, {key}: {values[0]} and {values[1]}")
-    return lines
-
-
-def _local_libraries(one: Head, other: Head) -> list[str]:
-    """Return the modules without a version that verifiers import, and that have other code."""
-    return [
-        f"code: {line}"
-        for line in _surroundings(one, other)
-        if ", library " in line and any(map(_HASH.fullmatch, line.rpartition(": ")[2].split()))
-    ]
 
 
 def _other_files(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:

@@ -10,8 +10,6 @@ from typing import Any
 from rlvr_core.api.services import installed_code, unlike_code, write_atomic
 
 FILE = "made_by.json"
-PATCHES = "patches"
-"""Folder with tables of files and with the changes of checkouts."""
 
 
 def record_makers(folder: Path, host: Any, *, begun: bool) -> None:
@@ -22,7 +20,7 @@ def record_makers(folder: Path, host: Any, *, begun: bool) -> None:
         host: The loaded plugins.
         begun: Whether it has results already; those that made them stay on record.
     """
-    found = installed_code(host, folder / PATCHES)
+    found = installed_code(host)
     before = read_makers(folder) if begun else []
     kept = [one for one in before if _identity(one) != _identity(found)]
     text = json.dumps([*kept, found], indent=1, ensure_ascii=False)
@@ -35,10 +33,6 @@ def merge_makers(shards: Sequence[Path], out: Path) -> None:
     if not all(makers):
         return
     every = {json.dumps(_identity(one)): one for some in makers for one in some}
-    (out / PATCHES).mkdir(exist_ok=True)
-    for folder in shards:
-        for file in (folder / PATCHES).glob("*"):
-            write_atomic(out / PATCHES / file.name, file.read_bytes())
     text = json.dumps([*every.values()], indent=1, ensure_ascii=False)
     write_atomic(out / FILE, text + "\n")
 
@@ -64,12 +58,10 @@ def made_apart(one: Path, other: Path) -> tuple[list[str], list[str]]:
     makers = read_makers(one), read_makers(other)
     if not all(makers):
         return [], []
-    folders = [one] * len(makers[0]) + [other] * len(makers[1])
     every = [*makers[0], *makers[1]]
-    for folder, maker in zip(folders[1:], every[1:], strict=True):
-        pair = (folders[0] / PATCHES, folder / PATCHES)
+    for maker in every[1:]:
         codes = every[0]["code"], maker["code"]
-        for name, text in unlike_code(*codes, pair).items():
+        for name, text in unlike_code(*codes).items():
             both = all(name in code["packages"] for code in codes)
             (lines if both else notes)[f"packages: {text}"] = None
         first, second = every[0]["threads"], maker["threads"]

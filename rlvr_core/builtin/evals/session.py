@@ -43,7 +43,6 @@ from rlvr_core.api.services import (
     max_positions,
     model_identity,
     problems_given,
-    surroundings,
     versions,
 )
 from rlvr_core.builtin.evals import contamination
@@ -295,10 +294,6 @@ def prepare(
             | {"path": path_in_run(located)},
             "engine": engine_record(engine, path, config.model),
             **({"verifiers": apart} if apart else {}),
-            "surroundings": {
-                key: surroundings(key.partition("#")[0], one.target)
-                for key, one in plan.specs.items()
-            },
             "versions": versions(host.plugin_versions()),
         },
         contamination=found,

@@ -279,7 +279,7 @@ class Mirror:
                 f"the store has what this folder never had, as {', '.join(lacking[:3])}",
                 where="run.mirror",
                 remedy=(
-                    "fetch it first, into a folder of its own: rlvr jobs download … --to DIR",
+                    "fetch it first, into a folder of its own: rlvr jobs fetch … --to DIR",
                     "or copy this run to another place: --set run.mirror=URI",
                 ),
             )

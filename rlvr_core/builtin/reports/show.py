@@ -90,7 +90,7 @@ def report(
 
 
 def full_summary(view: RunView) -> dict[str, Any]:
-    """Return a run's summary, with meta, speed, reproduction and findings."""
+    """Return a run's summary, with meta, speed and findings."""
     from rlvr_core.api.services import load_host
     from rlvr_core.builtin.reports.findings import cut_off_notes, run_findings
     from rlvr_core.builtin.reports.speed import speed_of
@@ -98,7 +98,6 @@ def full_summary(view: RunView) -> dict[str, Any]:
     host, summary = load_host(), view.summary()
     summary["meta"] = {k: v for k, v in (view.config.get("meta") or {}).items() if v is not None}
     summary["speed"] = speed_of(view)
-    summary["reproduction"] = host.service("core/reproduction")(view)
     summary["findings"] = run_findings(view)
     summary["notes"] = [*summary["notes"], *cut_off_notes(view)]
     return summary
@@ -127,7 +126,6 @@ def sections(
     rows = [("folder", summary["folder"]), *facts(summary)]
     rows += [(key, str(value)) for key, value in summary.get("meta", {}).items()]
     rows += [("note", note) for note in summary["notes"]]
-    rows += [("to repeat", text) for text in summary.get("reproduction", {}).get("missing", ())]
     yield (
         printable(summary["name"]),
         [f"  {printable(label):<12}{printable(value)}" for label, value in rows],

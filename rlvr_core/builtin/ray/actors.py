@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any, Literal
 
 from rlvr_core.api import RunError
-from rlvr_core.builtin.ray.cluster import last_lines, resources
+from rlvr_core.builtin.ray.cluster import resources
 from rlvr_core.builtin.ray.messages import Reply, SentWeights
 from rlvr_core.builtin.ray.requests import WorkItem
 from rlvr_core.builtin.ray.slots import Limits, Slot
@@ -44,7 +44,7 @@ class Call:
     result: Future[Reply]
 
 
-class Fleet:
+class Actors:
     """The actors of a pool. The pool's lock guards it.
 
     Args:
@@ -93,7 +93,7 @@ class Fleet:
         """Take an actor that has started."""
         slot.where, slot.state = where, "started"
         self.call(slot, "stay")
-        if slot.elastic or slot.number > 1:
+        if slot.number > 1:
             self.events.append(f"{slot.label} has joined")
 
     def load(self, slot: Slot, weights: SentWeights) -> None:
@@ -140,8 +140,7 @@ class Fleet:
             item.lost += 1
         worst = max((item.lost for item in items), default=0)
         if max(slot.deaths, worst) > self._limits.restarts:
-            self._give_up(slot, cause, worst)
-            return items
+            raise self._given_up(slot, cause, worst)
         self.restarts += 1
         slot.start_at = time.monotonic() + min(FIRST_PAUSE * 2 ** (slot.deaths - 1), _LONGEST_PAUSE)
         n = sum(item.n for item in items)
@@ -151,28 +150,17 @@ class Fleet:
         )
         return items
 
-    def _give_up(self, slot: Slot, cause: str, worst: int) -> None:
-        """Stop replacing an actor.
-
-        Raises:
-            RunError: If the run cannot do without it.
-        """
+    def _given_up(self, slot: Slot, cause: str, worst: int) -> RunError:
+        """Return the error that ends the run when a place has lost too many actors."""
         times = f"{slot.deaths} times in a row without an answer"
         if slot.deaths <= self._limits.restarts:
             times = f"the last of {worst} that were lost with the same completion"
-        what = f"{slot.label} was lost, {times}: {cause}"
-        if slot.elastic and worst <= self._limits.restarts:
-            slot.state = "given up"
-            self.events.append(f"{what}; it is given up")
-            return
-        where = slot.where
-        lines = last_lines(where["node"], where["log"]) if where else []
-        raise RunError(
-            what,
+        return RunError(
+            f"{slot.label} was lost, {times}: {cause}",
             where="engine.with",
             remedy=(
-                *(f"its last words: {line}" for line in lines),
-                "rlvr run --resume goes on from the last checkpoint",
+                "Ray's logs on that node have its last words; rlvr run --resume goes on from the "
+                "last checkpoint",
                 f"engine.with.restarts ({self._limits.restarts}) says how often it is replaced",
             ),
         )

@@ -26,11 +26,11 @@ from rlvr_core.api import (
     RunError,
 )
 from rlvr_core.api.services import VerifierSpec, VerifierStats
-from rlvr_core.builtin.ray.bundles import Bundles, bundles_for
+from rlvr_core.builtin.ray.actor_args import passed_on
 from rlvr_core.builtin.ray.cluster import connect, resources
-from rlvr_core.builtin.ray.launch import passed_on
+from rlvr_core.builtin.ray.placement import Placement, reserve
 from rlvr_core.builtin.ray.verifier_actor import PoolArgs, VerifierActor
-from rlvr_core.builtin.ray.verifier_places import (
+from rlvr_core.builtin.ray.verifier_options import (
     WHERE,
     Ended,
     Group,
@@ -80,8 +80,7 @@ class RayVerifierPool:
     ) -> None:
         self._config = read_options(options)
         self._names = frozenset(verifiers)
-        _, wanted = self._config.bundles(workers)
-        self._cpus = wanted[0]["CPU"]
+        self._cpus = self._config.cpus or workers
         self._connected = connect(self._config.address, "verify.pool ray-pool", f"{WHERE}.address")
         self._places = [Place(index) for index in range(self._config.actors)]
         self._queue: deque[Group] = deque()
@@ -101,10 +100,12 @@ class RayVerifierPool:
             passed_on(),
             __version__,
         )
-        self._bundles: Bundles | None = None
+        self._placement: Placement | None = None
         self._thread = threading.Thread(target=self._run, name="ray-verifiers", daemon=True)
         try:
-            self._bundles = bundles_for("verifiers", wanted, self._config.deadline, WHERE)
+            self._placement = reserve(
+                {"CPU": self._cpus}, self._config.actors, self._config.deadline, WHERE
+            )
             self._thread.start()
             self._up.result()
         except BaseException:
@@ -169,8 +170,8 @@ class RayVerifierPool:
         for place in self._places:
             if place.actor is not None:
                 ray.kill(place.actor)
-        if self._bundles is not None:
-            self._bundles.give_back()
+        if self._placement is not None:
+            self._placement.remove()
         if self._connected:
             ray.shutdown()
 
@@ -220,12 +221,12 @@ class RayVerifierPool:
     def _create(self, index: int) -> Any:
         import ray
 
-        assert self._bundles is not None
+        assert self._placement is not None
         made = ray.remote(VerifierActor).options(
             num_cpus=self._cpus,
             max_restarts=0,
             max_concurrency=_CALLS_AT_ONCE,
-            scheduling_strategy=self._bundles.strategy(index),
+            scheduling_strategy=self._placement.strategy(index),
         )
         return made.remote()
 

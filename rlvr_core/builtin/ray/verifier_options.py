@@ -37,10 +37,6 @@ class RayPoolConfig(ComponentConfig):
     groups: Count = 16
     """Groups one actor is given at a time."""
 
-    def bundles(self, workers: int) -> tuple[str, list[dict[str, float]]]:
-        """What is reserved for each training process, and its kind; see ``PlacedByRay``."""
-        return "verifiers", [{"CPU": self.cpus or workers}] * self.actors
-
 
 @dataclass(eq=False, slots=True)
 class Group:

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from rlvr_core import __version__
-from rlvr_core.api import EngineContext, MachineError, TransportChoice
+from rlvr_core.api import EngineContext, MachineError
 from rlvr_core.api.services import is_secret
 from rlvr_core.builtin.ray.actor import RolloutActor
-from rlvr_core.builtin.ray.bundles import Bundles, bundles_for
 from rlvr_core.builtin.ray.config import RayConfig
 from rlvr_core.builtin.ray.messages import ActorArgs
+from rlvr_core.builtin.ray.placement import Placement
 from rlvr_core.builtin.ray.slots import Slot
 from rlvr_core.builtin.ray.weights import without_weights
 
@@ -26,34 +26,20 @@ _PASSED_ON = ("RLVR_PLUGINS", "VLLM_", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 """Variables of this process that actors get; those named like a secret are left out."""
 
 
-def reserve_places(config: RayConfig) -> Bundles:
-    """Reserve a place for each actor but the elastic ones, or take those of the job.
-
-    Raises:
-        MachineError: If the cluster has no room in time.
-    """
-    _, wanted = config.bundles(0)
-    return bundles_for("engine", wanted, config.deadline, "engine.with")
+def slots(config: RayConfig, placement: Placement) -> list[Slot]:
+    """Return a slot for each actor."""
+    return [Slot(index, _creator(config, placement, index)) for index in range(config.actors)]
 
 
-def slots(config: RayConfig, places: Bundles) -> list[Slot]:
-    """Return a slot for each actor that there may be; those beyond ``actors`` are elastic."""
-    return [
-        Slot(index, index >= config.actors, _creator(config, places, index))
-        for index in range(config.most_actors)
-    ]
-
-
-def _creator(config: RayConfig, places: Bundles, index: int) -> Callable[[], Any]:
+def _creator(config: RayConfig, placement: Placement, index: int) -> Callable[[], Any]:
     import ray
 
-    strategy: Any = places.strategy(index) if index < config.actors else "SPREAD"
     actor = ray.remote(RolloutActor).options(
         num_cpus=config.cpus,
         num_gpus=config.gpus,
         max_restarts=0,
         max_concurrency=config.max_in_flight + _EXTRA_CALLS,
-        scheduling_strategy=strategy,
+        scheduling_strategy=placement.strategy(index),
     )
     return lambda: actor.remote()
 
@@ -62,7 +48,6 @@ def actor_args(
     config: RayConfig,
     use: str,
     context: EngineContext,
-    transport: TransportChoice,
     *,
     own_weights: bool,
 ) -> ActorArgs:
@@ -83,7 +68,6 @@ def actor_args(
         ),
         own_weights=own_weights,
         device="cuda:0" if config.gpus else "cpu",
-        transport=transport,
         threads=max(1, math.floor(config.cpus)),
         environment=passed_on(),
         version=__version__,
