@@ -15,7 +15,14 @@ NUMBERS = ("loss", "grad_norm", "reward/mean", "tokens/loss", "kl/mean", "length
 """Metrics that a fault must move, unless it moves tokens, rewards or weights."""
 SHOWN = ("step ", "see it", "finished:", "first prompt:", "prompt lengths:")
 """Beginnings of lines that show what there is, in every run, and judge nothing."""
-GUARD = re.compile(r"\bguard (?:core/)?([\w-]+)|\b(preflight) |^(first completions)")
+SPEAKERS = (
+    (re.compile(r"\bguard (?:core/)?([\w-]+)"), r"\1"),
+    (re.compile(r"\bdid not come within\b"), "watchdog"),  # a wait's own deadline
+    (re.compile(r"^weight sync to version "), "sync"),  # the probe of a sync
+    (re.compile(r"\bpreflight\b"), "preflight"),
+    (re.compile(r"^first completions\b"), "completions"),
+)
+"""What a line begins with, and the guard that it is by."""
 NUMBER = re.compile(r"-?\d[\d.,e+-]*%?")
 
 
@@ -149,9 +156,11 @@ def speakers(lines: list[str]) -> set[str]:
     """The guards that lines of output are by."""
     names = set()
     for line in lines:
-        if match := GUARD.search(re.sub(r"^(error|warning): ", "", line)):
-            guard, preflight, completions = match.groups()
-            names.add(guard or preflight or ("completions" if completions else ""))
+        text = re.sub(r"^(error|warning): ", "", line)
+        for pattern, name in SPEAKERS:
+            if match := pattern.search(text):
+                names.add(match.expand(name))
+                break
     return names
 
 

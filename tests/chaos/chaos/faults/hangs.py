@@ -44,13 +44,14 @@ def engine_forgets_a_request(patch: Patch) -> None:
 
 @fault("watchdog", **HANGS)
 def verdicts_never_come(patch: Patch) -> None:
-    """The pool loses the verdicts of the fortieth group."""
+    """The pool loses the verdicts of the tenth group."""
     count = [0]
 
     def make(original: Any) -> Any:
         def submit(self: Any, problem: Any, answers: Any) -> Any:
-            count[0] += 1
-            return Future() if count[0] == 40 else original(self, problem, answers)
+            count[0] += len(answers) == 8  # known answers are judged in smaller groups
+            lost = len(answers) == 8 and count[0] == 10
+            return Future() if lost else original(self, problem, answers)
 
         return submit
 

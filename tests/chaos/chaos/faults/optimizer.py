@@ -121,7 +121,7 @@ def gradients_never_summed_over_processes(patch: Patch) -> None:
     patch.wrap("rlvr_core.parallel.model:ParallelModel.accumulating", make)
 
 
-@fault("collapse", "updates", config={"train": {"lr": 0.3, "warmup_steps": 0, "steps": 16}})
+@fault("collapse", "updates", config={"train": {"lr": 0.1, "warmup_steps": 30, "steps": 40}})
 def learning_rate_far_too_high(patch: Patch) -> None:
-    """The config's learning rate breaks the model within a few steps."""
+    """The config's learning rate breaks the model as the warm-up goes on."""
     patch.hit()
