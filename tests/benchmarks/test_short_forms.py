@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 DATA = Path(os.environ.get("RLVR_DATA", ROOT.parent / "shared" / "data"))
 SMALL = ["--processes", "2", "--layers", "2", "--hidden", "256", "--vocabulary", "1000"]
-TINY_CASE = ["--case", "0.8M:2x2x8", "--rounds", "1", "--steps", "1", "--warm-up", "1"]
+TINY_CASE = ["--case", "0.8M:8x8x32", "--rounds", "1", "--steps", "1", "--warm-up", "1"]
 
 SHORT = {
     "asynchronous": TINY_CASE,
