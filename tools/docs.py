@@ -12,7 +12,6 @@ import faces
 from commands import page as commands
 from components import page as components
 from metrics import page as metrics
-from traps import page as traps
 
 from rlvr_bs4.table import page as archetypes
 from rlvr_core.builtin.configs.reference import loss_options
@@ -32,7 +31,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/config-reference.md": config_reference,
     "docs/loss-options.md": loss_options,
     "docs/metrics.md": metrics,
-    "docs/traps.md": traps,
     "plugins/rlvr_bs4/ARCHETYPES.md": archetypes,
     "plugins/rlvr_gym/GENERATORS.md": generators,
     "plugins/rlvr_ifeval/CONSTRAINTS.md": constraints,

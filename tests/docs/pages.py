@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-GENERATED = {"cli.md", "components.md", "chaos.md", "traps.md"}
+GENERATED = {"cli.md", "components.md"}
 PAGES = sorted(
     [
         *ROOT.glob("*.md"),

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import sys
 from pathlib import Path
 
@@ -39,8 +38,7 @@ def main() -> int:
     words.add_argument("--at-once", type=int, default=3, help="runs of part W beside each other")
     given = words.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    predictions = json.loads((HERE / "predictions.json").read_text())
-    record = Record(given.out, predictions)
+    record = Record(given.out)
     print(HEADER, flush=True)
     for part in given.parts:
         record.attempt(part, "whole part", lambda part=part: run(part, record, given))

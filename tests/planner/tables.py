@@ -27,7 +27,7 @@ def _figures(name):
 MEASURED = _figures("measured.jsonl")
 """What the stand-in gave: ``python tests/gpu_standin/run.py '[CASE]'``."""
 SHARDED = _figures("sharded.jsonl")
-"""What it gave of one rank of several: ``python tests/gpu_standin/one_rank.py '[CASE]'``."""
+"""What it gave of one rank of several, by shapes."""
 CARDS = {
     "lora-24gb": ("l4-24", 1, None, 300),
     "math-2gpu": ("h100-80", 2, 1, 500),

@@ -158,7 +158,7 @@ def test_who_is_taken_over_goes_on_beside_it(there, run, tmp_path, monkeypatch):
 
 
 def test_who_was_taken_over_and_is_started_again_stays_beside_it(there, run, tmp_path, monkeypatch):
-    # found by benchmarks/store_campaigns.py: an attempt that was killed while it wrote beside its
+    # an attempt that was killed while it wrote beside its
     # place forgot so, took the place back as the same job, and wrote over the other's records
     monkeypatch.setenv("RLVR_OWNER", "the-job")
     home = tmp_path / "home" / NAME
@@ -178,7 +178,7 @@ def test_who_was_taken_over_and_is_started_again_stays_beside_it(there, run, tmp
 
 
 def test_an_attempt_that_was_killed_before_it_saw_a_later_one_goes_on_beside_it(there, run, home):
-    # found by benchmarks/store_campaigns.py: started again, it took the place back as the same job
+    # started again, it took the place back as the same job
     again = Mirror(there(), run, keep=2, place="runs", open_store=there)
     again.start(fresh=False)
     told = [*again.news(), *again.close(20)]
