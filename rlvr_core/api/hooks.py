@@ -109,6 +109,8 @@ class RunData:
         held_out: Problems by eval task.
         max_contaminated: ``guards.max_contaminated``, the accepted share of a task's problems.
         where: File and line of ``eval.tasks``.
+        trained_on: Runs and files of rows that the user names as further training data.
+        remedy: The option that accepts such problems.
     """
 
     model: str
@@ -116,6 +118,8 @@ class RunData:
     held_out: Mapping[str, Sequence[Problem]]
     max_contaminated: float
     where: str
+    trained_on: tuple[str, ...] = ()
+    remedy: str = "guards.max_contaminated"
 
 
 @dataclass(frozen=True, slots=True)

@@ -495,11 +495,6 @@ def register_services(registrar: Registrar) -> None:
         summary="What a run's summary says of its evaluations.",
     )
     registrar.add(
-        "short-bodies",
-        "rlvr_core.builtin.evals.contamination:short_bodies",
-        summary="What is left of short prompts without the frame that most of them share.",
-    )
-    registrar.add(
         "evaluation-points",
         "rlvr_core.builtin.evals.of_runs:evaluation_points",
         summary="The evaluations of a run, with their intervals.",
@@ -738,11 +733,6 @@ def register_services(registrar: Registrar) -> None:
         "seeds",
         "rlvr_core.builtin.guards.seeds:Seeds",
         summary="Compares repeated completions with their probability, for guards.seeds.",
-    )
-    registrar.add(
-        "evaluated",
-        "rlvr_core.builtin.invariants.evaluated_apart:EvaluatedApart",
-        summary="Checks what rlvr eval and rlvr passk sampled, by model, seeds and parameters.",
     )
     registrar.add(
         "checkpointing",

@@ -25,7 +25,6 @@ def run_command(
     command: Sequence[str],
     *,
     env: Mapping[str, str],
-    cwd: str | None,
     log: Path,
     timeout: float,
     name: str,
@@ -35,7 +34,6 @@ def run_command(
     Args:
         command: Program and arguments.
         env: Its complete environment.
-        cwd: Working directory; None for the current one.
         log: File that its output is appended to.
         timeout: Time limit in seconds.
         name: Name for messages.
@@ -45,7 +43,7 @@ def run_command(
         KeyboardInterrupt: On Ctrl-C or SIGTERM, after the command has been ended.
     """
     with _terminable():
-        process = _start(command, env, cwd, log, name)
+        process = _start(command, env, log, name)
         try:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired as error:
@@ -73,7 +71,7 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _start(
-    command: Sequence[str], env: Mapping[str, str], cwd: str | None, log: Path, name: str
+    command: Sequence[str], env: Mapping[str, str], log: Path, name: str
 ) -> subprocess.Popen[bytes]:
     with log.open("ab") as file:
         file.write(f"$ {shlex.join(command)}\n".encode())
@@ -82,7 +80,6 @@ def _start(
             return subprocess.Popen(
                 command,
                 env=dict(env),
-                cwd=cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,

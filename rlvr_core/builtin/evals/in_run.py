@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 CUT_OFF = "cut_off"
 """Key in the basis of a report: share of answers that were cut off at the token cap."""
-MAX_CUT_OFF = 0.02
-"""Share above which it is said; ``rlvr eval`` refuses such numbers (``max_truncated``)."""
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +92,6 @@ class RunEvaluations:
         if self._keep_best is not None:
             self._best_direction = self._direction(self._keep_best)
         self.improved = False
-        self._told: set[str] = set()
 
     @property
     def best_step(self) -> int | None:
@@ -130,7 +126,6 @@ class RunEvaluations:
         for named in self.tasks:
             with phase(f"evaluation {named.name}"):
                 found = evaluate(named, generator, version=version, step=step)
-            self._tell_of_cut_off(named, found)
             self.latest = (found, named.task.sampling)
             yield found
             self.improved |= self._improves(step, found)
@@ -174,21 +169,6 @@ class RunEvaluations:
             return False
         self.best = Best(step, value, self._keep_best, self._best_direction)
         return True
-
-    def _tell_of_cut_off(self, named: NamedTask, found: Evaluation) -> None:
-        """Say once of a task that too many answers were cut off; the run goes on."""
-        share = found.report.basis.get(CUT_OFF, 0.0)
-        if share <= MAX_CUT_OFF or named.name in self._told:
-            return
-        self._told.add(named.name)
-        if os.environ.get("RANK", "0") == "0":
-            _log.warning(
-                "evaluation %s: %.1f%% of the answers were cut off at %d tokens: its numbers tell "
-                "of the cap as much as of the model; raise max_tokens of the task in eval.tasks",
-                named.name,
-                100 * share,
-                named.task.sampling.max_tokens,
-            )
 
     def _watch_progress(self, step: int, found: Evaluation) -> None:
         # an evaluation made only because the run ends here would be absent from a longer run

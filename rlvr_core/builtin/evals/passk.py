@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,46 +9,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from rlvr_core.api import Complaint, ConfigError, DataError, Json
+from rlvr_core.api import ConfigError, Json
 from rlvr_core.api.services import encode, read_jsonl, write_atomic
 from rlvr_core.builtin.evals.evaluate import head_of_summary, mark_truncation, sample, write_summary
-from rlvr_core.builtin.evals.judging import judged_apart, keep_judging, read_judging
-from rlvr_core.builtin.evals.made_by import merge_makers
-from rlvr_core.builtin.evals.plain_figures import check_pass_at_k
-from rlvr_core.builtin.evals.spec import Spec, ids_hash, other_evaluation
+from rlvr_core.builtin.evals.spec import Spec
 from rlvr_core.builtin.evals.stats import estimate, pass_at_k
-from rlvr_core.builtin.evals.store import Row, Store, read_results, read_spec, slug
+from rlvr_core.builtin.evals.store import Row, Store, read_results, slug
 from rlvr_core.builtin.evals.summary import group_by_problem, usage_of
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.evals.session import Session
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """One shard of the problems: every ``of``-th problem, starting at number ``index``."""
-
-    index: int
-    of: int
-
-    @classmethod
-    def parse(cls, text: str) -> Shard:
-        """Parse a shard such as ``0/4``.
-
-        Raises:
-            ConfigError: If it is malformed.
-        """
-        index, slash, of = text.partition("/")
-        if not slash or not index.isdecimal() or not of.isdecimal() or int(index) >= int(of):
-            raise ConfigError(
-                f"'{text}' is not a shard", where="--shard", remedy="0/4, 1/4, 2/4, 3/4 are four"
-            )
-        return cls(int(index), int(of))
-
-    @property
-    def folder(self) -> str:
-        """Name of the shard's folder."""
-        return f"shard-{self.index}-of-{self.of}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,125 +44,24 @@ class Rule:
         return "passed" if self.threshold is None else f"score >= {self.threshold:g}"
 
 
-def run(session: Session, out: Path, shard: Shard | None, say: Callable[[str], None]) -> list[Path]:
-    """Sample every task's problems, or a shard of them; return the folder of each task's results.
+def run(session: Session, out: Path, say: Callable[[str], None]) -> list[Path]:
+    """Sample every task's problems; return the folder of each task's results.
 
     Raises:
-        ConfigError: If there are more shards than problems.
         RunError: If the engine fails or answers are missing.
     """
-    small = [task.name for task in session.tasks if shard and len(task.problems) < shard.of]
-    if small:
-        raise ConfigError(
-            f"{', '.join(small)} has fewer problems than there are shards, which leaves no problem "
-            f"for some",
-            where="--shard",
-            remedy="make fewer shards",
+    stores = {
+        task.name: Store(
+            out / slug(task.name),
+            task.spec,
+            task.problems,
+            session.beside_task(task),
+            tokens=False,
         )
-    stores = {}
-    for task in session.tasks:
-        problems = task.problems if shard is None else task.problems[shard.index :: shard.of]
-        folder = out / slug(task.name)
-        beside = session.beside_task(task)
-        if shard is not None:
-            folder = folder / shard.folder
-            beside["shard"] = f"{shard.index}/{shard.of}"
-        stores[task.name] = Store(folder, task.spec, problems, beside, tokens=False)
+        for task in session.tasks
+    }
     sample(session, stores, say)
     return [store.folder for store in stores.values()]
-
-
-def merge(sources: Sequence[Path], out: Path, *, allow_truncation: bool) -> list[Path]:
-    """Merge the shards of one or several tasks.
-
-    Args:
-        sources: Folders that contain ``shard-…`` folders at any depth.
-        out: Folder for the merged results, with one folder per task.
-        allow_truncation: Accept answers truncated at the cap, even if the shards do not.
-
-    Returns:
-        The folder of each task.
-
-    Raises:
-        ConfigError: If there are no shards, they do not match, or some are missing.
-        DataError: If a shard is not finished.
-    """
-    gone = [str(source) for source in sources if not source.is_dir()]
-    if gone:
-        raise ConfigError(f"'{gone[0]}' is no folder")
-    shards = sorted({path.parent for s in sources for path in s.glob("**/shard-*-of-*/spec.json")})
-    shards += [s for s in sources if (s / "spec.json").is_file() and s not in shards]
-    if not shards:
-        raise ConfigError(f"there are no shards in {', '.join(map(str, sources))}")
-    by_task: dict[str, list[Path]] = {}
-    for folder in shards:
-        by_task.setdefault(folder.parent.name, []).append(folder)
-    return [_merge(folders, out / task, allow_truncation) for task, folders in by_task.items()]
-
-
-def _merge(shards: Sequence[Path], out: Path, allow_truncation: bool) -> Path:
-    heads = [read_spec(folder) for folder in shards]
-    faults = [
-        f"{shards[0]} and {folder}: {line}"
-        for folder, head in zip(shards, heads, strict=True)
-        for line in (
-            *other_evaluation(heads[0], head),
-            *judged_apart(read_judging(shards[0]), read_judging(folder)),
-        )
-    ]
-    _leave_alone(out, heads[0])
-    labels = [str(head.get("shard")) for head in heads]
-    of = labels[0].partition("/")[2]
-    expected = [f"{index}/{of}" for index in range(int(of or 0))]
-    if faults or sorted(labels) != sorted(expected):
-        faults += [f"missing: shard {label}" for label in expected if label not in labels]
-        faults += [
-            f"twice: shard {repeated}"
-            for repeated in sorted(set(labels))
-            if labels.count(repeated) > 1
-        ]
-        faults += [] if faults else [f"not the shards of one evaluation: {', '.join(labels)}"]
-        raise ConfigError.collect([Complaint("the shards do not add up", str(out), tuple(faults))])
-    order = [labels.index(label) for label in expected]
-    parts = [read_results(shards[index]) for index in order]
-    ids = _interleave([[problem["id"] for problem in part[1]] for part in parts])
-    spec = Spec(heads[0]["spec"])
-    if ids_hash(ids) != spec.content["problems"]["ids"]:
-        raise DataError("the shards together are not the task's problems", where=str(out))
-    out.mkdir(parents=True, exist_ok=True)
-    for name in ("problems", "completions", "results"):
-        key = "id" if name == "problems" else "problem_id"
-        rows: dict[str, list[Row]] = {}
-        for index in order:
-            for row in read_jsonl(shards[index] / f"{name}.jsonl"):
-                rows.setdefault(row[key], []).append(row)
-        write_atomic(out / f"{name}.jsonl", b"".join(encode(r) for id_ in ids for r in rows[id_]))
-    head = {key: value for key, value in heads[order[0]].items() if key != "shard"}
-    head["merged"] = len(shards)
-    head["max_truncated"] = 1.0 if allow_truncation else min(h["max_truncated"] for h in heads)
-    write_atomic(out / "spec.json", json.dumps(head, indent=1, ensure_ascii=False) + "\n")
-    keep_judging(out, read_judging(shards[order[0]]), begun=False)
-    merge_makers([shards[index] for index in order], out)
-    return out
-
-
-def _leave_alone(out: Path, head: Row) -> None:
-    """Refuse a folder with other content, which merging would overwrite."""
-    if (out / "spec.json").is_file():
-        faults = other_evaluation(read_spec(out), head)
-        if faults:
-            complaint = Complaint(
-                "the folder holds results of another evaluation",
-                str(out),
-                (*faults, "give another --out"),
-            )
-            raise ConfigError.collect([complaint])
-
-
-def _interleave(parts: Sequence[Sequence[str]]) -> list[str]:
-    """Interleave the shards' problems back into their original order."""
-    total = sum(map(len, parts))
-    return [parts[i % len(parts)][i // len(parts)] for i in range(total)]
 
 
 def summarise(folder: Path, ks: Sequence[int], rule: Rule) -> Row:
@@ -213,7 +81,6 @@ def summarise(folder: Path, ks: Sequence[int], rule: Rule) -> Row:
     summary: Row = head_of_summary(head) | {
         "correct": rule.text,
         "n_problems": len(problems),
-        "shard": head.get("shard"),
         "truncation_rate": fmean([row["truncated"] for row in results] or [0]),
         "pass_at_k": {str(k): _pass_at(k, difficulty) for k in ks},
         "solved_never": sum(0 == row["correct"] < row["n"] for row in difficulty),
@@ -221,7 +88,6 @@ def summarise(folder: Path, ks: Sequence[int], rule: Rule) -> Row:
         **usage_of(results),
     }
     mark_truncation(summary, head)
-    check_pass_at_k(summary["pass_at_k"], results, rule.correct)
     write_summary(folder, summary)
     return summary
 

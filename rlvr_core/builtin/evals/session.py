@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
-    Engine,
-    EngineContext,
     EvalTask,
     EvalTaskTraits,
     ExternalTask,
     Json,
     Problem,
+    RunData,
     SamplingParams,
     traits_of,
 )
@@ -43,11 +42,8 @@ from rlvr_core.api.services import (
     max_positions,
     model_identity,
     problems_given,
-    surroundings,
     versions,
 )
-from rlvr_core.builtin.evals import contamination
-from rlvr_core.builtin.evals.contamination import Contamination, Trained
 from rlvr_core.builtin.evals.engine import choose, engine_record, find_component, inputs, is_remote
 from rlvr_core.builtin.evals.identity import Prompts
 from rlvr_core.builtin.evals.model_ref import path_in_run, runnable
@@ -59,7 +55,6 @@ from rlvr_core.builtin.evals.spec import (
     verifier_options,
     with_prompts,
 )
-from rlvr_core.builtin.evals.trained_on import trained_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +110,8 @@ class Session:
         engine: The engine's ``ComponentRef`` with all its options, ``auto`` resolved.
         why: The reason for choosing this engine.
         beside: Model, engine and versions, which every result folder records beside the spec.
-        contamination: Problems that the model was trained on, by task name.
+        checks: What plugins record of the data: contamination by task name.
+        lines: What they say of it.
     """
 
     config: EvalConfig
@@ -128,7 +124,8 @@ class Session:
     engine: ComponentRef
     why: str
     beside: Mapping[str, Json]
-    contamination: Mapping[str, Contamination]
+    checks: Mapping[str, Mapping[str, Json]]
+    lines: tuple[str, ...]
 
     def beside_task(self, task: Ready) -> dict[str, Json]:
         """Return what a task's result folder records in addition to the specification."""
@@ -136,7 +133,7 @@ class Session:
             **self.beside,
             **({} if task.needs_engine else {"engine": None}),
             **({} if task.prompts is None else {"prompt_tokens": task.prompts.tokens}),
-            "contamination": self.contamination[task.name].data(),
+            **{name: found.get(task.name) for name, found in self.checks.items()},
             "max_truncated": self.config.max_truncated,
         }
 
@@ -149,14 +146,12 @@ class Session:
         self,
         say: Callable[[str], None],
         waiting: Callable[[str], None] | None = None,
-        started: Callable[[Engine, EngineContext], None] = lambda engine, context: None,
     ) -> Iterator[Generator]:
         """Load the model, and start engine and verifiers; they are closed at the end of the block.
 
         Args:
             say: Called with progress messages.
             waiting: Called with what is being waited for; ``say`` if omitted.
-            started: Called with the engine, and what it was started with.
 
         Raises:
             ConfigError: If a prompt cannot be rendered.
@@ -178,7 +173,6 @@ class Session:
             )
             stack.callback(engine.close)
             engine.start(context)
-            started(bare, context)
             yield Generator(
                 engine=engine,
                 judge=Judge(pool, self.plan, ErrorRate(config.verify.max_error_rate)),
@@ -196,7 +190,6 @@ def prepare(
     *,
     n: int | None = None,
     sampling: Mapping[str, Any] | None = None,
-    runs_dir: str = "runs",
 ) -> Session:
     """Load and check the tasks, then locate the model.
 
@@ -207,7 +200,6 @@ def prepare(
             checked, because it may have to create the model.
         n: Number of completions per problem; overrides each task's own.
         sampling: Sampling parameters that override each task's own.
-        runs_dir: Folder of run folders.
 
     Raises:
         ConfigError: If names, options or problems are wrong, or too many were trained on.
@@ -276,9 +268,17 @@ def prepare(
         path = runnable(located, config.model)
         check_model_path(path)
         ready = _rendered(ready, config, tokenizer, conversations)
-    trained = trained_on(located, config.trained_on, host, runs_dir)
-    found = {one.name: _contamination(one, trained) for one in ready}
-    contamination.check(found, config.max_contaminated, "", "--allow-contamination")
+    reports = host.check_data(
+        RunData(
+            model=located,
+            trained={},
+            held_out={one.name: one.problems for one in ready if one.needs_engine},
+            max_contaminated=config.max_contaminated,
+            where="",
+            trained_on=tuple(config.trained_on),
+            remedy="--allow-contamination",
+        )
+    )
     engine, why = choose(config, host, path)
     return Session(
         config=config,
@@ -295,13 +295,10 @@ def prepare(
             | {"path": path_in_run(located)},
             "engine": engine_record(engine, path, config.model),
             **({"verifiers": apart} if apart else {}),
-            "surroundings": {
-                key: surroundings(key.partition("#")[0], one.target)
-                for key, one in plan.specs.items()
-            },
             "versions": versions(host.plugin_versions()),
         },
-        contamination=found,
+        checks={report.name: report.record for report in reports},
+        lines=tuple(line for report in reports for line in report.lines),
     )
 
 
@@ -323,13 +320,6 @@ def _rendered(
             one = replace(one, spec=spec, prompts=prompts)
         found.append(one)
     return found
-
-
-def _contamination(task: Ready, trained: Trained) -> Contamination:
-    if task.needs_engine:
-        return trained.search(task.problems)
-    why = "another program puts the questions, which are not seen here"
-    return Contamination(len(task.problems), (), (), (why,))
 
 
 class _AsLoader:

@@ -92,11 +92,6 @@ class Store:
         self._results = Stream(folder / "results.jsonl", segment_bytes=None)
 
     @property
-    def has_tokens(self) -> bool:
-        """Whether token ids and log-probs are stored."""
-        return self._tokens
-
-    @property
     def pending(self) -> list[tuple[int, Problem]]:
         """Return position and problem of each problem without results."""
         return [
@@ -131,18 +126,6 @@ class Store:
         self._compact()
         os.close(self._locked)
 
-    def refuse(self) -> None:
-        """Set all completions and results aside, after ``close``: they count for nothing.
-
-        Raises:
-            RunError: If they cannot be renamed.
-        """
-        try:
-            for name in ("completions.jsonl", "results.jsonl"):
-                (self.folder / name).replace(self.folder / f"refused-{name}")
-        except OSError as error:
-            raise write_failed(error, self.folder) from error
-
     def groups(self) -> Iterator[Group]:
         """Yield the judged group of each finished problem, in order, read back from disk."""
         by_id = {problem.id: problem for problem in self.problems}
@@ -159,7 +142,6 @@ class Store:
         if path.exists():
             old = read_spec(self.folder)
             faults = other_evaluation(old, {"spec": self.spec.content, "model": beside["model"]})
-            faults += differences({"shard": old.get("shard")}, {"shard": beside.get("shard")})
             if faults and self._has_results():
                 raise ConfigError.collect(
                     [
@@ -289,9 +271,7 @@ def read_results(folder: Path) -> tuple[Row, list[Row], list[Row]]:
     ids = [problem["id"] for problem in problems]
     expected = [(id_, sample) for id_ in ids for sample in range(spec.n)]
     present = [(row["problem_id"], row["sample"]) for row in results]
-    if present != expected or (
-        not head.get("shard") and ids_hash(ids) != spec.content["problems"]["ids"]
-    ):
+    if present != expected or ids_hash(ids) != spec.content["problems"]["ids"]:
         missing = sorted({id_ for id_, _ in set(expected) - set(present)})
         raise DataError(
             f"the results are not those of exactly the task's {spec.n_problems} problems",

@@ -2,12 +2,11 @@
 
 Progress is stored only in the result folders, so that a watcher can be stopped and restarted, and a
 checkpoint counts as done only if it has a result (T79). A checkpoint is held from the moment it is
-seen until it is evaluated; one that was removed before it was seen is named in the table.
+seen until it is evaluated.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import subprocess
@@ -20,9 +19,9 @@ from pathlib import Path
 from rlvr_core.api import Complaint, ConfigError, Json, PluginError, RunError, RunView
 from rlvr_core.api.services import RunFolder, lock_folder, write_atomic, write_failed
 from rlvr_core.builtin.evals import leash
-from rlvr_core.builtin.evals.held import Holder, written_steps
+from rlvr_core.builtin.evals.held import Holder
 from rlvr_core.builtin.evals.spec import differences
-from rlvr_core.builtin.evals.watch_table import summaries, write_missed, write_table
+from rlvr_core.builtin.evals.watch_table import summaries, write_table
 
 LASTING = (ConfigError.exit_code, PluginError.exit_code)
 """Exit codes of errors that another attempt would not fix."""
@@ -55,16 +54,6 @@ class Job:
         return (self.out / "summary.json").is_file()
 
     @property
-    def lock(self) -> Path:
-        """File that is locked as long as a process evaluates it."""
-        return self.out.with_name(f".{self.out.name}.lock")
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether a process writes its results, such as one that an earlier watcher started."""
-        return any(map(_locked, (self.lock, *self.out.glob("**/.lock"))))
-
-    @property
     def spoilt(self) -> bool:
         """Whether too many answers of a task were truncated."""
         return any(one["spoilt"] for one in summaries(self.out / "summary.json").values())
@@ -75,7 +64,7 @@ class Watcher:
     """Evaluates checkpoints, one at a time on each device.
 
     Attributes:
-        runs: Returns the runs to watch, including new ones.
+        runs: The runs to watch.
         out: Folder of all results and of the table.
         command: The command that evaluates a job into its folder.
         devices: Values of CUDA_VISIBLE_DEVICES; None leaves it as it is.
@@ -84,11 +73,9 @@ class Watcher:
         busy: The evaluation running on each device.
         failed: Number of failed attempts of each evaluation.
         hopeless: Evaluations that would fail again at every attempt.
-        elsewhere: Evaluations that another process is running.
-        missed: Steps of each run whose checkpoints were removed before they were evaluated.
     """
 
-    runs: Callable[[], Sequence[RunFolder]]
+    runs: Sequence[RunFolder]
     out: Path
     command: Callable[[Job], list[str]]
     devices: Sequence[str | None]
@@ -97,8 +84,6 @@ class Watcher:
     busy: dict[str | None, tuple[Job, subprocess.Popen[bytes]]] = field(default_factory=dict)
     failed: dict[Path, int] = field(default_factory=dict)
     hopeless: set[Path] = field(default_factory=set)
-    elsewhere: set[Path] = field(default_factory=set)
-    missed: dict[str, list[int]] = field(default_factory=dict)
 
     @property
     def _holder(self) -> Holder:
@@ -120,7 +105,7 @@ class Watcher:
             for _, process in self.busy.values():
                 process.terminate()
                 process.wait()
-        self._write(self.runs())
+        write_table(self.out)
         given_up = [out for out in self.failed if self._given_up(out)]
         if given_up:
             raise RunError.collect(
@@ -137,17 +122,15 @@ class Watcher:
     def look(self) -> bool:
         """Collect finished evaluations, start new ones; return whether any are left to wait for."""
         # read before listing checkpoints, so that one written in between is not missed
-        runs = self.runs()
-        running = any(_running(run) for run in runs)
-        self._take_in(runs)
-        waiting = self._waiting(runs)
+        running = any(_running(run) for run in self.runs)
+        self._take_in()
+        waiting = self._waiting()
         free = [device for device in self.devices if device not in self.busy]
-        for job in waiting:
-            if free and not self._evaluated_elsewhere(job):
-                self._begin(job, free.pop(0))
+        for job, device in zip(waiting, free, strict=False):
+            self._begin(job, device)
         return running or bool(self.busy) or bool(waiting)
 
-    def _take_in(self, runs: Sequence[RunFolder]) -> None:
+    def _take_in(self) -> None:
         for device, (job, process) in list(self.busy.items()):
             if process.poll() is None:
                 continue
@@ -155,9 +138,7 @@ class Watcher:
             if job.done:  # also if it ended with an error, as for truncated answers
                 spoilt = ", but too many answers were cut off: spoilt" if job.spoilt else ""
                 self.say(f"{job.label}: evaluated{spoilt}")
-                self._write(runs)
-            elif job.elsewhere:
-                continue  # another process holds the folder: not a failure, wait for it
+                write_table(self.out)
             elif not job.checkpoint.is_dir():
                 self.say(f"{job.label}: the run took the checkpoint away before it was evaluated")
             else:
@@ -172,11 +153,11 @@ class Watcher:
     def _given_up(self, out: Path) -> bool:
         return out in self.hopeless or self.failed.get(out, 0) >= self.attempts
 
-    def _waiting(self, runs: Sequence[RunFolder]) -> list[Job]:
+    def _waiting(self) -> list[Job]:
         """Hold all checkpoints without a result; return those not being evaluated here."""
         busy = {job.out for job, _ in self.busy.values()}
         found = []
-        for run in runs:
+        for run in self.runs:
             for step, path in self._holder.available(run).items():
                 job = Job(run, step, path, self.out / run.name / path.name)
                 if job.done:
@@ -185,41 +166,11 @@ class Watcher:
                     found.append(replace(job, checkpoint=held))
         return [job for job in found if job.out not in busy]
 
-    def _evaluated_elsewhere(self, job: Job) -> bool:
-        """Return whether another process evaluates a job, and report that once."""
-        if not job.elsewhere:
-            self.elsewhere.discard(job.out)
-            return False
-        if job.out not in self.elsewhere:
-            self.elsewhere.add(job.out)
-            self.say(f"{job.label}: another process is evaluating it; waiting for that")
-        return True
-
-    def _write(self, runs: Sequence[RunFolder]) -> None:
-        """Write the table, and name the checkpoints that were removed before they were seen."""
-        for run in runs:
-            folder, written = self.out / run.name, written_steps(run)
-            # read after the written steps, so that a new checkpoint does not count as missed
-            there = self._holder.available(run)
-            missed = [
-                step
-                for step in written
-                if step not in there and not (folder / f"step{step:06d}" / "summary.json").is_file()
-            ]
-            for step in set(missed) - set(self.missed.get(run.name, ())):
-                self.say(
-                    f"{run.name} step {step}: missed, the run removed the checkpoint before it was "
-                    f"evaluated; a larger checkpoint.keep or a smaller --poll helps"
-                )
-            self.missed[run.name] = missed
-            write_missed(folder, missed)
-        write_table(self.out)
-
     def _begin(self, job: Job, device: str | None) -> None:
         self.say(f"{job.label}: evaluating" + (f" on device {device}" if device else ""))
         job.out.parent.mkdir(parents=True, exist_ok=True)
         visible = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
-        start = [sys.executable, leash.__file__, str(os.getpid()), str(job.lock)]
+        start = [sys.executable, leash.__file__, str(os.getpid())]
         with Path(f"{job.out}.log").open("ab") as log:
             process = subprocess.Popen(
                 [*start, *self.command(job)], stdout=log, stderr=log, env=os.environ | visible
@@ -230,23 +181,6 @@ class Watcher:
 def _running(run: RunFolder) -> bool:
     """Whether a run may still write checkpoints; False if its process died."""
     return RunView(run).outcome == "running"
-
-
-def _locked(path: Path) -> bool:
-    """Whether another process holds the record lock of a file."""
-    try:
-        descriptor = os.open(path, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return True
-    except OSError:
-        return False  # the file system has no locks
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _last_words(out: Path) -> str:

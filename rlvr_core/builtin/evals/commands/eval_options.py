@@ -101,11 +101,9 @@ def open_session(
         lambda: _path(text, where, host),
         n=n,
         sampling=sampling,
-        runs_dir=given.runs_dir,
     )
-    for name, found in session.contamination.items():
-        for line in found.lines():
-            say(f"{name}: {line}")
+    for line in session.lines:
+        say(line)
     label = where.label if where else text.replace(":", "-").replace("/", "-")
     return session, Path("evals") / label
 

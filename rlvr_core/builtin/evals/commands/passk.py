@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 @click.command()
-@click.argument("model", nargs=-1)
+@click.argument("model", required=False)
 @common
 @click.option("--n", type=click.IntRange(1), default=128, show_default=True, help="Completions.")
 @click.option("--k", "ks", default="1", show_default=True, help="Which k, as in 1,2,4,8.")
@@ -36,14 +36,12 @@ Row = dict[str, Any]
 @click.option("--top-k", type=click.IntRange(0), default=0, help="0 is off.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Cap instead of the task's own.")
 @click.option("--threshold", type=float, help="Score that counts as correct [the outcome].")
-@click.option("--shard", metavar="I/N", help="Only one share of the problems, as in 0/4.")
-@click.option("--merge", is_flag=True, help="MODEL... are folders: put their shards together.")
 @click.option("--curriculum", type=click.Path(path_type=Path), help="Write ids, easiest first.")
 @click.option("--min", "low", type=click.FloatRange(0, 1), default=0.0, help="Least pass rate.")
 @click.option("--max", "high", type=click.FloatRange(0, 1), default=1.0, help="Largest one.")
 @click.option("--sft", type=click.Path(path_type=Path), help="Write correct completions.")
 def passk(
-    model: tuple[str, ...],
+    model: str | None,
     *,
     n: int,
     ks: str,
@@ -52,8 +50,6 @@ def passk(
     top_k: int,
     max_tokens: int | None,
     threshold: float | None,
-    shard: str | None,
-    merge: bool,
     curriculum: Path | None,
     low: float,
     high: float,
@@ -63,36 +59,22 @@ def passk(
     """Sample each problem --n times: pass@k by the unbiased estimator, and how hard each is.
 
     MODEL and what concerns the task are as in `rlvr eval`. The same command again goes on where it
-    was stopped. Shards of one evaluation may run anywhere; afterwards, with their folders in
-    place of MODEL: rlvr passk --merge FOLDER... --k 1,2,4 --out WHOLE
+    was stopped.
 
     Writes difficulty.jsonl beside the results. --min and --max choose what --curriculum writes.
 
     Example: rlvr passk last --task math/gsm8k-test --n 16 --k 1,4,16 --curriculum order.txt
     """
     from rlvr_core.builtin.evals.evaluate import check_truncation
-    from rlvr_core.builtin.evals.passk import Rule, Shard, check_ks, run, summarise
-    from rlvr_core.builtin.evals.passk import merge as merge_shards
+    from rlvr_core.builtin.evals.passk import Rule, check_ks, run, summarise
 
     given, requested_ks, rule = Options(**options), _ks(ks), Rule(threshold)
     _check_files(curriculum, sft, (low, high), threshold)
-    if merge:
-        if given.out is None or not model:
-            raise ConfigError("--merge needs the folders to merge, and --out for the whole")
-        _only_merging()
-        shards = [Path(one) for one in model]
-        folders = merge_shards(shards, given.out, allow_truncation=given.allow_truncation)
-    else:
-        if len(model) > 1:
-            raise ConfigError("one MODEL at a time", remedy="or did you mean --merge?")
-        check_ks(requested_ks, n)
-        part = None if shard is None else Shard.parse(shard)
-        sampling: Row = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
-        sampling |= {} if max_tokens is None else {"max_tokens": max_tokens}
-        name = model[0] if model else None
-        session, folder = open_session(name, given, n=n, sampling=sampling)
-        out = given.out or folder.with_name(f"{folder.name}-passk")
-        folders = run(session, out, part, say)
+    check_ks(requested_ks, n)
+    sampling: Row = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
+    sampling |= {} if max_tokens is None else {"max_tokens": max_tokens}
+    session, folder = open_session(model, given, n=n, sampling=sampling)
+    folders = run(session, given.out or folder.with_name(f"{folder.name}-passk"), say)
     found = {str(folder): summarise(folder, requested_ks, rule) for folder in folders}
     _report(found, as_json=given.as_json)
     check_truncation(found)
@@ -117,26 +99,6 @@ def _check_files(
         raise ConfigError("the score that counts as correct must be a number", where="--threshold")
 
 
-def _only_merging() -> None:
-    """Refuse options that would change what the shards have sampled already."""
-    context = click.get_current_context()
-    given = {
-        name
-        for name in context.params
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    }
-    odd = given - {
-        *("model", "merge", "ks", "threshold", "out", "as_json", "allow_truncation"),
-        *("curriculum", "low", "high", "sft"),
-    }
-    if odd:
-        flags = [param.opts[0] for param in context.command.params if param.name in odd]
-        raise ConfigError(
-            f"--merge puts results together as they are: {', '.join(flags)} would have no effect",
-            remedy="leave it out; the shards say what they are of",
-        )
-
-
 def _report(found: Mapping[str, Row], *, as_json: bool) -> None:
     from rlvr_core.builtin.evals.commands.eval import cells, spent
 
@@ -144,9 +106,8 @@ def _report(found: Mapping[str, Row], *, as_json: bool) -> None:
         output.print_json({"tasks": found})
         return
     for folder, summary in found.items():
-        part = f", shard {summary['shard']}" if summary["shard"] else ""
         output.print_line(
-            f"{summary['task']}{part}: {summary['n_problems']} problems x "
+            f"{summary['task']}: {summary['n_problems']} problems x "
             f"{summary['n_per_problem']}, correct: {summary['correct']}, truncated "
             f"{summary['truncation_rate']:.1%}, spec {summary['spec_hash'][:16]}"
         )

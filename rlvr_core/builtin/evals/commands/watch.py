@@ -45,15 +45,14 @@ def watch(
 ) -> None:
     """Evaluate every checkpoint of RUNS as soon as it is complete; stop when the runs have ended.
 
-    RUNS are names or folders of runs, or patterns of either ('gsm8k-*'), which later runs may fit
-    as well. Writes table.md, table.csv and table.json: step by task by metric. A watcher that was
-    stopped goes on where it was.
+    RUNS are names or folders of runs. Writes table.md, table.csv and table.json: step by task by
+    metric. A watcher that was stopped goes on where it was.
 
     Example: rlvr watch last --task math/gsm8k-test --devices 6,7
     """
+    from rlvr_core.api.services import find_run, local_path
     from rlvr_core.builtin.evals.watch import Watcher, claim
     from rlvr_core.builtin.evals.watch_table import table
-    from rlvr_core.builtin.evals.watched import Watched
 
     if not tasks and config is None:
         raise ConfigError("evaluate what?", remedy="give --task NAME, or --config FILE")
@@ -66,13 +65,15 @@ def watch(
         return [*start, *arguments, "--out", str(job.out)]
 
     folder = out or Path("evals") / "watch"
-    watched = Watched(runs, runs_dir)
+    watched = [find_run(local_path(text), runs_dir) for text in runs]
+    if len({run.name for run in watched}) < len(watched):
+        raise ConfigError("two runs have the same name", remedy="watch each with its own --out")
     device_list = _devices(devices)
     _check(tasks, config, overrides)
     Stop().listen()
     claim(folder, {"tasks": list(tasks), "config": _text(config), "set": list(overrides)})
     watcher = Watcher(
-        runs=watched.runs,
+        runs=watched,
         out=folder,
         command=command,
         devices=device_list,
