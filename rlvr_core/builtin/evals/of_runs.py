@@ -12,7 +12,6 @@ from rlvr_core.api import Json, RunView
 from rlvr_core.builtin.evals.curves import HEADLINE, answers
 from rlvr_core.builtin.evals.significance import holm, sign_flip_p
 from rlvr_core.builtin.evals.stats import estimate, estimate_answers, paired_difference
-from rlvr_core.builtin.evals.summary import few_problems
 
 Line = Mapping[str, Any]
 
@@ -46,9 +45,8 @@ def evaluation_points(view: RunView) -> list[dict[str, Json]]:
     """Return every evaluation of a run with the 95% interval of its accuracy.
 
     Returns:
-        For each, ``task``, ``temperature``, ``step``, ``n``, ``metrics``, ``note`` (what so few
-        problems do not show; empty if they are enough), and ``low`` and ``high``, which are None
-        where the accuracy is not a mean over the problems of the evaluation's file.
+        For each, ``task``, ``temperature``, ``step``, ``n``, ``metrics``, and ``low`` and ``high``,
+        which are None where the accuracy is not a mean over the problems of the evaluation's file.
     """
     points: list[dict[str, Json]] = []
     for line in view.evaluations:
@@ -62,9 +60,7 @@ def evaluation_points(view: RunView) -> list[dict[str, Json]]:
             accuracy = estimate_answers(judged)
             if accuracy.value is not None and abs(accuracy.value - value) < 1e-9:
                 low, high = accuracy.low, accuracy.high
-        n = point["n"]
-        note = few_problems(n) if isinstance(n, int) and n > 0 else ""
-        points.append({**point, "low": low, "high": high, "note": note})
+        points.append({**point, "low": low, "high": high})
     return points
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -19,29 +18,6 @@ from rlvr_core.builtin.evals.summary import group_by_problem, usage_of
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.evals.session import Session
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """The rule by which a completion counts as correct.
-
-    Attributes:
-        threshold: Lowest score that is correct; None to use the verifier's own pass or fail.
-    """
-
-    threshold: float | None = None
-
-    def correct(self, row: Row) -> bool | None:
-        """Whether a result counts as correct; None if it has no verdict."""
-        if self.threshold is None:
-            passed: bool | None = row["passed"]
-            return passed
-        return None if row["score"] is None else row["score"] >= self.threshold
-
-    @property
-    def text(self) -> str:
-        """Return the rule in words."""
-        return "passed" if self.threshold is None else f"score >= {self.threshold:g}"
 
 
 def run(session: Session, out: Path, say: Callable[[str], None]) -> list[Path]:
@@ -64,7 +40,7 @@ def run(session: Session, out: Path, say: Callable[[str], None]) -> list[Path]:
     return [store.folder for store in stores.values()]
 
 
-def summarise(folder: Path, ks: Sequence[int], rule: Rule) -> Row:
+def summarise(folder: Path, ks: Sequence[int]) -> Row:
     """Compute pass@k with intervals, and the difficulty of each problem, from a results folder.
 
     Writes ``difficulty.jsonl`` and ``summary.json`` into the same folder.
@@ -76,10 +52,9 @@ def summarise(folder: Path, ks: Sequence[int], rule: Rule) -> Row:
     head, problems, results = read_results(folder)
     spec = Spec(head["spec"])
     check_ks(ks, spec.n)
-    difficulty = _difficulty(problems, results, rule)
+    difficulty = _difficulty(problems, results)
     write_atomic(folder / "difficulty.jsonl", b"".join(map(encode, difficulty)))
     summary: Row = head_of_summary(head) | {
-        "correct": rule.text,
         "n_problems": len(problems),
         "truncation_rate": fmean([row["truncated"] for row in results] or [0]),
         "pass_at_k": {str(k): _pass_at(k, difficulty) for k in ks},
@@ -107,12 +82,12 @@ def check_ks(ks: Sequence[int], n: int) -> None:
         )
 
 
-def _difficulty(problems: Sequence[Row], results: Sequence[Row], rule: Rule) -> list[Row]:
+def _difficulty(problems: Sequence[Row], results: Sequence[Row]) -> list[Row]:
     by_problem = group_by_problem(results)
     found = []
     for problem in problems:
         rows = by_problem[problem["id"]]
-        known = [one for row in rows if (one := rule.correct(row)) is not None]
+        known = [row["passed"] for row in rows if row["passed"] is not None]
         scores = [row["score"] for row in rows if row["score"] is not None]
         found.append(
             {
@@ -131,9 +106,7 @@ def _pass_at(k: int, difficulty: Sequence[Row]) -> dict[str, Json]:
     """Average pass@k over problems with at least ``k`` judged completions; count the others."""
     known = [(row["n"], row["correct"]) for row in difficulty if row["n"] >= k]
     values = [pass_at_k(n, correct, k) for n, correct in known]
-    # of k completions alone pass@k is an outcome, like that of one
-    counts = [n - k + 1 for n, _ in known]
-    return estimate(values, counts).data() | {"left_out": len(difficulty) - len(values)}
+    return estimate(values).data() | {"left_out": len(difficulty) - len(values)}
 
 
 def write_curriculum(path: Path, folders: Sequence[Path], low: float, high: float) -> int:
@@ -152,7 +125,7 @@ def write_curriculum(path: Path, folders: Sequence[Path], low: float, high: floa
     return len(selected)
 
 
-def write_sft(path: Path, folders: Sequence[Path], rule: Rule) -> tuple[int, Counter[str]]:
+def write_sft(path: Path, folders: Sequence[Path]) -> tuple[int, Counter[str]]:
     """Write every distinct correct completion with its problem's prompt, one object per line.
 
     The rows are what ``core/jsonl`` reads as the answers of ``core/sft``: the prompt is that of the
@@ -174,7 +147,7 @@ def write_sft(path: Path, folders: Sequence[Path], rule: Rule) -> tuple[int, Cou
         for sampled, judged in zip(read_jsonl(folder / "completions.jsonl"), results, strict=True):
             id_, text = sampled["problem_id"], sampled["text"]
             texts = seen.setdefault(id_, set())
-            if not rule.correct(judged) or judged["truncated"] or text in texts:
+            if not judged["passed"] or judged["truncated"] or text in texts:
                 continue
             if "transcript" in sampled:
                 left_out["conversations of several turns"] += 1

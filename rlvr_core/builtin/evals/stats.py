@@ -14,7 +14,7 @@ BLOCKS = 20
 NOTHING = Estimate(None, 0, None, None, "none")
 
 
-def estimate(values: Sequence[float], counts: Sequence[int] | None = None) -> Estimate:
+def estimate(values: Sequence[float]) -> Estimate:
     """Estimate the mean of one value per problem.
 
     Values from 0 to 1 have Wilson's interval, widened or narrowed by the spread of the problems;
@@ -23,7 +23,6 @@ def estimate(values: Sequence[float], counts: Sequence[int] | None = None) -> Es
 
     Args:
         values: Means over each problem's completions.
-        counts: Completions of each problem; None if all have the same number.
     """
     if not values:
         return NOTHING
@@ -33,7 +32,7 @@ def estimate(values: Sequence[float], counts: Sequence[int] | None = None) -> Es
 
     n, mean, data = len(values), fmean(values), np.asarray(values, dtype=np.float64)
     if min(values) >= 0 and max(values) <= 1:
-        low, high = intervals.bounded_mean(data, None if counts is None else np.asarray(counts))
+        low, high = intervals.bounded_mean(data)
         return Estimate(mean, n, float(low), float(high), "wilson")
     if len(set(values)) == 1:
         return Estimate(mean, n, None, None, "none")
@@ -43,8 +42,7 @@ def estimate(values: Sequence[float], counts: Sequence[int] | None = None) -> Es
 
 def estimate_answers(answers: Iterable[Sequence[float]]) -> Estimate:
     """Estimate the mean over problems of the mean over each one's completions; some have none."""
-    known = [some for some in answers if some]
-    return estimate([fmean(some) for some in known], [len(some) for some in known])
+    return estimate([fmean(some) for some in answers if some])
 
 
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estimate:
@@ -67,11 +65,6 @@ def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estima
         return Estimate(mean, n, None, None, "none")
     low, high = intervals.difference(changes / reach)
     return Estimate(mean, n, reach * float(low), reach * float(high), "t")
-
-
-def unseen_share(n: int) -> float:
-    """Return the share of problems of which none is among ``n`` with a chance of 1 in 20."""
-    return 1 - float(0.05 ** (1 / n))
 
 
 def jackknife(value: float, n: int, without: Sequence[float | None]) -> Estimate:

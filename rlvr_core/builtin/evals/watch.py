@@ -7,24 +7,24 @@ seen until it is evaluated.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rlvr_core.api import Complaint, ConfigError, Json, PluginError, RunError, RunView
-from rlvr_core.api.services import RunFolder, lock_folder, write_atomic, write_failed
+from rlvr_core.api import Complaint, ConfigError, PluginError, RunError, RunView
+from rlvr_core.api.services import RunFolder
 from rlvr_core.builtin.evals import leash
 from rlvr_core.builtin.evals.held import Holder
-from rlvr_core.builtin.evals.spec import differences
 from rlvr_core.builtin.evals.watch_table import summaries, write_table
 
 LASTING = (ConfigError.exit_code, PluginError.exit_code)
 """Exit codes of errors that another attempt would not fix."""
+ATTEMPTS = 3
+"""Number of attempts per checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +68,18 @@ class Watcher:
         out: Folder of all results and of the table.
         command: The command that evaluates a job into its folder.
         devices: Values of CUDA_VISIBLE_DEVICES; None leaves it as it is.
-        attempts: Number of attempts per checkpoint.
         say: Called with progress messages.
         busy: The evaluation running on each device.
         failed: Number of failed attempts of each evaluation.
-        hopeless: Evaluations that would fail again at every attempt.
     """
 
     runs: Sequence[RunFolder]
     out: Path
     command: Callable[[Job], list[str]]
     devices: Sequence[str | None]
-    attempts: int
     say: Callable[[str], None]
     busy: dict[str | None, tuple[Job, subprocess.Popen[bytes]]] = field(default_factory=dict)
     failed: dict[Path, int] = field(default_factory=dict)
-    hopeless: set[Path] = field(default_factory=set)
-
-    @property
-    def _holder(self) -> Holder:
-        return Holder(self.out)
 
     def watch(self, seconds: float) -> None:
         """Run until every run has ended and its checkpoints are evaluated.
@@ -106,13 +98,12 @@ class Watcher:
                 process.terminate()
                 process.wait()
         write_table(self.out)
-        given_up = [out for out in self.failed if self._given_up(out)]
+        given_up = [out for out, times in self.failed.items() if times >= ATTEMPTS]
         if given_up:
             raise RunError.collect(
                 [
                     Complaint(
-                        f"{out.relative_to(self.out)} could not be evaluated in "
-                        f"{self.failed[out]} attempts: {_last_words(out)}",
+                        f"{out.relative_to(self.out)} could not be evaluated: {_last_words(out)}",
                         where=f"{out}.log",
                     )
                     for out in given_up
@@ -122,7 +113,7 @@ class Watcher:
     def look(self) -> bool:
         """Collect finished evaluations, start new ones; return whether any are left to wait for."""
         # read before listing checkpoints, so that one written in between is not missed
-        running = any(_running(run) for run in self.runs)
+        running = any(RunView(run).outcome == "running" for run in self.runs)
         self._take_in()
         waiting = self._waiting()
         free = [device for device in self.devices if device not in self.busy]
@@ -142,29 +133,25 @@ class Watcher:
             elif not job.checkpoint.is_dir():
                 self.say(f"{job.label}: the run took the checkpoint away before it was evaluated")
             else:
-                self.failed[job.out] = self.failed.get(job.out, 0) + 1
-                if process.returncode in LASTING:
-                    self.hopeless.add(job.out)
+                lasting = process.returncode in LASTING
+                self.failed[job.out] = ATTEMPTS if lasting else self.failed.get(job.out, 0) + 1
                 self.say(
                     f"{job.label}: failed (exit {process.returncode}): {_last_words(job.out)} "
                     f"(see {job.out}.log)"
                 )
 
-    def _given_up(self, out: Path) -> bool:
-        return out in self.hopeless or self.failed.get(out, 0) >= self.attempts
-
     def _waiting(self) -> list[Job]:
         """Hold all checkpoints without a result; return those not being evaluated here."""
         busy = {job.out for job, _ in self.busy.values()}
-        found = []
+        holder, waiting = Holder(self.out), []
         for run in self.runs:
-            for step, path in self._holder.available(run).items():
+            for step, path in holder.available(run).items():
                 job = Job(run, step, path, self.out / run.name / path.name)
                 if job.done:
-                    self._holder.release(run, step)
-                elif not self._given_up(job.out) and (held := self._holder.hold(run, path)):
-                    found.append(replace(job, checkpoint=held))
-        return [job for job in found if job.out not in busy]
+                    holder.release(run, step)
+                elif self.failed.get(job.out, 0) < ATTEMPTS and (held := holder.hold(run, path)):
+                    waiting.append(replace(job, checkpoint=held))
+        return [job for job in waiting if job.out not in busy]
 
     def _begin(self, job: Job, device: str | None) -> None:
         self.say(f"{job.label}: evaluating" + (f" on device {device}" if device else ""))
@@ -178,50 +165,9 @@ class Watcher:
         self.busy[device] = (job, process)
 
 
-def _running(run: RunFolder) -> bool:
-    """Whether a run may still write checkpoints; False if its process died."""
-    return RunView(run).outcome == "running"
-
-
 def _last_words(out: Path) -> str:
     """Return the error line at the end of an evaluation's log; else its last line."""
     lines = Path(f"{out}.log").read_text(encoding="utf-8", errors="replace").splitlines()
     nonempty = [line.strip() for line in lines if line.strip()]
     errors = [line for line in nonempty if "error:" in line.lower()]
     return (errors or nonempty or ["it said nothing"])[-1]
-
-
-def claim(out: Path, settings: Mapping[str, Json]) -> int:
-    """Lock a folder for one watcher with one set of evaluation settings.
-
-    Args:
-        out: Folder of the results; created if missing.
-        settings: The evaluation settings, which are stored in the folder.
-
-    Returns:
-        The descriptor of the lock, which ends with this process.
-
-    Raises:
-        ConfigError: If the folder holds results for other settings.
-        RunError: If another watcher uses it, or it cannot be written.
-    """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise write_failed(error, out) from error
-    lock = lock_folder(out, "wait for it, or give another --out")
-    path = out / "watch.json"
-    if path.exists():
-        changes = differences(json.loads(path.read_text(encoding="utf-8")), settings)
-        if changes:
-            raise ConfigError.collect(
-                [
-                    Complaint(
-                        "the folder holds results of other tasks or settings",
-                        str(out),
-                        (*changes, "give another --out"),
-                    )
-                ]
-            )
-    write_atomic(path, json.dumps(settings, indent=1) + "\n")
-    return lock
