@@ -365,11 +365,6 @@ def register_eval_tasks(registrar: Registrar) -> None:
         summary="A task of lm-evaluation-harness, with its own prompts, through our engines.",
     )
     registrar.add(
-        "external",
-        "rlvr_core.builtin.evals.external:External",
-        summary="Another harness: a command on the checkpoint that leaves metrics as JSON.",
-    )
-    registrar.add(
         "lookup-heldout",
         "rlvr_core.builtin.environments.lookup:LookupHeldout",
         summary="Unseen lookups of core/lookup, sampled at temperature 1.",
@@ -625,11 +620,6 @@ def register_services(registrar: Registrar) -> None:
         summary="What is wrong with a component that is named by a file or module.",
     )
     registrar.add(
-        "baselines",
-        "rlvr_core.builtin.modelcheck.baselines:core",
-        summary="Figures that were measured of models, for rlvr models.",
-    )
-    registrar.add(
         "beginning",
         "rlvr_core.builtin.provenance.warned:begin",
         summary="Records what a run is made of, what was found before it, and what it warns about.",
@@ -695,11 +685,6 @@ def register_services(registrar: Registrar) -> None:
         summary="Makes responses that must not pass from one that must.",
     )
     registrar.add(
-        "odd-tensors",
-        "rlvr_core.builtin.modelcheck.values:odd_tensors",
-        summary="Says which weights of a model's files are no numbers, or one number throughout.",
-    )
-    registrar.add(
         "answer-forms",
         "rlvr_core.builtin.canaries.forms:forms_of",
         summary="Writes a problem's reference in the forms that verifiers read.",
@@ -738,11 +723,6 @@ def register_services(registrar: Registrar) -> None:
         "checkpointing",
         "rlvr_core.builtin.planner.checkpointing:choose_for_run",
         summary="The choice of train.gradient_checkpointing: auto, on a GPU.",
-    )
-    registrar.add(
-        "model-fits",
-        "rlvr_core.builtin.planner.room:model_fits",
-        summary="Whether a model fits on the machines of a job, for rlvr launch --preflight.",
     )
     registrar.add(
         "card",
@@ -1138,7 +1118,7 @@ def register_commands(registrar: Registrar) -> None:
     registrar.add(
         "models",
         "rlvr_core.builtin.modelcheck.command:models",
-        summary="Check a model's files; show measured figures.",
+        summary="Check a model's files.",
     )
     registrar.add(
         "plan",

@@ -1,4 +1,4 @@
-"""MFU that the roofline predicts for Qwen3-1.7B on an H200: the table of docs/plan.md.
+"""MFU that the roofline predicts for Qwen3-1.7B on an H200.
 
     python tests/gpu_kit/mfu.py
 

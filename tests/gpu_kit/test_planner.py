@@ -31,10 +31,8 @@ FIGURES = {check: figure for sitting in SITTINGS for check, figure in sitting.it
 """By check; those of a later time, with the step as it then was, replace earlier ones."""
 
 
-def test_the_predicted_mfu_is_that_of_the_page_and_at_least_40_percent():
+def test_the_predicted_mfu_is_at_least_40_percent():
     """Of what was measured of a product, by the ceilings that gave 28 % at first."""
-    page = (HERE.parents[1] / "docs" / "plan.md").read_text(encoding="utf-8")
-    assert "\n".join(mfu.table()) in page
     for name, compiled in mfu.CASES:
         _, reached = mfu.mfu(mfu.first(planned(name, compiled=compiled)))
         assert (reached >= 0.4 * mfu.MEASURED) is compiled, name

@@ -1,6 +1,6 @@
-"""The tables of ``docs/gpu-budgets.md``: what each way of a step asks of a GPU, and its budget.
+"""What each way of a step asks of a GPU, and its budget.
 
-python tests/gpu_standin/table.py                  # writes the page from figures.jsonl
+python tests/gpu_standin/table.py                  # prints the page from figures.jsonl
 python tests/gpu_standin/table.py --measure        # measures every case first: half an hour
 python tests/gpu_standin/table.py --measure WORD   # those with the word in their names
 """
@@ -20,7 +20,6 @@ from matrix import EVERY  # noqa: E402
 
 FILE = HERE / "figures.jsonl"
 SHARDED = HERE.parent / "planner" / "sharded.jsonl"
-PAGE = HERE.parents[1] / "docs" / "gpu-budgets.md"
 GIB = 2**30
 LARGE: Mapping[str, Any] = {
     "size": "1.7B", "groups": 8, "n": 8, "prompt": 150, "tokens": 512, "budget": 16_384
@@ -180,4 +179,4 @@ if __name__ == "__main__":
             figures = known() | {one["name"]: one}
             ordered = [figures[name] for name in CASES if name in figures]
             FILE.write_text("".join(json.dumps(each) + "\n" for each in ordered), "utf-8")
-    PAGE.write_text(page(), encoding="utf-8")
+    sys.stdout.write(page())

@@ -13,7 +13,7 @@ from rlvr_core.builtin.scaffold.package import render
 from rlvr_core.testing import CHECKS, results
 
 NAMES = check_name("broken")
-FUNCTIONS = {"forward_path": "find", "command": "best", "service": "figures"}
+FUNCTIONS = {"forward_path": "find", "command": "best"}
 
 BROKEN = [
     # kind, check that must fail, what is replaced, by what, what the check says
@@ -110,9 +110,6 @@ BROKEN = [
     ("command", "help", "@click.command()\n", "", "decorate it with @click.command()"),
     ("command", "typos", "@click.command()",
      '@click.command(context_settings={"ignore_unknown_options": True})', "lost in silence"),
-    ("service", "whole", "correct = 500", "correct = 400", "400 of 1000 is not 0.5"),
-    ("service", "whole", "date = 2026-01-31\n", "", "date is missing"),
-    ("service", "figures", "[[measured]]", "[[mesured]]", "it gives no figures"),
 ]  # fmt: skip
 
 

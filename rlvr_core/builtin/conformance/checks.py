@@ -13,7 +13,6 @@ from rlvr_core.builtin.conformance.forward_paths import FORWARD_PATH_CHECKS
 from rlvr_core.builtin.conformance.launchers import (
     COMMAND_CHECKS,
     LAUNCHER_CHECKS,
-    SERVICE_CHECKS,
 )
 from rlvr_core.builtin.conformance.losses import LOSS_CHECKS
 from rlvr_core.builtin.conformance.optimizers import OPTIMIZER_CHECKS, SCHEDULE_CHECKS
@@ -43,7 +42,6 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
     "transport": (*COMMON_CHECKS, *TRANSPORT_CHECKS),
     "forward_path": FORWARD_PATH_CHECKS,
     "command": COMMAND_CHECKS,
-    "service": SERVICE_CHECKS,
 }
 """Every promise by kind, in the order of checking; ``plugin`` is the plugin as a whole."""
 

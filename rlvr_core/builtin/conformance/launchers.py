@@ -1,12 +1,9 @@
-"""Promises of launchers, commands and services."""
+"""Promises of launchers and commands."""
 
 from __future__ import annotations
 
-import inspect
-import math
 import socket
 import subprocess
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -121,52 +118,4 @@ COMMAND_CHECKS: tuple[Check, ...] = (
     Check("help", "it is a click command, and --help says what it does", command_is_clicks),
     Check("options", "every option is explained", command_explains_options),
     Check("typos", "a misspelt option is a usage error", command_refuses_misspellings),
-)
-
-
-# -- services ------------------------------------------------------------------------------------
-
-_KEYS = ("model", "task", "metric", "value", "date", "measured_by", "source")
-
-
-def _figures(subject: Subject) -> list[dict[str, Any]]:
-    """Return the measured figures that a service returns, each with all its keys."""
-    text = subject.component()
-    demand(isinstance(text, str), f"it gives a {type(text).__name__}, not the text of a TOML file")
-    try:
-        blocks = tomllib.loads(text)["measured"]
-        found = [{**block, **one} for block in blocks for one in block["results"]]
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError) as error:
-        what = f"it gives no figures: {type(error).__name__}: {error}; see rlvr docs models"
-        raise AssertionError(what) from None
-    demand(bool(found), "it gives no figures")
-    return found
-
-
-def service_is_a_function(subject: Subject) -> None:
-    """Check that it can be called without arguments, and returns the same figures each time."""
-    demand(callable(subject.component), f"it is a {type(subject.component).__name__}")
-    needed = [
-        one.name
-        for one in inspect.signature(subject.component).parameters.values()
-        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-    ]
-    demand(not needed, f"it needs the arguments {', '.join(needed)}: it is called without any")
-    demand(_figures(subject) == _figures(subject), "a second call gives other figures")
-
-
-def service_figures_are_whole(subject: Subject) -> None:
-    """Check that figures are labelled, and that their values follow from their counts."""
-    for one in _figures(subject):
-        missing = [key for key in _KEYS if key not in one]
-        demand(not missing, f"{one}: {', '.join(missing)} is missing")
-        if "correct" in one:
-            share = one["correct"] / one["n"] if one.get("n") else math.nan
-            what = f"{one['task']}: {one['correct']} of {one.get('n')} is not {one['value']}"
-            demand(abs(share - one["value"]) <= 6e-4, what)
-
-
-SERVICE_CHECKS: tuple[Check, ...] = (
-    Check("figures", "measured figures as TOML, each time the same", service_is_a_function),
-    Check("whole", "figures say what was measured, when and where", service_figures_are_whole),
 )

@@ -99,7 +99,7 @@ def _local(session: Session, say: Say) -> Inputs:
     for task in session.tasks:
         if task.prompts is not None:
             longest = max(longest, task.prompts.longest + task.sampling.max_tokens)
-        elif isinstance(task.task, ExternalTask) and task.needs_engine:
+        elif isinstance(task.task, ExternalTask):
             room = task.task.longest(task.problems, tokenizer, session.max_length())
             longest = max(longest, room)
     if not all(isinstance(task.task, ExternalTask) for task in session.tasks):

@@ -76,15 +76,10 @@ def sample(
     try:
         if 0 < missing < total:
             say(f"going on: {total - missing} of {total} problems are done")
-        # tasks that need no engine come first, while the machine's memory is free
-        for task in session.tasks:
-            if not task.needs_engine:
-                _ask(task, stores[task.name], session, None, say)
-        in_engine = [task for task in session.tasks if task.needs_engine]
-        if any(stores[task.name].pending for task in in_engine):
+        if missing:
             say(f"engine: {session.engine.use} ({session.why})")
             with session.generator(say, waiting) as generator:
-                for task in in_engine:
+                for task in session.tasks:
                     store = stores[task.name]
                     if isinstance(task.task, ExternalTask):
                         _ask(task, store, session, generator, say)
@@ -123,21 +118,21 @@ def _ask(
     task: Ready,
     store: Store,
     session: Session,
-    generator: Generator | None,
+    generator: Generator,
     say: Callable[[str], None],
 ) -> None:
-    """Run a task that generates its answers itself."""
+    """Run a task that asks the engine in its own way."""
     pending = [problem for _, problem in store.pending]
     if not pending:
         return
     assert isinstance(task.task, ExternalTask)
-    engine = generator.engine if generator else None
+    engine = generator.engine
     model = ModelAccess(
         path=session.model_path,
-        tokenizer=session.tokenizer() if generator else None,
+        tokenizer=session.tokenizer(),
         # its requests are single-turn, even if other tasks play conversations
         engine=engine.wrapped if isinstance(engine, WrapsEngine) else engine,
-        max_length=session.max_length() if generator else 0,
+        max_length=session.max_length(),
         folder=store.folder,
         seed=session.config.seed,
         deadline=session.config.deadline,
@@ -166,15 +161,10 @@ def _finish(task: Ready, store: Store) -> Row:
     head, _, results = read_results(store.folder)
     summary = head_of_summary(head) | summarise(results)
     groups = list(store.groups())
-    external = task.task.estimates(groups) if isinstance(task.task, ExternalTask) else None
-    if external is None:
-        report = task.task.score(groups)
-        summary["task_metrics"] = task_metrics(task.task, groups, report)
-        if report.basis:
-            summary["basis"] = dict(report.basis)
-    else:
-        summary |= {"metrics": {}, "graders": {}, "strata": {}}
-        summary["task_metrics"] = {name: one.data() for name, one in external.items()}
+    report = task.task.score(groups)
+    summary["task_metrics"] = task_metrics(task.task, groups, report)
+    if report.basis:
+        summary["basis"] = dict(report.basis)
     mark_truncation(summary, head)
     write_summary(store.folder, summary)
     return summary

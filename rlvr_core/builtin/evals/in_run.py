@@ -20,6 +20,7 @@ from rlvr_core.api import (
     SamplingParams,
 )
 from rlvr_core.api.services import Evaluation, problems_given
+from rlvr_core.builtin.evals.dataset_task import DatasetTask
 from rlvr_core.builtin.evals.direction import MAXIMIZE, Direction, direction_of, improves
 from rlvr_core.builtin.evals.metric_check import check_metric
 from rlvr_core.builtin.evals.refused import refuse_external
@@ -248,6 +249,8 @@ def named_tasks(resolved: Resolved) -> list[NamedTask]:
         copies = sum(one.name.partition("#")[0] == ref.use for one in named)
         name = ref.use if copies == 0 else f"{ref.use}#{copies + 1}"
         task = resolved.build("eval_task", ref)
+        if isinstance(task, DatasetTask):
+            task.take_cap(resolved.config.sampling.max_tokens)
         refuse_external(ref.use, task, "rlvr run", "evaluate the run's checkpoints with rlvr watch")
         named.append(NamedTask(name, task))
     return named

@@ -9,9 +9,9 @@ from statistics import fmean
 from typing import Any
 
 from rlvr_core.api import Json, RunView
-from rlvr_core.builtin.evals.curves import HEADLINE, answers
+from rlvr_core.builtin.evals.curves import HEADLINE, accuracy_of, answers
 from rlvr_core.builtin.evals.significance import holm, sign_flip_p
-from rlvr_core.builtin.evals.stats import estimate, estimate_answers, paired_difference
+from rlvr_core.builtin.evals.stats import estimate, paired_difference
 
 Line = Mapping[str, Any]
 
@@ -51,15 +51,8 @@ def evaluation_points(view: RunView) -> list[dict[str, Json]]:
     points: list[dict[str, Json]] = []
     for line in view.evaluations:
         point = {key: line.get(key) for key in ("task", "temperature", "step", "n", "metrics")}
-        value, low, high = line["metrics"].get(HEADLINE), None, None
-        if isinstance(value, int | float):
-            judged = (
-                [one for one in passed if one is not None]
-                for passed in _outcomes(view, line).passed.values()
-            )
-            accuracy = estimate_answers(judged)
-            if accuracy.value is not None and abs(accuracy.value - value) < 1e-9:
-                low, high = accuracy.low, accuracy.high
+        accuracy = accuracy_of(view.folder, line)
+        low, high = (None, None) if accuracy is None else (accuracy.low, accuracy.high)
         points.append({**point, "low": low, "high": high})
     return points
 

@@ -6,7 +6,6 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from itertools import combinations
 from statistics import fmean
 
 from rlvr_core.api import Json, Verdict
@@ -30,7 +29,6 @@ class Changes:
         scores: Change in score of each completion scored by both verifiers.
         statuses: Number of verdicts of the new verifier by status.
         groups: Number of groups with more than one completion.
-        reordered: Number of those in which two completions would swap ranks.
         gained_signal: Number of groups whose rewards were all equal and would now differ.
         lost_signal: Number of groups whose rewards differed and would now be all equal.
         changed: Number of completions whose outcome or score changes.
@@ -41,7 +39,6 @@ class Changes:
     scores: list[float] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
     groups: int = 0
-    reordered: int = 0
     gained_signal: int = 0
     lost_signal: int = 0
     changed: int = 0
@@ -56,7 +53,6 @@ class Changes:
             "statuses": dict(sorted(self.statuses.items())),
             "score_change": fmean(self.scores) if self.scores else None,
             "groups": self.groups,
-            "groups_reordered": self.reordered,
             "groups_gained_signal": self.gained_signal,
             "groups_lost_signal": self.lost_signal,
             "examples": self.examples,
@@ -161,20 +157,12 @@ def _word(passed: bool | None) -> str:
 
 
 def _count_group(changes: Changes, old: Rewards, new: Rewards) -> None:
-    both = [(a, b) for a, b in zip(old, new, strict=True) if a is not None and b is not None]
     if len(old) < 2:
         return
     changes.groups += 1
-    changes.reordered += any(
-        _sign(one[0] - two[0]) != _sign(one[1] - two[1]) for one, two in combinations(both, 2)
-    )
     had, has = _has_signal(old), _has_signal(new)
     changes.gained_signal += has and not had
     changes.lost_signal += had and not has
-
-
-def _sign(value: float) -> int:
-    return (value > 1e-9) - (value < -1e-9)
 
 
 def _has_signal(rewards: Rewards) -> bool:

@@ -44,6 +44,7 @@ from rlvr_core.api.services import (
     problems_given,
     versions,
 )
+from rlvr_core.builtin.evals.dataset_task import DatasetTask
 from rlvr_core.builtin.evals.engine import choose, engine_record, find_component, inputs, is_remote
 from rlvr_core.builtin.evals.identity import Prompts
 from rlvr_core.builtin.evals.model_ref import path_in_run, runnable
@@ -88,11 +89,6 @@ class Ready:
     spec: Spec
     prompts: Prompts | None = None
 
-    @property
-    def needs_engine(self) -> bool:
-        """Whether the task needs the model to be loaded."""
-        return not isinstance(self.task, ExternalTask) or self.task.needs_engine
-
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -131,7 +127,6 @@ class Session:
         """Return what a task's result folder records in addition to the specification."""
         return {
             **self.beside,
-            **({} if task.needs_engine else {"engine": None}),
             **({} if task.prompts is None else {"prompt_tokens": task.prompts.tokens}),
             **{name: found.get(task.name) for name, found in self.checks.items()},
             "max_truncated": self.config.max_truncated,
@@ -190,6 +185,7 @@ def prepare(
     *,
     n: int | None = None,
     sampling: Mapping[str, Any] | None = None,
+    max_tokens: int | None = None,
 ) -> Session:
     """Load and check the tasks, then locate the model.
 
@@ -200,6 +196,7 @@ def prepare(
             checked, because it may have to create the model.
         n: Number of completions per problem; overrides each task's own.
         sampling: Sampling parameters that override each task's own.
+        max_tokens: Cap of the run whose checkpoint this is, for tasks that state none.
 
     Raises:
         ConfigError: If names, options or problems are wrong, or too many were trained on.
@@ -208,6 +205,9 @@ def prepare(
     """
     named = [(ref, find_component(host, "eval_task", ref, "--task")) for ref in config.tasks]
     tasks = [(component, component.cls(component.config)) for _, component in named]
+    for _, task in tasks:
+        if isinstance(task, DatasetTask) and max_tokens is not None:
+            task.take_cap(max_tokens)
     if n is not None or sampling:
         for component, task in tasks:
             refuse_external(component.entry.name, task, "rlvr passk", "use rlvr eval")
@@ -262,8 +262,7 @@ def prepare(
 
     if is_remote(path):
         for one in ready:
-            if one.needs_engine:
-                refuse_external(one.name, one.task, "a model on another machine", "use one on this")
+            refuse_external(one.name, one.task, "a model on another machine", "use one on this")
     else:
         path = runnable(located, config.model)
         check_model_path(path)
@@ -272,7 +271,7 @@ def prepare(
         RunData(
             model=located,
             trained={},
-            held_out={one.name: one.problems for one in ready if one.needs_engine},
+            held_out={one.name: one.problems for one in ready},
             max_contaminated=config.max_contaminated,
             where="",
             trained_on=tuple(config.trained_on),
@@ -322,22 +321,15 @@ def _rendered(
     return found
 
 
-class _AsLoader:
-    """Presents a task's problems as a data source, so that they get the same checks."""
-
-    def __init__(self, name: str, task: EvalTask, limit: int | None) -> None:
-        self._name, self._task, self._limit = name, task, limit
-
-    def load(self) -> Iterable[Problem]:
-        problems = self._task.problems()
-        where = f"task {self._name}"
-        return problems_given(problems, self._name, "problems()", where)[: self._limit]
-
-
 def _problems(name: str, task: EvalTask, limit: int | None) -> tuple[Problem, ...]:
-    (source,) = load_sources(
-        [NamedLoader(name, _AsLoader(name, task, limit), None, f"task {name}")]
-    )
+    """Return a task's problems, checked as those of a data source are."""
+    where = f"task {name}"
+
+    class Loader:
+        def load(self) -> Iterable[Problem]:
+            return problems_given(task.problems(), name, "problems()", where)[:limit]
+
+    (source,) = load_sources([NamedLoader(name, Loader(), None, where)])
     return source.problems
 
 

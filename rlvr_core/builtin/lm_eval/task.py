@@ -13,7 +13,6 @@ from rlvr_core.api import (
     Completion,
     ComponentConfig,
     ConfigError,
-    Estimate,
     EvalReport,
     ExternalAnswer,
     Group,
@@ -64,8 +63,6 @@ class LmEval:
         null: the first."""
         unsafe_code: bool = False
         """Allow tasks that run code the model wrote on this machine."""
-
-    needs_engine = True
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -159,10 +156,6 @@ class LmEval:
                     for one in answered.completions
                 ),
             )
-
-    def estimates(self, groups: Sequence[Group]) -> Mapping[str, Estimate] | None:
-        """Return None: the core computes the intervals."""
-        return None
 
     def score(self, groups: Sequence[Group]) -> EvalReport:
         """Return the harness's own aggregates; those of tasks in a group as ``task: metric``."""

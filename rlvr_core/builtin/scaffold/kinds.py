@@ -137,13 +137,6 @@ TEMPLATES: Mapping[str, Template] = {
         shell="rlvr $name best runs/NAME",
         page="rlvr docs hooks",
     ),
-    "service": Template(
-        "measured figures of models",
-        "figures for `rlvr models baselines`",
-        "`FIGURES` holds what was measured",
-        shell="rlvr models baselines",
-        page="rlvr docs models#measured-figures",
-    ),
     "observer": Template(
         "hooks that watch a run",
         "notes when the mean reward first reaches a target",

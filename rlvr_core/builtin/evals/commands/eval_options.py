@@ -101,6 +101,7 @@ def open_session(
         lambda: _path(text, where, host),
         n=n,
         sampling=sampling,
+        max_tokens=where.max_tokens if where else None,
     )
     for line in session.lines:
         say(line)

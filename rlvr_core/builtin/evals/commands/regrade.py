@@ -81,7 +81,6 @@ def _print(changes: Changes, of_run: bool) -> None:
         *((f"new verdicts: {name}", str(count)) for name, count in found["statuses"].items()),
         ("mean change of the score", _number(found["score_change"])),
         ("groups of several", str(found["groups"])),
-        ("groups with another order", str(found["groups_reordered"])),
         ("groups that gain a signal", str(found["groups_gained_signal"])),
         ("groups that lose theirs", str(found["groups_lost_signal"])),
     ]
