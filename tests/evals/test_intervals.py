@@ -9,7 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from rlvr_core.builtin.evals import intervals
+from rlvr_core.builtin.evals import intervals, significance
 from rlvr_core.builtin.evals.compare import compare
 from rlvr_core.builtin.evals.intervals import t_quantile, wilson
 from rlvr_core.builtin.evals.significance import holm, sign_flip_p
@@ -185,7 +185,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(problems, spare):
         assert min(cell.covered) > 0.89, cell.row()
         cell = coverage.Cell()
         for setting, truth, values in coverage.pairs(rng, problems, completions, 500):
-            cell.add(setting, truth, *intervals.difference(values))
+            cell.add(setting, truth, *significance.difference(values))
         assert np.mean(cell.covered) > 0.935, cell.row()
         assert min(cell.covered) > 0.87, cell.row()
     cell = coverage.Cell()

@@ -5,12 +5,11 @@ import statistics
 
 import pytest
 
+from rlvr_core.builtin.evals.significance import paired_difference, pass_at_k
 from rlvr_core.builtin.evals.stats import (
     BLOCKS,
     estimate,
     jackknife,
-    paired_difference,
-    pass_at_k,
 )
 
 

@@ -9,8 +9,8 @@ from statistics import fmean
 
 from rlvr_core.api import ConfigError, Estimate, Json
 from rlvr_core.builtin.evals.comparable import other_differences, refuse_spoilt, refuse_unlike
-from rlvr_core.builtin.evals.significance import holm, sign_flip_p
-from rlvr_core.builtin.evals.stats import estimate, paired_difference
+from rlvr_core.builtin.evals.significance import holm, paired_difference, sign_flip_p
+from rlvr_core.builtin.evals.stats import estimate
 from rlvr_core.builtin.evals.store import Row, read_results
 from rlvr_core.builtin.evals.summary import group_by_problem
 

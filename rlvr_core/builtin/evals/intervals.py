@@ -1,4 +1,4 @@
-"""The 95% intervals: of a rate of counts, of a mean over problems, of a paired difference.
+"""The 95% intervals: of a rate of counts, and of a mean over problems.
 
 All are closed formulas without resampling. How often each holds the truth is simulated
 in ``benchmarks/interval_coverage.py``; the constants below were chosen by that measure. Arrays
@@ -20,8 +20,6 @@ Z95 = 1.959963984540054
 """97.5% quantile of the normal distribution."""
 PRIOR_SPREAD = 0.15
 """Weight of the assumption that a problem's completions all agree, in problems of each outcome."""
-PRIOR_PAIRS = 2.0
-"""Weight of one assumed pair of opposite differences, spread over 1 + the problems that changed."""
 MAX_SKEWNESS = 3.0
 """Largest skewness that is corrected for; more is an outlier among few problems."""
 
@@ -96,26 +94,6 @@ def mean(values: Array) -> Interval:
         return np.asarray(3 / bent * (np.cbrt(1 + bent * (x - bent / 6)) - 1))
 
     return centre - error * untransform(quantile), centre - error * untransform(-quantile)
-
-
-def difference(values: Array) -> Interval:
-    """Return the interval of a mean paired difference, from -1 to 1 each; at least 2 problems.
-
-    Student's t on the differences of the problems, with one assumed pair of opposite differences
-    added to their variance. It is as large as the differences of the problems that changed, counts
-    for less the more of these there are, and for 1 where none changed: the interval then has the
-    width that the rule of three gives to an event which was never seen.
-
-    Args:
-        values: Difference of each problem, (..., problems).
-    """
-    n, centre = values.shape[-1], values.mean(-1)
-    changed = (values != 0).sum(-1)
-    typical = ((values**2).sum(-1) + 1) / (changed + 1)
-    squares = ((values - centre[..., None]) ** 2).sum(-1)
-    variance = (squares + typical * PRIOR_PAIRS / (1 + changed)) / (n - 1)
-    half = t_quantile(n - 1) * np.sqrt(variance / n)
-    return np.maximum(centre - half, -1.0), np.minimum(centre + half, 1.0)
 
 
 @cache

@@ -10,8 +10,8 @@ from typing import Any
 
 from rlvr_core.api import Json, RunView
 from rlvr_core.builtin.evals.curves import HEADLINE, accuracy_of, answers
-from rlvr_core.builtin.evals.significance import holm, sign_flip_p
-from rlvr_core.builtin.evals.stats import estimate, paired_difference
+from rlvr_core.builtin.evals.significance import holm, paired_difference, sign_flip_p
+from rlvr_core.builtin.evals.stats import estimate
 
 Line = Mapping[str, Any]
 

@@ -1,10 +1,9 @@
-"""Statistical estimates: means with intervals, paired differences, pass@k."""
+"""Statistical estimates: means and other statistics with their intervals."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
 from statistics import fmean, stdev
 
 from rlvr_core.api import Estimate
@@ -45,28 +44,6 @@ def estimate_answers(answers: Iterable[Sequence[float]]) -> Estimate:
     return estimate([fmean(some) for some in answers if some])
 
 
-def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estimate:
-    """Estimate the mean change of one value per problem, from the same problems twice.
-
-    A single problem has no interval. Values outside 0 to 1 are taken to be able to change by as
-    much as the largest of them all differs from the smallest; equal values have no interval.
-    """
-    if not before:
-        return NOTHING
-    import numpy as np
-
-    from rlvr_core.builtin.evals import intervals
-
-    largest, smallest = max(*before, *after), min(*before, *after)
-    reach = 1.0 if smallest >= 0 and largest <= 1 else largest - smallest
-    changes = np.asarray(after, dtype=np.float64) - np.asarray(before, dtype=np.float64)
-    n, mean = len(before), fmean(changes.tolist())
-    if n == 1 or reach == 0:
-        return Estimate(mean, n, None, None, "none")
-    low, high = intervals.difference(changes / reach)
-    return Estimate(mean, n, reach * float(low), reach * float(high), "t")
-
-
 def jackknife(value: float, n: int, without: Sequence[float | None]) -> Estimate:
     """Return the interval of any statistic by leaving out one of 20 blocks of problems at a time.
 
@@ -91,17 +68,3 @@ def jackknife(value: float, n: int, without: Sequence[float | None]) -> Estimate
         return Estimate(value, n, low, high, "jackknife")
     half = intervals.t_quantile(BLOCKS - 1) * error
     return Estimate(value, n, value - half, value + half, "jackknife")
-
-
-def pass_at_k(n: int, correct: int, k: int) -> float:
-    """Return the chance that at least one of ``k`` of ``n`` completions is correct.
-
-    The ``k`` completions are drawn without replacement: 1 - C(n - c, k) / C(n, k), Chen et al.
-    2021, arXiv:2107.03374.
-
-    Raises:
-        ValueError: If ``k`` is not between 1 and ``n``.
-    """
-    if not 1 <= k <= n or not 0 <= correct <= n:
-        raise ValueError(f"pass@{k} cannot be told from {correct} of {n} completions")
-    return float(1 - Fraction(math.comb(n - correct, k), math.comb(n, k)))
