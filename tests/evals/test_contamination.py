@@ -104,7 +104,7 @@ def test_an_evaluation_names_what_was_trained_on(lab, model_dir):
     assert found["against"] == [f"the training data of {run.name}"]
     assert (found["n"], found["share"]) == (0, 0.0)
 
-    rows = [{"id": "p3", "prompt": "?"}, {"question": "  say\n37."}]
+    rows = [{"id": "p3", "prompt": "?"}, {"question": "  say\n37:"}]
     write_rows(lab.folder / "more.jsonl", rows)
     more = ("--trained-on", "more.jsonl")
     done = lab.rlvr("eval", "last", *task, *more, "--out", "out", check=2)
@@ -164,7 +164,7 @@ def test_bad_files_of_trained_problems(lab, model_dir, text, words):
 def test_a_run_refuses_held_out_problems_that_it_trains_on(lab, model_dir):
     lab.write_run_config(model_dir, eval={"tasks": ["lab/letters"]})
     rows = [{"id": f"q{i}", "question": f"Speak {i}.", "hopeless": False} for i in range(8)]
-    rows[5]["question"] = "SAY 74."
+    rows[5]["question"] = "SAY 74:"
     write_rows(lab.folder / "data.jsonl", rows)
     done = lab.rlvr("run", "config.yaml", "--dry-run", check=2)
     assert "lab/letters: 1 of 24 problems were trained on: p2 (the prompt of q5)" in done.stderr
@@ -191,7 +191,7 @@ def test_answers_of_a_loss_are_trained_on_too(lab, model_dir):
     """A warm start on answers to the held-out problems is what the guard is for."""
     rows = [{"id": f"a{i}", "question": f"Recite {i}.", "answer": "abc"} for i in range(9)]
     write_rows(
-        lab.folder / "answers.jsonl", [*rows, {**rows[0], "id": "a9", "question": "say 74."}]
+        lab.folder / "answers.jsonl", [*rows, {**rows[0], "id": "a9", "question": "say 74:"}]
     )
     with_ = {"path": "answers.jsonl", "prompt": "question", "id": "id", "verifier": "exact"}
     sft = {

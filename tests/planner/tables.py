@@ -1,6 +1,5 @@
 """Figures that the stand-in gave, and the plans of recipes, for the tests of the planner."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -45,8 +44,7 @@ def predicted(figure, folder):
     setup = planned(config_of(case, folder), *changes, count=case.get("ranks", 1)).setup
     micros = [Micro(**sizes) for sizes in figure["micro_batches"]]
     given = [(micro, place > 0) for place, micro in enumerate(micros)]
-    # the stand-in had fused norms, which have gone since
-    return memory_of(dataclasses.replace(setup, fused=True), given, reserved=0)
+    return memory_of(setup, given, reserved=0)
 
 
 def plan_of_recipe(name):

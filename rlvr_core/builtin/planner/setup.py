@@ -344,7 +344,7 @@ def setup_of(
         dtype=config.model.dtype,
         every=every_of(train.gradient_checkpointing),
         compiled=train.compile,
-        fused=False,
+        fused=True,
         fsdp=train.parallel == "fsdp" and trainers > 1,
         shard_size=train.shard_size,
         split=train.context_parallel,

@@ -63,7 +63,7 @@ def watch(
         return [*start, *arguments, "--out", str(job.out)]
 
     folder = out or Path("evals") / "watch"
-    watched = [find_run(local_path(text), runs_dir) for text in runs]
+    watched = [find_run(str(local_path(text)), runs_dir) for text in runs]
     if len({run.name for run in watched}) < len(watched):
         raise ConfigError("two runs have the same name", remedy="watch each with its own --out")
     device_list = _devices(devices)
