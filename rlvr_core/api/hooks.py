@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pluggy
 
@@ -99,13 +99,25 @@ class RunFinished:
     reason: str = ""
 
 
+Level = Literal["ok", "note", "warn", "fail"]
+"""``note``: said, nothing to judge; ``warn``: doubtful; ``fail``: wrong."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of ``rlvr doctor``: a thing a plugin looked for on this machine."""
+    """What an examination found, such as one line of ``rlvr doctor``.
 
-    what: str
-    found: str
-    notes: tuple[str, ...] = ()
+    Attributes:
+        id: ``<part>/<name>``, stable.
+        level: The verdict.
+        text: What was found, in words and numbers.
+        remedy: What to do about it; empty if nothing is wrong.
+    """
+
+    id: str
+    level: Level
+    text: str
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +130,8 @@ class RunData:
         held_out: Problems by eval task.
         max_contaminated: ``guards.max_contaminated``, the accepted share of a task's problems.
         where: File and line of ``eval.tasks``.
+        trained_on: Runs and files of rows that the user names as further training data.
+        remedy: The option that accepts such problems.
     """
 
     model: str
@@ -125,6 +139,8 @@ class RunData:
     held_out: Mapping[str, Sequence[Problem]]
     max_contaminated: float
     where: str
+    trained_on: tuple[str, ...] = ()
+    remedy: str = "guards.max_contaminated"
 
 
 @dataclass(frozen=True, slots=True)

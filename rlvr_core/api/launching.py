@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from rlvr_core.api.components import RunObserver
 from rlvr_core.api.problems import Json, Problem
-from rlvr_core.api.rollouts import Group, Judged
-from rlvr_core.api.verdicts import Estimate
+from rlvr_core.api.rollouts import Judged
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -297,8 +296,6 @@ class ExternalTask(Protocol):
 
     label: str
     """Tells apart several uses of the task; part of its name in results."""
-    needs_engine: bool
-    """Whether it asks the evaluation's engine; else the model is not loaded."""
 
     def samples(self) -> bool:
         """Whether ``sampling`` says how answers are drawn; else it is no affair of ours."""
@@ -313,6 +310,3 @@ class ExternalTask(Protocol):
 
     def answer(self, problems: Sequence[Problem], model: ModelAccess) -> Iterator[ExternalAnswer]:
         """Run the task; yield each answer as soon as it is there."""
-
-    def estimates(self, groups: Sequence[Group]) -> Mapping[str, Estimate] | None:
-        """The metrics with their intervals, in place of all else; None leaves them to the core."""

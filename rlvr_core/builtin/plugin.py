@@ -371,11 +371,6 @@ def register_eval_tasks(registrar: Registrar) -> None:
         summary="A task of lm-evaluation-harness, with its own prompts, through our engines.",
     )
     registrar.add(
-        "external",
-        "rlvr_core.builtin.evals.external:External",
-        summary="Another harness: a command on the checkpoint that leaves metrics as JSON.",
-    )
-    registrar.add(
         "lookup-heldout",
         "rlvr_core.builtin.environments.lookup:LookupHeldout",
         summary="Unseen lookups of core/lookup, sampled at temperature 1.",
@@ -506,11 +501,6 @@ def register_services(registrar: Registrar) -> None:
         summary="What a run's summary says of its evaluations.",
     )
     registrar.add(
-        "short-bodies",
-        "rlvr_core.builtin.evals.contamination:short_bodies",
-        summary="What is left of short prompts without the frame that most of them share.",
-    )
-    registrar.add(
         "evaluation-points",
         "rlvr_core.builtin.evals.of_runs:evaluation_points",
         summary="The evaluations of a run, with their intervals.",
@@ -626,11 +616,6 @@ def register_services(registrar: Registrar) -> None:
         summary="What is wrong with a component that is named by a file or module.",
     )
     registrar.add(
-        "baselines",
-        "rlvr_core.builtin.modelcheck.baselines:core",
-        summary="Figures that were measured of models, for rlvr models.",
-    )
-    registrar.add(
         "beginning",
         "rlvr_core.builtin.provenance.warned:begin",
         summary="Records what a run is made of, what was found before it, and what it warns about.",
@@ -676,11 +661,6 @@ def register_services(registrar: Registrar) -> None:
         summary="Makes responses that must not pass from one that must.",
     )
     registrar.add(
-        "odd-tensors",
-        "rlvr_core.builtin.modelcheck.values:odd_tensors",
-        summary="Says which weights of a model's files are no numbers, or one number throughout.",
-    )
-    registrar.add(
         "answer-forms",
         "rlvr_core.builtin.canaries.forms:forms_of",
         summary="Writes a problem's reference in the forms that verifiers read.",
@@ -714,11 +694,6 @@ def register_services(registrar: Registrar) -> None:
         "seeds",
         "rlvr_core.builtin.guards.seeds:Seeds",
         summary="Compares repeated completions with their probability, for guards.seeds.",
-    )
-    registrar.add(
-        "evaluated",
-        "rlvr_core.builtin.invariants.evaluated_apart:EvaluatedApart",
-        summary="Checks what rlvr eval and rlvr passk sampled, by model, seeds and parameters.",
     )
     registrar.add(
         "card",
@@ -1109,7 +1084,7 @@ def register_commands(registrar: Registrar) -> None:
     registrar.add(
         "models",
         "rlvr_core.builtin.modelcheck.command:models",
-        summary="Check a model's files; show measured figures.",
+        summary="Check a model's files.",
     )
     registrar.add(
         "plan",

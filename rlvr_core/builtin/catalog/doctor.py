@@ -59,8 +59,8 @@ def doctor(
         for p in found["plugins"]
     ]
     for one in found["findings"]:
-        rows.append((f"{one['plugin']}: {one['what']}", one["found"]))
-        rows += [("", f"- {note}") for note in one["notes"]]
+        rows.append((f"{one['plugin']}: {one['id']}", one["text"]))
+        rows += [("", f"- {one['remedy']}")] if one["remedy"] else []
     print_table(("what", "found"), rows)
     if any(p["problems"] for p in found["plugins"]):
         print_line("some plugins have problems: rlvr plugins list")

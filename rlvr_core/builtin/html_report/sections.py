@@ -156,11 +156,7 @@ def _evaluations(runs: Sequence[Records]) -> Section:
     ]
     head = (*_run_column(runs), "task", "steps", "n", "accuracy", "other metrics")
     table = Table("Every evaluation, with the 95% interval of its accuracy", head, rows)
-    notes = {
-        f"{one['task']}: {one['note']}." for run in runs for one in run.evaluations if one["note"]
-    }
-    text = " ".join(sorted(notes))
-    return Section("evaluations", "Evaluations", text, tables=[table] if rows else [])
+    return Section("evaluations", "Evaluations", tables=[table] if rows else [])
 
 
 def _guards(runs: Sequence[Records]) -> Section:

@@ -1,7 +1,7 @@
 """Seconds of a step by phase, from a roofline: products, bytes and launches against the card.
 
 A phase takes the longer of what the device needs and what its launches take. The counts of bytes
-and launches are of transformers' eager layers; docs/plan.md says where each comes from.
+and launches are of transformers' eager layers; docs/doctor.md says where each comes from.
 """
 
 from __future__ import annotations

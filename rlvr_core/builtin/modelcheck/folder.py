@@ -11,7 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.builtin.modelcheck.report import BrokenPartError, at_first, first_line
+from rlvr_core.builtin.doctor.report import at_first, first_line
+from rlvr_core.builtin.modelcheck.report import BrokenPartError
 from rlvr_core.builtin.modelcheck.stored import Stored, broken, read_file
 
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
@@ -36,7 +37,7 @@ class Weights:
 
 
 @dataclass
-class Subject:
+class ModelFolder:
     """A model's folder.
 
     Attributes:
@@ -130,16 +131,10 @@ class Subject:
         return tuple(self.folder / name for name in names), found
 
     def _no_weights(self) -> BrokenPartError:
-        beside = sorted(
-            one.name
-            for ending in ("*.safetensors", "*.bin", "*.gguf", "*.pth", "*.pt")
-            for one in self.folder.glob(ending)
-        )
         if self.is_adapter:
             return broken(f"there is neither {ADAPTER[0]} nor {ADAPTER[1]}", "fetch the adapter")
-        other = f"; there is {at_first(beside)}, which is not loaded" if beside else ""
         return broken(
-            f"there are no weights ({_WHOLE[0]}, or shards with {_WHOLE[0]}.index.json){other}",
+            f"there are no weights ({_WHOLE[0]}, or shards with {_WHOLE[0]}.index.json)",
             "fetch the weights, or convert them to safetensors",
         )
 
