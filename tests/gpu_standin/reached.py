@@ -31,7 +31,6 @@ FILES = (
     "tests/cli/test_doctor_gpu.py",
     "tests/engines/test_child_gpus.py",
     "tests/gpu_standin/test_simulated_card.py",
-    "tests/launch/test_inside.py",
     "tests/launch/test_plan.py",
     "tests/planner/test_checkpointing.py",
     "tests/planner/test_room.py",
