@@ -107,7 +107,7 @@ class RunData:
         model: ``model.path`` as configured.
         trained: Problems by the name of what they are trained on in (``the training data``).
         held_out: Problems by eval task.
-        max_contaminated: ``guards.max_contaminated``, the accepted share of a task's problems.
+        max_contaminated: ``eval.max_contaminated``, the accepted share of a task's problems.
         where: File and line of ``eval.tasks``.
     """
 

@@ -221,7 +221,7 @@ _PATHS = {
     "sampler": ("sampler",),
     "engine": ("engine",),
     "eval_task": ("eval", "tasks", 0),
-    "guard": ("guards", "use", 0),
+    "guard": ("guards", 0),
 }
 """Where a config names a component of each kind."""
 

@@ -15,8 +15,6 @@ OTHER_NAMES: dict[str, str] = {
     "grad_clip": "train.max_grad_norm",
     "iterations": "train.num_iterations",
     "kl": "loss.with.kl_estimator",
-    "max_max": "guards.parity.max",
-    "max_mean": "guards.parity.mean",
     "max_overlong": "data.max_overlong_share",
     "max_skipped": "train.max_nonfinite_steps",
     "mismatch": "loss.with.importance_correction",

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rlvr_core.api import Problem, RunError
-from rlvr_core.builtin.doctor.forms import stated_passes
 from rlvr_core.builtin.doctor.report import Answer, Check, refused, share
 from rlvr_core.builtin.doctor.subject import Reference, Subject, passes
+from rlvr_core.guards.gold import gold_lines
+from rlvr_core.guards.wrong_answers import wrong_responses
 
 MOST = 0.5
 """Maximum share of problems that pass a response without an answer: some do by chance."""
@@ -49,9 +50,8 @@ class Tried:
 def _gold(subject: Subject) -> list[Answer]:
     prepared = subject.prepared
     everything = [*subject.problems, *(p for some in subject.held_out.values() for p in some)]
-    check = prepared.resolved.host.service("core/gold")
     try:
-        lines = check(everything, prepared.judge, prepared.resolved)
+        lines = gold_lines(everything, prepared.judge, prepared.resolved)
     except RunError as error:
         return refused(error)
     return [Answer("ok", line.removeprefix("gold: ")) for line in lines]
@@ -196,11 +196,8 @@ def _pairs(subject: Subject) -> dict[str, list[tuple[str, Reference]]]:
 
 def _responses(subject: Subject, reference: Reference) -> dict[str, str]:
     """Return responses to a problem that must fail, by kind."""
-    prepared = subject.prepared
-    make = prepared.resolved.host.service("core/wrong-answers")
-    options = prepared.judge.plan.specs[subject.main(reference.problem)].config
-    found: dict[str, str] = make(reference.problem, reference.response, reference.answer, options)
-    return found
+    options = subject.prepared.judge.plan.specs[subject.main(reference.problem)].config
+    return wrong_responses(reference.problem, reference.response, reference.answer, options)
 
 
 def _around(subject: Subject) -> list[Answer]:
@@ -277,6 +274,5 @@ ANSWERS: tuple[Check[Subject], ...] = (
     Check("verifier/references", "Do all sampled references pass?", _share_of_gold),
     Check("verifier/canaries", "Do wrong answers get no reward?", _canaries),
     Check("verifier/around", "Do right answers pass behind other text?", _around),
-    Check("verifier/forms", "Can the stated reference pass?", stated_passes),
     Check("verifier/repeatable", "Is the same response judged the same twice?", _repeatable),
 )

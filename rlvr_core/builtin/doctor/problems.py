@@ -201,7 +201,7 @@ def _held_out(subject: Subject) -> list[Answer] | None:
                 model=subject.config.model.path,
                 trained={"the training data": subject.problems},
                 held_out=subject.held_out,
-                max_contaminated=subject.limits.guards.max_contaminated,
+                max_contaminated=subject.limits.eval.max_contaminated,
                 where=subject.prepared.resolved.where(("eval", "tasks")),
             )
         )

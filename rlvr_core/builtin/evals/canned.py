@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import GivesGold, Json, Problem
+from rlvr_core.guards.wrong_answers import wrong_responses
 
 if TYPE_CHECKING:
     from rlvr_core.api.services import Host
@@ -53,9 +54,8 @@ def canned(
     gold = verifier.gold(problem) if isinstance(verifier, GivesGold) else None
     gold = gold if isinstance(gold, str) else ""
     stated = next((str(problem.spec[key]) for key in STATED if _plain(problem.spec.get(key))), "")
-    make = host.service("core/wrong-answers")
     found: dict[str, str] = {"the gold answer": gold} if gold else {}
-    found |= make(problem, gold, stated or gold, options)
+    found |= wrong_responses(problem, gold, stated or gold, options)
     for one in dict.fromkeys((stated, gold)):
         if one:
             found |= {f"{one[:20]!r} {how}": form.format(one) for how, form in FORMS.items()}

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import Complaint, EngineTraits, ExternalTask, Group, Judged, Problem, traits_of
+from rlvr_core.api import Complaint, ExternalTask, Group, Judged, Problem
 from rlvr_core.api.services import read_jsonl
-from rlvr_core.builtin.evals.engine import is_remote, load_apart
+from rlvr_core.builtin.evals.engine import load_apart
 
 if TYPE_CHECKING:
     from rlvr_core.api import Engine, EngineContext
@@ -90,37 +90,7 @@ class Checks:
         self._context: EngineContext | None = None
 
     def started(self, engine: Engine, context: EngineContext) -> None:
-        """The engine runs; from now on it is known what can be checked."""
-        session, traits = self._session, traits_of(engine, EngineTraits)
-        if why := self._why_not(traits, context):
-            self._say(f"how completions are sampled is not checked: {why}")
-            return
-        if not traits.inverts_stream:
-            self._say(
-                "log-probs, temperature and repeats of completions are checked; which seeds draw "
-                "their tokens is not, as the engine draws in a way of its own"
-            )
-        self._context = context
-        self._apart = session.host.service("core/evaluated")(
-            session.model_path,
-            session.config.model,
-            session.conversations,
-            session.config.seed,
-            traits,
-            session.host.service("core/seeds"),
-            session.config.environment.max_turn_tokens,
-        )
-
-    def _why_not(self, traits: EngineTraits, context: EngineContext) -> str:
-        if not self._session.config.check:
-            return "check is off"
-        if is_remote(self._session.model_path) or traits.text_only:
-            return "a model on another machine gives no tokens and log-probs"
-        if context.model is None:
-            return "the engine is given no model"
-        if context.model.config.to_dict().get("quantization_config") is not None:
-            return "kernels for quantized weights round in ways of their own"
-        return "" if traits.seeded else "the engine draws by no seeds"
+        """The engine runs; how it samples is not checked."""
 
     def kept(self, task: Ready, store: Store) -> Kept:
         """Return what keeps a task's completions, those of an earlier call among them."""

@@ -67,7 +67,7 @@ def check_run(data: RunData) -> DataReport:
         trained.add_problems(name, problems)
     inherit(trained, data.model)
     found = {name: trained.search(some) for name, some in data.held_out.items()}
-    check(found, data.max_contaminated, data.where, "guards.max_contaminated")
+    check(found, data.max_contaminated, data.where, "eval.max_contaminated")
     return DataReport(
         "contamination",
         {name: one.data() for name, one in found.items()},

@@ -9,11 +9,6 @@ from rlvr_core.api import Metric, RlvrError
 from rlvr_core.api.services import load_host
 
 _REPORTING = (
-    "step-invariants",
-    "known-verdicts",
-    "reference-votes",
-    "seeds",
-    "idle",
     "ahead",
 )
 """Services of the core that report metrics in runs whose configuration does not name them."""

@@ -171,7 +171,7 @@ def _here(view: RunView) -> tuple[_Record, list[str]]:
     parts["environment"] = environment()
     resolved = None
     try:
-        resolved = resolve_file(view.folder.resolved, ["guards.preflight=false"], host)
+        resolved = resolve_file(view.folder.resolved, ["guards=[{use: defaults, off: true}]"], host)
         section = resolved.config.model
         place = model_path(section.path, host)
         check_model_path(place)

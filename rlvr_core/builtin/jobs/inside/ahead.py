@@ -32,8 +32,7 @@ def check_inside(plan: LaunchPlan) -> Iterator[tuple[str, bool | None, str]]:
     with tempfile.TemporaryDirectory(prefix="rlvr-preflight-") as folder:
         file = Path(folder, "found.json")
         details["environment"] = {**details["environment"], ALONE: str(file)}
-        details["command"] = [*details["command"], "--set", "guards.preflight=true"]
-        details["command"] += ["--display", "none"]
+        details["command"] = [*details["command"], "--display", "none"]
         try:
             code = supervise(replace(plan, details=details))
         finally:
