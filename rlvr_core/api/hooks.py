@@ -6,7 +6,7 @@ A plugin is a light module named by an entry point of the group ``rlvr``. It imp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +14,19 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from rlvr_core.api.components import ComponentConfig, Registrar
-    from rlvr_core.api.launching import Store
+    from rlvr_core.api.launching import RunMirror, Store
+    from rlvr_core.api.learning import Loss
     from rlvr_core.api.problems import Json, Problem
-    from rlvr_core.api.rollouts import EvalReport, Group
+    from rlvr_core.api.rollouts import Conversations, EvalReport, Group
+    from rlvr_core.config.model import EnvironmentSection
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.config.tree import Loc
+    from rlvr_core.data.prompts import Renderer
+    from rlvr_core.host.host import Host
+    from rlvr_core.step.objective import MakeTeacher
 
 API_VERSION = 1
 """Raised when a hook changes in a way that old plugins cannot stand.
@@ -226,6 +235,11 @@ def register_services(registrar: Registrar) -> None:
     """Add parts of the core that a run loads only when its configuration needs them."""
 
 
+@hookspec
+def register_verifier_pools(registrar: Registrar) -> None:
+    """Add places for the processes of verifiers, for ``verify.pool``."""
+
+
 # -- configuring: called before a run begins, of a plugin that the config names under `plugins` ----
 
 
@@ -288,6 +302,36 @@ def locate_model(reference: str) -> Path | None:
 @hookspec(firstresult=True)
 def locate_run(env: Mapping[str, str]) -> Path | None:
     """The folder runs belong in on a managed machine, or None if this is not one."""
+
+
+@hookspec(firstresult=True)
+def plan_conversations(
+    section: EnvironmentSection, problems: Sequence[Problem], host: Host
+) -> Conversations | None:
+    """What plays problems in several turns; asked where the config or a problem names one."""
+
+
+@hookspec(firstresult=True)
+def make_teachers(
+    resolved: Resolved,
+    losses: Mapping[Loc, Loss],
+    tokenizer: PreTrainedTokenizerBase,
+    renderer: Renderer,
+    problems: Sequence[Problem],
+) -> Mapping[Loc, MakeTeacher] | None:
+    """Check the teachers of a run's losses; return what loads each, by the loss's location."""
+
+
+@hookspec(firstresult=True)
+def mirror_run(
+    uri: str, open_store: Callable[[str], Store], keep: int, say: Callable[[str], None]
+) -> RunMirror | None:
+    """What copies a run's folder to the store at ``run.mirror``."""
+
+
+@hookspec(firstresult=True)
+def choose_checkpointing(resolved: Resolved, model_path: str) -> DataReport | None:
+    """Choose what ``train.gradient_checkpointing: auto`` means on a GPU: ``choice``, and why."""
 
 
 # -- asking: everybody's answer counts -----------------------------------------------------------

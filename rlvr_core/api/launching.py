@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from rlvr_core.api.components import RunObserver
 from rlvr_core.api.problems import Json, Problem
 from rlvr_core.api.rollouts import Group, Judged
 from rlvr_core.api.verdicts import Estimate
@@ -232,6 +235,19 @@ class Store(Protocol):
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete files; files that do not exist are ignored."""
+
+
+class RunMirror(RunObserver, ABC):
+    """Copies a run's folder to a store while the run goes on."""
+
+    @abstractmethod
+    def copying(self, folder: Path, *, fresh: bool) -> AbstractContextManager[None]:
+        """Mirror a folder within the block; at its end, copy all that is left.
+
+        Args:
+            folder: The run's folder.
+            fresh: Whether the run has just started, and was not resumed.
+        """
 
 
 @runtime_checkable

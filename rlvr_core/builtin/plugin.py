@@ -11,9 +11,20 @@ from typing import TYPE_CHECKING
 from rlvr_core.api import hookimpl
 
 if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for pydantic
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from rlvr_core.api import DataReport, Registrar, RunData, Store
+    from transformers import PreTrainedTokenizerBase
+
+    from rlvr_core.api import DataReport, Loss, Problem, Registrar, RunData, Store
+    from rlvr_core.api.launching import RunMirror
+    from rlvr_core.api.rollouts import Conversations
+    from rlvr_core.config.model import EnvironmentSection
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.config.tree import Loc
+    from rlvr_core.data.prompts import Renderer
+    from rlvr_core.host.host import Host
+    from rlvr_core.step.objective import MakeTeacher
 
 
 @hookimpl
@@ -427,13 +438,18 @@ def register_environments(registrar: Registrar) -> None:
 
 
 @hookimpl
+def register_verifier_pools(registrar: Registrar) -> None:
+    """Places for verifiers beyond this machine."""
+    registrar.add(
+        "ray-pool",
+        "rlvr_core.builtin.ray.verifiers:RayVerifierPool",
+        summary="In actors on the nodes of a Ray cluster.",
+    )
+
+
+@hookimpl
 def register_services(registrar: Registrar) -> None:
     """Parts of a run that are loaded only when it needs them."""
-    registrar.add(
-        "conversations",
-        "rlvr_core.builtin.environments.plan:plan_of",
-        summary="Generation in several turns, where an environment is named.",
-    )
     registrar.add(
         "ahead",
         "rlvr_core.builtin.asynchronous.ahead:Ahead",
@@ -520,11 +536,6 @@ def register_services(registrar: Registrar) -> None:
         summary="A clear refusal of a metric that no evaluation of a run reports.",
     )
     registrar.add(
-        "ray-pool",
-        "rlvr_core.builtin.ray.verifiers:RayVerifierPool",
-        summary="Verifiers in actors on the nodes of a Ray cluster, for verify.pool.",
-    )
-    registrar.add(
         "ray-connect",
         "rlvr_core.builtin.ray.cluster:connect",
         summary="A connection to a running Ray cluster.",
@@ -548,11 +559,6 @@ def register_services(registrar: Registrar) -> None:
         "staleness",
         "rlvr_core.builtin.asynchronous.ages:staleness",
         summary="What a run's summary says of the age of its completions.",
-    )
-    registrar.add(
-        "mirror",
-        "rlvr_core.builtin.jobs.mirror:RunMirror",
-        summary="A copy of the run's folder in a store, for run.mirror.",
     )
     registrar.add(
         "gpus",
@@ -695,11 +701,6 @@ def register_services(registrar: Registrar) -> None:
         summary="Measures the judges of a run before it trains on them, for guards.preflight.",
     )
     registrar.add(
-        "checkpointing",
-        "rlvr_core.builtin.planner.checkpointing:choose_for_run",
-        summary="The choice of train.gradient_checkpointing: auto, on a GPU.",
-    )
-    registrar.add(
         "model-fits",
         "rlvr_core.builtin.planner.room:model_fits",
         summary="Whether a model fits on the machines of a job, for rlvr launch --preflight.",
@@ -748,11 +749,6 @@ def register_services(registrar: Registrar) -> None:
         "given-answers",
         "rlvr_core.builtin.demonstrations.given_answers:GivenAnswers",
         summary="The answers that losses such as core/sft imitate.",
-    )
-    registrar.add(
-        "teachers",
-        "rlvr_core.builtin.distillation.teachers:teachers_of",
-        summary="The teachers of losses that distil one.",
     )
     registrar.add(
         "lora",
@@ -1260,6 +1256,48 @@ def locate_model(reference: str) -> Path | None:
 
         return fetch_model(reference)
     return None
+
+
+@hookimpl
+def plan_conversations(
+    section: EnvironmentSection, problems: Sequence[Problem], host: Host
+) -> Conversations:
+    """Environments."""
+    from rlvr_core.builtin.environments.plan import EnvironmentPlan
+
+    return EnvironmentPlan.build(section, problems, host)
+
+
+@hookimpl
+def make_teachers(
+    resolved: Resolved,
+    losses: Mapping[Loc, Loss],
+    tokenizer: PreTrainedTokenizerBase,
+    renderer: Renderer,
+    problems: Sequence[Problem],
+) -> Mapping[Loc, MakeTeacher]:
+    """Distillation."""
+    from rlvr_core.builtin.distillation.teachers import teachers_of
+
+    return teachers_of(resolved, losses, tokenizer, renderer, problems)
+
+
+@hookimpl
+def mirror_run(
+    uri: str, open_store: Callable[[str], Store], keep: int, say: Callable[[str], None]
+) -> RunMirror:
+    """A copy of the run's folder in a store."""
+    from rlvr_core.builtin.jobs.mirror import FolderMirror
+
+    return FolderMirror(uri, open_store, keep, say)
+
+
+@hookimpl
+def choose_checkpointing(resolved: Resolved, model_path: str) -> DataReport:
+    """By the planner."""
+    from rlvr_core.builtin.planner.checkpointing import choose_for_run
+
+    return choose_for_run(resolved, model_path)
 
 
 @hookimpl

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from rlvr_core.config.model import RunConfig
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.config.tree import Loc
-    from rlvr_core.step.objective import GivenAnswers
+    from rlvr_core.step.objective import GivenAnswers, MakeTeacher
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Prepared:
     judge: Judge
     losses: Mapping[Loc, Loss]
     demonstrations: Mapping[Loc, GivenAnswers]
-    teachers: Mapping[Loc, Any]
+    teachers: Mapping[Loc, MakeTeacher]
     engine: ComponentRef
     checkpointing: str
     data_reports: list[DataReport]
@@ -218,10 +218,20 @@ def prepare(
         )
         longest = max([audited.longest, *(len(renderer.render(p)) for p in data.held_out)])
         demonstrations = data.answers.demonstrations(renderer, tokenizer) if data.answers else {}
-        teachers: Mapping[Loc, Any] = {}
+        teachers: Mapping[Loc, MakeTeacher] = {}
         if any(loss.traits.teacher is not None for loss in parts.losses.values()):
-            teachers = host.service("core/teachers")(
-                resolved, parts.losses, tokenizer, renderer, _problems(sources)
+            teachers = host.provide(
+                "make_teachers",
+                Mapping,
+                "a loss that distils a teacher",
+                "algos",
+                {
+                    "resolved": resolved,
+                    "losses": parts.losses,
+                    "tokenizer": tokenizer,
+                    "renderer": renderer,
+                    "problems": _problems(sources),
+                },
             )
 
         sampler = _started_sampler(config, parts, sources, demonstrations, data.plan)
@@ -234,8 +244,9 @@ def prepare(
         engine, reason = _choose_engine(resolved, model_path)
         checkpointing = config.train.gradient_checkpointing
         if checkpointing == "auto" and torch.cuda.is_available():
-            data.reports.append(host.service("core/checkpointing")(resolved, model_path))
-            checkpointing = data.reports[-1].record["choice"]
+            choice = host.choose_checkpointing(resolved, model_path)
+            checkpointing = "all" if choice is None else str(choice.record["choice"])
+            data.reports.extend([] if choice is None else [choice])
         lines = overview(
             config,
             traits_of(sampler, SamplerTraits),

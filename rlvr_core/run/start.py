@@ -26,6 +26,7 @@ from rlvr_core.api import (
     traits_of,
 )
 from rlvr_core.api.components import RunObserver, Stateful
+from rlvr_core.api.launching import RunMirror
 from rlvr_core.guards.observer import StepObservers
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.checkpoints import CheckpointStore
@@ -203,8 +204,18 @@ def _recording(
     config, host = prepared.config, prepared.resolved.host
     mirror = None
     if config.run.mirror is not None:
-        copy = host.service("core/mirror")
-        mirror = copy(config.run.mirror, host.ask_store, config.checkpoint.keep, events.message)
+        mirror = host.provide(
+            "mirror_run",
+            RunMirror,
+            "run.mirror",
+            "cluster",
+            {
+                "uri": config.run.mirror,
+                "open_store": host.ask_store,
+                "keep": config.checkpoint.keep,
+                "say": events.message,
+            },
+        )
     fresh = folder is None
 
     text, data = prepared.resolved.loaded.text, prepared.resolved.dump()

@@ -30,7 +30,8 @@ from rlvr_core.api import (
     Store,
     StoredFile,
 )
-from rlvr_core.api.services import COMPLETE, RunObserver, progress
+from rlvr_core.api.launching import RunMirror
+from rlvr_core.api.services import COMPLETE, progress
 from rlvr_core.builtin.jobs.copying import CHECKPOINTS, Behind, FolderCopy, step_of
 from rlvr_core.builtin.jobs.known import Known, hidden
 from rlvr_core.builtin.jobs.ownership import (
@@ -80,7 +81,7 @@ def probe(store: Store) -> None:
     store.delete([key])
 
 
-class RunMirror(RunObserver):
+class FolderMirror(RunMirror):
     """The mirror of a run: observes the run's events, and copies new content of the folder.
 
     Args:
