@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rlvr_core.builtin.guards.betting import FallTest, RepeatTest, RiseTest
-from rlvr_core.builtin.guards.collapse import ODDS, Collapse
-from rlvr_core.builtin.guards.seeds import ODDS as SEED_ODDS
-from rlvr_core.builtin.guards.seeds import allowed
-from rlvr_core.config.model import GuardSection
+from rlvr_core.guards.betting import FallTest, RepeatTest, RiseTest
+from rlvr_core.guards.collapse import ODDS, Collapse
+from rlvr_core.guards.seeds import ODDS as SEED_ODDS
+from rlvr_core.guards.seeds import allowed
+from rlvr_core.guards.idle import Idle
 
 Course = Callable[[int], float]
 """The mean of a share at a step."""
@@ -260,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             sys.stdout.flush()
 
-    idle_steps = GuardSection().max_idle_steps
+    idle_steps = Idle.Config().max_steps
     say(f"\nidle: bound on the odds of a false alarm in 1,000 steps, max_idle_steps {idle_steps}\n")
     for shape in shapes:
         odds = {rate: idle_odds(rate, shape, idle_steps, 1000, asked.spread) for rate in rates}

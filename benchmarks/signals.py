@@ -275,7 +275,7 @@ def config(model: Path, how: str) -> dict[str, object]:
         "train": {"steps": STEPS, "prompts_per_step": 4, "lr": 1e-3, "warmup_steps": 1}
         | ({"max_staleness": 1} if how == "run" else {}),
         "checkpoint": {"every": 4, "keep": 2},
-        "guards": {"max_idle_steps": STEPS},
+        "guards": [{"use": "core/idle", "off": True}],
     }
 
 

@@ -73,11 +73,11 @@ class Kl(BaseGuard):
             places = _addresses(trained.values())
             shared = [name for name, one in held.items() if places & _addresses([one])]
             fingerprint = _fingerprint(held.values())
-        if shared:
+        if shared or not held:
+            which = f"{len(shared)} of its {len(held)} tensors" if held else "all of its tensors"
             raise self.fault(
                 step,
-                f"{len(shared)} of the reference's {len(held)} tensors are the policy's own, and "
-                f"are trained along, such as {shared[0]} (band: none)",
+                f"the reference shares {which} with the policy, and is trained along (band: none)",
                 "load the reference from model.path, as a model of its own: a shallow copy moves "
                 "with the policy, and their KL is 0",
             )

@@ -103,9 +103,10 @@ class OptimizerUpdates(BaseGuard):
             )
 
     def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
-        """Listen to the gradients of the step's first update."""
+        """Listen to the gradients of the run's first update; later ones do already."""
         self._worst = 0.0
-        self._listen()
+        if not self._watched:
+            self._listen()
 
     def _listen(self) -> None:
         for one in self._watched:

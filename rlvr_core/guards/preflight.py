@@ -13,6 +13,7 @@ from typing import Any
 from rlvr_core.api import ConfigError, NeedsCalibration
 from rlvr_core.guards.base import BaseGuard
 from rlvr_core.guards.gold import gold_lines
+from rlvr_core.step.model import stated_positions
 
 
 class Preflight(BaseGuard):
@@ -48,21 +49,13 @@ def check_context(prepared: Any) -> None:
     Raises:
         ConfigError: If so.
     """
-    from transformers import AutoConfig
-
-    section = prepared.config.model
-    config = AutoConfig.from_pretrained(
-        prepared.model_path,
-        revision=section.revision,
-        trust_remote_code=section.trust_remote_code,
-    ).get_text_config()
-    room = getattr(config, "max_position_embeddings", None)
+    room = stated_positions(prepared.model_path, prepared.config.model)
     longest = max(prepared.config.sampling.max_tokens, prepared.evaluations.max_tokens)
     needed = prepared.longest_prompt + longest
-    if isinstance(room, int) and needed > room:
+    if room is not None and needed > room:
         raise ConfigError(
             f"the longest prompt ({prepared.longest_prompt} tokens) and answer ({longest}) need "
-            f"{needed} positions, and the model has {room} (max_position_embeddings)",
+            f"{needed} positions, and the model was made for {room}",
             where=prepared.resolved.where(("sampling", "max_tokens")),
             remedy="lower sampling.max_tokens or data.max_prompt_tokens",
         )

@@ -104,7 +104,7 @@ def test_schema_is_written_whole(rlvr, write):
         (["loss.with.beta", "--config", "run.yaml"], ["default: 0.5"]),
         (["sampler", "--config", "run.yaml"], ["sampler.with.window  4"]),
         (["loss.with.beta"], ["takes a number of at least 0"]),
-        ([], ["train.lr ", "guards.parity.mean"]),
+        ([], ["train.lr ", "guards.*.off"]),
     ],
 )
 def test_explain(rlvr, run_file, words, said):

@@ -6,6 +6,9 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from rlvr_core.builtin.canaries.making import allowed, wrong_answers, wrong_responses
+from rlvr_core.builtin.canaries.numbers import differ, plain
+from rlvr_core.builtin.canaries.watch import Canaries
 
 from rlvr_core.api import (
     Completion,
@@ -26,9 +29,6 @@ from rlvr_core.api.services import (
     VerifierPool,
     VerifierSpec,
 )
-from rlvr_core.builtin.canaries.making import allowed, wrong_answers, wrong_responses
-from rlvr_core.builtin.canaries.numbers import differ, plain
-from rlvr_core.builtin.canaries.watch import Canaries
 
 ANSWERS = [str(n) for n in range(41, 49)]
 CONFIG = RunConfig.model_validate(

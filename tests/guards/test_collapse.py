@@ -18,9 +18,9 @@ from rlvr_core.api import (
     StepFinished,
     Verdict,
 )
-from rlvr_core.builtin.guards.betting import HORIZON, FallTest, MeanTest, RiseTest
-from rlvr_core.builtin.guards.causes import Trend, cause_of_fall, orders
-from rlvr_core.builtin.guards.collapse import ODDS, Collapse
+from rlvr_core.guards.betting import HORIZON, FallTest, MeanTest, RiseTest
+from rlvr_core.guards.causes import Trend, cause_of_fall, orders
+from rlvr_core.guards.collapse import ODDS, Collapse
 
 SHUFFLE = {"sampler": {"use": "core/shuffle"}, "data": {"sources": [{"use": "core/jsonl"}]}}
 CURRICULUM = SHUFFLE | {"sampler": {"use": "core/curriculum", "with": {"order": "easy.txt"}}}

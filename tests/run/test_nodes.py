@@ -266,7 +266,7 @@ def test_a_slow_cable_is_told_with_its_speed(machines):
 
 def test_preflight_looks_from_inside_and_trains_nothing(make_lab, tmp_path):
     lab = make_lab(tmp_path)
-    lab.write(guards={"preflight": False})
+    lab.write(guards=[{"use": "core/preflight", "off": True}])
     asked = ("launch", "config.yaml", "--processes", "2", "--preflight", "--json")
     checks = {one["check"]: one for one in json.loads(lab.rlvr(*asked).stdout)["checks"]}
     assert checks["machines"]["found"].startswith("1 machine, 2 processes; torch ")

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import pytest
 
 from rlvr_core.api import RunStarted
-from rlvr_core.builtin.watchdog.watchdog import FLOOR, HungError, Watchdog
+from rlvr_core.guards.watchdog import FLOOR, HungError, Watchdog
 from rlvr_core.config.model import RunConfig
 
 
@@ -177,7 +177,7 @@ def rows():
 
 def test_a_run_whose_data_never_come_ends_before_it_has_a_folder(lab):
     (lab.folder / "never.py").write_text(DATA)
-    lab.write(data={"sources": ["./never.py:rows"]}, guards={"max_wait": 4})
+    lab.write(data={"sources": ["./never.py:rows"]}, guards=[{"use": "core/watchdog", "with": {"max_wait": 4}}])
     done = lab.rlvr("run", "config.yaml", check=7)
     assert "for: plugins, data sets and their checks" in done.stderr
     assert "never.py" in done.stderr
@@ -186,7 +186,7 @@ def test_a_run_whose_data_never_come_ends_before_it_has_a_folder(lab):
 
 def test_a_run_whose_engine_hangs_ends_with_its_own_code_and_goes_on(lab):
     (lab.folder / "stuck.py").write_text(ENGINE)
-    lab.write(engine="./stuck.py:Stuck", guards={"max_wait": 5}, checkpoint={"every": 1})
+    lab.write(engine="./stuck.py:Stuck", guards=[{"use": "core/watchdog", "with": {"max_wait": 5}}], checkpoint={"every": 1})
     done = lab.rlvr("run", "config.yaml", check=7)
     assert "error: guard watchdog: the run has waited" in done.stderr
     assert "for: generation of" in done.stderr
