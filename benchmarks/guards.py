@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from rlvr_core.guards.betting import FallTest, RepeatTest, RiseTest
 from rlvr_core.guards.collapse import ODDS, Collapse
+from rlvr_core.guards.idle import Idle
 from rlvr_core.guards.seeds import ODDS as SEED_ODDS
 from rlvr_core.guards.seeds import allowed
-from rlvr_core.guards.idle import Idle
 
 Course = Callable[[int], float]
 """The mean of a share at a step."""

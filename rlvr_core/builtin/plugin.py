@@ -688,7 +688,7 @@ def register_services(registrar: Registrar) -> None:
     registrar.add(
         "machines",
         "rlvr_core.builtin.jobs.inside.check:examined",
-        summary="Examines the machines of a job from inside it, for guards.preflight.",
+        summary="Examines the machines of a job from inside it, for the guard preflight.",
     )
     registrar.add(
         "doctor",
@@ -698,7 +698,7 @@ def register_services(registrar: Registrar) -> None:
     registrar.add(
         "judge-calibration",
         "rlvr_core.builtin.calibration.gate:calibrated",
-        summary="Measures the judges of a run before it trains on them, for guards.preflight.",
+        summary="Measures the judges of a run before it trains on them, for the guard preflight.",
     )
     registrar.add(
         "model-fits",

@@ -143,7 +143,7 @@ class Advantages(BaseGuard):
             f"problem {group.problem.id}, completion {place[1]} with reward "
             f"{group.members[place[1]].reward}: {used:.4g} was used, {right:.4g} is right "
             f"(tolerance {TOLERANCE:g} of it)",
-            cause([(a, e) for _, a, e in pairs]),
+            "look for a sign, a scale, another baseline, or values of other completions",
         )
 
     def _check_order(
@@ -290,23 +290,3 @@ FORMULAS: Mapping[str, Formula] = {
     "GroupStdDdof1": _per_group(_scaled_ddof1),
 }
 """By the class of an estimator of the core."""
-
-
-def cause(pairs: Sequence[tuple[float, float]]) -> str:
-    """Return what turned the right advantages (second) into those used (first), in words."""
-    norm = math.fsum(e * e for _, e in pairs)
-    factor = math.fsum(a * e for a, e in pairs) / norm if norm > 0 else math.nan
-    if factor and all(abs(a - factor * e) <= 0.01 * max(abs(factor * e), 0.01) for a, e in pairs):
-        return (
-            f"all are {factor:.4g} times what they should be: look for a sign, a scale or a "
-            "normalisation that is applied twice or not at all"
-        )
-    shift = math.fsum(a - e for a, e in pairs) / len(pairs)
-    if all(abs(a - e - shift) <= 0.01 * max(abs(shift), 0.01) for a, e in pairs):
-        return f"all are shifted by {shift:+.4g}: the baseline is not the group's mean"
-    if sorted(round(a, 3) for a, _ in pairs) == sorted(round(e, 3) for _, e in pairs):
-        return "the values are right but belong to other completions: their order was mixed up"
-    return (
-        "the baseline or the scale is that of another group, or advantages are mixed up between "
-        "completions"
-    )

@@ -1,16 +1,14 @@
 """Guard ``core/canaries``: asks in each step for verdicts that are known, or were given before.
 
-A few completions are judged again, in another order and beside canaries, twice, through the run's
-own pool. Verifiers are pure functions, so each verdict must be the one that the step's reward was
-computed from, whichever worker judges it and beside whatever other completions. A gold answer must
-pass; wrong ones are tried only where there is a gold answer to make them of.
+A few completions are judged again, in another order and beside the gold answer, twice, through the
+run's own pool. Verifiers are pure functions, so each verdict must be the one that the step's reward
+was computed from, whichever worker judges it and beside whatever other completions; and a gold
+answer that has passed passes again.
 """
 
 from __future__ import annotations
 
 import random
-import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
@@ -27,8 +25,6 @@ from rlvr_core.api import (
     traits_of,
 )
 from rlvr_core.guards.base import BaseGuard
-from rlvr_core.guards.budget import Budget
-from rlvr_core.guards.wrong_answers import some, wrong_responses
 from rlvr_core.verify.reward import outcome
 
 if TYPE_CHECKING:
@@ -42,17 +38,13 @@ if TYPE_CHECKING:
         Verdict,
     )
 
-MEMBERS, WRONG = 3, 2
-"""Completions of a group to judge again, and wrong answers, different ones each time."""
-EACH = 2 * (MEMBERS + WRONG + 1) + 1
-"""Verdicts for one problem."""
+MEMBERS = 4
+"""Completions of a group to judge again."""
+OFTEN, SHARE = 4, 25
+"""First steps of a process in each of which a problem is judged again; later whenever the run has
+asked for so many times the verdicts that this costs."""
 CERTAIN = 2
 """Contradictions that stop a run; after the first, its group is judged once more."""
-LAX, FEWEST = 0.5, 4
-"""Share of problems that pass one kind of wrong answer above which a verifier counts as lax, and
-the problems that it takes to say so."""
-WAITING = 4
-"""Most problems with pending verdicts."""
 
 Verdicts = Mapping[str, "Verdict"]
 
@@ -64,20 +56,20 @@ class Probe:
     Attributes:
         group: The group whose completions are judged again.
         members: These completions.
-        canaries: Texts of canaries by kind; ``gold`` must pass.
-        orders: The two orders in which all of them were submitted: members, then canaries.
+        gold: The gold answer; empty if none is known.
+        orders: The two orders in which all of them were submitted: members, then the gold answer.
         answers: The pool's verdicts, in these orders.
     """
 
     group: Group
     members: Sequence[Judged]
-    canaries: Mapping[str, str]
+    gold: str
     orders: list[list[int]] = field(default_factory=list)
     answers: list[Future[list[dict[str, Verdict]]]] = field(default_factory=list)
 
     def verdicts(self) -> list[list[Verdicts]]:
-        """Return all verdicts on each completion: members first, then canaries."""
-        rows: list[list[Verdicts]] = [[] for _ in range(len(self.members) + len(self.canaries))]
+        """Return all verdicts on each completion, in the order before shuffling."""
+        rows: list[list[Verdicts]] = [[] for _ in range(len(self.members) + bool(self.gold))]
         for order, answer in zip(self.orders, self.answers, strict=True):
             for place, verdicts in zip(order, answer.result(), strict=True):
                 rows[place].append(verdicts)
@@ -104,13 +96,12 @@ class Canaries(BaseGuard):
         self._repeatable: dict[str, bool] = {}
         self._wrong: list[str] = []
         self._passed: set[str] = set()
-        self._kinds: dict[str, Counter[bool]] = {}
+        self._steps = self._asked = 0
 
     def bind(self, context: GuardContext) -> None:
         """See ``BindsToRun``."""
         super().bind(context)
         self._judge = context.judge
-        self._budget = Budget(context.judge, context.config.verify.workers)
         self._last = context.config.train.steps - 1
 
     def on_groups(self, event: GroupsScored) -> None:
@@ -120,34 +111,26 @@ class Canaries(BaseGuard):
                 for name, verdict in member.verdicts.items():
                     if verdict.usage is not None:  # it is paid for
                         self._repeatable[name] = False
-        room = min(self._budget.verdicts() // EACH, WAITING - len(self._waiting))
-        able = [one for one in event.groups if self._is_able(one)]
+        self._steps += 1
+        self._asked += sum(len(group.members) for group in event.groups)
+        due = self._steps <= OFTEN or self._asked >= SHARE * 2 * (MEMBERS + 1)
         config, rank = self.context.config, self.context.ranks.index
         rng = random.Random(f"{config.run.seed}:{event.step}:{rank}")
-        rng.shuffle(able)
-        chosen = [*self._again, *able][: max(room, len(self._again))]
-        self._again, begun = [], time.perf_counter()
-        self._waiting += [self._ask(group, rng) for group in chosen]
-        self._budget.spend(EACH * len(chosen), time.perf_counter() - begun)
+        able = [one for one in event.groups if self._is_able(one)] if due else []
+        if able:
+            self._asked = 0
+        again, self._again = self._again, []
+        self._waiting += [self._ask(one, rng) for one in (*again, *rng.sample(able, bool(able)))]
         self.numbers = {"canaries/wrong": float(len(self._wrong))}
 
     def on_step(self, event: StepFinished) -> None:
         """Check the verdicts that have arrived."""
-        phases = {k: v for k, v in event.timing.items() if "." not in k}
-        phases.pop("tokens_per_second", None)
-        self._budget.step(sum(phases.values()))
         patience = self.context.config.verify.timeout if event.step >= self._last else 0.01
         wait([future for one in self._waiting for future in one.answers], patience)
         done = [one for one in self._waiting if all(answer.done() for answer in one.answers)]
         self._waiting = [one for one in self._waiting if one not in done]
         for probe in done:
             self._look(event.step, probe)
-        for kind, count in self._kinds.items():
-            if count.total() >= FEWEST and count[True] > LAX * count.total():
-                self.warn_once(
-                    f"the verifier passes wrong answers of one kind, {kind}: the policy "
-                    "will learn to give them"
-                )
 
     # -- submitting ------------------------------------------------------------------------------
 
@@ -175,11 +158,10 @@ class Canaries(BaseGuard):
 
     def _ask(self, group: Group, rng: random.Random) -> Probe:
         problem, n = group.problem, min(MEMBERS, len(group.members))
-        probe = Probe(group, rng.sample(group.members, n), self._canaries(group, rng.random()))
-        completions = [
-            *(one.completion for one in probe.members),
-            *(Completion.from_text(text) for text in probe.canaries.values()),
-        ]
+        probe = Probe(group, rng.sample(group.members, n), self._gold(problem))
+        completions = [one.completion for one in probe.members]
+        if probe.gold:
+            completions.append(Completion.from_text(probe.gold))
         names, first = self._names(problem), list(range(len(completions)))
         rng.shuffle(first)
         # reversed and shifted by one place, so that each has other neighbours
@@ -193,18 +175,11 @@ class Canaries(BaseGuard):
                 probe.answers.append(self._judge.pool.submit_group(problem, chosen, names))
         return probe
 
-    def _canaries(self, group: Group, turn: float) -> dict[str, str]:
-        """Return the gold answer and some wrong ones, by kind; none if no gold answer is known."""
-        problem, plan = group.problem, self._judge.plan
-        name = plan.main_name(problem)
-        verifier: Any = plan.verifiers[name]
+    def _gold(self, problem: Problem) -> str:
+        """Return the gold answer; empty if none is known."""
+        verifier: Any = self._judge.plan.verifiers[self._judge.plan.main_name(problem)]
         gold = verifier.gold(problem) if isinstance(verifier, GivesGold) else None
-        if not isinstance(gold, str) or name not in self._names(problem):
-            return {}
-        read = (one.verdicts[name].extracted for one in group.members if one.passed)
-        answer = next((text for text in read if text and text in gold), gold)
-        wrong = wrong_responses(problem, gold, answer, plan.specs[name].config)
-        return {"gold": gold, **some(wrong, WRONG, int(turn * len(wrong)))}
+        return gold if isinstance(gold, str) else ""
 
     # -- judging ---------------------------------------------------------------------------------
 
@@ -226,32 +201,20 @@ class Canaries(BaseGuard):
                     probe.group,
                     f"a completion of problem {problem.id} ({end!r}) got {what}; {cause}",
                 )
-        canaries = zip(probe.canaries.items(), rows[len(probe.members) :], strict=True)
-        for (kind, text), verdicts in canaries:
-            if what := _differing(verdicts, names):
-                self._contradiction(
-                    step,
-                    probe.group,
-                    f"a canary of problem {problem.id} ({kind}: {text[-40:]!r}) got {what}: the "
-                    "verifier keeps state or draws random numbers, or its workers differ",
-                )
-            else:
-                self._known(step, probe.group, kind, verdicts)
-
-    def _known(self, step: int, group: Group, kind: str, verdicts: Sequence[Verdicts]) -> None:
-        """Compare the outcome of a canary with the expected one."""
-        problem = group.problem
-        passed = outcome(verdicts[0][self._judge.plan.main_name(problem)])
-        if passed is None:
+        main = self._judge.plan.main_name(problem)
+        if not probe.gold or main not in names:
             return
-        if kind != "gold":
-            self._kinds.setdefault(kind, Counter())[passed] += 1
-        elif passed:
+        outcomes = {outcome(one[main]) for one in rows[-1]}
+        if True in outcomes:
             self._passed.add(problem.id)
-        elif problem.id in self._passed:
-            what = f"the gold answer to problem {problem.id} passed earlier and fails now"
-            self._contradiction(step, group, f"{what}: the verifier keeps state")
-        else:
+        if False in outcomes and problem.id in self._passed:
+            self._contradiction(
+                step,
+                probe.group,
+                f"the gold answer to problem {problem.id} passed and fails: the verifier keeps "
+                "state or draws random numbers, or its workers differ",
+            )
+        elif False in outcomes:
             self.warn_once(f"the gold answer of problem {problem.id} fails")
 
     def _contradiction(self, step: int, group: Group, what: str) -> None:

@@ -36,9 +36,6 @@ UP, DOWN = 0.5, -0.25
 OFTEN, EVERY = 4, 10
 """The costlier checks are made in each of the first steps of a process, then in every tenth."""
 
-STILL = 50
-"""Policy versions in a row at which the KL may be exactly 0 although weights have moved."""
-
 
 class Kl(BaseGuard):
     """KL term and reference. Remembers the fingerprint of a reference that never moves."""
@@ -51,7 +48,7 @@ class Kl(BaseGuard):
 
     def __init__(self, config: NoConfig) -> None:
         super().__init__(config)
-        self._steps = self._still = 0
+        self._steps = 0
         self._fingerprint: int | None = None
 
     @property
@@ -125,7 +122,6 @@ class Kl(BaseGuard):
                 "the reference has other weights than the policy began with, or its log-probs are "
                 "of other rows or another temperature",
             )
-        self._check_still(fresh, k3)
 
     def _totals(self) -> tuple[float, float, float, float, float]:
         """Over tokens: their number, own and recorded KL; over fresh ones: number and k3."""
@@ -153,19 +149,6 @@ class Kl(BaseGuard):
         tokens, ours, recorded, fresh, k3 = torch.stack(totals).sum(0).tolist()
         return tokens, ours, recorded, fresh, k3
 
-    def _check_still(self, fresh: float, k3: float) -> None:
-        view = self.view
-        if view.update or view.version == 0 or self.context.trainer.train.reference.sync_every:
-            return
-        self._still = self._still + 1 if fresh and k3 == 0 else 0
-        if self._still >= STILL:
-            raise self.fault(
-                view.step,
-                f"the KL is exactly 0 at {STILL} versions in a row, although the weights moved",
-                "the reference is computed with the policy's own weights: under LoRA the adapter "
-                "must be off in its pass",
-            )
-
     def _probe(self) -> None:
         for seen in self.view.seen[:1]:
             for loss, batch, _ in seen.losses:
@@ -182,11 +165,11 @@ class Kl(BaseGuard):
 
     def state_dict(self) -> dict[str, Json]:
         """Return the fingerprint of the reference."""
-        return {"fingerprint": self._fingerprint, "still": self._still}
+        return {"fingerprint": self._fingerprint}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore it: the reference of a resumed run has to be the same."""
-        self._fingerprint, self._still = state["fingerprint"], state["still"]
+        self._fingerprint = state["fingerprint"]
 
 
 def _addresses(tensors: Iterable[Tensor]) -> set[int]:

@@ -95,7 +95,7 @@ class Parity(BaseGuard):
         self._recent, self._pooled = Sums(), Sums()
         self._scored: tuple[Tensor, Tensor] | None = None
         self._on_loss = self._looks = True
-        self._resumed, self._steps = False, 0
+        self._steps = 0
 
     def bind(self, context: GuardContext) -> None:
         """Decide which log-probs can be compared."""
@@ -108,7 +108,6 @@ class Parity(BaseGuard):
 
     def run_started(self, event: RunStarted) -> None:
         """Say what is not looked at."""
-        self._resumed = event.resumed
         computes = str(compute_dtype(self.context)).removeprefix("torch.")
         if computes != self.context.config.model.dtype:
             raise self.fault(
@@ -211,11 +210,10 @@ class Parity(BaseGuard):
             )
 
     def _raise(self, found: Fit, band: Band, *, tilted: bool) -> None:
-        resumed = "going on from the checkpoint, " if self._resumed and self._steps <= 1 else ""
         whose = "the loss used" if self._on_loss else "the trainer gives without dropout"
         raise self.fault(
             self.view.step,
-            f"{resumed}the log-probs that {whose} differ from the engine's at version "
+            f"the log-probs that {whose} differ from the engine's at version "
             f"{self.view.version}: slope {found.slope:.4f} (band 1 +- {band.slope:.2g}), mean k3 "
             f"{found.k3:.3g} (band {band.k3:.2g}), bias {found.bias:+.3g} nats, over "
             f"{found.tokens} tokens",

@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from rlvr_core.api import NoConfig
 from rlvr_core.engines.sync import weight_checksums
-from rlvr_core.guards.base import BaseGuard, compute_dtype
+from rlvr_core.guards.base import BaseGuard
 from rlvr_core.guards.tensors import is_sharded
 from rlvr_core.parallel.model_adapter import adapter_of
 
@@ -130,11 +130,8 @@ class Resume(BaseGuard):
         found = {**self._fingerprints(), "random": self._random}
         for part, (what, remedy) in WORDS.items():
             if part in saved and part in found and saved[part] != found[part]:
-                rounded = self._rounded() if part == "weights" else ""
                 detail = _detail(saved[part], found[part])
-                raise self._differs(
-                    event.step, f"{what} of the checkpoint{detail}", rounded, remedy
-                )
+                raise self._differs(event.step, f"{what} of the checkpoint{detail}", remedy)
         self._resumed = True
 
     def _differs(self, step: int, what: str, *remedy: str) -> Exception:
@@ -171,17 +168,6 @@ class Resume(BaseGuard):
             if not any(map(is_sharded, tensors.values())):
                 found[name] = dict(weight_checksums(tensors.items()))
         return found
-
-    def _rounded(self) -> str:
-        """Name the export if every trained weight is one of a coarser precision."""
-        dtype, model = compute_dtype(self.context), self.context.trainer.model
-        trained: Iterable[Tensor] = adapter_of(model).trained_tensors(model).values()
-        if dtype == torch.float32 or not all(torch.equal(t.to(dtype).to(t), t) for t in trained):
-            return ""
-        return (
-            f"every weight is rounded to {str(dtype).removeprefix('torch.')}: they come from the "
-            "export model.safetensors, not from the float32 master"
-        )
 
 
 def _detail(saved: Any, found: Any) -> str:

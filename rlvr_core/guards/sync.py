@@ -130,17 +130,12 @@ class Sync(BaseGuard):
                 "it has the trainer's numbers in other places: tensors, heads or rows were "
                 "exchanged, or a matrix transposed, when the weights were loaded"
             )
-        elif self._lora is not None:
-            cause = (
-                "the adapter that the engine adds, or has merged, is an older one, lacks layers, "
-                "or is not multiplied by its alpha / rank"
-            )
         elif len(differing) == compared.n:
             cause = "the engine kept its old weights: they were not sent, or not loaded"
         else:
             cause = (
-                "part of the weights did not arrive, or was merged or rounded wrongly: look at the "
-                "names that the engine's loading leaves out"
+                "part of the weights did not arrive, or was merged or rounded wrongly, such as an "
+                "adapter without its alpha / rank: look at what the engine's loading leaves out"
             )
         raise self.fault(self.view.step, what, cause)
 

@@ -10,7 +10,7 @@ last one of a completion included.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -211,7 +211,8 @@ class Tokens(BaseGuard):
                 view.step,
                 f"{sum(missing.values())} of {sum(self._wanted.values())} rows that have a reward "
                 f"were trained on by no update ({n_tokens} tokens)",
-                self._why_missing({key for key, _ in missing}),
+                "rows are lost between the groups of the step and its micro-batches, or their loss "
+                "mask was emptied: look at how they are split, shared among processes and packed",
             )
         for row, n in self._wanted.items():
             if self._reads[row] != n * self._iterations:
@@ -224,25 +225,6 @@ class Tokens(BaseGuard):
                     "loops over them, and at what sets num_iterations after a resumption",
                 )
         return {}
-
-    def _why_missing(self, missing: Set[RowKey]) -> str:
-        """Return what to do about rows that are not trained on, by what they have in common."""
-        reasons = {
-            row_key(place, row): member.completion.finish_reason
-            for place, group in enumerate(self.view.groups)
-            for member in group.members
-            for row in member.completion.rows
-        }
-        if {reasons[key] for key in missing} == {"length"} != set(reasons.values()):
-            return (
-                "all of them were cut off: they are masked as by train.mask_truncated: true, and "
-                "the config has false"
-            )
-        return (
-            "rows are lost between the groups of the step and its micro-batches: look at how "
-            "they are split into mini-batches, shared among processes and packed; or their loss "
-            "mask was emptied on its way"
-        )
 
 
 def _ends(view: StepView) -> dict[str, tuple[int, int]]:

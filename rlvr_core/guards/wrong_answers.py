@@ -17,9 +17,6 @@ NOTHING: Mapping[str, str] = {
     "a long filler": "and so it goes on and on, word after word. " * 60,
 }
 """Responses that answer no problem, by kind."""
-SHORT_PREFACE = "Let me think.\n"
-LONG_PREFACE = "and so it goes on and on, word after word.\n" * 40
-"""Neutral texts before an answer: no digit, no letter of an option, no mark-up."""
 BRIEF = 40
 """Maximum characters of an answer to change in one place: longer ones are programs or prose."""
 ONE_LINE = 200

@@ -267,7 +267,7 @@ def test_a_component_that_cannot_be_rehearsed_does_not_end_the_run(monkeypatch):
 
 
 def test_another_observer_is_told_all_that_it_was_told(monkeypatch):
-    """The guard stands before the invariants, which see the same step."""
+    """The guard stands beside the others, which see the same step."""
     names = [name for name in vars(StepObserver) if not name.startswith("_")]
     told = []
 

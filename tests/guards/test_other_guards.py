@@ -68,12 +68,11 @@ def test_one_tensor_that_did_not_arrive_is_named():
 
 
 def test_numbers_in_other_places_are_found():
-    run = synced().start()
+    run, name = synced().start(), "model.layers.1.mlp.up_proj.weight"
+    run.steps(1)
+    run.context.engine.load(run.trainer.model)
+    run.context.engine.held[name] = run.context.engine.held[name].flip(0)
     with pytest.raises(RunError, match="numbers in other places"):
-        run.steps(1)
-        run.context.engine.load(run.trainer.model)
-        name = "model.layers.1.mlp.up_proj.weight"
-        run.context.engine.held[name] = run.context.engine.held[name].flip(0)
         run.trainer.observer.weights_loaded(1, ModuleSource(run.trainer.model))
 
 

@@ -21,8 +21,6 @@ FOREIGN = {
     "builtin/environments/call_json.py": {"keys"},  # of an ast node
     "builtin/lm_eval/ask.py": {"chat_template"},  # of a tokenizer
     "builtin/lm_eval/load.py": {"MULTIMODAL", "UNSAFE_CODE"},  # of a task of lm_eval
-    "builtin/invariants/row_sums.py": {"weight"},  # of a module of torch
-    "builtin/invariants/saved.py": {"lora_A"},  # of peft's layers
     "builtin/lora/adapter.py": {"base_layer", "full_tensor", "lora_A"},  # of peft's layers
     "builtin/lora/lora.py": {"peft_config"},  # of a model that peft changed
     "builtin/ray/launch.py": {"generation_config"},  # of a model
@@ -64,13 +62,12 @@ FOREIGN = {
         "__module__",
         "__qualname__",
     },  # of modules and functions
+    "guards/completions.py": {"eos_token_id", "generation_config"},  # of a model
     "host/loader.py": {"__file__"},  # of a module
     "builtin/fsdp/loading.py": {"_no_split_modules"},  # of a model
     "builtin/fsdp/sharding.py": {"_no_split_modules"},
     # of layers, peft's among them, and models
-    "builtin/invariants/model_files.py": {"base_layer", "config", "eos_token_id", "lora_A"},
     # of sources in a config, only some of which are split; of given answers, which may be made
-    "builtin/invariants/data_files.py": {"answers", "split"},
     "builtin/vllm/readback.py": {  # of vLLM's model and layers
         "gather_output",
         "input_size_per_partition",
@@ -87,7 +84,6 @@ FOREIGN = {
     "builtin/planner/shape.py": {"head_dim", "num_key_value_heads"},  # of the same
     "parallel/model_adapter.py": {"full_tensor"},  # of a DTensor
     "builtin/offload/layers.py": {"_no_split_modules"},  # of a model
-    "builtin/invariants/moments.py": {"eos_token_id", "generation_config"},  # of a model
     "builtin/packing/packed.py": {"layer_types", "packed"},  # of a model
     # where a component's class attributes are read, for all of rlvr
     "api/components.py": {"Config", "reports"},

@@ -176,7 +176,7 @@ class Checks:
                 remedy=(
                     remedy,
                     "nothing counts of what was sampled; it is kept as refused-*.jsonl",
-                    "see rlvr docs guards#evaluations; --set check=false turns it off",
+                    "--set check=false turns it off",
                 ),
             ),
         )
