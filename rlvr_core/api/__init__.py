@@ -22,6 +22,7 @@ _HOMES = {
         "RefusedError RlvrError RunError"
     ),
     "api.forward": "Decoder ForwardPath ForwardPathFactory MicroBatch ModelAdapter",
+    "api.guards": "BindsToRun GuardContext LooksBeforeRun StepView",
     "api.hooks": (
         "API_VERSION CheckpointSaved DataReport EvalFinished Finding GroupsScored RunData "
         "RunFinished RunStarted StepFinished hookimpl"

@@ -636,46 +636,6 @@ def register_services(registrar: Registrar) -> None:
         summary="Sends a run's numbers to its trackers, for track.",
     )
     registrar.add(
-        "gold",
-        "rlvr_core.builtin.canaries.gold:preflight",
-        summary="Tries gold answers on the verifiers before a run, for guards.preflight.",
-    )
-    registrar.add(
-        "canaries",
-        "rlvr_core.builtin.canaries.guards:guards_of",
-        summary="Judges known answers in each step, for guards.canaries and guards.references.",
-    )
-    registrar.add(
-        "known-verdicts",
-        "rlvr_core.builtin.canaries.watch:Canaries",
-        summary="What guards.canaries reports.",
-    )
-    registrar.add(
-        "reference-votes",
-        "rlvr_core.builtin.canaries.references:References",
-        summary="What guards.references reports.",
-    )
-    registrar.add(
-        "wrong-answers",
-        "rlvr_core.builtin.canaries.making:wrong_responses",
-        summary="Makes responses that must not pass from one that must.",
-    )
-    registrar.add(
-        "answer-forms",
-        "rlvr_core.builtin.canaries.forms:forms_of",
-        summary="Writes a problem's reference in the forms that verifiers read.",
-    )
-    registrar.add(
-        "agreement",
-        "rlvr_core.builtin.canaries.agreement:agreement",
-        summary="Says what answers agree on.",
-    )
-    registrar.add(
-        "preflight",
-        "rlvr_core.builtin.doctor.preflight:preflight",
-        summary="Examines data, prompts and verifiers before a run, for guards.preflight.",
-    )
-    registrar.add(
         "machines",
         "rlvr_core.builtin.jobs.agreement:check_agreement",
         summary="Refuses machines that have other code, libraries or configuration.",
@@ -688,27 +648,12 @@ def register_services(registrar: Registrar) -> None:
     registrar.add(
         "judge-calibration",
         "rlvr_core.builtin.calibration.gate:calibrated",
-        summary="Measures the judges of a run before it trains on them, for guards.preflight.",
-    )
-    registrar.add(
-        "seeds",
-        "rlvr_core.builtin.guards.seeds:Seeds",
-        summary="Compares repeated completions with their probability, for guards.seeds.",
+        summary="Measures the judges of a run before it trains on them, for the guard preflight.",
     )
     registrar.add(
         "card",
         "rlvr_core.builtin.planner.cards:card_named",
         summary="Public figures of a GPU by its name.",
-    )
-    registrar.add(
-        "gpu",
-        "rlvr_core.builtin.gpu.guard:of_run",
-        summary="Measures a run on a GPU, and tries its largest micro-batch, for guards.memory.",
-    )
-    registrar.add(
-        "gpu-figures",
-        "rlvr_core.builtin.gpu.guard:GpuGuard",
-        summary="What is reported of each step on a GPU.",
     )
     registrar.add(
         "flash-works",
@@ -744,26 +689,6 @@ def register_services(registrar: Registrar) -> None:
         "gpu-checks",
         "rlvr_core.builtin.gpu.checks:check_gpus",
         summary="What the GPUs of this machine are and can do, for rlvr doctor --gpu.",
-    )
-    registrar.add(
-        "idle",
-        "rlvr_core.builtin.guards.idle:Idle",
-        summary="Ends a run that changes no weights, for guards.max_idle_steps.",
-    )
-    registrar.add(
-        "watchdog",
-        "rlvr_core.builtin.watchdog.watchdog:Watchdog",
-        summary="Ends a run that waits too long, for guards.watchdog.",
-    )
-    registrar.add(
-        "invariants",
-        "rlvr_core.builtin.invariants.invariants:invariants_of_run",
-        summary="Checks of what each step computes, for guards.parity and its like.",
-    )
-    registrar.add(
-        "step-invariants",
-        "rlvr_core.builtin.invariants.invariants:Invariants",
-        summary="What the checks of each step report.",
     )
     registrar.add(
         "given-answers",
@@ -1010,16 +935,96 @@ def register_transports(registrar: Registrar) -> None:
 
 @hookimpl
 def register_guards(registrar: Registrar) -> None:
-    """Guards that a run asks for; the others are always on."""
+    """Guards; all but ``shadow`` are on by default (``rlvr_core.config.guards``)."""
+    registrar.add(
+        "watchdog",
+        "rlvr_core.guards.watchdog:Watchdog",
+        summary="Ends a run that waits too long for something.",
+    )
+    registrar.add(
+        "preflight",
+        "rlvr_core.guards.preflight:Preflight",
+        summary="Tries gold and wrong answers on the verifiers before a run.",
+    )
+    registrar.add(
+        "resume",
+        "rlvr_core.guards.resume:Resume",
+        summary="Compares what a resumed run goes on with to what it had.",
+    )
+    registrar.add(
+        "completions",
+        "rlvr_core.guards.completions:Completions",
+        summary="Holds text, ending and version of completions against their tokens.",
+    )
+    registrar.add(
+        "parity",
+        "rlvr_core.guards.parity:Parity",
+        summary="Compares log-probs of trainer and engine in every step.",
+    )
+    registrar.add(
+        "tokens",
+        "rlvr_core.guards.tokens:Tokens",
+        summary="Counts that each sampled token is trained on once, and no other.",
+    )
+    registrar.add(
+        "advantages",
+        "rlvr_core.guards.advantages:Advantages",
+        summary="Computes advantages again by plain formulas.",
+    )
+    registrar.add(
+        "kl",
+        "rlvr_core.guards.kl:Kl",
+        summary="Checks the KL term and its reference.",
+    )
+    registrar.add(
+        "loss",
+        "rlvr_core.guards.loss:LossValues",
+        summary="Computes losses and their gradients again by their formulas.",
+    )
+    registrar.add(
+        "updates",
+        "rlvr_core.guards.updates:Updates",
+        summary="Checks that every trained tensor gets a gradient and moves.",
+    )
+    registrar.add(
+        "optimizer",
+        "rlvr_core.guards.optimizer:OptimizerUpdates",
+        summary="Computes updates of a sample of weights again.",
+    )
+    registrar.add(
+        "sync",
+        "rlvr_core.guards.sync:Sync",
+        summary="Reads back the weights that the engine computes with.",
+    )
+    registrar.add(
+        "seeds",
+        "rlvr_core.guards.seeds:Seeds",
+        summary="Compares repeated completions with their probability.",
+    )
+    registrar.add(
+        "canaries",
+        "rlvr_core.guards.canaries:Canaries",
+        summary="Judges known answers and some completions again in every step.",
+    )
     registrar.add(
         "collapse",
-        "rlvr_core.builtin.guards.collapse:Collapse",
+        "rlvr_core.guards.collapse:Collapse",
         summary="Stops a run whose rewards, lengths or entropy fall apart.",
     )
     registrar.add(
+        "idle",
+        "rlvr_core.guards.idle:Idle",
+        summary="Ends a run that changes no weights.",
+    )
+    registrar.add(
         "shadow",
-        "rlvr_core.builtin.guards.shadow:Shadow",
+        "rlvr_core.guards.shadow:Shadow",
         summary="How often verifiers of weight 0 disagree with the one that pays.",
+    )
+    registrar.add(
+        "gpu",
+        "rlvr_core.builtin.gpu.guard:GpuGuard",
+        summary="Measures a run on a GPU, and tries its largest micro-batch.",
     )
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlvr_core.api import Problem, RunError, Verdict
-from rlvr_core.builtin.canaries import gold
+from rlvr_core.guards import gold
 
 PROBLEMS = [Problem(f"p{n}", "?", "v", {"answer": str(n % 4)}, "sums") for n in range(40)]
 

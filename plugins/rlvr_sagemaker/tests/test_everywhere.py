@@ -178,7 +178,7 @@ def written(tmp_path, monkeypatch):
         "loss": {"use": "grpo", "with": {"beta": 0.1}},
         "train": {"steps": 12, "prompts_per_step": 4, "lr": 1e-3, "warmup_steps": 1},
         "checkpoint": {"every": 2, "keep": 2},
-        "guards": {"preflight": False},
+        "guards": [{"use": "core/preflight", "off": True}],
     }
     Path("config.yaml").write_text(yaml.safe_dump(config))
     return tmp_path
