@@ -58,7 +58,7 @@ _HOMES = {
     "config.load": "Draft LoadedConfig complaints load_config read_draft",
     "config.model": (
         "ComponentRef EarlyStopSection EnvironmentSection Fraction LoraSection ModelSection "
-        "Natural ParitySection Positive PromptSection RewardRef RunConfig SplitSection "
+        "Natural Positive PromptSection RewardRef RunConfig SplitSection "
         "VerifySection"
     ),
     "config.resolve": "Resolved build find parse_options plugin_options resolve_file",

@@ -128,7 +128,6 @@ from rlvr_core.config.model import Fraction as Fraction
 from rlvr_core.config.model import LoraSection as LoraSection
 from rlvr_core.config.model import ModelSection as ModelSection
 from rlvr_core.config.model import Natural as Natural
-from rlvr_core.config.model import ParitySection as ParitySection
 from rlvr_core.config.model import Positive as Positive
 from rlvr_core.config.model import PromptSection as PromptSection
 from rlvr_core.config.model import RewardRef as RewardRef

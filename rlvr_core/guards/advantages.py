@@ -49,12 +49,14 @@ class Advantages(BaseGuard):
         self._expected: dict[Place, float] | None = None
         self._places: dict[RowKey, list[Place]] = {}
         self._ordered = False
+        self._due = True
 
     def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
         """Compute the advantages of the step."""
         self.numbers, self._places, self._expected = {}, {}, None
+        self._due = self.is_due(step)
         estimator = self.context.trainer.objective.estimator
-        if estimator is None:
+        if estimator is None or not self._due:
             return
         component, options = estimator.component, self.context.config.advantage.with_
         formula = None
@@ -87,6 +89,8 @@ class Advantages(BaseGuard):
 
     def update_begins(self) -> None:
         """Compare what the losses were given."""
+        if not self._due:
+            return
         view, given = self.view, dict[RowKey, list[float]]()
         for row in view.rows():
             if any(row.mask):

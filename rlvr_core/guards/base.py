@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     )
 
 
+OFTEN, EVERY = 8, 10
+"""First steps of a process in each of which the costlier checks are made; later in one of so
+many."""
+
+
 class BaseGuard(RunObserver, StepObserver):
     """A guard that is told everything of a run; each method does nothing unless overridden.
 
@@ -38,6 +43,7 @@ class BaseGuard(RunObserver, StepObserver):
     def __init__(self, config: ComponentConfig) -> None:
         self.numbers: dict[str, float] = {}
         self._said: set[str] = set()
+        self._first: int | None = None
 
     def bind(self, context: GuardContext) -> None:
         """See ``BindsToRun``."""
@@ -47,6 +53,11 @@ class BaseGuard(RunObserver, StepObserver):
     def view(self) -> StepView:
         """The step in progress."""
         return self.context.view
+
+    def is_due(self, step: int) -> bool:
+        """Whether this step makes the checks that are not made in each."""
+        self._first = step if self._first is None else self._first
+        return step - self._first < OFTEN or step % EVERY == 0
 
     def on_groups(self, event: GroupsScored) -> None:
         """See ``Guard``."""

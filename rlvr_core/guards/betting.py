@@ -151,7 +151,7 @@ class FallTest:
         odds: Odds of a false alarm in ``HORIZON`` steps.
     """
 
-    RATIO, LOWEST = 0.95, 2e-3
+    RATIO, LOWEST = 0.9, 2e-3
 
     def __init__(self, share: float, odds: float) -> None:
         n = math.ceil(math.log(self.LOWEST) / math.log(self.RATIO))

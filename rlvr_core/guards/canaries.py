@@ -125,7 +125,7 @@ class Canaries(BaseGuard):
 
     def on_step(self, event: StepFinished) -> None:
         """Check the verdicts that have arrived."""
-        patience = self.context.config.verify.timeout if event.step >= self._last else 0.01
+        patience = self.context.config.verify.timeout if event.step >= self._last else 0.0
         wait([future for one in self._waiting for future in one.answers], patience)
         done = [one for one in self._waiting if all(answer.done() for answer in one.answers)]
         self._waiting = [one for one in self._waiting if one not in done]

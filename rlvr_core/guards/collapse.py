@@ -107,7 +107,7 @@ class Collapse(BaseGuard):
             "unread": answered,
             "truncated": [_failing(group.members, _truncated) for group in groups],
             "empty": [_failing(group.members, _empty) for group in groups],
-            "same": [_failing(group.members, self._is_common) for group in groups],
+            "same": [_failing(group.members, self._is_common) for group in groups if self._text],
         }
         self._evidence = {}
         for name, values in shares.items():

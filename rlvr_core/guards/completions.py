@@ -65,7 +65,7 @@ class Completions(BaseGuard):
 
     def on_groups(self, event: GroupsScored) -> None:
         """Check the completions of a step, dropped groups included."""
-        places = list(_single_turns(event))
+        places = list(_single_turns(event)) if self.is_due(event.step) else []
         stride = max(1, -(-len(places) // (LATER if event.step else AT_FIRST)))
         ended = 0
         for number, (group, completion) in enumerate(places):

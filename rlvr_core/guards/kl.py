@@ -33,9 +33,6 @@ prompts unlike all that a model has learned, .002 was seen in bfloat16."""
 UP, DOWN = 0.5, -0.25
 """Reference less policy log-prob at every other token of the made-up rows."""
 
-OFTEN, EVERY = 4, 10
-"""The costlier checks are made in each of the first steps of a process, then in every tenth."""
-
 
 class Kl(BaseGuard):
     """KL term and reference. Remembers the fingerprint of a reference that never moves."""
@@ -48,16 +45,12 @@ class Kl(BaseGuard):
 
     def __init__(self, config: NoConfig) -> None:
         super().__init__(config)
-        self._steps = 0
+        self._due = True
         self._fingerprint: int | None = None
-
-    @property
-    def _due(self) -> bool:
-        return self._steps <= OFTEN or self._steps % EVERY == 0
 
     def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
         """Check the reference's weights."""
-        self.numbers, self._steps = {}, self._steps + 1
+        self.numbers, self._due = {}, self.is_due(step)
         trainer = self.context.trainer
         if trainer.reference is None or not self._due:
             return
@@ -93,6 +86,8 @@ class Kl(BaseGuard):
     def update_begins(self) -> None:
         """Check the KL of an update."""
         view = self.view
+        if not self._due:
+            return
         shares = self.context.ranks.gather(self._totals())
         tokens, ours, recorded, fresh, k3 = (sum(column) for column in zip(*shares, strict=True))
         if not tokens:
@@ -101,7 +96,7 @@ class Kl(BaseGuard):
         self.numbers["kl/error"] = error
         if fresh:
             self.numbers["kl/k3"] = k3 / fresh
-        if view.update == 0 and self._due:
+        if view.update == 0:
             self._probe()
         if not error <= 1e-3 * abs(ours) / tokens + 1e-6:
             raise self.fault(

@@ -58,11 +58,11 @@ class LossValues(BaseGuard):
     def __init__(self, config: NoConfig) -> None:
         super().__init__(config)
         self._updates = 0
-        self._checked = False
+        self._checked, self._due = False, True
 
     def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
         """Compare weights and options of the losses with the config's."""
-        self.numbers = {}
+        self.numbers, self._due = {}, self.is_due(step)
         if self._checked:
             return
         self._checked = True
@@ -92,6 +92,8 @@ class LossValues(BaseGuard):
     def update_begins(self) -> None:
         """Compute the losses of one micro-batch of this process again."""
         seen, fault = self.view.seen, ""
+        if not self._due:
+            return
         if seen:
             fault = self._wrong(seen[self._updates % len(seen)])
         self._updates += 1

@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 TENSORS, ELEMENTS = 8, 256
 """Tensors that are looked at in an update, by turns, and elements of each."""
 
-FIRST, EVERY = 8, 50
-"""First updates of a process of which the norm of the whole gradient is computed again; later it is
-one of so many."""
-
 ROUNDING, ULPS, TINY = 1e-4, 5e-7, 1e-34
 """Share of a sum's terms, and of a weight that moves, that is rounding in float32; what float32
 may flush to 0."""
@@ -90,7 +86,7 @@ class OptimizerUpdates(BaseGuard):
         self._updates = 0
         self._watched: list[Watched] = []
         self._norm = math.nan
-        self._worst = 0.0
+        self._worst, self._due = 0.0, True
 
     def bind(self, context: GuardContext) -> None:
         """Learn whether the optimizer's formula is known."""
@@ -104,8 +100,8 @@ class OptimizerUpdates(BaseGuard):
 
     def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
         """Listen to the gradients of the run's first update; later ones do already."""
-        self._worst = 0.0
-        if not self._watched:
+        self._worst, self._due = 0.0, self.is_due(step)
+        if not (self._due and self._watched):
             self._listen()
 
     def _listen(self) -> None:
@@ -116,7 +112,7 @@ class OptimizerUpdates(BaseGuard):
         n = len(optimizer.parameters)
         places = {(self._updates * TENSORS + k) % n for k in range(min(TENSORS, n))} if n else set()
         self._watched = []
-        for place in sorted(places):
+        for place in sorted(places) if self._due else ():
             parameter, state = optimizer.parameters[place], {}
             if self._adamw:
                 state = optimizer.inner.state.get(parameter, {})
@@ -141,6 +137,8 @@ class OptimizerUpdates(BaseGuard):
     def update_begins(self) -> None:
         """Compare the gradient with the sum of what the backward passes brought."""
         trainer, ranks = self.context.trainer, self.context.ranks
+        if not self._due:
+            return
         scale = float(trainer.optimizer.scaler.get_scale())
         fault = ""
         for one in self._watched:
@@ -176,12 +174,10 @@ class OptimizerUpdates(BaseGuard):
                 one.gradient = one.gradient / scale
 
     def _whole_norm(self) -> float:
-        """Return the norm of the whole gradient; NaN where it is not computed again."""
+        """Return the norm of the whole gradient."""
         optimizer = self.context.trainer.optimizer
         gradients = [one.grad for one in optimizer.parameters if one.grad is not None]
         sharded = any(map(is_sharded, gradients))
-        if self._updates >= FIRST and self._updates % EVERY:
-            return math.nan
         parts = [local(one) for one in gradients]
         norms = torch._foreach_norm([one for one in parts if one.numel()]) if parts else []
         squares = float(torch.stack([n.double() ** 2 for n in norms]).sum()) if norms else 0.0
@@ -200,6 +196,9 @@ class OptimizerUpdates(BaseGuard):
 
     def update_ended(self, grad_norm: float, *, applied: bool) -> None:
         """Compare moments and weights with their formulas."""
+        if not self._due:
+            self._updates += applied
+            return
         fault = self._other_norm(grad_norm)
         for one in self._watched:
             if not applied and not torch.equal(one.weight, sampled(one.parameter, ELEMENTS)):

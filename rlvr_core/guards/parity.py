@@ -41,10 +41,6 @@ K3_TIMES, SLOPE_TIMES = 8.0, 4.0
 """Widths of the bands, in differences between float32 and the model's own precision: engine and
 trainer both round, in kernels of their own."""
 
-EACH, LATER = 4, 10
-"""First steps in each of which rows are scored where the loss has no such numbers; later one step
-of so many."""
-
 
 @dataclass(frozen=True, slots=True)
 class Band:
@@ -95,7 +91,6 @@ class Parity(BaseGuard):
         self._recent, self._pooled = Sums(), Sums()
         self._scored: tuple[Tensor, Tensor] | None = None
         self._on_loss = self._looks = True
-        self._steps = 0
 
     def bind(self, context: GuardContext) -> None:
         """Decide which log-probs can be compared."""
@@ -129,11 +124,10 @@ class Parity(BaseGuard):
         groups = [one for one in event.groups if is_fresh(one, event.version)]
         if not self._looks or not groups:
             return
-        self._steps += 1
         half = compute_dtype(self.context) != torch.float32
         if half and self._band is None and self.context.trainer.parallel is None:
             self._band = self._measured(_some(groups))
-        if not self._on_loss and (self._steps <= EACH or self._steps % LATER == 0):
+        if not self._on_loss and self.is_due(event.step):
             scores_NK = self.context.trainer.token_scores(_some(groups), completion_scores)
             self._scored = scores_NK[:, 0], scores_NK[:, -1]
 
@@ -226,14 +220,12 @@ class Parity(BaseGuard):
             "recent": list(astuple(self._recent)),
             "pooled": list(astuple(self._pooled)),
             "band": None if self._band is None else list(astuple(self._band)),
-            "steps": self._steps,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore them."""
         self._recent, self._pooled = Sums(*state["recent"]), Sums(*state["pooled"])
         self._band = None if state["band"] is None else Band(*state["band"])
-        self._steps = state["steps"]
 
 
 def _is_tilted(found: Fit, band: float) -> bool:

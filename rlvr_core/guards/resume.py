@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -57,10 +56,6 @@ WORDS: Mapping[str, tuple[str, str]] = {
         "a sampler's load_state_dict must restore what its state_dict gave: position, order and "
         "number of draws",
     ),
-    "random": (
-        "the state of torch's random numbers is not the one",
-        "look at what draws random numbers while a checkpoint is loaded",
-    ),
 }
 """What is wrong with a part, and where to look."""
 
@@ -72,7 +67,7 @@ class Resume(BaseGuard):
 
     def __init__(self, config: NoConfig) -> None:
         super().__init__(config)
-        self._step = self._version = self._random = 0
+        self._step = self._version = 0
         self._saved: dict[str, Any] | None = None
         self._resumed = False
 
@@ -100,13 +95,13 @@ class Resume(BaseGuard):
     def state_dict(self) -> dict[str, Json]:
         """Return the fingerprints of everything as it is now."""
         counts = {"step": self._step, "version": self._version}
-        return {**counts, "random": _random_state(), **self._fingerprints()}
+        return {**counts, **self._fingerprints()}
 
     # -- after a resumption ----------------------------------------------------------------------
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Keep the fingerprints until everything is loaded."""
-        self._saved, self._random = dict(state), _random_state()
+        self._saved = dict(state)
         self._step, self._version = state["step"], state["version"]
 
     def run_started(self, event: RunStarted) -> None:
@@ -127,7 +122,7 @@ class Resume(BaseGuard):
                 f"it goes on with step {event.step + 1}, after {saved['step']} steps",
                 "look at what loads trainer/state.json",
             )
-        found = {**self._fingerprints(), "random": self._random}
+        found = self._fingerprints()
         for part, (what, remedy) in WORDS.items():
             if part in saved and part in found and saved[part] != found[part]:
                 detail = _detail(saved[part], found[part])
@@ -178,10 +173,6 @@ def _detail(saved: Any, found: Any) -> str:
     lost = sum(name not in found for name in wrong)
     missing = f", {lost} of them missing" if lost else ""
     return f", in {len(wrong)} of {len(saved)} tensors{missing}: {wrong[0]}"
-
-
-def _random_state() -> int:
-    return zlib.crc32(torch.get_rng_state().numpy().tobytes())
 
 
 def _digest(state: Any) -> str:

@@ -82,20 +82,13 @@ class Shadow(BaseGuard):
         self._counts = dict(counts)
 
     def _compared(self, others: Sequence[str]) -> Sequence[str]:
-        names = self._names or [name for name in others if self._decides(name)]
-        if not names or not set(names) <= set(others):
+        names = [name for name in self._names or others if self._decides(name)]
+        if not names or len(names) < len(self._names) or not set(names) <= set(others):
             raise RunError(
-                f"guard core/shadow: rewards has no entry '{', '.join(names)}' beside the first"
-                + ("" if names else " that says what is right"),
+                f"guard core/shadow: rewards has no entry '{', '.join(self._names)}' beside the "
+                "first that says what is right",
                 where="guards",
                 remedy=f"it has: {', '.join(others) or 'none'}; add one with weight: 0",
-            )
-        if silent := [name for name in names if not self._decides(name)]:
-            raise RunError(
-                f"guard core/shadow: {', '.join(silent)} does not say what is right: its scores "
-                "are no outcome to compare with",
-                where="guards",
-                remedy="name another entry of rewards, or none to compare with all that can be",
             )
         return names
 

@@ -50,6 +50,7 @@ class Tokens(BaseGuard):
         self._cut_off: set[RowKey] = set()
         self._shares: dict[Row, list[Fraction]] = {}
         self._updates = 0
+        self._due = True
 
     def bind(self, context: GuardContext) -> None:
         """See ``BindsToRun``."""
@@ -60,6 +61,9 @@ class Tokens(BaseGuard):
     def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
         """Note what is to be trained on."""
         self.numbers, self._updates = {}, 0
+        self._due = self.is_due(step)
+        if not self._due:
+            return
         self._wanted, self._reads = Counter(), Counter()
         self._cut_off, self._shares = set(), {}
         for place, group in enumerate(groups):
@@ -80,6 +84,8 @@ class Tokens(BaseGuard):
 
     def update_begins(self) -> None:
         """Check the rows of all processes, their denominators and their gradients."""
+        if not self._due:
+            return
         view, rows, odd = self.view, Counter[Row](), None
         for row in view.rows():
             name = (row.key, row.mask)
@@ -201,6 +207,8 @@ class Tokens(BaseGuard):
     def step_ends(self) -> Mapping[str, float]:
         """Check that nothing was left out."""
         view, terms = self.view, self.context.trainer.objective.terms
+        if not self._due:
+            return {}
         if not self._updates and all(term.loss.traits.answers is not None for term in terms):
             return {}
         missing = self._wanted - self._reads

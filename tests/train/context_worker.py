@@ -7,17 +7,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import lora_ranks
 import torch
-from parallel_worker import PER_TOKEN, SEVERAL, context_of, groups, main, steps, trainer_of
+from parallel_worker import PER_TOKEN, SEVERAL, context_of, main, steps
 from transformers import AutoModelForCausalLM
 
-from rlvr_core.builtin.losses.policy_family import GRPO
-from rlvr_core.builtin.packing import context, context_attention
 from rlvr_core.config.model import TrainSection
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_scores
 from rlvr_core.step.model import enable_checkpointing
-from rlvr_core.step.objective import LossTerm
 
 STEPS = {
     "ddp": ("ddp", {}),
@@ -110,7 +107,6 @@ def everything(folder, ranks):
             found["lora", strategy, split] = lora_ranks.steps(
                 str(folder), ranks, strategy, torch.float32, follows, **more
             )
-    if ranks.world == 2:
     return found
 
 
