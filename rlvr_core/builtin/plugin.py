@@ -780,26 +780,6 @@ def register_services(registrar: Registrar) -> None:
         summary="Which rows and which attention a run on a GPU trains with, and why.",
     )
     registrar.add(
-        "fused-norms",
-        "rlvr_core.builtin.norms.fused:fused_norms",
-        summary="RMS norms of eager layers by torch's fused kernel, on a GPU.",
-    )
-    registrar.add(
-        "fused-rotary",
-        "rlvr_core.builtin.rotary.fused:fused_rotary",
-        summary="Rotary positions of eager layers in three kernels, on a GPU.",
-    )
-    registrar.add(
-        "shared-casts",
-        "rlvr_core.builtin.casts.shared:share_casts",
-        summary="One half-precision copy of what several layers are given, on a GPU.",
-    )
-    registrar.add(
-        "fused-adapters",
-        "rlvr_core.builtin.lora.fused:fused_adapters",
-        summary="LoRA's adapters of eager layers in few kernels, on a GPU.",
-    )
-    registrar.add(
         "gpu-checks",
         "rlvr_core.builtin.gpu.checks:check_gpus",
         summary="What the GPUs of this machine are and can do, for rlvr doctor --gpu.",
@@ -1059,11 +1039,6 @@ def register_transports(registrar: Registrar) -> None:
         "files",
         "rlvr_core.builtin.vllm.files:Files",
         summary="Files that the engine reads, in shared memory or a folder.",
-    )
-    registrar.add(
-        "tcp",
-        "rlvr_core.builtin.vllm.tcp:Tcp",
-        summary="Files in shared memory, which each other machine fetches over TCP once.",
     )
     registrar.add(
         "nccl",

@@ -36,14 +36,14 @@ MEASURED = 790e12
 """FLOP/s of the largest product that was measured on an H200; the 28 % were of these."""
 
 
-def planned(name: str, *, compiled: bool, fused: bool = False) -> Setup:
-    """A case of the kit, as the planner has it; with the norms that were measured on the H200."""
+def planned(name: str, *, compiled: bool) -> Setup:
+    """A case of the kit, as the planner has it."""
     case = fast.case_of(name)
     given = groups(case, 151_936)
     trained = sum(len(one.completion.token_ids) for group in given for one in group.members)
     prompts = sum(len(group.members[0].completion.prompt_ids) for group in given)
     sizes = {"loss_tokens": trained, "tokens": trained + prompts}
-    return replace(setup_of(case, [sizes], compiled=compiled), fused=fused)
+    return setup_of(case, [sizes], compiled=compiled)
 
 
 class Assumed(cards.Card):

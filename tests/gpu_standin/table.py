@@ -30,8 +30,6 @@ WAITS_AN_UPDATE = 4
 PEAK = 0.03
 LAUNCHES = 0.02
 """How far a figure may be from the one that is written down, as a share of it."""
-GOAL = 7_800
-"""Launches a micro-batch, in half precision and with recomputed activations."""
 
 
 CASES = {f"1.7B, {name}": {**case, **LARGE} for name, case in EVERY.items()}
@@ -137,26 +135,11 @@ def sharded_table() -> str:
     return "\n".join(lines)
 
 
-def toward_goal() -> dict[str, float]:
-    """Launches a micro-batch of the cases that have a goal, by name."""
-    return {
-        name: one["launches"] / one["trained"]
-        for name, one in known().items()
-        if CASES[name]["checkpointing"] and CASES[name]["dtype"] != "float32"
-    }
-
-
 def page() -> str:
     """The page."""
     found = known()
     half = [name for name in found if CASES[name]["dtype"] != "float32"]
     held = sum(verdict(name, one) == "holds" for name, one in found.items())
-    recomputed, referenced = (
-        found[f"1.7B, flash, bfloat16, checkpointing, {option}"]
-        for option in ("plain", "reference")
-    )
-    goal = toward_goal()
-    beyond_it = [f"{name.removeprefix('1.7B, ')} {n:,.0f}" for name, n in goal.items() if n > GOAL]
     text = (HERE / "budgets.md.in").read_text(encoding="utf-8")
     return text.format(
         n=len(found),
@@ -165,11 +148,6 @@ def page() -> str:
         wide=sum(found[name]["wide"] for name in half),
         large=large_table(),
         sharded=sharded_table(),
-        recomputed=recomputed["launches"] / recomputed["trained"],
-        referenced=referenced["launches"] / referenced["trained"],
-        reached=len(goal) - len(beyond_it),
-        counted=len(goal),
-        beyond="; ".join(beyond_it) or "none",
     )
 
 

@@ -27,18 +27,6 @@ def test_what_is_written_down_holds():
     assert [line for name, one in WRITTEN.items() for line in table.beyond(name, one, one)] == []
 
 
-def test_launches_reach_their_goal():
-    """But in grids with two passes more, for the reference and for log-probs of its own."""
-    found = table.toward_goal()
-    assert len(found) == 2 * 3 * 9
-    beyond = {name: n for name, n in found.items() if n > table.GOAL}
-    assert {*beyond} <= {
-        f"1.7B, grids, {dtype}, checkpointing, advantages per token"
-        for dtype in ("bfloat16", "float16")
-    }
-    assert all(n <= 8_100 for n in beyond.values())
-
-
 @pytest.mark.parametrize(
     ("what", "by", "words"),
     [

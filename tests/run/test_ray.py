@@ -469,11 +469,11 @@ def test_an_engine_with_processes_of_its_own_needs_no_actor(engine):
 def test_a_transport_that_who_joins_later_cannot_receive_is_refused(name):
     entry = load_host().entry("transport", name)
     with pytest.raises(ConfigError, match="needs a receiver that is there when it sends"):
-        chosen_transport(ChosenTransport(entry.name, entry.target, entry.plugin, {}), load_host())
+        chosen_transport(ChosenTransport(entry.name, entry.target, entry.plugin, {}))
 
 
 def test_a_node_that_does_not_see_the_weights_or_has_another_rlvr_says_so(context, tmp_path):
-    assert chosen_transport(None, load_host()).name == "core/tcp"
+    assert chosen_transport(None).name == "Ray's object store"
     files = load_host().entry("transport", "core/files")
     args = ActorArgs(
         use="transformers",
@@ -491,7 +491,7 @@ def test_a_node_that_does_not_see_the_weights_or_has_another_rlvr_says_so(contex
     with pytest.raises(RunError, match="cannot read the weights") as caught:
         host.load_weights(SentWeights(1, [message], None, "", requests(1)[0]))
     assert "names a folder that trainer and actors see" in str(caught.value)
-    assert "leave engine.transport out: weights then go over TCP" in str(caught.value)
+    assert "leave engine.transport out: weights then go by Ray's object store" in str(caught.value)
     with pytest.raises(
         MachineError, match=rf"has rlvr-core {__version__}, and the trainer 0\.0\.1"
     ):

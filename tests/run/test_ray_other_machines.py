@@ -145,7 +145,7 @@ def test_files_alone_do_not_reach_it_and_the_error_says_what_does(lab, machines)
     _, told = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1, told
     assert "cannot read the weights" in told
-    assert "leave engine.transport out: weights then go over TCP" in told
+    assert "leave engine.transport out: weights then go by Ray's object store" in told
     assert left(machines) == []
 
 

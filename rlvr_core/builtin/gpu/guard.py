@@ -139,10 +139,6 @@ class GpuGuard(RunObserver, StepObserver):
         return {**self._inner.step_ends(), **found}
 
 
-_FEWER_KERNELS = ("fused-norms", "fused-rotary", "fused-adapters", "shared-casts")
-"""Services that let eager layers be computed in fewer kernels."""
-
-
 def of_run(prepared: Prepared, trainer: Any, engine: Engine, events: RunObserver) -> GpuGuard:
     """The service ``core/gpu``: measure the trainer's steps, and say how it computes them.
 
@@ -156,11 +152,9 @@ def of_run(prepared: Prepared, trainer: Any, engine: Engine, events: RunObserver
     """
     way = load_host().service("core/attention-way")
     chosen = way(trainer.model, prepared.config.model.forward_paths, trainer.precision.compute)
-    fewer = (load_host().service(f"core/{name}")(trainer) for name in _FEWER_KERNELS)
-    for report in (chosen, *fewer):
-        prepared.data_reports.append(report)  # run.json is written later
-        for line in report.lines:
-            events.message(line)
+    prepared.data_reports.append(chosen)  # run.json is written later
+    for line in chosen.lines:
+        events.message(line)
     guard = GpuGuard(trainer, torch.cuda.get_device_properties(trainer.model.device).name)
     if prepared.config.guards.memory:
         guard.rehearse_with(prepared, engine, events)

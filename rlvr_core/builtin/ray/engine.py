@@ -78,7 +78,7 @@ class RayEngine:
             RlvrError: What an engine says that does not start.
         """
         assert context.model is not None, "the trainer's model is what the actors' are made like"
-        chosen = chosen_transport(context.transport, _host())
+        chosen = chosen_transport(context.transport)
         self._sync = WeightSync(chosen.make(), self._config.most_actors, context)
         self._connected = cluster.connect(self._config.address)
         try:

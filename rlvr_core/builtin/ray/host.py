@@ -180,7 +180,7 @@ class EngineHost:
                 f"the rollout actor on {platform.node()} cannot read the weights: {error}",
                 where="engine.transport",
                 remedy=(
-                    "leave engine.transport out: weights then go over TCP and need no folder",
+                    "leave engine.transport out: weights then go by Ray's object store",
                     "engine.transport: {use: files, with: {folder: ...}} names a folder that "
                     "trainer and actors see at the same place",
                 ),

@@ -27,14 +27,13 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.services import (
     PROBE_TOKENS,
-    ChosenTransport,
-    Host,
     check_probe,
     probe_prompt,
     shared_prefix,
     source_logprobs,
 )
 from rlvr_core.builtin.ray.messages import LoadedWeights, SentWeights
+from rlvr_core.builtin.ray.object_store import ObjectStore
 from rlvr_core.builtin.ray.weights import join_digests, tensor_digest
 
 _PROBE_PROMPT = 65
@@ -177,22 +176,21 @@ def _nodes() -> tuple[str, ...]:
     return (*sorted(every - {own}), own)
 
 
-def chosen_transport(configured: TransportChoice | None, host: Host) -> TransportChoice:
-    """Return the configured transport, by default tcp.
+def chosen_transport(configured: TransportChoice | None) -> TransportChoice:
+    """Return the configured transport, by default Ray's object store.
 
     Raises:
         ConfigError: If its messages cannot be received by actors that join later, or only by a
             process that inherits open files.
     """
     if configured is None:
-        entry = host.entry("transport", "core/tcp")
-        return ChosenTransport(entry.name, entry.target, entry.plugin, {})
+        return ObjectStore()
     made = configured.make()
     if isinstance(made, InheritsFiles) or not traits_of(made, TransportTraits).lasting:
         raise ConfigError(
             f"transport {configured.name} needs a receiver that is there when it sends, and "
             "rollout actors come and go",
             where="engine.transport",
-            remedy="leave it out, or take one whose traits say lasting, as core/tcp does",
+            remedy="leave it out, or take one whose traits say lasting, as core/files does",
         )
     return configured

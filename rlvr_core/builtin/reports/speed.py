@@ -19,8 +19,7 @@ def speed_of(view: RunView) -> dict[str, Any]:
 
     Both leave out the first step where there are more, since kernels are chosen and compiled in it.
     A phase such as ``train.forward`` is a part of ``train``. The memory is the most of any step.
-    Of a GPU there is also which attention the run took, and why no faster one, and how many norms
-    of each model are fused.
+    Of a GPU there is also which attention the run took, and why no faster one.
     """
     rows = view.metrics.rows
     # a resumed run has timings of steps that were cut away: the newest of each step counts
@@ -39,8 +38,6 @@ def speed_of(view: RunView) -> dict[str, Any]:
         found["gpu"] = reached
     if chosen := view.manifest.get("checks", {}).get("attention"):
         found["attention"] = chosen
-    if fused := view.manifest.get("checks", {}).get("norms"):
-        found["norms"] = fused
     return found
 
 
@@ -68,9 +65,6 @@ def lines_of(speed: Mapping[str, Any]) -> Iterator[str]:
     if chosen := speed.get("attention"):
         why = f": {chosen['reason']}" if chosen["reason"] else ""
         yield f"  attention: {chosen['rows']} rows, {chosen['kernel']}{why}"
-    if fused := speed.get("norms"):
-        said = (f"{sum(one.values()) or 'none'} of the {name}" for name, one in fused.items())
-        yield f"  RMS norms by torch's fused kernel: {', '.join(said)}"
 
 
 def _timings(view: RunView) -> list[dict[str, Any]]:
