@@ -38,8 +38,6 @@ _HOMES = {
     "builtin.jobs.staging": "Layout Staged overrides stage walk",
     "builtin.lora.adapter": "write_adapter",
     "builtin.lora.export": "is_adapter write_merged",
-    "builtin.packing.joined_attention": "JoinedMask",
-    "builtin.packing.packed": "PackedTokens pack",
     "builtin.provenance.code": "code_hash installed_code package_hash unlike_code",
     "builtin.provenance.lineage": "lineage_lines lineage_of write_lineage",
     "builtin.provenance.model": "model_identity tokenizer_identity",

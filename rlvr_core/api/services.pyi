@@ -70,9 +70,6 @@ from rlvr_core.builtin.jobs.staging import walk as walk
 from rlvr_core.builtin.lora.adapter import write_adapter as write_adapter
 from rlvr_core.builtin.lora.export import is_adapter as is_adapter
 from rlvr_core.builtin.lora.export import write_merged as write_merged
-from rlvr_core.builtin.packing.joined_attention import JoinedMask as JoinedMask
-from rlvr_core.builtin.packing.packed import PackedTokens as PackedTokens
-from rlvr_core.builtin.packing.packed import pack as pack
 from rlvr_core.builtin.provenance.code import code_hash as code_hash
 from rlvr_core.builtin.provenance.code import installed_code as installed_code
 from rlvr_core.builtin.provenance.code import package_hash as package_hash

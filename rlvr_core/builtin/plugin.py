@@ -890,12 +890,6 @@ def register_services(registrar: Registrar) -> None:
 def register_forward_paths(registrar: Registrar) -> None:
     """Faster ways to compute a model than each row whole and padded."""
     registrar.add(
-        "lean",
-        "rlvr_core.builtin.tiny.lean_path:find_lean",
-        summary="Dense Llama-like models in float32 on a CPU, with fewer and larger operations.",
-        models=("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"),
-    )
-    registrar.add(
         "packed",
         "rlvr_core.builtin.packing.packed:find_packed",
         summary="All rows as one sequence without padding, each prompt once.",

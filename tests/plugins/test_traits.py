@@ -26,12 +26,6 @@ FOREIGN = {
     "builtin/lora/adapter.py": {"base_layer", "full_tensor", "lora_A"},  # of peft's layers
     "builtin/lora/lora.py": {"peft_config"},  # of a model that peft changed
     "builtin/ray/launch.py": {"generation_config"},  # of a model
-    "builtin/tiny/lean.py": {
-        "attention_dropout",
-        "layer_types",
-        "q_norm",
-        "use_sliding_window",
-    },  # of a model's configuration and layers
     # of a model's configuration
     "builtin/vllm/group.py": {"intermediate_size", "num_key_value_heads"},
     "builtin/vllm/process.py": {"_commit_hash"},  # of a model's configuration

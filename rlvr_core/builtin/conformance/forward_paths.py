@@ -57,8 +57,6 @@ def _path(subject: Subject, model: Any) -> Any:
     path = subject.component(model, WHOLE_MODEL)
     if path is None:
         raise Unchecked(f"it does not take a {type(model).__name__} on a CPU")
-    lacks = [name for name in ("decodes", "predict", "decoder") if not hasattr(path, name)]
-    demand(not lacks, f"what it gives has no {', '.join(lacks)}: see rlvr_core.api.ForwardPath")
     return path
 
 
