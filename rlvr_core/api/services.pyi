@@ -6,7 +6,6 @@ imported from its home when it is first used; the kernel itself never imports th
 from rlvr_core.algorithm.estimate import Estimator as Estimator
 from rlvr_core.algorithm.estimate import judged_step as judged_step
 from rlvr_core.algorithm.policy import ClipConfig as ClipConfig
-from rlvr_core.algorithm.policy import ClippedPolicyLoss as ClippedPolicyLoss
 from rlvr_core.algorithm.policy import PolicyConfig as PolicyConfig
 from rlvr_core.algorithm.policy import PolicyLoss as PolicyLoss
 from rlvr_core.algorithm.policy import PolicyTerms as PolicyTerms

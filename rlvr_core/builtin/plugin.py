@@ -146,22 +146,22 @@ def register_losses(registrar: Registrar) -> None:
     """The policy-gradient family, and learning from given answers."""
     registrar.add(
         "grpo",
-        "rlvr_core.builtin.losses.policy_family:GRPO",
+        "rlvr_core.losses:GRPO",
         summary="Clipped surrogate; every completion counts the same.",
     )
     registrar.add(
         "dapo",
-        "rlvr_core.builtin.losses.policy_family:DAPO",
+        "rlvr_core.losses:DAPO",
         summary="Range wider above 1 than below; every loss token of the step counts the same.",
     )
     registrar.add(
         "dr_grpo",
-        "rlvr_core.builtin.losses.policy_family:DrGRPO",
+        "rlvr_core.losses:DrGRPO",
         summary="Rewards only centred, sums divided by a constant: no length or difficulty bias.",
     )
     registrar.add(
         "gspo",
-        "rlvr_core.builtin.losses.policy_family:GSPO",
+        "rlvr_core.losses:GSPO",
         summary="Clips the ratio of whole completions.",
     )
     registrar.add(
@@ -206,7 +206,7 @@ def register_losses(registrar: Registrar) -> None:
     )
     registrar.add(
         "sft",
-        "rlvr_core.builtin.demonstrations.sft:SFT",
+        "rlvr_core.losses:SFT",
         summary="Likelihood of given answers: a warm start, or one term beside others.",
     )
 
@@ -216,27 +216,27 @@ def register_advantages(registrar: Registrar) -> None:
     """Published estimators."""
     registrar.add(
         "group",
-        "rlvr_core.algorithm.advantages:Group",
+        "rlvr_core.advantages:Group",
         summary="GRPO: (R - mean) / std of the group.",
     )
     registrar.add(
         "center",
-        "rlvr_core.algorithm.advantages:Center",
+        "rlvr_core.advantages:Center",
         summary="Dr. GRPO: R - mean of the group.",
     )
     registrar.add(
         "batch",
-        "rlvr_core.algorithm.advantages:Batch",
+        "rlvr_core.advantages:Batch",
         summary="(R - mean of the group) / std of all rewards of the step.",
     )
     registrar.add(
         "rloo",
-        "rlvr_core.algorithm.advantages:Rloo",
+        "rlvr_core.advantages:Rloo",
         summary="R - mean of the others in the group.",
     )
     registrar.add(
         "group_std_ddof1",
-        "rlvr_core.algorithm.advantages:GroupStdDdof1",
+        "rlvr_core.advantages:GroupStdDdof1",
         summary="(R - mean) / std of the group, with the sample standard deviation, as in TRL.",
     )
     registrar.add(

@@ -20,11 +20,11 @@ from rlvr_core.api import Completion, Group, Judged, Problem, TeacherTraits  # n
 from rlvr_core.builtin.distillation.losses import Distillation, DistillConfig  # noqa: E402
 from rlvr_core.builtin.distillation.teacher import Teacher  # noqa: E402
 from rlvr_core.builtin.lora import lora  # noqa: E402
-from rlvr_core.builtin.losses.policy_family import GRPO  # noqa: E402
 from rlvr_core.builtin.optimizers.muon import Muon  # noqa: E402
 from rlvr_core.builtin.packing import attention_mask  # noqa: E402
 from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection  # noqa: E402
 from rlvr_core.engines.forward_paths import choose_forward_paths  # noqa: E402
+from rlvr_core.losses import GRPO  # noqa: E402
 from rlvr_core.step.model import Precision, enable_checkpointing  # noqa: E402
 from rlvr_core.step.objective import LossTerm, Objective  # noqa: E402
 from rlvr_core.step.optim import Optimizer  # noqa: E402

@@ -11,9 +11,9 @@ from parallel_worker import PER_TOKEN, SEVERAL, context_of, groups, main, steps,
 from transformers import AutoModelForCausalLM
 
 from rlvr_core.builtin.invariants import split_rows
-from rlvr_core.builtin.losses.policy_family import GRPO
 from rlvr_core.builtin.packing import context, context_attention
 from rlvr_core.config.model import TrainSection
+from rlvr_core.losses import GRPO
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_scores

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import torch
 
 from rlvr_core.builtin.invariants.entropy_choice import choices, wrong_choice
-from rlvr_core.builtin.losses.policy_family import GRPO
+from rlvr_core.losses import GRPO
 
 LOSS = GRPO(GRPO.Config(top_entropy=0.5))
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlvr_core.algorithm.advantages import Center, Group, Rloo
+from rlvr_core.advantages import Center, Group, Rloo
 from rlvr_core.api import Group as Drawn
 from rlvr_core.api import Problem, RunError
 from rlvr_core.builtin.invariants.advantages import Advantages

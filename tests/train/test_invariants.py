@@ -29,9 +29,10 @@ from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.builtin.invariants.oracles import normalise_then_sum, oracle_of, pass_at_k
 from rlvr_core.builtin.invariants.parity import DECIDING
 from rlvr_core.builtin.invariants.sync import compare
-from rlvr_core.builtin.losses.policy_family import CISPO, DAPO, GRPO, GSPO, SAPO, DrGRPO
+from rlvr_core.builtin.losses.policy_family import CISPO, SAPO
 from rlvr_core.config.model import ReferenceSection, RunConfig, TrainSection
 from rlvr_core.engines.sync import ModuleSource, weight_checksums
+from rlvr_core.losses import DAPO, GRPO, GSPO, DrGRPO
 from rlvr_core.step.objective import LossTerm
 from rlvr_core.step.reference import SeparateModel
 
@@ -296,7 +297,7 @@ class Changed:
     ],
 )
 def test_advantages_that_are_not_those_of_the_rewards(monkeypatch, change, words):
-    import rlvr_core.algorithm.advantages as module
+    import rlvr_core.advantages as module
 
     real = module.advantages
 
@@ -356,7 +357,7 @@ def test_a_loss_of_the_wrong_sign():
 
 
 def test_formulas_worked_out_by_hand():
-    where = "rlvr_core.algorithm.advantages"
+    where = "rlvr_core.advantages"
 
     def of(name):
         return oracle_of(type(name, (), {"__module__": where, "__qualname__": name}), {})
@@ -476,16 +477,14 @@ def test_kl_of_the_wrong_sign_or_direction(monkeypatch):
 
 def test_a_term_that_is_not_the_kls_is_not_taken_for_it(monkeypatch):
     """What pushes log-probs beside the KL is the loss's fault, which the guard ``loss`` names."""
-    import rlvr_core.algorithm.policy as policy
-
-    real = policy.PolicyLoss.__call__
+    real = GRPO.__call__
 
     def more(loss, batch, normalizer):
         found = real(loss, batch, normalizer)
         mask_BT = batch.mask_BT
         return replace(found, loss=found.loss + 0.3 * batch.logp_BT[mask_BT].sum())
 
-    monkeypatch.setattr(policy.PolicyLoss, "__call__", more)
+    monkeypatch.setattr(GRPO, "__call__", more)
     trainer = trainer_with(with_kl, reference="frozen")
     fault(trainer, "loss")
 

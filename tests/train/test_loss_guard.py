@@ -24,11 +24,11 @@ from test_invariants import (  # type: ignore
 import rlvr_core.algorithm.policy as policy
 import rlvr_core.builtin.distillation.losses as distillation
 import rlvr_core.builtin.invariants.backward as backward
+import rlvr_core.losses as losses
 import rlvr_core.step.forward as forward
 import rlvr_core.step.step as step_module
 from rlvr_core.algorithm.entropy import EntropyController
 from rlvr_core.api import EntropyTraits, LossBatch, LossOutput, LossTraits, Normalizer
-from rlvr_core.builtin.demonstrations.sft import SFT
 from rlvr_core.builtin.distillation.losses import GKD
 from rlvr_core.builtin.distillation.teacher import Teacher
 from rlvr_core.builtin.invariants.entropy_control import EntropyControl
@@ -38,18 +38,10 @@ from rlvr_core.builtin.invariants.loss_contract import broken_contract
 from rlvr_core.builtin.invariants.loss_oracles import expected, known
 from rlvr_core.builtin.invariants.other_gradients import distilled
 from rlvr_core.builtin.losses.gmpo import GMPO
-from rlvr_core.builtin.losses.policy_family import (
-    CISPO,
-    DAPO,
-    GRPO,
-    GSPO,
-    LUSPO,
-    REINFORCE,
-    SAPO,
-    DrGRPO,
-)
+from rlvr_core.builtin.losses.policy_family import CISPO, LUSPO, REINFORCE, SAPO
 from rlvr_core.builtin.losses.vespo import VESPO
 from rlvr_core.config.model import TrainSection
+from rlvr_core.losses import DAPO, GRPO, GSPO, SFT, DrGRPO
 from rlvr_core.step.batch import Row
 from rlvr_core.step.objective import LossTerm
 
@@ -285,14 +277,13 @@ def test_a_backward_pass_of_another_loss():
 
 def test_rows_without_a_gradient(monkeypatch):
     def stopped(real):
-        def surrogate(self, terms, tally):
-            loss_BT = real(self, terms, tally)
+        def surrogate(terms, options):
+            loss_BT = real(terms, options)
             return torch.where(terms.advantage_BT < 0, loss_BT.detach(), loss_BT)
 
         return surrogate
 
-    made = stopped(policy.ClippedPolicyLoss.surrogate)
-    monkeypatch.setattr(policy.ClippedPolicyLoss, "surrogate", made)
+    monkeypatch.setattr(losses, "clipped", stopped(losses.clipped))
     fault(trainer_with(), "loss", "gradient that arrives")
 
 
@@ -318,9 +309,9 @@ def test_another_ratio_weight_or_kl(monkeypatch, name, change, train):
 
 
 def test_a_clip_that_never_acts(monkeypatch):
-    real = policy.clipped_surrogate
+    real, open_range = losses.clipped, {"clip_low": 1.0, "clip_high": 1e9}
     monkeypatch.setattr(
-        policy, "clipped_surrogate", lambda r, a, **o: real(r, a, **o | {"low": 1.0, "high": 1e9})
+        losses, "clipped", lambda terms, options: real(terms, options.model_copy(update=open_range))
     )
     fault(trainer_with(num_iterations=4, lr=0.1), "loss")
 
@@ -408,7 +399,7 @@ def test_a_loss_that_does_not_work_with_its_options():
     """Its options are the config's; what it computes with, and so its traits, is not."""
     trainer = trainer_with(GRPO(GRPO.Config()))
     (term,) = trainer.objective.terms
-    term.loss._policy = GRPO.Config(beta=0.3)
+    term.loss.options = GRPO.Config(beta=0.3)
     trainer.objective = replace(trainer.objective, terms=(replace(term, name="grpo"),))
     words = "the loss grpo does not work with its options: it computes with beta 0.3, and they say"
     fault(trainer, "loss", words)

@@ -25,10 +25,10 @@ from rlvr_core.builtin.invariants.differences import compare
 from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.builtin.invariants.optimizer import AGAIN, FIRST
 from rlvr_core.builtin.invariants.row_sums import _checksums
-from rlvr_core.builtin.losses.policy_family import GRPO
 from rlvr_core.builtin.optimizers import muon as muon_module
 from rlvr_core.builtin.optimizers.muon import Muon
 from rlvr_core.config.model import TrainSection
+from rlvr_core.losses import GRPO
 from rlvr_core.step import optim
 from rlvr_core.step.objective import LossTerm
 

@@ -15,8 +15,8 @@ from test_invariants import Sampling, run_config, sample  # type: ignore
 from rlvr_core.api import GroupsScored, RunError
 from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.builtin.lora import lora
-from rlvr_core.builtin.losses.policy_family import GRPO
 from rlvr_core.config.model import LoraSection, TrainSection
+from rlvr_core.losses import GRPO
 from rlvr_core.step.objective import LossTerm
 
 SECTION = LoraSection(rank=4, alpha=8, dropout=0.1)

@@ -47,9 +47,10 @@ from rlvr_core.builtin.invariants.records import Records, _other_fates
 from rlvr_core.builtin.invariants.reported import Reported
 from rlvr_core.builtin.invariants.tallies import Tallied, _weights, tally
 from rlvr_core.builtin.losses.gmpo import GMPO
-from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO, SAPO
+from rlvr_core.builtin.losses.policy_family import SAPO
 from rlvr_core.builtin.samplers.base import GroupSize
 from rlvr_core.builtin.samplers.epochs import Shuffle
+from rlvr_core.losses import DAPO, GRPO, GSPO
 from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.run.metrics import rollout_metrics

@@ -16,8 +16,8 @@ from test_invariants import Sampling, run_config, steps, trainer_with  # type: i
 from rlvr_core.api import RunError, RunStarted
 from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.builtin.invariants.snapshot import differing, digest
-from rlvr_core.builtin.losses.policy_family import GRPO
 from rlvr_core.config.model import ReferenceSection
+from rlvr_core.losses import GRPO
 from rlvr_core.step import checkpoint
 from rlvr_core.step.optim import Optimizer
 

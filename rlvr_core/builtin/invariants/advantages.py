@@ -133,7 +133,7 @@ class Advantages(Invariant):
                 ]
                 for group in view.groups
             ]
-            if component.__module__ != "rlvr_core.algorithm.advantages":
+            if component.__module__ != "rlvr_core.advantages":
                 return None
             return normalise_then_sum(scores, weights, component.__qualname__)
         oracle = oracle_of(component, self._options)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rlvr_core.api.services import RunConfig
 
-_HERE = "rlvr_core.algorithm.advantages"
+_HERE = "rlvr_core.advantages"
 _BUILT_IN = "rlvr_core.builtin.advantages"
 CLASSES = {
     "group": f"{_HERE}:Group",

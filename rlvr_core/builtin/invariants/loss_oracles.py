@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     from rlvr_core.api import Loss, LossBatch, Normalizer
 
 _FAMILY = "rlvr_core.builtin.losses.policy_family:"
-_CLIPPED = frozenset(f"{_FAMILY}{name}" for name in ("GRPO", "DAPO", "DrGRPO", "LUSPO", "GSPO"))
+_USUAL = "rlvr_core.losses:"
+_CLIPPED = frozenset(f"{_USUAL}{name}" for name in ("GRPO", "DAPO", "DrGRPO", "GSPO"))
+_CLIPPED |= {f"{_FAMILY}LUSPO"}
 _CAPPED = frozenset(f"{_FAMILY}{name}" for name in ("CISPO", "REINFORCE"))
 _SAPO = f"{_FAMILY}SAPO"
 _GMPO = "rlvr_core.builtin.losses.gmpo:GMPO"
 _VESPO = "rlvr_core.builtin.losses.vespo:VESPO"
 _KNOWN = _CLIPPED | _CAPPED | {_SAPO, _GMPO, _VESPO}
-_BY_TOKEN = _CAPPED | {f"{_FAMILY}DAPO", _VESPO}
+_BY_TOKEN = _CAPPED | {f"{_USUAL}DAPO", _VESPO}
 _BY_ROW_SUM = frozenset({f"{_FAMILY}LUSPO"})
-_CONSTANT = f"{_FAMILY}DrGRPO"
+_CONSTANT = f"{_USUAL}DrGRPO"
 
 FAR = 30.0
 """Exponents above it go on along the tangent, as docs/losses.md says."""

@@ -116,11 +116,11 @@ def pass_at_k(group: Sequence[float | None], k: int, form: str) -> list[float]:
 
 
 _BY_GROUP: Mapping[str, Oracle] = {
-    "rlvr_core.algorithm.advantages:Group": _per_group(_scaled),
-    "rlvr_core.algorithm.advantages:Center": _per_group(_centered),
-    "rlvr_core.algorithm.advantages:Batch": _over_step,
-    "rlvr_core.algorithm.advantages:Rloo": _per_group(_leave_one_out),
-    "rlvr_core.algorithm.advantages:GroupStdDdof1": _per_group(_scaled_ddof1),
+    "rlvr_core.advantages:Group": _per_group(_scaled),
+    "rlvr_core.advantages:Center": _per_group(_centered),
+    "rlvr_core.advantages:Batch": _over_step,
+    "rlvr_core.advantages:Rloo": _per_group(_leave_one_out),
+    "rlvr_core.advantages:GroupStdDdof1": _per_group(_scaled_ddof1),
     "rlvr_core.builtin.advantages.outcomes:MaxRL": _per_group(_over_mean),
 }
 
@@ -138,7 +138,7 @@ def normalise_then_sum(
     Returns:
         The advantages; None where no completion of a group of two or more has all its scores.
     """
-    oracle = _BY_GROUP[f"rlvr_core.algorithm.advantages:{name}"]
+    oracle = _BY_GROUP[f"rlvr_core.advantages:{name}"]
     used = [number for number, weight in enumerate(weights) if weight != 0]
     whole = [[all(one[k] is not None for k in used) for one in group] for group in scores]
     total = [[0.0] * len(group) for group in scores]

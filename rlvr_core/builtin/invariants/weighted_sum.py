@@ -86,7 +86,7 @@ class WeightedSum:
 
 def _is_sft(loss: Any) -> bool:
     kind = type(loss)
-    return f"{kind.__module__}:{kind.__qualname__}" == "rlvr_core.builtin.demonstrations.sft:SFT"
+    return f"{kind.__module__}:{kind.__qualname__}" == "rlvr_core.losses:SFT"
 
 
 def _other_loss(trainer: Trainer, event: LossComputed, value: float) -> str:
