@@ -47,7 +47,6 @@ from rlvr_core.api.errors import PluginError as PluginError
 from rlvr_core.api.errors import RefusedError as RefusedError
 from rlvr_core.api.errors import RlvrError as RlvrError
 from rlvr_core.api.errors import RunError as RunError
-from rlvr_core.api.forward import Decoder as Decoder
 from rlvr_core.api.forward import ForwardPath as ForwardPath
 from rlvr_core.api.forward import ForwardPathFactory as ForwardPathFactory
 from rlvr_core.api.forward import MicroBatch as MicroBatch

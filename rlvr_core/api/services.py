@@ -9,7 +9,7 @@ from rlvr_core.api.lazy import face
 _HOMES = {
     "algorithm.estimate": "Estimator judged_step",
     "algorithm.policy": (
-        "ClipConfig ClippedPolicyLoss PolicyConfig PolicyLoss PolicyTerms RatioConfig"
+        "ClipConfig PolicyConfig PolicyLoss PolicyTerms RatioConfig"
     ),
     "algorithm.ratio": "exp_linear row_mean_log_ratio",
     "algorithm.reduce": "Tally constant row_mean row_sum token_mean",
@@ -38,8 +38,6 @@ _HOMES = {
     "builtin.jobs.staging": "Layout Staged overrides stage walk",
     "builtin.lora.adapter": "write_adapter",
     "builtin.lora.export": "is_adapter write_merged",
-    "builtin.packing.joined_attention": "JoinedMask",
-    "builtin.packing.packed": "PackedTokens pack",
     "builtin.provenance.code": "code_hash installed_code package_hash unlike_code",
     "builtin.provenance.lineage": "lineage_lines lineage_of write_lineage",
     "builtin.provenance.model": "model_identity tokenizer_identity",

@@ -157,22 +157,22 @@ def register_losses(registrar: Registrar) -> None:
     """The policy-gradient family, and learning from given answers."""
     registrar.add(
         "grpo",
-        "rlvr_core.builtin.losses.policy_family:GRPO",
+        "rlvr_core.losses:GRPO",
         summary="Clipped surrogate; every completion counts the same.",
     )
     registrar.add(
         "dapo",
-        "rlvr_core.builtin.losses.policy_family:DAPO",
+        "rlvr_core.losses:DAPO",
         summary="Range wider above 1 than below; every loss token of the step counts the same.",
     )
     registrar.add(
         "dr_grpo",
-        "rlvr_core.builtin.losses.policy_family:DrGRPO",
+        "rlvr_core.losses:DrGRPO",
         summary="Rewards only centred, sums divided by a constant: no length or difficulty bias.",
     )
     registrar.add(
         "gspo",
-        "rlvr_core.builtin.losses.policy_family:GSPO",
+        "rlvr_core.losses:GSPO",
         summary="Clips the ratio of whole completions.",
     )
     registrar.add(
@@ -217,7 +217,7 @@ def register_losses(registrar: Registrar) -> None:
     )
     registrar.add(
         "sft",
-        "rlvr_core.builtin.demonstrations.sft:SFT",
+        "rlvr_core.losses:SFT",
         summary="Likelihood of given answers: a warm start, or one term beside others.",
     )
 
@@ -227,27 +227,27 @@ def register_advantages(registrar: Registrar) -> None:
     """Published estimators."""
     registrar.add(
         "group",
-        "rlvr_core.algorithm.advantages:Group",
+        "rlvr_core.advantages:Group",
         summary="GRPO: (R - mean) / std of the group.",
     )
     registrar.add(
         "center",
-        "rlvr_core.algorithm.advantages:Center",
+        "rlvr_core.advantages:Center",
         summary="Dr. GRPO: R - mean of the group.",
     )
     registrar.add(
         "batch",
-        "rlvr_core.algorithm.advantages:Batch",
+        "rlvr_core.advantages:Batch",
         summary="(R - mean of the group) / std of all rewards of the step.",
     )
     registrar.add(
         "rloo",
-        "rlvr_core.algorithm.advantages:Rloo",
+        "rlvr_core.advantages:Rloo",
         summary="R - mean of the others in the group.",
     )
     registrar.add(
         "group_std_ddof1",
-        "rlvr_core.algorithm.advantages:GroupStdDdof1",
+        "rlvr_core.advantages:GroupStdDdof1",
         summary="(R - mean) / std of the group, with the sample standard deviation, as in TRL.",
     )
     registrar.add(
@@ -666,26 +666,6 @@ def register_services(registrar: Registrar) -> None:
         summary="Which rows and which attention a run on a GPU trains with, and why.",
     )
     registrar.add(
-        "fused-norms",
-        "rlvr_core.builtin.norms.fused:fused_norms",
-        summary="RMS norms of eager layers by torch's fused kernel, on a GPU.",
-    )
-    registrar.add(
-        "fused-rotary",
-        "rlvr_core.builtin.rotary.fused:fused_rotary",
-        summary="Rotary positions of eager layers in three kernels, on a GPU.",
-    )
-    registrar.add(
-        "shared-casts",
-        "rlvr_core.builtin.casts.shared:share_casts",
-        summary="One half-precision copy of what several layers are given, on a GPU.",
-    )
-    registrar.add(
-        "fused-adapters",
-        "rlvr_core.builtin.lora.fused:fused_adapters",
-        summary="LoRA's adapters of eager layers in few kernels, on a GPU.",
-    )
-    registrar.add(
         "gpu-checks",
         "rlvr_core.builtin.gpu.checks:check_gpus",
         summary="What the GPUs of this machine are and can do, for rlvr doctor --gpu.",
@@ -770,12 +750,6 @@ def register_services(registrar: Registrar) -> None:
 @hookimpl
 def register_forward_paths(registrar: Registrar) -> None:
     """Faster ways to compute a model than each row whole and padded."""
-    registrar.add(
-        "lean",
-        "rlvr_core.builtin.tiny.lean_path:find_lean",
-        summary="Dense Llama-like models in float32 on a CPU, with fewer and larger operations.",
-        models=("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"),
-    )
     registrar.add(
         "packed",
         "rlvr_core.builtin.packing.packed:find_packed",
@@ -920,11 +894,6 @@ def register_transports(registrar: Registrar) -> None:
         "files",
         "rlvr_core.builtin.vllm.files:Files",
         summary="Files that the engine reads, in shared memory or a folder.",
-    )
-    registrar.add(
-        "tcp",
-        "rlvr_core.builtin.vllm.tcp:Tcp",
-        summary="Files in shared memory, which each other machine fetches over TCP once.",
     )
     registrar.add(
         "nccl",

@@ -108,7 +108,7 @@ class ModelSection(ComponentConfig):
     """Compute precision of trainer and engine; master weights and optimizer are float32."""
     attention: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "sdpa"
     """Attention implementation of transformers in the trainer."""
-    forward_paths: tuple[str, ...] = ("core/lean", "core/packed")
+    forward_paths: tuple[str, ...] = ("core/packed",)
     """Faster forward passes than padding every row, tried in this order on the models that they
     support; ``[]`` always uses the model's own forward."""
     revision: str | None = None

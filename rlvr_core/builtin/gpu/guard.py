@@ -132,5 +132,3 @@ class GpuGuard(RunObserver, StepObserver):
         return found
 
 
-_FEWER_KERNELS = ("fused-norms", "fused-rotary", "fused-adapters", "shared-casts")
-"""Services that let eager layers be computed in fewer kernels."""

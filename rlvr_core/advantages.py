@@ -1,10 +1,10 @@
-"""The group-relative estimators: each compares a completion with the others of its problem."""
+"""The group-relative advantage estimators: each compares a completion with its problem's others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -12,9 +12,72 @@ from torch import Tensor
 from rlvr_core.api import AdvantageOutput, AdvantageTraits, ComponentConfig, JudgedStep, RunError
 
 AdvantageMode = Literal["group", "center", "batch", "rloo", "group_std_ddof1"]
-_MIN_STD = 1e-6
-_STD_SHIFT = 1e-4
 _SAFE_EXPONENT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """N rewards, each beside those of its group; only scorable ones count.
+
+    Attributes:
+        reward_N: The rewards; NaN where there is none.
+        scorable_N: False where it is NaN.
+        count_N: Scorable members of the group.
+        centred_N: Reward minus the group's mean, in units of ``unit_N``.
+        unit_N: A power of two, the same for a group: 1 unless squares or differences overflow.
+        summed: Sums a value over the scorable members of each group.
+    """
+
+    reward_N: Tensor
+    scorable_N: Tensor
+    count_N: Tensor
+    centred_N: Tensor
+    unit_N: Tensor
+    summed: Callable[[Tensor], Tensor]
+
+    def std(self, ddof: int) -> Tensor:
+        """Standard deviation of the group, in units of ``unit_N``."""
+        return (self.summed(self.centred_N.square()) / (self.count_N - ddof).clamp(min=1)).sqrt()
+
+
+# -- the formulas ---------------------------------------------------------------------------------
+
+
+def group(c: Compared) -> Tensor:
+    """GRPO, Shao et al. 2024, arXiv:2402.03300: (R - mean) / max(std, 1e-6), population std."""
+    return c.centred_N / torch.maximum(c.std(0), 1e-6 / c.unit_N)
+
+
+def center(c: Compared) -> Tensor:
+    """Dr. GRPO, Liu et al. 2025, arXiv:2503.20783: R - mean."""
+    return c.centred_N * c.unit_N
+
+
+def batch(c: Compared) -> Tensor:
+    """(R - mean of the group) / (population std of all rewards of the step + 1e-4)."""
+    unit = c.unit_N[c.scorable_N].amax() if c.scorable_N.any() else 1.0
+    known_N = c.reward_N[c.scorable_N] / unit
+    std = (known_N - known_N.mean()).square().mean().sqrt()
+    return c.centred_N * (c.unit_N / unit) / (std + 1e-4 / unit)
+
+
+def rloo(c: Compared) -> Tensor:
+    """Ahmadian et al. 2024, arXiv:2402.14740: R - mean of the others in the group."""
+    return c.centred_N * (c.count_N / (c.count_N - 1)) * c.unit_N
+
+
+def group_std_ddof1(c: Compared) -> Tensor:
+    """TRL's formula: (R - mean) / (std + 1e-4), std with Bessel's correction (ddof 1)."""
+    return c.centred_N / (c.std(1) + 1e-4 / c.unit_N)
+
+
+_FORMULAS: dict[str, Callable[[Compared], Tensor]] = {
+    "group": group,
+    "center": center,
+    "batch": batch,
+    "rloo": rloo,
+    "group_std_ddof1": group_std_ddof1,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,84 +100,55 @@ def advantages(
 ) -> AdvantageResult:
     """Compare each completion with the others of its problem.
 
-    With mean and standard deviation over the scorable members of the group (population standard
-    deviation unless said otherwise):
-
-    - ``group``: (R - mean) / max(std, 1e-6), Shao et al. 2024, arXiv:2402.03300.
-    - ``center``: R - mean, Liu et al. 2025, arXiv:2503.20783.
-    - ``batch``: (R - mean) / (std of all scorable rewards given + 1e-4).
-    - ``rloo``: R - mean of the others, Ahmadian et al. 2024, arXiv:2402.14740.
-    - ``group_std_ddof1``: (R - mean) / (std + 1e-4), std with Bessel's correction, TRL's formula.
-
     Args:
         rewards_N: Rewards of the whole optimizer step, all ranks; NaN where unscorable.
         group_N: Integer group of each, in any order, not necessarily contiguous.
-        mode: One of the above.
+        mode: Name of one of the formulas above.
 
     Raises:
         ValueError: If the mode is unknown or the shapes differ.
         RunError: If a reward is infinite.
     """
-    if mode not in get_args(AdvantageMode):
-        raise ValueError(f"unknown advantage mode {mode!r}: one of {get_args(AdvantageMode)}")
-    R_N = torch.as_tensor(rewards_N, dtype=torch.float64)
-    group_N = torch.as_tensor(group_N, device=R_N.device)
-    if R_N.ndim != 1 or R_N.shape != group_N.shape:
-        raise ValueError(f"rewards {tuple(R_N.shape)} and groups {tuple(group_N.shape)} differ")
-    infinite = R_N.isinf().nonzero().flatten().tolist()
+    if mode not in _FORMULAS:
+        raise ValueError(f"unknown advantage mode {mode!r}: one of {', '.join(_FORMULAS)}")
+    reward_N = torch.as_tensor(rewards_N, dtype=torch.float64)
+    group_N = torch.as_tensor(group_N, device=reward_N.device)
+    if reward_N.ndim != 1 or reward_N.shape != group_N.shape:
+        raise ValueError(
+            f"rewards {tuple(reward_N.shape)} and groups {tuple(group_N.shape)} differ"
+        )
+    infinite = reward_N.isinf().nonzero().flatten().tolist()
     if infinite:
         raise RunError(
             f"infinite reward of completions {infinite[:8]} of the step",
             remedy="a reward must be a finite number; a verifier that cannot score an answer "
             "returns score None",
         )
+    compared = _compare(reward_N, group_N)
+    lone_N = compared.count_N < 2
+    advantage_N = torch.where(compared.scorable_N & ~lone_N, _FORMULAS[mode](compared), 0.0)
+    return AdvantageResult(advantage_N.nan_to_num(nan=torch.nan), compared.scorable_N, lone_N)
 
-    scorable_N = ~R_N.isnan()
+
+def _compare(reward_N: Tensor, group_N: Tensor) -> Compared:
+    scorable_N = ~reward_N.isnan()
     groups_G, index_N = torch.unique(group_N, return_inverse=True)
+    zero_G = reward_N.new_zeros(len(groups_G))
 
-    def group_sum(value_N: Tensor) -> Tensor:
-        value_N = torch.where(scorable_N, value_N, 0.0)
-        return torch.zeros(len(groups_G), dtype=R_N.dtype, device=R_N.device).index_add_(
-            0, index_N, value_N
-        )
+    def summed(value_N: Tensor) -> Tensor:
+        return zero_G.index_add(0, index_N, torch.where(scorable_N, value_N, 0.0))[index_N]
 
-    count_G = group_sum(torch.ones_like(R_N))
-    # Measured from a member of the group, so that equal rewards give exactly 0 at any size.
-    origin_G = torch.full_like(count_G, torch.inf).scatter_reduce_(
-        0, index_N, torch.where(scorable_N, R_N, torch.inf), "amin"
+    # measured from the group's least reward, so that equal rewards give exactly 0 at any size
+    least_G = (zero_G + torch.inf).scatter_reduce(
+        0, index_N, torch.where(scorable_N, reward_N, torch.inf), "amin"
     )
-    # In units of a power of two, which rounds nothing: 1 unless squares or differences overflow.
-    exponent_G = torch.zeros_like(count_G).scatter_reduce_(
-        0, index_N, torch.frexp(R_N.nan_to_num()).exponent.to(R_N.dtype), "amax"
-    )
+    exponent_N = torch.frexp(reward_N.nan_to_num()).exponent.to(reward_N.dtype)
+    exponent_G = zero_G.scatter_reduce(0, index_N, exponent_N, "amax")
     unit_N = (exponent_G - _SAFE_EXPONENT).clamp(min=0).exp2()[index_N]
-    shifted_N = R_N / unit_N - origin_G[index_N] / unit_N
-    centred_N = shifted_N - (group_sum(shifted_N) / count_G)[index_N]
-
-    def group_std(ddof: int) -> Tensor:
-        variance_G = group_sum(centred_N.square()) / (count_G - ddof).clamp(min=1)
-        return variance_G.sqrt()[index_N]
-
-    if mode == "group":
-        result_N = centred_N / torch.maximum(group_std(0), _MIN_STD / unit_N)
-    elif mode == "batch":
-        unit = unit_N[scorable_N].amax() if scorable_N.any() else 1.0
-        known_N = R_N[scorable_N] / unit
-        std = (known_N - known_N.mean()).square().mean().sqrt()
-        result_N = centred_N * (unit_N / unit) / (std + _STD_SHIFT / unit)
-    elif mode == "rloo":
-        result_N = centred_N * (count_G / (count_G - 1))[index_N] * unit_N
-    elif mode == "group_std_ddof1":
-        result_N = centred_N / (group_std(1) + _STD_SHIFT / unit_N)
-    else:
-        result_N = centred_N * unit_N
-
-    lone_N = (count_G < 2)[index_N]
-    return AdvantageResult(
-        advantage_N=torch.where(scorable_N & ~lone_N, result_N, 0.0).nan_to_num(nan=torch.nan),
-        scorable_N=scorable_N,
-        lone_N=lone_N,
-    )
+    shifted_N = reward_N / unit_N - least_G[index_N] / unit_N
+    count_N = summed(torch.ones_like(reward_N))
+    centred_N = shifted_N - summed(shifted_N) / count_N
+    return Compared(reward_N, scorable_N, count_N, centred_N, unit_N, summed)
 
 
 def normalise_then_sum(
@@ -181,30 +215,30 @@ class GroupRelative:
 
 
 class Group(GroupRelative):
-    """GRPO, Shao et al. 2024, arXiv:2402.03300: (R - mean) / max(std, 1e-6), population std."""
+    """See ``group``."""
 
     mode = "group"
 
 
 class Center(GroupRelative):
-    """Dr. GRPO, Liu et al. 2025, arXiv:2503.20783: R - mean."""
+    """See ``center``."""
 
     mode = "center"
 
 
 class Batch(GroupRelative):
-    """(R - mean of the group) / (population std of all rewards of the step + 1e-4)."""
+    """See ``batch``."""
 
     mode = "batch"
 
 
 class Rloo(GroupRelative):
-    """Ahmadian et al. 2024, arXiv:2402.14740: R - mean of the others in the group."""
+    """See ``rloo``."""
 
     mode = "rloo"
 
 
 class GroupStdDdof1(GroupRelative):
-    """TRL's formula: (R - mean) / (std + 1e-4), std with Bessel's correction (ddof 1)."""
+    """See ``group_std_ddof1``."""
 
     mode = "group_std_ddof1"
