@@ -14,7 +14,6 @@ import click
 from rlvr_core.api import ConfigError, RunFinished
 from rlvr_core.api.components import RunObserver
 from rlvr_core.cli.output import no_secrets_printed, quiet_libraries
-from rlvr_core.config.guards import is_on
 
 if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Finding, RlvrError
 from rlvr_core.api.services import (
-    RunConfig,
     RunObserver,
     load_host,
     model_path,

@@ -59,10 +59,9 @@ class GpuGuard(RunObserver, StepObserver):
         way = service("core/attention-way")
         forward_paths = context.config.model.forward_paths
         chosen = way(trainer.model, forward_paths, trainer.precision.compute)
-        for report in (chosen, *(service(f"core/{name}")(trainer) for name in _FEWER_KERNELS)):
-            context.record(report)  # run.json is written later
-            for line in report.lines:
-                context.say(line)
+        context.record(chosen)  # run.json is written later
+        for line in chosen.lines:
+            context.say(line)
         card = service("core/card")(torch.cuda.get_device_properties(trainer.model.device).name)
         half = trainer.precision.compute != torch.float32
         self._peak = None if card is None else card.peak if half else card.wide
