@@ -8,7 +8,8 @@ import re
 
 import pytest
 
-from rlvr_core.api import Completion, ComponentConfig, DataError, Example, Problem, Verdict
+from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict
+from rlvr_core.builtin.conformance.example import Example
 from rlvr_core.builtin.conformance.junk import junk
 from rlvr_core.testing import CHECKS, Subject, load_cases
 

@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from rlvr_core.api import Completion, DataError, Problem, ToolCall, tool_format
+from rlvr_core.api import Completion, DataError, Problem
+from rlvr_core.builtin.environments.tools import ToolCall, tool_format
 from rlvr_core.builtin.structured.tool_call import ToolCallVerifier
 from rlvr_core.testing import conformance
 

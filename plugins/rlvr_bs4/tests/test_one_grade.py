@@ -11,7 +11,7 @@ import pytest
 from rlvr_bs4.generate import generate
 from rlvr_bs4.web.datasets import WebBench, problem
 from rlvr_bs4.web.environment import Web
-from rlvr_core.api import ToolCall, tool_format
+from rlvr_core.builtin.environments.tools import ToolCall, tool_format
 from rlvr_core.cli.main import main
 from rlvr_core.testing import play
 from rlvr_core.testing.random_model import save_random_model

@@ -228,7 +228,7 @@ def test_fenced_levels_are_levels_of_open_generators():
 
 
 def test_the_commands_show_options_levels_and_fences(capsys):
-    from rlvr_core.api.services import main
+    from rlvr_core.cli.main import main
 
     assert main(["gym", "show", "chain_sum"]) == 0
     shown = capsys.readouterr().out

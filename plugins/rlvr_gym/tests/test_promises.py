@@ -1,6 +1,6 @@
 """What every component of the plugin promises."""
 
-from rlvr_core.api import Example
+from rlvr_core.builtin.conformance.example import Example
 from rlvr_core.testing import plugin_conformance
 
 TASKS = Example(config={"tasks": ["base_conversion"]})

@@ -1,6 +1,6 @@
 """What every component of the plugin promises; those that need a file have tests of their own."""
 
-from rlvr_core.api import Example
+from rlvr_core.builtin.conformance.example import Example
 from rlvr_core.testing import plugin_conformance
 
 BOXED = [

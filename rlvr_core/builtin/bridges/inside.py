@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from rlvr_core.api import (
-    BadCall,
     Completion,
     ComponentConfig,
     ConfigError,
@@ -25,11 +24,10 @@ from rlvr_core.api import (
     Observation,
     Problem,
     Reply,
-    ToolCall,
     Verdict,
-    tool_format,
 )
 from rlvr_core.builtin.bridges.judging import prompt_of
+from rlvr_core.builtin.environments.tools import BadCall, ToolCall, tool_format
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.bridges.rollout import Played

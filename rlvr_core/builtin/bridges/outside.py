@@ -22,11 +22,10 @@ from rlvr_core.api import (
     PresentsProblems,
     Problem,
     Reply,
-    ToolCall,
     Verdict,
-    tool_format,
 )
 from rlvr_core.builtin.bridges.judging import Judging, text_of
+from rlvr_core.builtin.environments.tools import ToolCall, tool_format
 
 _VERDICT = "rlvr_verdict"
 

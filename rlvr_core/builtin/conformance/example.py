@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from rlvr_core.api import Problem
 
 if TYPE_CHECKING:
-    from rlvr_core.api import EngineContext, ToolCall
+    from rlvr_core.api import EngineContext
+    from rlvr_core.builtin.environments.tools import ToolCall
 
 
 @dataclass(frozen=True, slots=True)

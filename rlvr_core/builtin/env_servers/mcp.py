@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import model_validator
 
 from rlvr_core.api import (
-    BadCall,
     ComponentConfig,
     ConfigError,
     Done,
-    EnvironmentTraits,
     Json,
     MachineError,
     Message,
@@ -28,11 +26,10 @@ from rlvr_core.api import (
     Observation,
     Problem,
     Reply,
-    Tool,
-    ToolCall,
-    tool_format,
 )
-from rlvr_core.api.services import describe
+from rlvr_core.builtin.environments.tools import BadCall, Tool, ToolCall, tool_format
+from rlvr_core.builtin.environments.traits import EnvironmentTraits
+from rlvr_core.host.loader import describe
 
 if TYPE_CHECKING:
     from mcp import Client, StdioServerParameters

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from rlvr_core.api import Json, PluginError
-from rlvr_core.api.services import describe, load_host
+from rlvr_core.host.host import load_host
+from rlvr_core.host.loader import describe
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),

@@ -12,7 +12,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from rlvr_core.api import MachineError, spoken
+from rlvr_core.api import MachineError
+from rlvr_core.builtin.environments.tools import spoken
 
 if TYPE_CHECKING:
     from sqlglot import exp

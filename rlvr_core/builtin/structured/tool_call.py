@@ -9,19 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlvr_core.api import (
-    BadCall,
-    Completion,
-    ComponentConfig,
-    DataError,
-    Json,
-    Names,
-    Problem,
-    ToolCall,
-    Verdict,
-    spoken,
-    tool_format,
-)
+from rlvr_core.api import Completion, ComponentConfig, DataError, Json, Names, Problem, Verdict
+from rlvr_core.builtin.environments.tools import BadCall, ToolCall, spoken, tool_format
 from rlvr_core.builtin.structured.values import canonical, same
 
 MARKS = (
