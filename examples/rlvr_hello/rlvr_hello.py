@@ -8,13 +8,13 @@ from rlvr_core.api import (
     Completion,
     ComponentConfig,
     DataError,
+    Example,
     Problem,
     Registrar,
     Verdict,
     VerifierTraits,
     hookimpl,
 )
-from rlvr_core.builtin.conformance.example import Example
 
 
 @hookimpl

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from rlvr_core.config.tree import Loc
     from rlvr_core.data.prompts import Renderer
     from rlvr_core.host.host import Host
-    from rlvr_core.verify.reward import RewardPlan
     from rlvr_core.step.objective import MakeTeacher
+    from rlvr_core.verify.reward import RewardPlan
 
 API_VERSION = 1
 """Raised when a hook changes in a way that old plugins cannot stand.

@@ -25,10 +25,10 @@ from rlvr_core.api import (
     SamplingParams,
     Verdict,
 )
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.builtin.env_servers.remote import Remote, ServerFailedError
 from rlvr_core.builtin.env_servers.server import EnvironmentServer
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
-from rlvr_core.builtin.environments.traits import EnvironmentTraits
 from rlvr_core.config.model import EnvironmentSection
 from rlvr_core.host.host import load_host
 

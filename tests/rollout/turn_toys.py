@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlvr_core.api import ComponentConfig, DataError, Done, Message, NoConfig, Observation, Verdict
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.builtin.environments.lookup import LookupWorld
-from rlvr_core.builtin.environments.traits import EnvironmentTraits
 
 
 class Echo:

@@ -12,8 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_core.api import Json
-from rlvr_core.builtin.environments.tools import spoken
+from rlvr_core.api import Json, spoken
 
 MOST = 200_000
 """Characters that are read, from the end."""

@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr_core.api import Completion, DataError, NoConfig, Problem, Verdict
-from rlvr_core.builtin.environments.tools import spoken
+from rlvr_core.api import Completion, DataError, NoConfig, Problem, Verdict, spoken
 from rlvr_gym.entries import Entry, digest, entry, score
 from rlvr_gym.reading import refusal
 from rlvr_gym.rules import ALSO, JUDGED, reference

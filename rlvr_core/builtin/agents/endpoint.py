@@ -21,9 +21,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from rlvr_core.api import Json, Reply
+from rlvr_core.api import BadCall, Json, Reply, ToolFormat
 from rlvr_core.builtin.agents.branches import text_of
-from rlvr_core.builtin.environments.tools import BadCall, ToolFormat
 
 MODEL = "rlvr"
 """Name of the model; requests may name any."""

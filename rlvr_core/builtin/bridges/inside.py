@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from rlvr_core.api import (
+    BadCall,
     Completion,
     ComponentConfig,
     ConfigError,
@@ -24,10 +25,11 @@ from rlvr_core.api import (
     Observation,
     Problem,
     Reply,
+    ToolCall,
     Verdict,
 )
 from rlvr_core.builtin.bridges.judging import prompt_of
-from rlvr_core.builtin.environments.tools import BadCall, ToolCall, tool_format
+from rlvr_core.host.tool_formats import tool_format
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.bridges.rollout import Played

@@ -20,9 +20,9 @@ from rlvr_core.api import (
     Verdict,
     Verifier,
 )
+from rlvr_core.api.problems import content_id
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.config.resolve import build
-from rlvr_core.data.rows import content_id
 from rlvr_core.host.host import load_host
 from rlvr_core.verify.judge import ErrorRate
 from rlvr_core.verify.pool import VerifierPool

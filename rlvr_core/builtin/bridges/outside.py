@@ -22,10 +22,11 @@ from rlvr_core.api import (
     PresentsProblems,
     Problem,
     Reply,
+    ToolCall,
     Verdict,
 )
 from rlvr_core.builtin.bridges.judging import Judging, text_of
-from rlvr_core.builtin.environments.tools import ToolCall, tool_format
+from rlvr_core.host.tool_formats import tool_format
 
 _VERDICT = "rlvr_verdict"
 

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rlvr_core.api import spoken
 from rlvr_core.builtin.choice.options import Options
 from rlvr_core.builtin.choice.places import Marked, Match, before_question, boxed, tagged
 from rlvr_core.builtin.choice.statements import statement
 from rlvr_core.builtin.choice.text import bare, plain
-from rlvr_core.builtin.environments.tools import spoken
 
 _READ = 50_000
 """Characters at the end of an answer that are read."""

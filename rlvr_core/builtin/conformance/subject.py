@@ -13,12 +13,13 @@ from rlvr_core.api import (
     ComponentConfig,
     ConfigError,
     DataError,
+    Example,
     MachineError,
     RlvrError,
+    ShowsExample,
     config_class,
 )
 from rlvr_core.builtin.conformance.cases import Case, load_cases
-from rlvr_core.builtin.conformance.example import Example, ShowsExample
 from rlvr_core.builtin.conformance.offline import without_hub
 from rlvr_core.host.loader import describe
 

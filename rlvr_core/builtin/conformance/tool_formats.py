@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rlvr_core.api import BadCall, ToolCall
 from rlvr_core.builtin.conformance.junk import junk
 from rlvr_core.builtin.conformance.subject import Check, Subject, demand
-from rlvr_core.builtin.environments.tools import BadCall, ToolCall
 
 _CALLS = (
     ToolCall("get", {"key": "a"}),

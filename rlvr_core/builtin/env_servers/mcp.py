@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import model_validator
 
 from rlvr_core.api import (
+    BadCall,
     ComponentConfig,
     ConfigError,
     Done,
@@ -26,10 +27,12 @@ from rlvr_core.api import (
     Observation,
     Problem,
     Reply,
+    Tool,
+    ToolCall,
 )
-from rlvr_core.builtin.environments.tools import BadCall, Tool, ToolCall, tool_format
-from rlvr_core.builtin.environments.traits import EnvironmentTraits
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.host.loader import describe
+from rlvr_core.host.tool_formats import tool_format
 
 if TYPE_CHECKING:
     from mcp import Client, StdioServerParameters

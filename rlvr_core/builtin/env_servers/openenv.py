@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 from pydantic import field_validator
 
 from rlvr_core.api import ComponentConfig, Done, Json, Message, Observation, Problem, Reply, Verdict
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.builtin.env_servers.protocol import HEARTBEAT, MAX_FRAME, websockets_for
-from rlvr_core.builtin.environments.traits import EnvironmentTraits
 from rlvr_core.host.loader import describe
 
 if TYPE_CHECKING:

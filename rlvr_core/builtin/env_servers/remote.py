@@ -27,6 +27,7 @@ from rlvr_core.api import (
     RunError,
     Verdict,
 )
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.builtin.env_servers.on_ray import Fleet, RayServers
 from rlvr_core.builtin.env_servers.protocol import (
     HEARTBEAT,
@@ -37,7 +38,6 @@ from rlvr_core.builtin.env_servers.protocol import (
     unpack,
     websockets_for,
 )
-from rlvr_core.builtin.environments.traits import EnvironmentTraits
 from rlvr_core.host.loader import describe
 from rlvr_core.verify.verdicts import from_plain
 

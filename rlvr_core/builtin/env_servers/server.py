@@ -28,6 +28,7 @@ from rlvr_core.api import (
     Reply,
     traits_of,
 )
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.builtin.env_servers.protocol import (
     HEARTBEAT,
     MAX_FRAME,
@@ -39,7 +40,6 @@ from rlvr_core.builtin.env_servers.protocol import (
     unpack,
 )
 from rlvr_core.builtin.environments.observations import said
-from rlvr_core.builtin.environments.traits import EnvironmentTraits
 from rlvr_core.host.loader import describe
 from rlvr_core.verify.verdicts import plain_verdict
 

@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-from rlvr_core.builtin.environments.tools import BadCall, ToolCall, unwritable
+from rlvr_core.api import BadCall, ToolCall, unwritable
 
 
 def read_call(text: str, key: str, repair: bool, *, cut: bool = False) -> ToolCall | BadCall:

@@ -17,9 +17,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from rlvr_core.api import ClosesConversations, Json, RunError, traits_of
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.builtin.environments.faults import EnvironmentFailedError, EnvironmentTimeoutError
 from rlvr_core.builtin.environments.observations import Branched, OpensItself, said
-from rlvr_core.builtin.environments.traits import EnvironmentTraits
 from rlvr_core.builtin.environments.worker import Call
 from rlvr_core.host.loader import describe
 from rlvr_core.verify.verdicts import plain_verdict

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import ClassVar
 
 from rlvr_core.api import (
+    BadCall,
     DataError,
     Done,
     EvalReport,
@@ -24,12 +25,13 @@ from rlvr_core.api import (
     Problem,
     Reply,
     SamplingParams,
+    Tool,
+    ToolCall,
     Verdict,
 )
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.builtin.environments.questions import Questions, response
 from rlvr_core.builtin.environments.tool_formats import Hermes
-from rlvr_core.builtin.environments.tools import BadCall, Tool, ToolCall
-from rlvr_core.builtin.environments.traits import EnvironmentTraits
 
 DATASET = ENVIRONMENT = "core/lookup"
 MAX_TOKENS = 80

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
+from rlvr_core.api import BadCall, Tool, ToolCall, spoken
 from rlvr_core.builtin.environments.call_json import DECODER, read_call
-from rlvr_core.builtin.environments.tools import BadCall, Tool, ToolCall, spoken
 
 
 class Hermes:

@@ -39,6 +39,7 @@ from rlvr_core.api import (
     traits_of,
 )
 from rlvr_core.api.rollouts import Suffix
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.builtin.environments.conversation import Branch, Conversation, Ticket, seconds_left
 from rlvr_core.builtin.environments.faults import EnvironmentFailedError, EnvironmentTimeoutError
 from rlvr_core.builtin.environments.health import Health
@@ -47,7 +48,6 @@ from rlvr_core.builtin.environments.opening import opening_ids, opening_texts
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.builtin.environments.pool import EnvironmentPool
 from rlvr_core.builtin.environments.seeds import turn_seed
-from rlvr_core.builtin.environments.traits import EnvironmentTraits
 from rlvr_core.builtin.environments.worker import Call
 from rlvr_core.verify.verdicts import from_plain
 

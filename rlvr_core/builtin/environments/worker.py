@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rlvr_core.api import Ended, Json, Reply, traits_of
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.builtin.environments.observations import said
-from rlvr_core.builtin.environments.traits import EnvironmentTraits
 from rlvr_core.verify.verdicts import plain_verdict
 
 

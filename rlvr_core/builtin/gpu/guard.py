@@ -13,7 +13,6 @@ import torch
 from rlvr_core.api import ComponentConfig, Metric, RlvrError, StepObserver
 from rlvr_core.api.components import RunObserver
 from rlvr_core.builtin.gpu.rehearsal import GIB, check, tokens_of
-from rlvr_core.host.host import load_host
 from rlvr_core.step.timing import elapsed, moment
 
 if TYPE_CHECKING:

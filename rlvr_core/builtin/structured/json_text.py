@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlvr_core.builtin.environments.tools import spoken
+from rlvr_core.api import spoken
 
 MAX_CHARACTERS = 200_000
 MAX_DEPTH = 100

@@ -12,8 +12,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from rlvr_core.api import MachineError
-from rlvr_core.builtin.environments.tools import spoken
+from rlvr_core.api import MachineError, spoken
 
 if TYPE_CHECKING:
     from sqlglot import exp

@@ -9,9 +9,20 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlvr_core.api import Completion, ComponentConfig, DataError, Json, Names, Problem, Verdict
-from rlvr_core.builtin.environments.tools import BadCall, ToolCall, spoken, tool_format
+from rlvr_core.api import (
+    BadCall,
+    Completion,
+    ComponentConfig,
+    DataError,
+    Json,
+    Names,
+    Problem,
+    ToolCall,
+    Verdict,
+    spoken,
+)
 from rlvr_core.builtin.structured.values import canonical, same
+from rlvr_core.host.tool_formats import tool_format
 
 MARKS = (
     ("<function=", "qwen3-coder"),

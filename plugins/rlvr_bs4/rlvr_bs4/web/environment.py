@@ -17,8 +17,19 @@ from rlvr_bs4.web import tools
 from rlvr_bs4.web.judge import Scoring, judge
 from rlvr_bs4.web.programs import SLACK, STARTING, Programs
 from rlvr_bs4.web.record import FREE, Called, CallName, Conversation, Step
-from rlvr_core.api import Done, Json, Message, Names, Observation, Problem, Reply, Verdict
-from rlvr_core.builtin.environments.tools import BadCall, ToolCall, tool_format
+from rlvr_core.api import (
+    BadCall,
+    Done,
+    Json,
+    Message,
+    Names,
+    Observation,
+    Problem,
+    Reply,
+    ToolCall,
+    Verdict,
+)
+from rlvr_core.host.tool_formats import tool_format
 
 ENVIRONMENT = "bs4/web"
 _STATE = "the state of a conversation"

@@ -22,9 +22,18 @@ from rlvr_bs4.task import Task
 from rlvr_bs4.web.environment import Web
 from rlvr_bs4.web.record import Conversation
 from rlvr_bs4.web.tools import RUN
-from rlvr_core.api import DataError, EvalReport, Group, Json, NoConfig, Problem, SamplingParams
+from rlvr_core.api import (
+    DataError,
+    EvalReport,
+    Group,
+    Json,
+    NoConfig,
+    Problem,
+    SamplingParams,
+    ToolCall,
+)
 from rlvr_core.builtin.environments.questions import Questions, response
-from rlvr_core.builtin.environments.tools import ToolCall, tool_format
+from rlvr_core.host.tool_formats import tool_format
 
 DATASET = ENVIRONMENT = "bs4/tiny"
 URL = "https://site.example/"
