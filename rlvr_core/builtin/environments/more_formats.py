@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from rlvr_core.api import BadCall, Json, Tool, ToolCall, spoken, unwritable
+from rlvr_core.api import BadCall, Json, Tool, ToolCall, spoken
+from rlvr_core.api.tools import unwritable
 from rlvr_core.builtin.environments.call_json import DECODER, read_call
 from rlvr_core.builtin.environments.tool_formats import listed
 
