@@ -14,8 +14,8 @@ from components import page as components
 from metrics import page as metrics
 
 from rlvr_bs4.table import page as archetypes
-from rlvr_core.builtin.configs.reference import loss_options
-from rlvr_core.builtin.configs.reference import reference as config_reference
+from rlvr_core.config.reference import loss_options
+from rlvr_core.config.reference import reference as config_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES: dict[str, Callable[[], str]] = {

@@ -6,11 +6,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlvr_core.api import Complaint, ConfigError, config_class
-from rlvr_core.builtin.configs.keys import component_keys, run_keys
-from rlvr_core.builtin.configs.other_names import OTHER_NAMES
+from rlvr_core.config.keys import component_keys, run_keys
 from rlvr_core.config.layers import escape, expand
 from rlvr_core.config.load import LoadedConfig, load_config
-from rlvr_core.host.host import load_host
+from rlvr_core.config.other_names import OTHER_NAMES
+from rlvr_core.plugins.host import load_host
 
 BASE = """\
 model: {path: models/tiny}

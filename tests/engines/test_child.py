@@ -39,19 +39,19 @@ from rlvr_core.api import (
     RunError,
     ScoreRequest,
 )
-from rlvr_core.builtin.asynchronous.child import in_child
-from rlvr_core.builtin.asynchronous.shared_weights import ReceivedSource
-from rlvr_core.builtin.environments.background_turns import BackgroundTurns
-from rlvr_core.builtin.environments.plan import EnvironmentPlan
-from rlvr_core.builtin.lora import lora
-from rlvr_core.builtin.lora.adapter import matrices
-from rlvr_core.builtin.scripted.engine import ScriptedEngine
-from rlvr_core.builtin.vllm.engine import VllmEngine
-from rlvr_core.builtin.vllm.probe import trainer_logprobs
 from rlvr_core.config.model import EnvironmentSection, LoraSection
+from rlvr_core.engines.child.child import in_child
+from rlvr_core.engines.child.shared_weights import ReceivedSource
+from rlvr_core.engines.scripted import ScriptedEngine
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.transformers import TransformersEngine
+from rlvr_core.engines.vllm.engine import VllmEngine
+from rlvr_core.engines.vllm.probe import trainer_logprobs
+from rlvr_core.lora import lora
+from rlvr_core.lora.adapter import matrices
 from rlvr_core.run.learner import shares_model
+from rlvr_env.environments.background_turns import BackgroundTurns
+from rlvr_env.environments.plan import EnvironmentPlan
 
 PATIENCE = 120.0
 LONG = 230
@@ -376,7 +376,7 @@ def test_the_process_goes_when_the_trainer_is_gone(tmp_path):
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "import time, torch\n"
         "from embedded import make_model, make_tokenizer\n"
-        "from rlvr_core.builtin.asynchronous.child import in_child\n"
+        "from rlvr_core.engines.child.child import in_child\n"
         "from rlvr_core.engines.transformers import TransformersEngine\n"
         "from rlvr_core.api import EngineContext\n"
         "t = make_tokenizer(); m = make_model(t)\n"

@@ -17,13 +17,13 @@ from rlvr_core.api import (
     SamplingParams,
     ScoreRequest,
 )
-from rlvr_core.builtin.asynchronous.child import in_child
-from rlvr_core.builtin.lora import lora
-from rlvr_core.builtin.lora.adapter import matrices
-from rlvr_core.builtin.vllm.engine import VllmEngine
-from rlvr_core.builtin.vllm.process import check_rank, rank_room
 from rlvr_core.config.model import LoraSection
+from rlvr_core.engines.child.child import in_child
 from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.engines.vllm.engine import VllmEngine
+from rlvr_core.engines.vllm.process import check_rank, rank_room
+from rlvr_core.lora import lora
+from rlvr_core.lora.adapter import matrices
 
 PROMPT = tuple(range(10, 10 + 80))  # two and a half blocks of 32
 needs_vllm = pytest.mark.skipif(
@@ -205,7 +205,7 @@ def test_an_engine_for_adapters_that_cannot_have_any_is_refused(rank, words):
 def test_what_is_written_for_vllm_is_what_peft_reads(tmp_path):
     from peft import PeftModel
 
-    from rlvr_core.builtin.lora.adapter import adapter_of, write_adapter
+    from rlvr_core.lora.adapter import adapter_of, write_adapter
 
     model = policy(1)
     write_adapter(tmp_path, adapter_of(model))

@@ -19,8 +19,8 @@ from record import Record
 from runs import begin, keep, metrics, words_of
 
 from rlvr_core.api import NoConfig
-from rlvr_core.builtin.asynchronous.cuda_ipc import CudaIpc
-from rlvr_core.builtin.asynchronous.shared_weights import Outgoing, SharedMemory
+from rlvr_core.engines.child.cuda_ipc import CudaIpc
+from rlvr_core.engines.child.shared_weights import Outgoing, SharedMemory
 
 STEPS = 3
 SYNCS = 4
@@ -32,8 +32,8 @@ CHANGES += ["sampling.n=4", "train.prompts_per_step=8", "train.warmup_steps=1"]
 RECEIVER = """
 import pickle, sys, torch
 from rlvr_core.api import NoConfig
-from rlvr_core.builtin.asynchronous.cuda_ipc import CudaIpc
-from rlvr_core.builtin.asynchronous.shared_weights import SharedMemory
+from rlvr_core.engines.child.cuda_ipc import CudaIpc
+from rlvr_core.engines.child.shared_weights import SharedMemory
 transport, own = eval(sys.argv[1])(NoConfig()), {}
 torch.ones(1).cuda()
 print("ready", flush=True)

@@ -6,7 +6,7 @@ import yaml
 from rlvr_core.api import ConfigError
 from rlvr_core.config.guards import DEFAULTS, in_order
 from rlvr_core.config.resolve import resolve_file
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
 from rlvr_core.run.events import build_guards
 
 BASE = """

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from rlvr_core.algorithm import reduce as metrics
-from rlvr_core.builtin import plugin as builtin
-from rlvr_core.host.registry import PluginRegistrar, Registry
+from rlvr_core.plugins import core as builtin
+from rlvr_core.plugins.registry import PluginRegistrar, Registry
 
 FOLDER = Path(__file__).parents[2] / "docs"
 DOCS = (FOLDER / "losses.md").read_text()

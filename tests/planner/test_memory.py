@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from rlvr_core.builtin.packing.split import Split
-from rlvr_core.builtin.planner.memory import held_by, memory_of
-from rlvr_core.builtin.planner.moments import saved_by_layer
-from rlvr_core.builtin.planner.setup import Micro
-from rlvr_core.builtin.planner.speed import checkpoint_bytes, gradient_of, scoring_of
+from rlvr_core.packing.split import Split
 from rlvr_core.step.batch import Row, micro_batches
+from rlvr_doctor.planner.memory import held_by, memory_of
+from rlvr_doctor.planner.moments import saved_by_layer
+from rlvr_doctor.planner.setup import Micro
+from rlvr_doctor.planner.speed import checkpoint_bytes, gradient_of, scoring_of
 from tests.gpu_standin.test_step import RUN
 from tests.gpu_standin.test_step import pytestmark as needs_compiler
 from tests.planner.places import config_of, planned
@@ -122,7 +122,7 @@ def test_a_step_of_one_micro_batch_has_no_gradients_before_it(tmp_path):
 def test_the_checkpoint_is_what_the_doctor_says(tmp_path, monkeypatch):
     from types import SimpleNamespace
 
-    from rlvr_core.builtin.doctor import model as doctor
+    from rlvr_doctor.examination import model as doctor
 
     asked = []
     monkeypatch.setattr(doctor, "disk", lambda subject, each: asked.append(each))

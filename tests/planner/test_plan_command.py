@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from rlvr_core.api import ConfigError, MachineError
-from rlvr_core.builtin.planner.advice import advise
-from rlvr_core.builtin.planner.cards import CARDS
+from rlvr_core.parallel.cards import CARDS
+from rlvr_doctor.planner.advice import advise
 from tests.planner.places import config_of, model, planned, planner
 from tests.planner.tables import ROOT
 

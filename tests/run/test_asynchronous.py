@@ -13,10 +13,10 @@ import pytest
 from pydantic import ValidationError
 
 from rlvr_core.api import ConfigError
-from rlvr_core.builtin.asynchronous.ahead import Ahead
 from rlvr_core.config.model import TrainSection
 from rlvr_core.config.resolve import resolve_file
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
+from rlvr_core.rollout.ahead.ahead import Ahead
 
 FREE = {"steps": 6, "lr": 1e-3, "warmup_steps": 1}
 TRAIN = FREE | {"max_staleness": 1}

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rlvr_core.builtin.fsdp.shards import read_shards
+from rlvr_core.parallel.fsdp.shards import read_shards
 
 pytestmark = pytest.mark.slow
 

@@ -15,9 +15,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from sampler_toys import drawn, ids, outcomes, source, started, through_json  # type: ignore
 
 from rlvr_core.api import ConfigError, DataError, Outcome, Sampler, Source
-from rlvr_core.builtin.samplers.age_queues import AgeQueues
-from rlvr_core.builtin.samplers.difficulty import POOLS, Difficulty, Record
-from rlvr_core.builtin.samplers.phases import Phase, phase_at
+from rlvr_core.rollout.samplers.age_queues import AgeQueues
+from rlvr_core.rollout.samplers.difficulty import POOLS, Difficulty, Record
+from rlvr_core.rollout.samplers.phases import Phase, phase_at
 
 
 def told(sampler, id_, *groups):

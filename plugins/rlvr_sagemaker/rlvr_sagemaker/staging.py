@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from rlvr_cluster.jobs.staging import Staged, overrides
 from rlvr_core.api import LaunchRequest, services
-from rlvr_core.builtin.jobs.staging import Staged, overrides
 from rlvr_sagemaker.options import Options, gpu_list, pairs
 from rlvr_sagemaker.request import DESCRIPTION
 from rlvr_sagemaker.store import S3Store

@@ -12,8 +12,8 @@ from botocore.stub import Stubber
 from click.testing import CliRunner
 
 from rlvr_core.api import ConfigError, JobStatus, MachineError
-from rlvr_core.builtin.jobs.jobs import Job, JobBook
 from rlvr_core.cli.main import cli
+from rlvr_core.launch.job_book import Job, JobBook
 from rlvr_sagemaker import aws, image, launcher
 from rlvr_sagemaker import job as job_module
 from rlvr_sagemaker.launcher import SageMakerLauncher
@@ -67,7 +67,7 @@ def attempt(root, monkeypatch, **said):
 def test_t87_what_the_run_could_not_send_is_sent_again_or_fails_the_job(
     cloud, tmp_path, monkeypatch, works
 ):
-    from rlvr_core.builtin.jobs.mirror import BEHIND, Mirror
+    from rlvr_cluster.stores.mirror import BEHIND, Mirror
 
     runs = f"s3://{cloud.bucket}/runs"
     one = attempt(tmp_path, monkeypatch, runs=runs)
@@ -159,8 +159,8 @@ def test_a_stopped_job_is_gone_on_with_by_a_new_one(cloud, project, monkeypatch)
     assert f"{job} is still at work on that run" in str(busy.exception)
     assert launch(*resume, store=store, config=None).exit_code == 0
     assert [one.runs for one in JobBook().jobs()] == [runs, runs]
-    JobBook().add(Job("7", "core/slurm", "demo", "c"))
-    assert "one of core/slurm" in str(launch("--resume", "7", config=None).exception)
+    JobBook().add(Job("7", "cluster/slurm", "demo", "c"))
+    assert "one of cluster/slurm" in str(launch("--resume", "7", config=None).exception)
     assert "no job" in str(launch("--resume", "none-such", config=None).exception)
 
 
