@@ -50,8 +50,7 @@ _HOMES = {
         "VerifierTraits traits_of"
     ),
     "api.transport": (
-        "InheritsFiles NamedTensors OutgoingWeights TensorMeta TransportChoice TransportLink "
-        "WeightTransport"
+        "NamedTensors OutgoingWeights TensorMeta TransportChoice TransportLink WeightTransport"
     ),
     "api.verdicts": "Estimate Span Usage Verdict VerdictStatus",
     "builtin.bridges.public": "lm_eval_metric trl_reward verifiers_environment",

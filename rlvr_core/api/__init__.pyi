@@ -133,7 +133,6 @@ from rlvr_core.api.traits import Traits as Traits
 from rlvr_core.api.traits import TransportTraits as TransportTraits
 from rlvr_core.api.traits import VerifierTraits as VerifierTraits
 from rlvr_core.api.traits import traits_of as traits_of
-from rlvr_core.api.transport import InheritsFiles as InheritsFiles
 from rlvr_core.api.transport import NamedTensors as NamedTensors
 from rlvr_core.api.transport import OutgoingWeights as OutgoingWeights
 from rlvr_core.api.transport import TensorMeta as TensorMeta

@@ -8,9 +8,7 @@ from rlvr_core.api.lazy import face
 
 _HOMES = {
     "algorithm.estimate": "Estimator judged_step",
-    "algorithm.policy": (
-        "ClipConfig PolicyConfig PolicyLoss PolicyTerms RatioConfig"
-    ),
+    "algorithm.policy": ("ClipConfig PolicyConfig PolicyLoss PolicyTerms RatioConfig"),
     "algorithm.ratio": "exp_linear row_mean_log_ratio",
     "algorithm.reduce": "Tally constant row_mean row_sum token_mean",
     "api.components": "RunObserver Stateful declared_metrics",

@@ -1020,11 +1020,6 @@ def register_trackers(registrar: Registrar) -> None:
 def register_transports(registrar: Registrar) -> None:
     """How weights reach an engine in other processes."""
     registrar.add(
-        "shared-memory",
-        "rlvr_core.builtin.asynchronous.shared_weights:SharedMemory",
-        summary="Memory that trainer and engine share; for an engine in a process of its own.",
-    )
-    registrar.add(
         "cuda-ipc",
         "rlvr_core.builtin.asynchronous.cuda_ipc:CudaIpc",
         summary="Memory of the GPU that trainer and engine share; the engine has its own process.",

@@ -14,7 +14,6 @@ FOREIGN = {
     # objects of Python, torch, transformers, peft, vLLM and lm_eval, whose versions differ
     "__init__.py": {"__qualname__"},  # of a function
     "builtin/asynchronous/child.py": {"generation_config"},  # of a model
-    "builtin/casts/shared.py": {"_in_half"},  # of a tensor: its copy
     "builtin/datasets/tables.py": {"strerror"},  # of an OSError or another error
     "builtin/evals/watching.py": {"__file__"},  # of a module
     "builtin/doctor/settings.py": {"weight"},  # of a module of torch

@@ -465,7 +465,7 @@ def test_an_engine_with_processes_of_its_own_needs_no_actor(engine):
         RayEngine(RayEngine.Config(engine=engine))
 
 
-@pytest.mark.parametrize("name", ["core/nccl", "core/shared-memory"])
+@pytest.mark.parametrize("name", ["core/nccl"])
 def test_a_transport_that_who_joins_later_cannot_receive_is_refused(name):
     entry = load_host().entry("transport", name)
     with pytest.raises(ConfigError, match="needs a receiver that is there when it sends"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import InheritsFiles, Json, TensorMeta, TransportTraits, traits_of
+from rlvr_core.api import Json, TensorMeta, TransportTraits, traits_of
 from rlvr_core.builtin.conformance.subject import Check, Subject, Unchecked, as_json, demand
 
 if TYPE_CHECKING:
@@ -69,8 +69,6 @@ def _weights(seed: int) -> dict[str, Tensor]:
 def _ends(subject: Subject) -> tuple[Any, _Link]:
     """Return the sending end, and a link to the receiving ones."""
     sender = subject.build()
-    if isinstance(sender, InheritsFiles):
-        raise Unchecked("its receiver inherits open files, which takes a process of its own")
     return sender, _Link([subject.build(), subject.build()])
 
 

@@ -40,7 +40,6 @@ RULES: Mapping[str, Rule] = {
     "verify/error_rate": "count",
     "engine/restarts": "count",
     "engine/resent": "count",
-    "engine/syncs_on_disk": "count",
     "staleness/expired": "count",
 }
 """Metrics that are 0, or close to it, in each step of a healthy run."""

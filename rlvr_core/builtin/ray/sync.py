@@ -13,7 +13,6 @@ from rlvr_core.api import (
     EngineContext,
     Generation,
     GenerationRequest,
-    InheritsFiles,
     Json,
     NamedTensors,
     RunError,
@@ -186,7 +185,7 @@ def chosen_transport(configured: TransportChoice | None) -> TransportChoice:
     if configured is None:
         return ObjectStore()
     made = configured.make()
-    if isinstance(made, InheritsFiles) or not traits_of(made, TransportTraits).lasting:
+    if not traits_of(made, TransportTraits).lasting:
         raise ConfigError(
             f"transport {configured.name} needs a receiver that is there when it sends, and "
             "rollout actors come and go",
