@@ -29,7 +29,6 @@ from rlvr_core.builtin.invariants.check import StepView
 from rlvr_core.builtin.invariants.draws import Draws
 from rlvr_core.builtin.invariants.own_samplers import Rounds
 from rlvr_core.builtin.invariants.published_order import expected_order
-from rlvr_core.builtin.samplers.age_queues import AgeQueues
 from rlvr_core.builtin.samplers.curriculum import Curriculum
 from rlvr_core.builtin.samplers.difficulty import Difficulty
 from rlvr_core.builtin.samplers.epochs import Sequential, Shuffle
@@ -423,8 +422,7 @@ def other_weights(sampler):
 
 
 def last_first(sampler):
-    queue_of = {id_: sampler._queue(id_) for id_ in sampler._problems}
-    sampler._queues = AgeQueues(queue_of, {}, {id_: -rank for id_, rank in sampler._ranks.items()})
+    sampler._ranks = {id_: -rank for id_, rank in sampler._ranks.items()}
 
 
 def failures_forgotten(sampler):
