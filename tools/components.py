@@ -43,7 +43,7 @@ def _kind(kind: str, entries: list[Entry]) -> Iterator[str]:
     yield from (f"| `{entry.name}` | {key_cell(entry.summary)} |" for entry in entries)
     yield ""
     if kind == "loss":
-        yield "Their options: [loss-options.md](loss-options.md).\n"
+        yield "Their options: `rlvr list loss NAME`.\n"
         return
     for entry in entries:
         keys = component_keys(config_class(entry.load()), ())

@@ -1,4 +1,4 @@
-"""The generated pages on keys and options: ``config-reference.md`` and ``loss-options.md``."""
+"""The generated pages on keys and options of a configuration, and on options of losses."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """A tiny model, its tokenizer and a started transformers engine, for the tests beside this."""
 
-import os
-import signal
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -123,10 +121,3 @@ class Complaining(ScriptedEngine):
 
     def submit(self, request):
         raise TwoWordsError("no", "thanks")
-
-
-class Deadly(ScriptedEngine):
-    """A request is the end of its process, as when memory runs out."""
-
-    def submit(self, request):
-        os.kill(os.getpid(), signal.SIGKILL)

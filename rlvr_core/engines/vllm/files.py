@@ -80,7 +80,8 @@ class Files:
         Raises:
             MachineError: If there is no room for them.
         """
-        self._place(n_bytes(weights.tensors))
+        if self._folder is None:
+            self._place(n_bytes(weights.tensors))
         self.remove()
         self._sends += 1
         for name, tensor in weights:
@@ -114,8 +115,6 @@ class Files:
 
     def _place(self, needed: int) -> None:
         """Choose a folder with room for so many bytes, before the first weights."""
-        if self._folder is not None:
-            return
         parents = candidates(self._parent)
         for parent in parents:
             if has_room(parent, needed):

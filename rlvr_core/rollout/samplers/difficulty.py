@@ -16,7 +16,6 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, model_validator
 
 from rlvr_core.api import Json, Metric, Outcome, Problem, Source
-from rlvr_core.rollout.samplers.age_queues import AgeQueues
 from rlvr_core.rollout.samplers.base import SamplerBase, SamplerConfig, digest, seeded_hash
 from rlvr_core.rollout.samplers.epochs import all_problems
 from rlvr_core.rollout.samplers.order import read_pass_rates
@@ -102,7 +101,6 @@ class Difficulty(SamplerBase):
         self._given: dict[str, float] = {}
         self._tiers: dict[str, str] = {}
         self._ranks: dict[str, int] = {}
-        self._queues: AgeQueues[tuple[str, Pool]] = AgeQueues({}, {}, {})
 
     def begin(self, sources: Sequence[Source]) -> None:
         """Take the sources and the initial pass rates.
@@ -124,7 +122,6 @@ class Difficulty(SamplerBase):
         self._given = {}
         if config.pass_rates is not None:
             self._given = read_pass_rates(config.pass_rates, self._problems, left_out)
-        self._sort()
 
     def choose(self, n_problems: int, step: int) -> Iterator[Problem]:
         """Yield problems: a tier by phase, a pool by weight, then the least recently drawn problem.
@@ -133,15 +130,12 @@ class Difficulty(SamplerBase):
         weight 0 are used too, solved problems last.
         """
         tiers = phase_at(self._config.phases, step)
-        try:
-            for index in range(self.drawn, self.drawn + n_problems):
-                if not self._ready(tiers):
-                    self._queues.put_back()
-                id_ = self._queues.draw(self._choose(self._ready(tiers), tiers, index), index)
-                self._records.setdefault(id_, Record()).last = index
-                yield self._problems[id_]
-        finally:
-            self._queues.put_back()
+        queues: dict[tuple[str, Pool], list[str]] = {}
+        for index in range(self.drawn, self.drawn + n_problems):
+            queues = {key: ids for key, ids in queues.items() if ids} or self._queues(tiers)
+            id_ = queues[self._choose(set(queues), tiers, index)].pop()
+            self._records.setdefault(id_, Record()).last = index
+            yield self._problems[id_]
 
     def update(self, outcomes: Sequence[Outcome]) -> None:
         """Update the pass rates with the newest groups."""
@@ -152,8 +146,6 @@ class Difficulty(SamplerBase):
             record.window.append([outcome.successes, outcome.failures])
             del record.window[: -self._config.window]
             record.streak = 0 if outcome.failures else record.streak + 1
-            if outcome.problem_id in self._queues:
-                self._queues.move(outcome.problem_id, self._queue(outcome.problem_id))
 
     def pass_rate(self, id_: str) -> float | None:
         """Return the pass rate in the window, or the initial one; None if unknown."""
@@ -178,9 +170,7 @@ class Difficulty(SamplerBase):
 
     def metrics(self) -> dict[str, float]:
         """Return the number of problems in each pool."""
-        counts: Counter[Pool] = Counter()
-        for (_, pool), size in self._queues.sizes.items():
-            counts[pool] += size
+        counts = Counter(map(self.pool, self._problems))
         return {pool: float(counts[pool]) for pool in POOLS}
 
     def identity(self) -> Json:
@@ -202,21 +192,21 @@ class Difficulty(SamplerBase):
             id_: Record(last, streak, [list(pair) for pair in window])
             for id_, (last, streak, window) in position.items()
         }
-        self._sort()
 
-    def _sort(self) -> None:
-        """Put every problem into the queue of its tier and pool."""
-        last = {id_: record.last for id_, record in self._records.items()}
-        queue_of = {id_: self._queue(id_) for id_ in self._problems}
-        self._queues = AgeQueues(queue_of, last, self._ranks)
+    def _queues(self, tiers: Mapping[str, float] | None) -> dict[tuple[str, Pool], list[str]]:
+        """Return ids by tier (none of weight 0) and pool, the least recently drawn last."""
+        queues: dict[tuple[str, Pool], list[str]] = {}
+        for id_, tier in self._tiers.items():
+            if tiers is None or tiers.get(tier, 0.0) > 0:
+                queues.setdefault((tier, self.pool(id_)), []).append(id_)
 
-    def _queue(self, id_: str) -> tuple[str, Pool]:
-        return self._tiers[id_], self.pool(id_)
+        def recency(id_: str) -> tuple[int, int, str]:
+            record = self._records.get(id_)
+            return -1 if record is None else record.last, self._ranks[id_], id_
 
-    def _ready(self, tiers: Mapping[str, float] | None) -> set[tuple[str, Pool]]:
-        """Return tiers and pools that can be drawn from, without tiers of weight 0."""
-        ready = self._queues.ready()
-        return {key for key in ready if tiers is None or tiers.get(key[0], 0.0) > 0}
+        for ids in queues.values():
+            ids.sort(key=recency, reverse=True)
+        return queues
 
     def _choose(
         self,
