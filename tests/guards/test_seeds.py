@@ -149,7 +149,6 @@ def test_repeats_that_are_likely_do_not_stop_a_run(groups, n, weights):
     for step in range(20):
         drawn = tuple(_sampled(rng, weights, n, prompt=(p,)) for p in range(groups))
         guard.on_groups(GroupsScored(step, 0, drawn))
-    found = guard.report()
     assert abs(found["seeds/repeats"] - found["seeds/expected"]) < 6 * math.sqrt(groups * n)
 
 
