@@ -28,7 +28,7 @@ from rlvr_core.guards.log_probs import DECIDING, Fit, Sums, fit
 from rlvr_core.step.forward import completion_scores
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Group, GroupsScored, GuardContext, Json, RunStarted
+    from rlvr_core.api import Group, GroupsScored, GuardContext, Json, Judged, RunStarted
 
 LEAST_TOKENS = 64
 """Tokens that are compared, at least; fewer wait for the next step."""
@@ -255,7 +255,7 @@ def _some(groups: Sequence[Group]) -> list[Group]:
     chosen: list[Group] = []
     left = SCORED
     for group in groups:
-        members = []
+        members: list[Judged] = []
         for member in group.members[:4]:
             completion = member.completion
             left -= len(completion.prompt_ids) + len(completion.token_ids)
