@@ -65,7 +65,7 @@ def test_the_mapping_of_older_versions_is_answered_by_the_new_form():
         with pytest.raises(ConfigError) as caught:
             resolved(**given)
         (complaint,) = caught.value.complaints
-        assert "guards: [{use: core/parity, off: true}" in complaint.what
+        assert "now: [{use: core/parity, off: true}" in complaint.what
 
 
 @pytest.mark.parametrize(
