@@ -141,21 +141,10 @@ def test_a_step_of_one_micro_batch_has_no_gradients_before_it(tmp_path):
     assert several.memory.worst.gradients == 4 * PARAMS
 
 
-def test_the_checkpoint_is_what_the_doctor_says(tmp_path, monkeypatch):
-    from types import SimpleNamespace
-
-    from rlvr_core.builtin.doctor import model as doctor
-
-    asked = []
-    monkeypatch.setattr(doctor, "disk", lambda subject, each: asked.append(each))
-    for lora in (None, 8):
-        found = plan(tmp_path, lora=lora)
-        config = SimpleNamespace(model=SimpleNamespace(lora=None, dtype="bfloat16"))
-        if lora:
-            config.model.lora = SimpleNamespace(rank=8)
-        monkeypatch.setattr(doctor, "_trained", lambda _, n=found.setup.trained: n)
-        doctor._disk(SimpleNamespace(config=config))
-        assert asked.pop() == checkpoint_bytes(found.setup)
+def test_a_checkpoint_is_weights_their_float32_copy_and_two_moments(tmp_path):
+    whole, adapter = plan(tmp_path).setup, plan(tmp_path, lora=8).setup
+    assert checkpoint_bytes(whole) == (2 + 4 + 8) * whole.trained
+    assert checkpoint_bytes(adapter) == (4 + 8) * adapter.trained
 
 
 SMALL = {
