@@ -32,7 +32,7 @@ if not out.exists():
 """
 
 
-def test_t79_what_failed_is_tried_again_and_a_half_written_checkpoint_is_left(lab, model_dir):
+def test_t79_t83_what_failed_is_tried_again_and_the_table_has_a_row_of_each_step(lab, model_dir):
     run = lab.run(model_dir)
     (run / "checkpoints" / "step000003").mkdir()  # no COMPLETE: still being written
     said = []

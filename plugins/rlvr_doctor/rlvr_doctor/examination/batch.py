@@ -136,15 +136,15 @@ def _ending(batch: Batch) -> Finding:
 
 
 def _repeats(batch: Batch) -> Finding:
-    n = len(batch.members)
-    distinct = sum(len({m.completion.token_ids for m in g.members}) for g in batch.groups)
-    text = f"{share(distinct, n)} completions differ from the others of their group"
-    if distinct > len(batch.groups) or not batch.judged_enough:
+    distinct = [len({one.completion.token_ids for one in g.members}) for g in batch.groups]
+    repeated = sum(count == 1 for count in distinct)
+    text = f"{share(sum(distinct), len(batch.members))} completions differ from others of the group"
+    if 3 * repeated <= 2 * len(distinct) or not batch.judged_enough:
         return Finding("batch/repeats", "ok", text)
     return Finding(
         "batch/repeats",
         "fail",
-        f"{text}: each group is one answer repeated",
+        f"{share(repeated, len(distinct))} groups are one answer repeated",
         "raise sampling.temperature (1.0 is usual), or check the seeds of the engine",
     )
 

@@ -39,7 +39,7 @@ def advise(planner: Planner, plan: Plan, count: int) -> list[Change]:
         least = 0.99 * plan.speed.step
         good = [c for c in found if c and c.plan.fits and c.plan.speed.step < least]
         return sorted(good, key=lambda one: one.plan.speed.step)
-    tried = [_fitted(planner, count, ())]
+    tried = [_fitted(planner, count, (), exact=True) or _fitted(planner, count, ())]
     if tried[0] is None and not plan.setup.adapter:
         more = (_fitted(planner, n, ("train.parallel=fsdp",)) for n in _COUNTS if n > count)
         tried.append(next((change for change in more if change), None))
@@ -56,14 +56,19 @@ def _try(planner: Planner, count: int, settings: Sequence[str]) -> Change | None
         return None
 
 
-def _fitted(planner: Planner, count: int, first: tuple[str, ...]) -> Change | None:
-    """Add to the settings ``first`` the change that helps most, until the run fits."""
+def _fitted(
+    planner: Planner, count: int, first: tuple[str, ...], *, exact: bool = False
+) -> Change | None:
+    """Add to the settings ``first`` the change that helps most, until the run fits.
+
+    Where ``exact``, only changes that change no update but by rounding.
+    """
     best = _try(planner, count, first)
     for _ in range(_ROUNDS):
         if best is None or best.plan.fits:
             break
         now = best
-        more = [_with(now.settings, setting) for setting in _smaller(now.plan)]
+        more = [_with(now.settings, setting) for setting in _smaller(now.plan, exact)]
         tried = [_try(planner, count, settings) for settings in more]
         helping = [change for change in tried if change and _lack(change) < _lack(now)]
         # of those that fit, the one that costs the least time
@@ -87,7 +92,7 @@ def _with(settings: tuple[str, ...], one: str) -> tuple[str, ...]:
     return (*(old for old in settings if old.partition("=")[0] != key), one)
 
 
-def _smaller(plan: Plan) -> Iterator[str]:
+def _smaller(plan: Plan, exact: bool) -> Iterator[str]:
     """Changes that may take less memory."""
     setup = plan.setup
     if setup.every != 1:
@@ -103,9 +108,9 @@ def _smaller(plan: Plan) -> Iterator[str]:
     split = 2 * setup.split
     if setup.trainers % split == 0 and not setup.compiled and not [*_budgets(setup)]:
         yield f"train.context_parallel={split}"  # a single row may be too long
-    if not setup.half:
+    if not (exact or setup.half):
         yield "model.dtype=bfloat16"
-    if setup.moments == 8 and not setup.adapter:
+    if setup.moments == 8 and not (exact or setup.adapter):
         yield "train.optimizer=adamw-8bit"
     yield from _share(plan)
 

@@ -201,6 +201,9 @@ def _check(tasks: Mapping[str, Any], config: LmEval.Config) -> None:
                     remedy=("take a task of rlvr-code, such as code/humaneval",),
                 )
             )
+        if config.num_fewshot and task.config.num_fewshot == 0:
+            what = f"lm_eval task '{name}' is defined without examples, which the harness keeps"
+            complaints.append(Complaint(what, remedy=("leave num_fewshot out",)))
         unknown = sorted((task.config.generation_kwargs or {}).keys() - _KNOWN)
         beams = (task.config.generation_kwargs or {}).get("num_beams", 1) != 1
         if task.OUTPUT_TYPE == "generate_until" and (unknown or beams):

@@ -200,12 +200,13 @@ class LmEval:
                 f"lm_eval task '{self.config.task}' has no metric '{self.config.metric}'",
                 remedy=f"it has: {', '.join(values)}",
             )
+        answer = self._judged(document, completions)
         score = parts.get(metric or "")
         if score is None:
             why = "its metrics are about all documents together"
-            return Verdict(None, "unscorable", parts=parts, detail=why)
+            return Verdict(None, "unscorable", parts=parts, extracted=answer, detail=why)
         passed = bool(score) if score in (0.0, 1.0) else None
-        return Verdict(score, passed=passed, parts=parts, detail=f"by {metric}")
+        return Verdict(score, passed=passed, parts=parts, extracted=answer, detail=f"by {metric}")
 
     def _of(self, document: Document, completions: Sequence[Completion]) -> Values:
         """Return the values of every metric on a document; each kind of answer is judged once."""
@@ -213,6 +214,16 @@ class LmEval:
         if key not in self._values:
             self._values[key] = _values(document, [one.text for one in completions])
         return self._values[key]
+
+    def _judged(self, document: Document, completions: Sequence[Completion]) -> str | None:
+        """Return the judged answer: the filtered text, or the most likely choice."""
+        if document.sampling is not None:
+            filtered = next(iter(document.instances[0].filtered_resps.values()), None)
+            return filtered if isinstance(filtered, str) else None
+        if len(document.instances) < 2:
+            return None
+        scores = [answer[0] for answer in json.loads(completions[0].text)]
+        return str(document.instances[int(np.argmax(scores))].args[-1])
 
 
 def _values(document: Document, texts: Sequence[str]) -> Values:
