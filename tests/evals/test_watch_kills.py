@@ -44,7 +44,7 @@ from pathlib import Path
 from rlvr_lab.watch import Watcher
 from rlvr_core.record.rundir import RunFolder
 script, run, out, folder, deaf, summary = sys.argv[1:]
-from rlvr_core.api.services import lock_folder
+from rlvr_core.record.files import lock_folder
 Path(out).mkdir(parents=True, exist_ok=True)
 lock = lock_folder(Path(out), "wait")
 command = lambda job: [
