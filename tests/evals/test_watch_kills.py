@@ -20,7 +20,7 @@ from rlvr_lab.watch import Watcher
 
 ACCURACY = {"value": 0.5, "low": 0.25, "high": 0.75, "n": 4, "method": "wilson"}
 TASK = {"metrics": {"accuracy": ACCURACY}, "task_metrics": {}, "spoilt": False}
-SUMMARY = json.dumps({"tasks": {"lab/letters": TASK}})
+SUMMARY = json.dumps({"tasks": {"toy/letters": TASK}})
 
 EVALUATE = """
 import pathlib, signal, sys, time
