@@ -9,7 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from rlvr_core.lora.command import export_
+from rlvr_core.cli.export_command import export_
 from rlvr_core.plugins.host import load_host
 
 PAGE = (Path(__file__).parents[2] / "docs" / "bridges.md").read_text()

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from transformers import TrainingArguments
 
+from rlvr_core import components as builtin
 from rlvr_core.api import config_class
 from rlvr_core.config.reference import loss_options, reference
-from rlvr_core.plugins import core as builtin
 from rlvr_core.plugins.registry import PluginRegistrar, Registry
 
 PAGE = (Path(__file__).parents[2] / "docs" / "from-trl.md").read_text(encoding="utf-8")

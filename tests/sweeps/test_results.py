@@ -27,7 +27,7 @@ def read(write, host):
 
 
 def results_of(trials, host):
-    from rlvr_core.eval.stats import estimate
+    from rlvr_core.stats.estimates import estimate
 
     return [result_of(trial, "reward/mean", estimate) for trial in trials]
 

@@ -27,7 +27,7 @@ def estimate(values: Sequence[float]) -> Estimate:
         return NOTHING
     import numpy as np
 
-    from rlvr_core.eval import intervals
+    from rlvr_core.stats import intervals
 
     n, mean, data = len(values), fmean(values), np.asarray(values, dtype=np.float64)
     if min(values) >= 0 and max(values) <= 1:
@@ -60,7 +60,7 @@ def jackknife(value: float, n: int, without: Sequence[float | None]) -> Estimate
     rate = all(0 <= one <= 1 for one in (value, *left))
     if n < BLOCKS or len(left) != BLOCKS or (len(set(left)) == 1 and not rate):
         return Estimate(value, n, None, None, "none")
-    from rlvr_core.eval import intervals
+    from rlvr_core.stats import intervals
 
     error = stdev(left) * (BLOCKS - 1) / math.sqrt(BLOCKS)
     if rate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlvr_core.api import ConfigError
-from rlvr_core.cli.examples.catalog import Example, home
+from rlvr_core.examples.catalog import Example, home
 
 
 def copy_files(example: Example, folder: Path) -> tuple[list[Path], list[Path]]:

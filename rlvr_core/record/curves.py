@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import Estimate, Json
-from rlvr_core.eval.stats import estimate_answers
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.record.view import RunView, finite
+from rlvr_core.stats.estimates import estimate_answers
 
 HEADLINE = "accuracy"
 """The preferred headline metric of an eval task."""

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TextIO, cast
 
 from rlvr_core.api import EvalFinished, RunStarted, StepFinished
-from rlvr_core.cli.displays.display import steps_of
-from rlvr_core.cli.displays.enduring import Enduring
-from rlvr_core.cli.displays.facts import evaluation_line, step_facts
-from rlvr_core.cli.displays.pace import Pace, Waits, span
-from rlvr_core.cli.displays.weights import counted_weights
-from rlvr_core.cli.run import Display
 from rlvr_core.record.text import printable
+from rlvr_core.terminal.display import steps_of
+from rlvr_core.terminal.enduring import Enduring
+from rlvr_core.terminal.facts import evaluation_line, step_facts
+from rlvr_core.terminal.observer import Display
+from rlvr_core.terminal.pace import Pace, Waits, span
+from rlvr_core.terminal.weights import counted_weights
 
 if TYPE_CHECKING:
     from rich.console import Group

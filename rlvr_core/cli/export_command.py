@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rlvr_core.api import ConfigError
-from rlvr_core.cli import output
+from rlvr_core.terminal import output
 
 if TYPE_CHECKING:
     from rlvr_core.eval.model_ref import ModelRef
@@ -48,11 +48,11 @@ def export_(
     checkpoint, or the folder of a LoRA adapter. Of a run with LoRA, OUT is the adapter as peft
     loads it; with --merge it is a whole model that transformers and vLLM load as it is.
     """
-    from rlvr_core.cli.displays.waiting import waiting
     from rlvr_core.eval.model_ref import find_model
     from rlvr_core.lora import gguf as gguf_file
     from rlvr_core.lora import hub
     from rlvr_core.lora.export import is_adapter
+    from rlvr_core.terminal.waiting import waiting
 
     output.quiet_libraries()
     if (private or dry_run) and push is None:
@@ -91,10 +91,10 @@ def _write(
     found: ModelRef, folder: Path, out: Path, *, merge: bool, gguf: bool, dtype: str | None
 ) -> str:
     """Write what was asked for; say what it is."""
-    from rlvr_core.cli.displays.waiting import waiting
     from rlvr_core.lora.export import copy_model, is_adapter, write_merged
     from rlvr_core.lora.gguf import write_gguf
     from rlvr_core.step.model import DTYPES
+    from rlvr_core.terminal.waiting import waiting
 
     section = found.sections().get("model", {})
     name = dtype or section.get("dtype", "float32")

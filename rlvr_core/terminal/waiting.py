@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
-from rlvr_core.cli.displays.live import Live
+from rlvr_core.terminal.live import Live
 
 
 @contextmanager

@@ -82,6 +82,6 @@ def begin(prepared: Prepared, manifest: Manifest, events: Any, *, fresh: bool) -
     warned.record([*prepared.lines, *(x for one in prepared.data_reports for x in one.lines)])
     events.subscribe(warned)
     if prepared.config.run.identity:
-        from rlvr_core.record.provenance.identity import identify
+        from rlvr_core.run.identity import identify
 
         identify(prepared, manifest, events.message, fresh=fresh)

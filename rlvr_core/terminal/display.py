@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from rlvr_core.api import EvalFinished, RunStarted, StepFinished
-from rlvr_core.cli.displays.enduring import Enduring
-from rlvr_core.cli.displays.facts import evaluation_line, step_facts
-from rlvr_core.cli.displays.pace import Waits
-from rlvr_core.cli.displays.ticks import Ticks
-from rlvr_core.cli.displays.weights import counted_weights
-from rlvr_core.cli.run import Display
 from rlvr_core.record.jsonl import encode
 from rlvr_core.record.text import printable
+from rlvr_core.terminal.enduring import Enduring
+from rlvr_core.terminal.facts import evaluation_line, step_facts
+from rlvr_core.terminal.observer import Display
+from rlvr_core.terminal.pace import Waits
+from rlvr_core.terminal.ticks import Ticks
+from rlvr_core.terminal.weights import counted_weights
 
 LONG = 60.0
 """Seconds between two log lines about the same wait."""
@@ -40,7 +40,7 @@ def make_display(kind: str | None, total_steps: int, stream: TextIO | None = Non
     if kind is None:
         kind = "live" if stream.isatty() and os.environ.get("TERM") != "dumb" else "plain"
     if kind == "live":
-        from rlvr_core.cli.displays.live import Live
+        from rlvr_core.terminal.live import Live
 
         return Live(stream, total_steps)
     assert kind == "plain", kind

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from rlvr_core.cli import output
+from rlvr_core.terminal import output
 
 if TYPE_CHECKING:
     from rlvr_core.tiny.tiny_warm import Progress, Size
@@ -51,8 +51,8 @@ def tiny_model(
     It gets a fresh tokenizer and a short supervised warm start, so that it solves the task now
     and then: something for `rlvr run` to improve within a minute or two on a CPU.
     """
-    from rlvr_core.cli.displays.waiting import waiting
     from rlvr_core.plugins.host import load_host
+    from rlvr_core.terminal.waiting import waiting
     from rlvr_core.tiny.tiny import demonstrator, make_tiny_model
 
     host = load_host()

@@ -401,7 +401,7 @@ def register_commands(registrar: Registrar) -> None:
     """Commands beyond those of the kernel; ``rlvr --help`` lists them in this order."""
     registrar.add(
         "examples",
-        "rlvr_core.cli.examples.command:examples_",
+        "rlvr_core.cli.examples_command:examples_",
         summary="List the examples, and copy one to start from.",
     )
     registrar.add(
@@ -446,12 +446,12 @@ def register_commands(registrar: Registrar) -> None:
     )
     registrar.add(
         "export",
-        "rlvr_core.lora.command:export_",
+        "rlvr_core.cli.export_command:export_",
         summary="Write a checkpoint's model or adapter, merged.",
     )
     registrar.add(
         "tiny-model",
-        "rlvr_core.tiny.command:tiny_model",
+        "rlvr_core.cli.tiny_command:tiny_model",
         summary="Make a tiny model to try things on.",
     )
 

@@ -10,8 +10,8 @@ from statistics import fmean
 import numpy as np
 
 from rlvr_core.api import Estimate
-from rlvr_core.eval import intervals
-from rlvr_core.eval.intervals import Array, Interval
+from rlvr_core.stats import intervals
+from rlvr_core.stats.intervals import Array, Interval
 
 PRIOR_PAIRS = 2.0
 """Weight of one assumed pair of opposite differences, spread over 1 + the problems that changed."""
