@@ -20,7 +20,7 @@ from rlvr_core.terminal.live import Live
 from rlvr_core.terminal.pace import Pace, Waits, counts, span
 from rlvr_core.terminal.weights import counted_weights
 from rlvr_core.testing.random_model import save_random_model
-from tests.reports.made_runs import group
+from plugins.rlvr_view.tests.reports.made_runs import group
 
 METRICS = {
     "reward/mean": 0.4213,

@@ -9,8 +9,8 @@ import fast
 from steps import groups
 
 from rlvr_doctor.planner.setup import Setup
-from tests.planner.places import config_of
-from tests.planner.places import planned as planned_of
+from plugins.rlvr_doctor.tests.planner.places import config_of
+from plugins.rlvr_doctor.tests.planner.places import planned as planned_of
 
 VOCABULARY = 151_936
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 QUICKSTART = ROOT / "examples" / "quickstart.yaml"
 
 Plant = Callable[[dict[str, Any], Path], None]

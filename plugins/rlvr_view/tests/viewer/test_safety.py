@@ -5,8 +5,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from tests.reports.made_runs import make_run
-from tests.viewer.test_pages import draw, groups, keys
+from plugins.rlvr_view.tests.reports.made_runs import make_run
+from plugins.rlvr_view.tests.viewer.test_pages import draw, groups, keys
 
 OWNED = "window.owned=1"
 HOSTILE = (

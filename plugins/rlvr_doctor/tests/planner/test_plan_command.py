@@ -8,8 +8,8 @@ import yaml
 from rlvr_core.api import ConfigError, MachineError
 from rlvr_core.parallel.cards import CARDS
 from rlvr_doctor.planner.advice import advise
-from tests.planner.places import config_of, model, planned, planner
-from tests.planner.tables import ROOT
+from plugins.rlvr_doctor.tests.planner.places import config_of, model, planned, planner
+from plugins.rlvr_doctor.tests.planner.tables import ROOT
 
 GSM8K = ROOT / "examples" / "gsm8k.yaml"
 

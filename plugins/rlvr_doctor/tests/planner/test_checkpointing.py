@@ -12,8 +12,8 @@ from rlvr_doctor.planner import checkpointing
 from rlvr_doctor.planner.checkpointing import CHOICES, MARGIN, choose, choose_for_run
 from rlvr_doctor.planner.memory import memory_of
 from rlvr_doctor.planner.setup import every_of, servers_of
-from tests.planner.places import config_of, model, planned
-from tests.planner.tables import MEASURED
+from plugins.rlvr_doctor.tests.planner.places import config_of, model, planned
+from plugins.rlvr_doctor.tests.planner.tables import MEASURED
 
 GIB = 2**30
 RESERVED = 1.5 * GIB

@@ -168,14 +168,14 @@ def test_grid_of_one_axis():
 
 
 def test_the_example_is_a_sweep(monkeypatch):
-    monkeypatch.chdir(Path(__file__).parents[2])
+    monkeypatch.chdir(Path(__file__).parents[4])
     trials = trials_of(Path("examples/sweep.yaml"), load_host())
     assert [trial.values["sampling.n"] for trial in trials] == [4, 8, 4, 8]
     assert trials[0].runs[0].config["train"]["steps"] == 20
 
 
 def test_a_misspelt_metric_of_an_evaluation_is_refused_with_names_like_it(monkeypatch, tmp_path):
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[4]
     given = yaml.safe_load((root / "examples/sweep.yaml").read_text())
     given["config"] = str(root / "examples/sweep-base.yaml")
     given["metric"] = "arithmetic-heldout:acuracy"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.planner.tables import CARDS, RECIPES, plan_of_recipe
+from plugins.rlvr_doctor.tests.planner.tables import CARDS, RECIPES, plan_of_recipe
 
 
 def test_each_recipe_has_gpus_here():

@@ -7,9 +7,9 @@ import yaml
 
 from rlvr_doctor.planner.memory import memory_of
 from rlvr_doctor.planner.setup import Micro
-from tests.planner.places import HUB, config_of, model, planned
+from plugins.rlvr_doctor.tests.planner.places import HUB, config_of, model, planned
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 RECIPES = ROOT / "examples" / "recipes"
 GIB = 2**30
 LAYERS = "num_hidden_layers"

@@ -18,7 +18,7 @@ from rlvr_core.demonstrations.demonstrations import load_answers
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.recorder import Recorder
 from rlvr_view.viewer.indexing import building
-from tests.reports.made_runs import make_run
+from plugins.rlvr_view.tests.reports.made_runs import make_run
 
 
 @pytest.fixture
@@ -328,7 +328,7 @@ def test_records_of_wrong_types_are_said_on_the_page(run, viewed):
 
 
 def test_one_runs_folder_can_be_shown_alone(runs, tmp_path):
-    from tests.viewer.conftest import Viewed
+    from plugins.rlvr_view.tests.viewer.conftest import Viewed
 
     run = make_run(runs)
     viewed = Viewed(run.path, tmp_path / "cache")

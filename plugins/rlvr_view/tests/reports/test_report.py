@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from rlvr_core.api import ConfigError, MachineError, RunError
 from rlvr_view.report.command import report
 from rlvr_view.report.page import embedded
-from tests.reports.made_runs import make_run
+from plugins.rlvr_view.tests.reports.made_runs import make_run
 
 pytest.importorskip("plotly")
 

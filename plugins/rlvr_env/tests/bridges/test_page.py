@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from rlvr_core.cli.export_command import export_
 from rlvr_core.plugins.host import load_host
 
-PAGE = (Path(__file__).parents[2] / "docs" / "bridges.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "bridges.md").read_text()
 PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 YAML = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 

@@ -15,7 +15,7 @@ from rlvr_view.report.plot import Plot, Series
 from rlvr_view.report.plotly_figures import figure
 from rlvr_view.report.records import Records, labels
 from rlvr_view.report.thin import thin, width_of
-from tests.reports.made_runs import make_run
+from plugins.rlvr_view.tests.reports.made_runs import make_run
 
 Z2 = 3.8414588206941285  # the square of the normal distribution's 97.5% quantile
 

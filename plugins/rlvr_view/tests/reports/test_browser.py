@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from rlvr_view.report.command import report
-from tests.reports.made_runs import make_run
+from plugins.rlvr_view.tests.reports.made_runs import make_run
 
 sync_api = pytest.importorskip("playwright.sync_api")
 pytest.importorskip("plotly")

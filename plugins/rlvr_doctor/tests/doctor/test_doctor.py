@@ -15,7 +15,7 @@ from rlvr_doctor.examination.examination import examine
 from rlvr_doctor.examination.live import agreement
 from rlvr_doctor.examination.report import Report
 from rlvr_doctor.examination.selftest import learnt
-from tests.doctor import planted
+from plugins.rlvr_doctor.tests.doctor import planted
 
 
 def wrong(report):

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from rlvr_doctor.planner.speed import speed_of
-from tests.planner.places import config_of, planned
+from plugins.rlvr_doctor.tests.planner.places import config_of, planned
 
 CASE = {
     "size": "1.7B", "groups": 4, "n": 8, "prompt": 300, "tokens": 450, "budget": 16_384,
