@@ -95,7 +95,7 @@ def row(task: str, level: int | None, tag: TagReport | None, why: str) -> dict[s
         "shuffled": [tag.shuffled.passed, tag.shuffled.n],
         "told": [tag.told.passed, tag.told.n],
     }
-    found["faults"] += [f"{fault.check}: {fault.what}" for fault in tag.faults]
+    found["faults"] += [f"{fault.id}: {fault.text}" for fault in tag.faults]
     return found
 
 
@@ -128,7 +128,7 @@ def measured(task: str, n: int, level: int | None) -> dict[str, Any]:
         return row(task, level, None, why)
     report = check_problems("gym/tasks", made, Here(), by=("task",), per_tag=n)
     found = row(task, level, report.tags[0], why)
-    found["faults"] += [f"{fault.check}: {fault.what}" for fault in report.faults]
+    found["faults"] += [f"{fault.id}: {fault.text}" for fault in report.faults]
     return found
 
 

@@ -16,7 +16,6 @@ from metrics import page as metrics
 from rlvr_bs4.table import page as archetypes
 from rlvr_core.builtin.configs.reference import loss_options
 from rlvr_core.builtin.configs.reference import reference as config_reference
-from rlvr_core.builtin.conformance.checks import page as promises
 from rlvr_gym.table import page as generators
 from rlvr_ifeval.table import page as constraints
 
@@ -30,7 +29,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/cli.md": commands,
     "docs/components.md": components,
     "docs/config-reference.md": config_reference,
-    "docs/conformance.md": promises,
     "docs/loss-options.md": loss_options,
     "docs/metrics.md": metrics,
     "plugins/rlvr_bs4/ARCHETYPES.md": archetypes,

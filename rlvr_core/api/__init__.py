@@ -21,7 +21,8 @@ _HOMES = {
         "ChangedError Complaint ConfigError DataError IdleError MachineError PluginError "
         "RefusedError RlvrError RunError"
     ),
-    "api.forward": "Decoder ForwardPath ForwardPathFactory MicroBatch ModelAdapter",
+    "api.forward": "ForwardPath ForwardPathFactory MicroBatch ModelAdapter",
+    "api.guards": "BindsToRun GuardContext LooksBeforeRun StepView",
     "api.hooks": (
         "API_VERSION CheckpointSaved DataReport EvalFinished Finding GroupsScored RunData "
         "RunFinished RunStarted StepFinished hookimpl"

@@ -6,18 +6,27 @@ A plugin is a light module named by an entry point of the group ``rlvr``. It imp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pluggy
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from rlvr_core.api.components import ComponentConfig, Registrar
-    from rlvr_core.api.launching import Store
+    from rlvr_core.api.launching import RunMirror, Store
+    from rlvr_core.api.learning import Loss
     from rlvr_core.api.problems import Json, Problem
-    from rlvr_core.api.rollouts import EvalReport, Group
+    from rlvr_core.api.rollouts import Conversations, EvalReport, Group
+    from rlvr_core.config.model import EnvironmentSection
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.config.tree import Loc
+    from rlvr_core.data.prompts import Renderer
+    from rlvr_core.host.host import Host
+    from rlvr_core.step.objective import MakeTeacher
 
 API_VERSION = 1
 """Raised when a hook changes in a way that old plugins cannot stand.
@@ -90,13 +99,25 @@ class RunFinished:
     reason: str = ""
 
 
+Level = Literal["ok", "note", "warn", "fail"]
+"""``note``: said, nothing to judge; ``warn``: doubtful; ``fail``: wrong."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of ``rlvr doctor``: a thing a plugin looked for on this machine."""
+    """What an examination found, such as one line of ``rlvr doctor``.
 
-    what: str
-    found: str
-    notes: tuple[str, ...] = ()
+    Attributes:
+        id: ``<part>/<name>``, stable.
+        level: The verdict.
+        text: What was found, in words and numbers.
+        remedy: What to do about it; empty if nothing is wrong.
+    """
+
+    id: str
+    level: Level
+    text: str
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +128,10 @@ class RunData:
         model: ``model.path`` as configured.
         trained: Problems by the name of what they are trained on in (``the training data``).
         held_out: Problems by eval task.
-        max_contaminated: ``guards.max_contaminated``, the accepted share of a task's problems.
+        max_contaminated: ``eval.max_contaminated``, the accepted share of a task's problems.
         where: File and line of ``eval.tasks``.
+        trained_on: Runs and files of rows that the user names as further training data.
+        remedy: The option that accepts such problems.
     """
 
     model: str
@@ -116,6 +139,8 @@ class RunData:
     held_out: Mapping[str, Sequence[Problem]]
     max_contaminated: float
     where: str
+    trained_on: tuple[str, ...] = ()
+    remedy: str = "eval.max_contaminated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +251,11 @@ def register_services(registrar: Registrar) -> None:
     """Add parts of the core that a run loads only when its configuration needs them."""
 
 
+@hookspec
+def register_verifier_pools(registrar: Registrar) -> None:
+    """Add places for the processes of verifiers, for ``verify.pool``."""
+
+
 # -- configuring: called before a run begins, of a plugin that the config names under `plugins` ----
 
 
@@ -288,6 +318,36 @@ def locate_model(reference: str) -> Path | None:
 @hookspec(firstresult=True)
 def locate_run(env: Mapping[str, str]) -> Path | None:
     """The folder runs belong in on a managed machine, or None if this is not one."""
+
+
+@hookspec(firstresult=True)
+def plan_conversations(
+    section: EnvironmentSection, problems: Sequence[Problem], host: Host
+) -> Conversations | None:
+    """What plays problems in several turns; asked where the config or a problem names one."""
+
+
+@hookspec(firstresult=True)
+def make_teachers(
+    resolved: Resolved,
+    losses: Mapping[Loc, Loss],
+    tokenizer: PreTrainedTokenizerBase,
+    renderer: Renderer,
+    problems: Sequence[Problem],
+) -> Mapping[Loc, MakeTeacher] | None:
+    """Check the teachers of a run's losses; return what loads each, by the loss's location."""
+
+
+@hookspec(firstresult=True)
+def mirror_run(
+    uri: str, open_store: Callable[[str], Store], keep: int, say: Callable[[str], None]
+) -> RunMirror | None:
+    """What copies a run's folder to the store at ``run.mirror``."""
+
+
+@hookspec(firstresult=True)
+def choose_checkpointing(resolved: Resolved, model_path: str) -> DataReport | None:
+    """Choose what ``train.gradient_checkpointing: auto`` means on a GPU: ``choice``, and why."""
 
 
 # -- asking: everybody's answer counts -----------------------------------------------------------

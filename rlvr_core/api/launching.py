@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from rlvr_core.api.components import RunObserver
 from rlvr_core.api.problems import Json, Problem
-from rlvr_core.api.rollouts import Group, Judged
-from rlvr_core.api.verdicts import Estimate
+from rlvr_core.api.rollouts import Judged
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -234,6 +236,19 @@ class Store(Protocol):
         """Delete files; files that do not exist are ignored."""
 
 
+class RunMirror(RunObserver, ABC):
+    """Copies a run's folder to a store while the run goes on."""
+
+    @abstractmethod
+    def copying(self, folder: Path, *, fresh: bool) -> AbstractContextManager[None]:
+        """Mirror a folder within the block; at its end, copy all that is left.
+
+        Args:
+            folder: The run's folder.
+            fresh: Whether the run has just started, and was not resumed.
+        """
+
+
 @runtime_checkable
 class CountsBytes(Protocol):
     """A store that counts what it moves: a large file that takes long is not taken for stuck."""
@@ -281,8 +296,6 @@ class ExternalTask(Protocol):
 
     label: str
     """Tells apart several uses of the task; part of its name in results."""
-    needs_engine: bool
-    """Whether it asks the evaluation's engine; else the model is not loaded."""
 
     def samples(self) -> bool:
         """Whether ``sampling`` says how answers are drawn; else it is no affair of ours."""
@@ -297,6 +310,3 @@ class ExternalTask(Protocol):
 
     def answer(self, problems: Sequence[Problem], model: ModelAccess) -> Iterator[ExternalAnswer]:
         """Run the task; yield each answer as soon as it is there."""
-
-    def estimates(self, groups: Sequence[Group]) -> Mapping[str, Estimate] | None:
-        """The metrics with their intervals, in place of all else; None leaves them to the core."""

@@ -11,9 +11,20 @@ from typing import TYPE_CHECKING
 from rlvr_core.api import hookimpl
 
 if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for pydantic
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from rlvr_core.api import DataReport, Registrar, RunData, Store
+    from transformers import PreTrainedTokenizerBase
+
+    from rlvr_core.api import DataReport, Loss, Problem, Registrar, RunData, Store
+    from rlvr_core.api.launching import RunMirror
+    from rlvr_core.api.rollouts import Conversations
+    from rlvr_core.config.model import EnvironmentSection
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.config.tree import Loc
+    from rlvr_core.data.prompts import Renderer
+    from rlvr_core.host.host import Host
+    from rlvr_core.step.objective import MakeTeacher
 
 
 @hookimpl
@@ -146,22 +157,22 @@ def register_losses(registrar: Registrar) -> None:
     """The policy-gradient family, and learning from given answers."""
     registrar.add(
         "grpo",
-        "rlvr_core.builtin.losses.policy_family:GRPO",
+        "rlvr_core.losses:GRPO",
         summary="Clipped surrogate; every completion counts the same.",
     )
     registrar.add(
         "dapo",
-        "rlvr_core.builtin.losses.policy_family:DAPO",
+        "rlvr_core.losses:DAPO",
         summary="Range wider above 1 than below; every loss token of the step counts the same.",
     )
     registrar.add(
         "dr_grpo",
-        "rlvr_core.builtin.losses.policy_family:DrGRPO",
+        "rlvr_core.losses:DrGRPO",
         summary="Rewards only centred, sums divided by a constant: no length or difficulty bias.",
     )
     registrar.add(
         "gspo",
-        "rlvr_core.builtin.losses.policy_family:GSPO",
+        "rlvr_core.losses:GSPO",
         summary="Clips the ratio of whole completions.",
     )
     registrar.add(
@@ -206,7 +217,7 @@ def register_losses(registrar: Registrar) -> None:
     )
     registrar.add(
         "sft",
-        "rlvr_core.builtin.demonstrations.sft:SFT",
+        "rlvr_core.losses:SFT",
         summary="Likelihood of given answers: a warm start, or one term beside others.",
     )
 
@@ -216,27 +227,27 @@ def register_advantages(registrar: Registrar) -> None:
     """Published estimators."""
     registrar.add(
         "group",
-        "rlvr_core.algorithm.advantages:Group",
+        "rlvr_core.advantages:Group",
         summary="GRPO: (R - mean) / std of the group.",
     )
     registrar.add(
         "center",
-        "rlvr_core.algorithm.advantages:Center",
+        "rlvr_core.advantages:Center",
         summary="Dr. GRPO: R - mean of the group.",
     )
     registrar.add(
         "batch",
-        "rlvr_core.algorithm.advantages:Batch",
+        "rlvr_core.advantages:Batch",
         summary="(R - mean of the group) / std of all rewards of the step.",
     )
     registrar.add(
         "rloo",
-        "rlvr_core.algorithm.advantages:Rloo",
+        "rlvr_core.advantages:Rloo",
         summary="R - mean of the others in the group.",
     )
     registrar.add(
         "group_std_ddof1",
-        "rlvr_core.algorithm.advantages:GroupStdDdof1",
+        "rlvr_core.advantages:GroupStdDdof1",
         summary="(R - mean) / std of the group, with the sample standard deviation, as in TRL.",
     )
     registrar.add(
@@ -344,11 +355,6 @@ def register_launchers(registrar: Registrar) -> None:
         "rlvr_core.builtin.jobs.ray:RayLauncher",
         summary="A job on a Ray cluster, by its job server; the command need not wait for it.",
     )
-    registrar.add(
-        "sky",
-        "rlvr_core.builtin.jobs.sky:SkyLauncher",
-        summary="A managed job of SkyPilot on clouds, Kubernetes or Slurm, on spare machines too.",
-    )
 
 
 @hookimpl
@@ -363,11 +369,6 @@ def register_eval_tasks(registrar: Registrar) -> None:
         "lm_eval",
         "rlvr_core.builtin.lm_eval.task:LmEval",
         summary="A task of lm-evaluation-harness, with its own prompts, through our engines.",
-    )
-    registrar.add(
-        "external",
-        "rlvr_core.builtin.evals.external:External",
-        summary="Another harness: a command on the checkpoint that leaves metrics as JSON.",
     )
     registrar.add(
         "lookup-heldout",
@@ -427,13 +428,18 @@ def register_environments(registrar: Registrar) -> None:
 
 
 @hookimpl
+def register_verifier_pools(registrar: Registrar) -> None:
+    """Places for verifiers beyond this machine."""
+    registrar.add(
+        "ray-pool",
+        "rlvr_core.builtin.ray.verifier_pool:RayVerifierPool",
+        summary="In actors on the nodes of a Ray cluster.",
+    )
+
+
+@hookimpl
 def register_services(registrar: Registrar) -> None:
     """Parts of a run that are loaded only when it needs them."""
-    registrar.add(
-        "conversations",
-        "rlvr_core.builtin.environments.plan:plan_of",
-        summary="Generation in several turns, where an environment is named.",
-    )
     registrar.add(
         "ahead",
         "rlvr_core.builtin.asynchronous.ahead:Ahead",
@@ -481,7 +487,7 @@ def register_services(registrar: Registrar) -> None:
     )
     registrar.add(
         "without-secrets",
-        "rlvr_core.builtin.jobs.secret_rules:without_secrets",
+        "rlvr_core.builtin.jobs.secrets:without_secrets",
         summary="Takes out of a text what looks like a secret.",
     )
     registrar.add(
@@ -493,11 +499,6 @@ def register_services(registrar: Registrar) -> None:
         "eval-curves",
         "rlvr_core.builtin.evals.curves:curves_and_heldout",
         summary="What a run's summary says of its evaluations.",
-    )
-    registrar.add(
-        "short-bodies",
-        "rlvr_core.builtin.evals.contamination:short_bodies",
-        summary="What is left of short prompts without the frame that most of them share.",
     )
     registrar.add(
         "evaluation-points",
@@ -520,19 +521,9 @@ def register_services(registrar: Registrar) -> None:
         summary="A clear refusal of a metric that no evaluation of a run reports.",
     )
     registrar.add(
-        "ray-pool",
-        "rlvr_core.builtin.ray.verifiers:RayVerifierPool",
-        summary="Verifiers in actors on the nodes of a Ray cluster, for verify.pool.",
-    )
-    registrar.add(
         "ray-connect",
         "rlvr_core.builtin.ray.cluster:connect",
         summary="A connection to a running Ray cluster.",
-    )
-    registrar.add(
-        "ray-reserved",
-        "rlvr_core.builtin.ray.bundles:reserved",
-        summary="Bundles that a Ray job has reserved for the actors of a training process.",
     )
     registrar.add(
         "metric-direction",
@@ -548,11 +539,6 @@ def register_services(registrar: Registrar) -> None:
         "staleness",
         "rlvr_core.builtin.asynchronous.ages:staleness",
         summary="What a run's summary says of the age of its completions.",
-    )
-    registrar.add(
-        "mirror",
-        "rlvr_core.builtin.jobs.mirror:RunMirror",
-        summary="A copy of the run's folder in a store, for run.mirror.",
     )
     registrar.add(
         "gpus",
@@ -630,39 +616,14 @@ def register_services(registrar: Registrar) -> None:
         summary="What is wrong with a component that is named by a file or module.",
     )
     registrar.add(
-        "baselines",
-        "rlvr_core.builtin.modelcheck.baselines:core",
-        summary="Figures that were measured of models, for rlvr models.",
-    )
-    registrar.add(
         "beginning",
         "rlvr_core.builtin.provenance.warned:begin",
         summary="Records what a run is made of, what was found before it, and what it warns about.",
     )
     registrar.add(
-        "reproduction",
-        "rlvr_core.builtin.provenance.reproduce:reproduction",
-        summary="What a run's folder lacks for the run to be repeated from it.",
-    )
-    registrar.add(
         "run-differences",
         "rlvr_core.builtin.provenance.runs:compare_runs",
         summary="In what two runs differ, part by part.",
-    )
-    registrar.add(
-        "run-report",
-        "rlvr_core.builtin.html_report.served:run_report",
-        summary="The sections of a run's report, for rlvr view.",
-    )
-    registrar.add(
-        "run-lines",
-        "rlvr_core.builtin.reports.show:run_sections",
-        summary="What rlvr show says of a whole run, for rlvr view --terminal.",
-    )
-    registrar.add(
-        "run-findings",
-        "rlvr_core.builtin.html_report.findings:run_findings",
-        summary="What the guards' metrics of a run say went wrong, and when.",
     )
     registrar.add(
         "evaluations",
@@ -675,54 +636,9 @@ def register_services(registrar: Registrar) -> None:
         summary="Sends a run's numbers to its trackers, for track.",
     )
     registrar.add(
-        "gold",
-        "rlvr_core.builtin.canaries.gold:preflight",
-        summary="Tries gold answers on the verifiers before a run, for guards.preflight.",
-    )
-    registrar.add(
-        "canaries",
-        "rlvr_core.builtin.canaries.guards:guards_of",
-        summary="Judges known answers in each step, for guards.canaries and guards.references.",
-    )
-    registrar.add(
-        "known-verdicts",
-        "rlvr_core.builtin.canaries.watch:Canaries",
-        summary="What guards.canaries reports.",
-    )
-    registrar.add(
-        "reference-votes",
-        "rlvr_core.builtin.canaries.references:References",
-        summary="What guards.references reports.",
-    )
-    registrar.add(
-        "wrong-answers",
-        "rlvr_core.builtin.canaries.making:wrong_responses",
-        summary="Makes responses that must not pass from one that must.",
-    )
-    registrar.add(
-        "odd-tensors",
-        "rlvr_core.builtin.modelcheck.values:odd_tensors",
-        summary="Says which weights of a model's files are no numbers, or one number throughout.",
-    )
-    registrar.add(
-        "answer-forms",
-        "rlvr_core.builtin.canaries.forms:forms_of",
-        summary="Writes a problem's reference in the forms that verifiers read.",
-    )
-    registrar.add(
-        "agreement",
-        "rlvr_core.builtin.canaries.agreement:agreement",
-        summary="Says what answers agree on.",
-    )
-    registrar.add(
-        "preflight",
-        "rlvr_core.builtin.doctor.preflight:preflight",
-        summary="Examines data, prompts and verifiers before a run, for guards.preflight.",
-    )
-    registrar.add(
         "machines",
-        "rlvr_core.builtin.jobs.inside.check:examined",
-        summary="Examines the machines of a job from inside it, for guards.preflight.",
+        "rlvr_core.builtin.jobs.agreement:check_agreement",
+        summary="Refuses machines that have other code, libraries or configuration.",
     )
     registrar.add(
         "doctor",
@@ -732,42 +648,12 @@ def register_services(registrar: Registrar) -> None:
     registrar.add(
         "judge-calibration",
         "rlvr_core.builtin.calibration.gate:calibrated",
-        summary="Measures the judges of a run before it trains on them, for guards.preflight.",
-    )
-    registrar.add(
-        "seeds",
-        "rlvr_core.builtin.guards.seeds:Seeds",
-        summary="Compares repeated completions with their probability, for guards.seeds.",
-    )
-    registrar.add(
-        "evaluated",
-        "rlvr_core.builtin.invariants.evaluated_apart:EvaluatedApart",
-        summary="Checks what rlvr eval and rlvr passk sampled, by model, seeds and parameters.",
-    )
-    registrar.add(
-        "checkpointing",
-        "rlvr_core.builtin.planner.checkpointing:choose_for_run",
-        summary="The choice of train.gradient_checkpointing: auto, on a GPU.",
-    )
-    registrar.add(
-        "model-fits",
-        "rlvr_core.builtin.planner.room:model_fits",
-        summary="Whether a model fits on the machines of a job, for rlvr launch --preflight.",
+        summary="Measures the judges of a run before it trains on them, for the guard preflight.",
     )
     registrar.add(
         "card",
         "rlvr_core.builtin.planner.cards:card_named",
         summary="Public figures of a GPU by its name.",
-    )
-    registrar.add(
-        "gpu",
-        "rlvr_core.builtin.gpu.guard:of_run",
-        summary="Measures a run on a GPU, and tries its largest micro-batch, for guards.memory.",
-    )
-    registrar.add(
-        "gpu-figures",
-        "rlvr_core.builtin.gpu.guard:GpuGuard",
-        summary="What is reported of each step on a GPU.",
     )
     registrar.add(
         "flash-works",
@@ -780,59 +666,14 @@ def register_services(registrar: Registrar) -> None:
         summary="Which rows and which attention a run on a GPU trains with, and why.",
     )
     registrar.add(
-        "fused-norms",
-        "rlvr_core.builtin.norms.fused:fused_norms",
-        summary="RMS norms of eager layers by torch's fused kernel, on a GPU.",
-    )
-    registrar.add(
-        "fused-rotary",
-        "rlvr_core.builtin.rotary.fused:fused_rotary",
-        summary="Rotary positions of eager layers in three kernels, on a GPU.",
-    )
-    registrar.add(
-        "shared-casts",
-        "rlvr_core.builtin.casts.shared:share_casts",
-        summary="One half-precision copy of what several layers are given, on a GPU.",
-    )
-    registrar.add(
-        "fused-adapters",
-        "rlvr_core.builtin.lora.fused:fused_adapters",
-        summary="LoRA's adapters of eager layers in few kernels, on a GPU.",
-    )
-    registrar.add(
         "gpu-checks",
         "rlvr_core.builtin.gpu.checks:check_gpus",
         summary="What the GPUs of this machine are and can do, for rlvr doctor --gpu.",
     )
     registrar.add(
-        "idle",
-        "rlvr_core.builtin.guards.idle:Idle",
-        summary="Ends a run that changes no weights, for guards.max_idle_steps.",
-    )
-    registrar.add(
-        "watchdog",
-        "rlvr_core.builtin.watchdog.watchdog:Watchdog",
-        summary="Ends a run that waits too long, for guards.watchdog.",
-    )
-    registrar.add(
-        "invariants",
-        "rlvr_core.builtin.invariants.invariants:invariants_of_run",
-        summary="Checks of what each step computes, for guards.parity and its like.",
-    )
-    registrar.add(
-        "step-invariants",
-        "rlvr_core.builtin.invariants.invariants:Invariants",
-        summary="What the checks of each step report.",
-    )
-    registrar.add(
         "given-answers",
         "rlvr_core.builtin.demonstrations.given_answers:GivenAnswers",
         summary="The answers that losses such as core/sft imitate.",
-    )
-    registrar.add(
-        "teachers",
-        "rlvr_core.builtin.distillation.teachers:teachers_of",
-        summary="The teachers of losses that distil one.",
     )
     registrar.add(
         "lora",
@@ -909,12 +750,6 @@ def register_services(registrar: Registrar) -> None:
 @hookimpl
 def register_forward_paths(registrar: Registrar) -> None:
     """Faster ways to compute a model than each row whole and padded."""
-    registrar.add(
-        "lean",
-        "rlvr_core.builtin.tiny.lean_path:find_lean",
-        summary="Dense Llama-like models in float32 on a CPU, with fewer and larger operations.",
-        models=("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"),
-    )
     registrar.add(
         "packed",
         "rlvr_core.builtin.packing.packed:find_packed",
@@ -1061,11 +896,6 @@ def register_transports(registrar: Registrar) -> None:
         summary="Files that the engine reads, in shared memory or a folder.",
     )
     registrar.add(
-        "tcp",
-        "rlvr_core.builtin.vllm.tcp:Tcp",
-        summary="Files in shared memory, which each other machine fetches over TCP once.",
-    )
-    registrar.add(
         "nccl",
         "rlvr_core.builtin.vllm.transports:Nccl",
         summary="A broadcast over NCCL to the GPUs of vLLM servers.",
@@ -1074,16 +904,96 @@ def register_transports(registrar: Registrar) -> None:
 
 @hookimpl
 def register_guards(registrar: Registrar) -> None:
-    """Guards that a run asks for; the others are always on."""
+    """Guards; all but ``shadow`` are on by default (``rlvr_core.config.guards``)."""
+    registrar.add(
+        "watchdog",
+        "rlvr_core.guards.watchdog:Watchdog",
+        summary="Ends a run that waits too long for something.",
+    )
+    registrar.add(
+        "preflight",
+        "rlvr_core.guards.preflight:Preflight",
+        summary="Tries gold and wrong answers on the verifiers before a run.",
+    )
+    registrar.add(
+        "resume",
+        "rlvr_core.guards.resume:Resume",
+        summary="Compares what a resumed run goes on with to what it had.",
+    )
+    registrar.add(
+        "completions",
+        "rlvr_core.guards.completions:Completions",
+        summary="Holds text, ending and version of completions against their tokens.",
+    )
+    registrar.add(
+        "parity",
+        "rlvr_core.guards.parity:Parity",
+        summary="Compares log-probs of trainer and engine in every step.",
+    )
+    registrar.add(
+        "tokens",
+        "rlvr_core.guards.tokens:Tokens",
+        summary="Counts that each sampled token is trained on once, and no other.",
+    )
+    registrar.add(
+        "advantages",
+        "rlvr_core.guards.advantages:Advantages",
+        summary="Computes advantages again by plain formulas.",
+    )
+    registrar.add(
+        "kl",
+        "rlvr_core.guards.kl:Kl",
+        summary="Checks the KL term and its reference.",
+    )
+    registrar.add(
+        "loss",
+        "rlvr_core.guards.loss:LossValues",
+        summary="Computes losses and their gradients again by their formulas.",
+    )
+    registrar.add(
+        "updates",
+        "rlvr_core.guards.updates:Updates",
+        summary="Checks that every trained tensor gets a gradient and moves.",
+    )
+    registrar.add(
+        "optimizer",
+        "rlvr_core.guards.optimizer:OptimizerUpdates",
+        summary="Computes updates of a sample of weights again.",
+    )
+    registrar.add(
+        "sync",
+        "rlvr_core.guards.sync:Sync",
+        summary="Reads back the weights that the engine computes with.",
+    )
+    registrar.add(
+        "seeds",
+        "rlvr_core.guards.seeds:Seeds",
+        summary="Compares repeated completions with their probability.",
+    )
+    registrar.add(
+        "canaries",
+        "rlvr_core.guards.canaries:Canaries",
+        summary="Judges known answers and some completions again in every step.",
+    )
     registrar.add(
         "collapse",
-        "rlvr_core.builtin.guards.collapse:Collapse",
+        "rlvr_core.guards.collapse:Collapse",
         summary="Stops a run whose rewards, lengths or entropy fall apart.",
     )
     registrar.add(
+        "idle",
+        "rlvr_core.guards.idle:Idle",
+        summary="Ends a run that changes no weights.",
+    )
+    registrar.add(
         "shadow",
-        "rlvr_core.builtin.guards.shadow:Shadow",
+        "rlvr_core.guards.shadow:Shadow",
         summary="How often verifiers of weight 0 disagree with the one that pays.",
+    )
+    registrar.add(
+        "gpu",
+        "rlvr_core.builtin.gpu.guard:GpuGuard",
+        summary="Measures a run on a GPU, and tries its largest micro-batch.",
     )
 
 
@@ -1148,7 +1058,7 @@ def register_commands(registrar: Registrar) -> None:
     registrar.add(
         "models",
         "rlvr_core.builtin.modelcheck.command:models",
-        summary="Check a model's files; show measured figures.",
+        summary="Check a model's files.",
     )
     registrar.add(
         "plan",
@@ -1260,6 +1170,48 @@ def locate_model(reference: str) -> Path | None:
 
         return fetch_model(reference)
     return None
+
+
+@hookimpl
+def plan_conversations(
+    section: EnvironmentSection, problems: Sequence[Problem], host: Host
+) -> Conversations:
+    """Environments."""
+    from rlvr_core.builtin.environments.plan import EnvironmentPlan
+
+    return EnvironmentPlan.build(section, problems, host)
+
+
+@hookimpl
+def make_teachers(
+    resolved: Resolved,
+    losses: Mapping[Loc, Loss],
+    tokenizer: PreTrainedTokenizerBase,
+    renderer: Renderer,
+    problems: Sequence[Problem],
+) -> Mapping[Loc, MakeTeacher]:
+    """Distillation."""
+    from rlvr_core.builtin.distillation.teachers import teachers_of
+
+    return teachers_of(resolved, losses, tokenizer, renderer, problems)
+
+
+@hookimpl
+def mirror_run(
+    uri: str, open_store: Callable[[str], Store], keep: int, say: Callable[[str], None]
+) -> RunMirror:
+    """A copy of the run's folder in a store."""
+    from rlvr_core.builtin.jobs.mirror import FolderMirror
+
+    return FolderMirror(uri, open_store, keep, say)
+
+
+@hookimpl
+def choose_checkpointing(resolved: Resolved, model_path: str) -> DataReport:
+    """By the planner."""
+    from rlvr_core.builtin.planner.checkpointing import choose_for_run
+
+    return choose_for_run(resolved, model_path)
 
 
 @hookimpl

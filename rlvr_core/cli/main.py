@@ -21,14 +21,16 @@ from rlvr_core import NO_WINDOWS, __version__
 from rlvr_core.api import ConfigError, MachineError, PluginError, RlvrError
 from rlvr_core.cli import output
 from rlvr_core.host import discovery
+from rlvr_core.host.first_party import COMMANDS
 
 KERNEL = {"run": ("rlvr_core.cli.run:run", "Train a model as a config says.")}
 """Target and summary of each kernel command, in the order they are listed."""
 
 
 def top_level() -> dict[str, tuple[str, str]]:
-    """Return target and summary of the kernel's commands, then of the built-in plugin's."""
-    return KERNEL | discovery.registered_by_core("register_commands")
+    """Return target and summary of the core's commands, then of those of first-party plugins."""
+    own = KERNEL | discovery.registered_by_core("register_commands")
+    return own | discovery.commands_beside_core(os.environ)
 
 
 class Commands(click.Group):
@@ -45,6 +47,11 @@ class Commands(click.Group):
             module, _, attribute = commands[cmd_name][0].partition(":")
             command: click.Command = getattr(importlib.import_module(module), attribute)
             return command
+        if cmd_name in COMMANDS:
+            from rlvr_core.host.host import load_host
+
+            what = f"rlvr {cmd_name}"
+            raise load_host().missing().part(what, COMMANDS[cmd_name])
         installed = {plugin.name for plugin in discovery.find_plugins(os.environ)}
         if cmd_name in installed or cmd_name in discovery.FIRST_PARTY:
             from rlvr_core.host.host import load_host
@@ -77,7 +84,10 @@ class Commands(click.Group):
 
 
 def _plugins() -> list[discovery.Found]:
-    return [plugin for plugin in discovery.find_plugins(os.environ) if not plugin.off]
+    """Return the plugins whose commands stand below their own names."""
+    beside = set(COMMANDS.values())
+    found = discovery.find_plugins(os.environ)
+    return [plugin for plugin in found if not plugin.off and plugin.name not in beside]
 
 
 @click.group(

@@ -14,6 +14,7 @@ import click
 from rlvr_core.api import ConfigError, RunFinished
 from rlvr_core.api.components import RunObserver
 from rlvr_core.cli.output import no_secrets_printed, quiet_libraries
+from rlvr_core.config.guards import is_on
 
 if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved
@@ -100,11 +101,8 @@ def run(
         display.phase("reading the configuration")
         resolved, folder = what_to_run(config, overrides, resume, host)
         quiet_libraries()
-        checked = resolved.config.guards.preflight and ranks.launched()
-        machines = host.service("core/machines")(resolved, display) if checked else None
         with ranks.joined(resolved.config.run.timeout) as together:
-            if machines is not None:
-                machines.connected(together)
+            host.service("core/machines")(resolved, together)
             carry_out(resolved, folder, host, display, together, stop, dry_run=dry_run)
 
 

@@ -17,6 +17,8 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from rlvr_core import __version__
+from rlvr_core.host.first_party import COMMANDS
+from rlvr_core.host.first_party import FIRST_PARTY as FIRST_PARTY
 
 
 class Place(NamedTuple):
@@ -82,16 +84,6 @@ CORE = "core"
 ALLOW = "RLVR_PLUGINS"
 BLOCK = "RLVR_PLUGINS_OFF"
 
-FIRST_PARTY = {
-    "math": "rlvr-math",
-    "ifeval": "rlvr-ifeval",
-    "code": "rlvr-code",
-    "bs4": "rlvr-bs4",
-    "sagemaker": "rlvr-sagemaker",
-    "gym": "rlvr-gym",
-}
-"""Distribution of each plugin the project publishes; no other name is ever guessed."""
-
 
 class Found(NamedTuple):
     """An entry point of the group ``rlvr``.
@@ -145,6 +137,37 @@ def registered_by_core(hook: str) -> dict[str, tuple[str, str]]:
     recorder = _Recorder()
     getattr(importlib.import_module(CORE_PLUGIN.module), hook)(recorder)
     return dict(recorder)
+
+
+def registered_by(plugin: Found, hook: str) -> dict[str, tuple[str, str]]:
+    """Return what an installed first-party plugin registers in a hook; nothing if it is broken.
+
+    Only its light module is imported; ``rlvr plugins list`` says what is wrong with a broken one.
+    """
+    recorder = _Recorder()
+    try:
+        register = getattr(importlib.import_module(plugin.module), hook, None)
+        if register is not None:
+            register(recorder)
+    except Exception:
+        return {}
+    return dict(recorder)
+
+
+def commands_beside_core(env: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return target and summary of each command that first-party plugins put beside the core's."""
+    owners = set(COMMANDS.values())
+    commands: dict[str, tuple[str, str]] = {}
+    for plugin in find_plugins(env):
+        if plugin.name in owners and not plugin.off and is_first_party(plugin):
+            registered = registered_by(plugin, "register_commands")
+            commands |= {n: c for n, c in registered.items() if COMMANDS.get(n) == plugin.name}
+    return commands
+
+
+def is_first_party(plugin: Found) -> bool:
+    """Whether the project publishes this plugin."""
+    return FIRST_PARTY.get(plugin.name) == canonical(plugin.distribution)
 
 
 def core_service(name: str) -> Any | None:

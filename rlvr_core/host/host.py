@@ -30,6 +30,7 @@ from rlvr_core.host.registry import Entry, Registry
 
 if TYPE_CHECKING:
     from rlvr_core.api import Store
+    from rlvr_core.config.resolve import Resolved
 
 _log = logging.getLogger(__name__)
 
@@ -150,7 +151,7 @@ class Host:
         """
         from rlvr_core.api import Store  # most runs never need it
 
-        answer = self._ask("open_store", {"uri": uri}, Store)  # type: ignore[type-abstract]
+        answer = self._ask("open_store", {"uri": uri}, Store)
         if answer is None:
             raise self.missing().uri(uri)
         return answer
@@ -162,6 +163,35 @@ class Host:
             RlvrError: If the plugin that knows it cannot create or fetch it.
         """
         return self._ask("locate_model", {"reference": reference}, Path)
+
+    def choose_checkpointing(self, resolved: Resolved, model_path: str) -> DataReport | None:
+        """Return which layers to compute again, as a plugin plans it; None if none does.
+
+        Raises:
+            PluginError: If a plugin's hook failed.
+        """
+        arguments = {"resolved": resolved, "model_path": model_path}
+        return self._ask("choose_checkpointing", arguments, DataReport)
+
+    def provide(
+        self, hook: str, cls: type[T], what: str, plugin: str, arguments: Mapping[str, object]
+    ) -> T:
+        """Return the answer of the plugin that has an optional part of a run.
+
+        Args:
+            hook: The asking hook.
+            cls: Type of its answer.
+            what: What the configuration asks for, for the message.
+            plugin: The first-party plugin that it comes with.
+            arguments: The hook's arguments.
+
+        Raises:
+            PluginError: If that plugin is missing, or failed.
+        """
+        answer = self._ask(hook, arguments, cls)
+        if answer is None:
+            raise self.missing().part(what, plugin)
+        return answer
 
     def locate_run(self, env: Mapping[str, str] = os.environ) -> Path | None:
         """Return the folder that run folders belong in on a managed machine; None elsewhere.

@@ -19,6 +19,7 @@ from rlvr_core.api import RlvrError
 from rlvr_core.api import hooks as hookspecs
 from rlvr_core.host import discovery, hookcheck
 from rlvr_core.host.discovery import CORE, Found, Place, registered_by_core
+from rlvr_core.host.first_party import COMMANDS
 from rlvr_core.host.hookcheck import HOOK_PARAMETERS, PluginProblem
 from rlvr_core.host.registry import NAME, REGISTERING, PluginRegistrar, Registry
 
@@ -156,7 +157,8 @@ def _name_faults(one: Found, found: Sequence[Found]) -> Iterator[PluginProblem]:
             (f"rename the entry point of {one.distribution}, or uninstall it",),
         )
         return
-    if one.name != CORE and one.name in RESERVED | registered_by_core("register_commands").keys():
+    commands = RESERVED | registered_by_core("register_commands").keys() | COMMANDS.keys()
+    if one.name != CORE and one.name in commands and not discovery.is_first_party(one):
         yield PluginProblem(
             f"a plugin cannot be called {one.name!r}, because 'rlvr {one.name}' is a command",
             one.declared,

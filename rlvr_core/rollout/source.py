@@ -245,8 +245,13 @@ def conversations_of(
     """
     if section.use == "auto" and all(problem.environment is None for problem in problems):
         return SingleTurn()
-    plan: Conversations = host.service("core/conversations")(section, problems, host)
-    return plan
+    return host.provide(
+        "plan_conversations",
+        Conversations,
+        "conversations of several turns",
+        "env",
+        {"section": section, "problems": problems, "host": host},
+    )
 
 
 def sampler_metrics(sampler: Sampler) -> dict[str, float]:

@@ -144,7 +144,7 @@ def _objective(prepared: Prepared, device: torch.device, precision: Precision) -
                 loss=prepared.losses[loc],
                 weight=ref.weight,
                 demonstrations=prepared.demonstrations.get(loc),
-                teacher=make_teacher and make_teacher(device, precision.compute),
+                teacher=None if make_teacher is None else make_teacher(device, precision.compute),
             )
         )
     advantage = prepared.resolved.advantage()

@@ -17,6 +17,7 @@ import torch
 from rlvr_core.api import (
     ConfigError,
     DataReport,
+    LooksBeforeRun,
     Loss,
     ModelAdapter,
     RunData,
@@ -43,7 +44,7 @@ from rlvr_core.parallel.model_adapter import chosen_adapter
 from rlvr_core.record.rundir import check_writable
 from rlvr_core.rollout.source import InTurns, RolloutMode, conversations_of
 from rlvr_core.run.evaluations import Evaluations, evaluations_of
-from rlvr_core.run.events import RunEvents
+from rlvr_core.run.events import Guards, RunEvents, build_guards
 from rlvr_core.run.overview import overview
 from rlvr_core.step.model import load_tokenizer
 from rlvr_core.verify.judge import ErrorRate, Judge
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from rlvr_core.config.model import RunConfig
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.config.tree import Loc
-    from rlvr_core.step.objective import GivenAnswers
+    from rlvr_core.step.objective import GivenAnswers, MakeTeacher
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Prepared:
         data_reports: Findings of plugins about the data, for ``run.json``.
         trackers: The trackers, by name.
         lines: Summary lines for the user.
-        watch: Ends the run if it waits too long; told what is awaited from the first check on.
+        guards: The guards, not bound to the run yet.
     """
 
     resolved: Resolved
@@ -101,13 +102,13 @@ class Prepared:
     judge: Judge
     losses: Mapping[Loc, Loss]
     demonstrations: Mapping[Loc, GivenAnswers]
-    teachers: Mapping[Loc, Any]
+    teachers: Mapping[Loc, MakeTeacher]
     engine: ComponentRef
     checkpointing: str
     data_reports: list[DataReport]
     trackers: dict[str, Tracker]
     lines: list[str]
-    watch: RunObserver
+    guards: Guards
 
     @property
     def config(self) -> RunConfig:
@@ -195,11 +196,12 @@ def prepare(
         RunError: If a gold answer is judged wrongly.
     """
     config, host = resolved.config, resolved.host
-    watch = RunEvents()
+    guards = build_guards(resolved)
     with cached_at(config.data.cache_uri), contextlib.ExitStack() as stack:
-        if config.guards.watchdog:
-            watch.subscribe(stack.enter_context(host.service("core/watchdog")(config)))
-        progress = RunEvents(*displays, watch)
+        for guard in guards.guards.values():
+            if isinstance(guard, contextlib.AbstractContextManager):
+                stack.enter_context(guard)
+        progress = RunEvents(*displays, guards.phases())
         progress.phase("plugins, data sets and their checks")
         host.configure(resolved.plugins)
         parts = _make_parts(resolved)
@@ -216,10 +218,20 @@ def prepare(
         )
         longest = max([audited.longest, *(len(renderer.render(p)) for p in data.held_out)])
         demonstrations = data.answers.demonstrations(renderer, tokenizer) if data.answers else {}
-        teachers: Mapping[Loc, Any] = {}
+        teachers: Mapping[Loc, MakeTeacher] = {}
         if any(loss.traits.teacher is not None for loss in parts.losses.values()):
-            teachers = host.service("core/teachers")(
-                resolved, parts.losses, tokenizer, renderer, _problems(sources)
+            teachers = host.provide(
+                "make_teachers",
+                Mapping,
+                "a loss that distils a teacher",
+                "algos",
+                {
+                    "resolved": resolved,
+                    "losses": parts.losses,
+                    "tokenizer": tokenizer,
+                    "renderer": renderer,
+                    "problems": _problems(sources),
+                },
             )
 
         sampler = _started_sampler(config, parts, sources, demonstrations, data.plan)
@@ -232,8 +244,9 @@ def prepare(
         engine, reason = _choose_engine(resolved, model_path)
         checkpointing = config.train.gradient_checkpointing
         if checkpointing == "auto" and torch.cuda.is_available():
-            data.reports.append(host.service("core/checkpointing")(resolved, model_path))
-            checkpointing = data.reports[-1].record["choice"]
+            choice = host.choose_checkpointing(resolved, model_path)
+            checkpointing = "all" if choice is None else str(choice.record["choice"])
+            data.reports.extend([] if choice is None else [choice])
         lines = overview(
             config,
             traits_of(sampler, SamplerTraits),
@@ -269,10 +282,11 @@ def prepare(
             data_reports=data.reports,
             trackers=parts.trackers,
             lines=lines,
-            watch=watch,
+            guards=guards,
         )
-        if config.guards.preflight:
-            lines += host.service("core/preflight")(prepared)
+        for guard in guards.guards.values():
+            if isinstance(guard, LooksBeforeRun):
+                lines += guard.preflight(prepared)
         yield prepared
 
 
@@ -358,7 +372,7 @@ def _load_data(resolved: Resolved, losses: Mapping[Loc, Loss]) -> _Data:
             model=config.model.path,
             trained={"the training data": _problems(sources), **imitated},
             held_out=evaluations.held_out,
-            max_contaminated=config.guards.max_contaminated,
+            max_contaminated=config.eval.max_contaminated,
             where=resolved.where(("eval", "tasks")),
         )
     )

@@ -125,7 +125,7 @@ class RewardPlan:
         """
         make: Callable[..., VerifierPool] = VerifierPool
         if section.pool is not None:
-            entry = load_host().entry("service", section.pool.use, "verify.pool")
+            entry = load_host().entry("verifier_pool", section.pool.use, "verify.pool")
             make = partial(entry.load(), section.pool.with_)
         return make(
             self.specs,

@@ -1,10 +1,6 @@
 import io
 import json
 import math
-import os
-import pty
-import select
-import sys
 import termios
 import threading
 from pathlib import Path
@@ -330,46 +326,6 @@ def test_live_shows_what_is_awaited_before_the_plan_and_tells_elapsed_from_left(
     display.finish([])
     # the lines before the plan are gone from the screen, not left above it
     assert stream.getvalue().index("\x1b[2K") < stream.getvalue().index("run demo")
-
-
-def test_a_sample_of_the_newest_step_is_shown_for_a_key(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
-    stream = Terminal()
-    display = Live(stream, 2)
-    display.plan([])
-    display.pressed("s")
-    assert "no sample yet" in stream.getvalue()
-    same, mixed = group("same", [True, True]), group("mixed", [False, True], text="\x1b[2J[red]")
-    display.groups_scored(GroupsScored(6, 6, (same, mixed)))
-    display.pressed("x")
-    display.pressed("s")
-    told = stream.getvalue()
-    assert "sample of step 7: mixed, 1 of 2 passed" in told
-    assert "[right] reward 1.000" in told
-    assert "[wrong] reward 0.000" in told
-    assert "| \\x1b[2J[red]" in told
-    assert "same" not in told
-    display.pressed("s")
-    assert "sample of step 7: same, 2 of 2 passed" in stream.getvalue()
-    display.finish([])
-
-
-def test_keys_are_read_beside_the_run_and_the_terminal_is_given_back(tmp_path):
-    """In a terminal of its own: the keys of the one that runs the tests are not ours."""
-    child, end = pty.fork()
-    if not child:
-        code = "import sys; from tests.cli.test_display import in_terminal; sys.exit(in_terminal())"
-        os.execv(sys.executable, [sys.executable, "-c", code])
-    shown, asked = b"", False
-    while select.select([end], [], [], 60)[0]:
-        try:
-            shown += os.read(end, 65536)
-        except OSError:
-            break
-        if b"shows a sample" in shown and not asked:
-            asked = os.write(end, b"s") == 1
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, shown
-    assert b"sample of step 1: p, 1 of 1 passed" in shown
 
 
 def in_terminal():

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rlvr_core.api import ConfigError, MachineError, PluginError
-from rlvr_core.api.services import load_host, model_identity, wilson
-from rlvr_core.builtin.modelcheck import baselines
+from rlvr_core.api import ConfigError, MachineError
+from rlvr_core.api.services import model_identity
 from rlvr_core.builtin.modelcheck.examination import check
 from rlvr_core.testing.fork_server import run_rlvr
-from rlvr_core.testing.lab import install_plugin
 from rlvr_core.testing.random_model import save_random_model
 
 ROOT = Path(__file__).parents[2]
@@ -81,16 +77,11 @@ def in_shards(folder):
 def test_a_whole_model_is_healthy(folder):
     found = check(str(folder))
     assert found.report.verdict == "healthy"
-    data = {one.id: one.data for one in found.report.findings}
-    assert data["model/architecture"] == {"class": "Qwen3ForCausalLM", "parameters": PARAMETERS}
-    assert data["model/memory"] == {
-        "bfloat16": 2 * PARAMETERS,
-        "float32": 4 * PARAMETERS,
-        "training": 16 * PARAMETERS,
-    }
-    assert data["weights/files"] == {"files": 1, "bytes": 4 * PARAMETERS, "dtypes": ["float32"]}
-    assert data["tokenizer/vocabulary"] == {"tokens": 258, "rows": 258}
-    assert data["model/context"] == {"positions": 32768}
+    texts = {one.id: one.text for one in found.report.findings}
+    assert texts["model/architecture"].startswith(f"Qwen3ForCausalLM, {PARAMETERS:,} parameters")
+    assert texts["weights/files"] == f"13 tensors in 1 files, {4 * PARAMETERS:,} bytes, float32"
+    assert texts["tokenizer/vocabulary"] == "258 tokens, the embedding has 258 rows"
+    assert texts["model/context"].startswith("32,768 tokens")
     assert found.identity["model"] == model_identity(str(folder))
     assert found.identity["tokenizer"]["tokens"] == 258
 
@@ -99,11 +90,7 @@ def test_a_whole_model_is_healthy(folder):
 def test_other_types_are_whole_too(folder, dtype):
     kind = getattr(torch, dtype)
     edit_weights(folder, lambda one: one.update({k: v.to(kind) for k, v in one.items()}))
-    verdict, found = findings(folder)
-    assert verdict == "healthy"
-    assert found["weights/dtype"] == (
-        "note", f"config.json says float32, the files have {dtype}; runs take model.dtype",
-    )  # fmt: skip
+    assert findings(folder)[0] == "healthy"
 
 
 def test_shards_are_whole(folder):
@@ -117,7 +104,7 @@ def test_a_missing_shard_is_named(folder):
     out, shards = in_shards(folder)
     shards[1].unlink()
     found = broken(out, "weights/files", f"1 of {len(shards)} shards are missing", shards[1].name)
-    assert found["weights/values"][0] == found["tokenizer/vocabulary"][0] == "skip"
+    assert found["weights/values"][0] == found["tokenizer/vocabulary"][0] == "note"
     assert found["tokenizer/template"][0] == "note"  # what does not rest on weights is examined
 
 
@@ -178,7 +165,7 @@ def test_numbers_that_are_none_are_counted(folder, dtype):
     edit_weights(folder, spoil)
     broken(folder, "weights/values", f"1 tensors are not finite: {name} (3 NaN, 2 infinite)")
     verdict, found = findings(folder, values=False)
-    assert (verdict, found["weights/values"][0]) == ("healthy", "skip")
+    assert (verdict, found["weights/values"][0]) == ("healthy", "note")
 
 
 def test_a_matrix_of_zeros_is_doubted(folder):
@@ -186,27 +173,12 @@ def test_a_matrix_of_zeros_is_doubted(folder):
     edit_weights(folder, lambda one: one[name].zero_())
     verdict, found = findings(folder)
     assert verdict == "doubtful"
-    assert found["weights/zero"] == ("warn", f"1 matrices are zero throughout: {name}")
+    assert found["weights/constant"] == ("warn", f"1 matrices are one number throughout: {name}")
 
 
 def head_of(tensors, *, same):
     embedding = tensors["model.embed_tokens.weight"]
     tensors["lm_head.weight"] = embedding.clone() if same else embedding + 1
-
-
-def test_a_tie_that_the_files_do_not_have(folder):
-    edit_weights(folder, lambda one: head_of(one, same=False))
-    broken(folder, "weights/tied", "lm_head.weight differs from model.embed_tokens.weight")
-
-
-def test_a_tie_that_the_config_does_not_have(folder):
-    edit(folder / "config.json", tie_word_embeddings=False)
-    broken(folder, "weights/names", "lack 1 weights: lm_head.weight", "they would be random")
-    edit_weights(folder, lambda one: head_of(one, same=True))
-    verdict, found = findings(folder)
-    assert (verdict, found["weights/tied"][0]) == ("doubtful", "warn")
-    edit_weights(folder, lambda one: head_of(one, same=False))
-    assert findings(folder)[0] == "healthy"
 
 
 def test_a_tied_head_that_is_stored_twice_is_healthy(folder):
@@ -353,14 +325,10 @@ def test_an_adapter_is_no_model(folder, tmp_path):
     assert verdict == "doubtful"
     level, text = found["adapter/kind"]
     assert (level, "rank 4, and no model" in text, str(folder) in text) == ("warn", True, True)
-    assert found["adapter/matrices"] == ("ok", "2 pairs of matrices")
     assert "config" not in found
-    shutil.rmtree(folder)
-    broken(out, "adapter/base", "is not on this machine")
     file = out / "adapter_model.safetensors"
     file.write_bytes(file.read_bytes()[:-8])
-    cut = broken(out, "adapter", "adapter_model.safetensors is cut off")
-    assert cut["adapter/kind"][0] == "warn"
+    broken(out, "weights/files", "adapter_model.safetensors is cut off")
 
 
 def test_what_is_no_model_at_all(folder, tmp_path):
@@ -371,9 +339,6 @@ def test_what_is_no_model_at_all(folder, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(MachineError, match=r"has no config\.json"):
         check(str(tmp_path / "empty"))
-    for text in ("", "a\0b"):
-        with pytest.raises(ConfigError):
-            check(text)
 
 
 def rlvr(*args, **env):
@@ -390,22 +355,18 @@ def test_the_command(folder):
     assert told.returncode == 1
     found = json.loads(told.stdout)
     assert found["verdict"] == "broken"
-    assert {"id", "verdict", "found", "remedy"} <= found["checks"][0].keys()
+    assert {"id", "level", "text", "remedy"} == found["checks"][0].keys()
     assert rlvr("models", "check", str(folder / "config.json")).returncode == 2
     assert rlvr("models", "check", str(folder / "nowhere")).returncode == 4
 
 
-def test_a_hub_id_that_is_not_here_still_has_its_figures(tmp_path):
+def test_a_hub_id_that_is_not_here(tmp_path):
     args = ("models", "check", "Qwen/Qwen3-1.7B-Base", "--json")
     done = rlvr(*args, HF_HOME=str(tmp_path), HF_HUB_CACHE=str(tmp_path))
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)
     assert found["folder"] is None
     assert found["checks"][0]["remedy"] == "fetch it: hf download Qwen/Qwen3-1.7B-Base"
-    assert {one["measured_by"] for one in found["baselines"]} == {"reference"}
-    gsm8k = [one["value"] for one in found["baselines"]
-             if one["task"] == "GSM8K test" and not one["after"]]  # fmt: skip
-    assert gsm8k == [0.1433, 0.6277]
 
 
 def test_a_model_in_the_hubs_cache(folder, tmp_path):
@@ -418,12 +379,8 @@ def test_a_model_in_the_hubs_cache(folder, tmp_path):
     by_id = json.loads(rlvr("models", "check", "Qwen/Qwen3-1.7B-Base", "--json", **cache).stdout)
     assert by_id["verdict"] == "healthy"
     assert by_id["identity"]["model"]["commit"] == commit
-    text = {one["id"]: one["found"] for one in by_id["checks"]}["tokenizer/template"]
+    text = {one["id"]: one["text"] for one in by_id["checks"]}["tokenizer/template"]
     assert text == "no chat template"
-    place = str(home / "snapshots" / commit)
-    by_folder = json.loads(rlvr("models", "check", place, "--json", **cache).stdout)
-    for found in (by_id, by_folder):
-        assert {one["same"] for one in found["baselines"]} == {"id"}
 
 
 def test_a_cache_that_cannot_be_written(folder, tmp_path):
@@ -457,130 +414,3 @@ def test_names_beyond_ascii_in_another_locale(folder):
     assert done.returncode == 1  # the library of tokenizers cannot open such a name there
     assert b"PYTHONUTF8=1" in done.stdout
     assert b"Traceback" not in done.stderr
-
-
-def test_help_and_the_list_of_figures_load_no_model_library():
-    script = (
-        "import sys\nfrom rlvr_core.cli.main import main\n"
-        "assert main(sys.argv[1:]) == 0\n"
-        "print({'torch', 'transformers'} & set(sys.modules), file=sys.stderr)"
-    )
-    for args in (["check", "--help"], ["baselines", "--help"], ["baselines", "--json"]):
-        done = subprocess.run(
-            [sys.executable, "-c", script, "models", *args],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stderr == "set()\n"
-
-
-# -- the registry ---------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def registry():
-    return baselines.registered(load_host({"RLVR_PLUGINS": ""}))
-
-
-def test_figures_of_ours_stand_where_they_say(registry):
-    """Each value is written in the page that its source names."""
-    ours = [one for one in registry if one.measured_by == "rlvr"]
-    assert len(ours) > 20
-    pages: dict[str, str] = {}
-    for one in ours:
-        page = one.source.partition(",")[0]
-        text = pages.setdefault(page, (ROOT / page).read_text())
-        digits = rf"(?<!\d)0?\.0*{str(one.value)[2:]}0*(?!\d)"
-        assert re.search(digits, text), (one.task, one.value)
-        assert one.system == ""
-
-
-def test_figures_of_others_are_marked(registry):
-    theirs = [one for one in registry if one.measured_by == "reference"]
-    assert {one.system for one in theirs} == {"reference system A", "reference system B"}
-    assert not any(one.model.startswith("tiny:") for one in theirs)
-    shown = rlvr("models", "baselines", "Qwen/Qwen3-1.7B").stdout
-    assert "reference system A (theirs)" in shown
-    assert "0.331" in shown
-
-
-def test_intervals_come_from_counts(registry):
-    (one,) = (b for b in registry if b.correct == 828)
-    low, high = wilson(828, 1319)
-    assert one.interval == (round(low, 4), round(high, 4)) == (0.6013, 0.6534)
-    assert next(b for b in registry if b.task == "MMLU").interval is None
-
-
-def test_how_a_model_is_recognised(registry):
-    def found(names, digests=()):
-        return {how for _, how in baselines.known(registry, names, digests)}
-
-    names = baselines.names_of
-    assert found(names("Qwen/Qwen3-1.7B-Base")) == {"id"}
-    assert found(names("/data/models/qwen3-1.7b-base/")) == {"name"}
-    assert found(names("Qwen/Qwen3-8B")) == {"name"}  # reference B names no organisation
-    assert found(names("Qwen/Qwen3-1.7B-Base-tuned")) == set()
-    assert found(names("math/arithmetic")) == set()
-    assert found(names("tiny:math/arithmetic")) == {"id"}
-    hashed = registry[0].model_copy(update={"sha256": "ab", "model": "x/y"})
-    known = baselines.known
-    assert known([hashed], {"z"}, ["ab"]) == [(hashed, "files")]
-    assert known([hashed], {"x/y"}, ["cd"]) == []  # other files of the same name
-
-
-BLOCK = """
-[[measured]]
-model = "me/mine"
-task = "t"
-metric = "accuracy"
-date = 2026-01-02
-measured_by = "rlvr"
-source = "here"
-results = [{value = 0.5, n = 10, correct = 5}]
-"""
-PLUGIN = """
-from rlvr_core.api import hookimpl
-
-@hookimpl
-def register_services(registrar):
-    registrar.add("baselines", "mine.figures:text", summary="Figures.")
-"""
-
-
-def test_a_plugin_adds_figures(tmp_path):
-    files = {"mine/plugin.py": PLUGIN, "mine/__init__.py": "",
-             "mine/figures.py": f"def text():\n    return '''{BLOCK}'''\n"}  # fmt: skip
-    site = install_plugin(tmp_path / "site", "mine", files)
-    env = {"PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])}
-    (found,) = json.loads(rlvr("models", "baselines", "me/mine", "--json", **env).stdout)
-    assert (found["value"], found["interval"]) == (0.5, [0.2366, 0.7634])
-    (site / "mine/figures.py").write_text("def text():\n    return 'x ='\n")
-    done = rlvr("models", "baselines", **env)
-    assert done.returncode == 3
-    assert "the baselines of plugin mine cannot be read" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ('"rlvr"', '"nobody"', "measured_by"),
-        ('"rlvr"', '"reference"', "a reference has a system"),
-        ("correct = 5", "correct = 7", "7 of 10 is not 0.5"),
-        ("correct = 5", "korrect = 5", "korrect"),
-        ("2026-01-02", '"soon"', "date"),
-        ("results", "rsults", "KeyError"),
-    ],
-)
-def test_figures_that_contradict_themselves_are_refused(old, new, words):
-    assert [one.model for one in baselines.read(BLOCK, "us")] == ["me/mine"]
-    with pytest.raises(PluginError, match=words):
-        list(baselines.read(BLOCK.replace(old, new), "us"))
-
-
-def test_every_key_of_the_registry_is_explained():
-    page = (ROOT / "docs/models.md").read_text()
-    for name in baselines.Baseline.model_fields:
-        assert f"`{name}`" in page
-    assert tomllib.loads(baselines.core())

@@ -14,7 +14,6 @@ from rlvr_core.builtin.datacheck.corrupt import corruptions
 from rlvr_core.builtin.datacheck.cuts import cuts
 from rlvr_core.builtin.datacheck.forms import Form, form_of
 from rlvr_core.builtin.datacheck.judging import Judge
-from rlvr_core.builtin.datacheck.page import lists, pages, selected
 from rlvr_core.builtin.datacheck.sources import check_source, sources_of
 from rlvr_core.builtin.datacheck.table import print_report
 from rlvr_core.testing import dataset_conformance
@@ -48,14 +47,6 @@ def told(n: int = 80):
     def make(rng, index):
         a, b = rng.randint(100, 999), rng.randint(100, 999)
         return f"{a} times {b}? The answer is {a * b}.", a * b
-    return draw(n, make)
-
-def page(n: int = 60):
-    def make(rng, index):
-        words = [f"w{rng.randint(0, 10**9)}" for _ in range(6)]
-        body = "".join(f"<p class='c{i}'>{word}</p>" for i, word in enumerate(words[:5]))
-        html = f"<html><body>{body}<b id='x{index}'>{words[5]}</b></body></html>"
-        return f"What is the text of x{index}? {html}", words[5]
     return draw(n, make)
 
 def copies(n: int = 60):
@@ -107,14 +98,14 @@ def checked(tmp_path_factory):
                 report = check_problems(name, given.load(), judge, per_tag=per_tag)
         faults = [*report.faults, *(fault for tag in report.tags for fault in tag.faults)]
         assert report.ok == (not faults)
-        return report.data(), {fault.check for fault in faults}
+        return report.data(), {fault.id for fault in faults}
 
     yield check
     monkeypatch.undo()
 
 
 def command(name, *options, cwd):
-    return run_rlvr("data", "check", name, "--workers", "1", *options, cwd=cwd)
+    return run_rlvr("data", "check", name, *options, cwd=cwd)
 
 
 def test_a_set_that_must_be_solved_passes(checked):
@@ -132,8 +123,7 @@ def test_a_set_that_must_be_solved_passes(checked):
     [
         ("last", {"blind"}, "third number"),
         ("most", {"blind", "shuffled"}, "most common answer 1"),
-        ("page", {"blind"}, "last element with id"),
-        ("told", {"blind", "told"}, "third number"),
+        ("told", {"blind"}, "third number"),
     ],
 )
 def test_an_answer_that_needs_no_question_is_found(checked, name, expected, strategy):
@@ -142,17 +132,13 @@ def test_an_answer_that_needs_no_question_is_found(checked, name, expected, stra
     assert faults == expected
     rate = {"last": 0.6, "most": 2 / 3}.get(name, 1.0)
     assert tag["blind"]["rate"] == pytest.approx(rate, abs=0.1)
-    if name == "page":  # several selectors find the last element
-        assert tag["blind"]["passed"] == 60
-    else:
-        assert tag["blind"]["what"].startswith(strategy)
+    assert tag["blind"]["what"].startswith(strategy)
 
 
 def test_ten_problems_are_too_few_to_be_sure_of(checked):
     report, faults = checked("products", per_tag=10)
     (tag,) = report["tags"]
     assert faults == set()
-    assert tag["unsure"]
     assert tag["blind"]["high"] == pytest.approx(0.2775, abs=1e-4)  # Wilson: z^2 / (10 + z^2)
 
 
@@ -166,7 +152,7 @@ def test_copies_are_counted(checked):
 def test_what_depends_on_the_process_is_found(checked, name, what):
     report, faults = checked(name, again=True)
     assert faults == {"stable"}
-    assert f"the {what} are not the same" in report["faults"][0]["what"]
+    assert f"the {what} are not the same" in report["faults"][0]["text"]
 
 
 def test_a_lax_verifier_passes_corrupted_references(checked):
@@ -198,7 +184,7 @@ def test_a_set_that_fails_gives_its_report_and_exit_code_1(tmp_path):
     assert done.returncode == 1
     (report,) = json.loads(done.stdout)["reports"]
     assert not report["ok"]
-    assert [fault["check"] for fault in report["tags"][0]["faults"]] == ["blind"]
+    assert [fault["id"] for fault in report["tags"][0]["faults"]] == ["blind"]
 
 
 def test_the_sources_of_a_config_are_checked(checked, tmp_path):
@@ -260,18 +246,16 @@ def test_what_any_guess_gets_of_four_options_is_no_fault(tmp_path, capsys):
     (tag,) = report.tags
     assert tag.chance == tag.limit == 0.25
     assert tag.data()["limit"] == 0.25
-    assert report.ok, [fault.what for fault in tag.faults]
+    assert report.ok, [fault.text for fault in tag.faults]
     print_report(report)
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "an option named at random is right in 0.25 of the problems with 1 tags" in printed
-    assert printed.endswith("passes")
+    assert capsys.readouterr().out.split()[-1] == "passes"
 
 
 def test_a_letter_that_is_right_more_often_than_by_chance_fails(tmp_path):
     letters = random.Random(0).choices("ABCD", weights=[4, 1, 1, 1], k=200)
     report = check_choice(tmp_path, 4, letters.__getitem__)
     (tag,) = report.tags
-    assert {fault.check for fault in tag.faults} >= {"blind"}
+    assert {fault.id for fault in tag.faults} >= {"blind"}
     assert tag.blind.interval[0] > 0.25
 
 
@@ -283,44 +267,7 @@ def test_with_ten_options_the_limit_is_that_of_other_tasks(tmp_path):
     constant = check_choice(
         tmp_path, 10, lambda number: "A" if number % 4 == 0 else letters[number]
     )
-    assert {fault.check for fault in constant.tags[0].faults} >= {"blind"}
-
-
-def test_options_that_stand_out_are_found():
-    text = "A. No list.\n\nWhich?\n\n(A) a red hat\n(B) a red cap\nof wool\n(C) it\n\nEnd with (X)."
-    found = dict(cuts(text))
-    assert found["longest option"] == "B"
-    assert found["text of the longest option"] == "a red cap\nof wool"
-    assert found["shortest option"] == found["most unusual option"] == "C"
-    assert found["most usual option"] == "A"
-    assert "longest option" not in dict(cuts("A. One.\n\nC. Three."))
-
-
-def test_the_longest_option_is_a_strategy(tmp_path):
-    rng = random.Random(0)
-    rows = []
-    for number in range(100):
-        options = [f"thing {rng.randint(100, 999)}" for _ in range(10)]
-        right = rng.randrange(10)
-        if number % 2:
-            options[right] += ", as it is"
-        listed = "\n".join(f"({'ABCDEFGHIJ'[i]}) {text}" for i, text in enumerate(options))
-        rows.append(
-            {
-                "id": f"q{number}",
-                "prompt": f"Which is number {number}?\n\n{listed}\n\nName a letter.",
-                "options": options,
-                "answer": "ABCDEFGHIJ"[right],
-            }
-        )
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    given = {"prompt": "prompt", "id": "id", "verifier": "core/choice"}
-    (source,) = sources_of(str(path), given)
-    with Judge(source.verifier) as judge:
-        (tag,) = check_source(source, judge).tags
-    assert "longest option" in tag.blind.what
-    assert [fault.check for fault in tag.faults] == ["blind"]
+    assert {fault.id for fault in constant.tags[0].faults} >= {"blind"}
 
 
 def test_a_rate_fails_when_it_is_high_for_sure_or_on_enough_problems():
@@ -369,19 +316,6 @@ def test_cuts_go_by_place_alone():
     assert found["largest number"] == "30"
     assert found["number of numbers"] == "4"
     assert found["first quoted text"] == "Tom"
-
-
-def test_selectors_see_nesting_void_elements_and_attributes():
-    html = "<html><body><p id=a>one<br><b>two</b></p><p>three</p><!-- note --></body></html>"
-    assert pages(f"question {html} end") == [html]
-    found = dict(selected(html))
-    assert found["first <p>"] == "onetwo"
-    assert found["last <p>"] == "three"
-    assert found["last id="] == "a"
-    assert found["number of <p>"] == "2"
-    assert found["first comment"] == "note"
-    assert found["first source of <b>"] == "<b>two</b>"
-    assert dict(lists(html))["every <p>"] == ["onetwo", "three"]
 
 
 test_arithmetic_passes = dataset_conformance("math/arithmetic", config={"n": 120}, per_tag=40)

@@ -23,21 +23,19 @@ def selftest(tmp_path):
 
 
 def found(test):
-    return {one.id: one.answer for one in test.report.findings}
+    return {one.id: one for one in test.report.findings}
 
 
 @pytest.mark.essential
 def test_a_healthy_trainer_passes_all(selftest, tmp_path):
     test = selftest()
     report = test.run()
-    assert [(one.id, one.answer.level) for one in report.findings] == [
+    assert [(one.id, one.level) for one in report.findings] == [
         ("selftest/lr0", "ok"),
         ("selftest/direction", "ok"),
         ("selftest/overfit", "ok"),
         ("selftest/resume", "ok"),
     ]
-    # the oracle and Adam's first update agree in the sign of every weight
-    assert found(test)["selftest/direction"].data["agreement"] > 0.95
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.yaml"]
 
 
@@ -60,39 +58,7 @@ def test_a_reversed_sign_goes_against_the_rewards(selftest, monkeypatch):
     test.learning()
     answer = found(test)["selftest/direction"]
     assert answer.level == "fail"
-    assert "against the rewards" in answer.value
-    assert answer.data["agreement"] < -0.9
-
-
-def test_a_step_below_rounding_is_the_learning_rates_fault(tmp_path):
-    path = planted.written([], tmp_path)
-    for lr in ("1e-9", "1e-5"):
-        test = SelfTest(path, (f"train.lr={lr}",), load_host(), 4)
-        test.drift()
-        test.learning()
-        answer = found(test)["selftest/direction"]
-        assert answer.level in ("ok", "warn")
-        assert "masks" not in answer.remedy
-        assert (answer.level == "warn") == (lr == "1e-9")
-        if lr == "1e-9":
-            assert "below rounding" in answer.value
-            assert "raise train.lr from 1e-09" in answer.remedy
-
-
-def test_another_function_in_training_is_no_rounding(selftest, monkeypatch):
-    logprobs = PolicyTrainer.logprobs
-
-    def halved(self, groups):
-        ours, theirs = logprobs(self, groups)
-        return ours / 2, theirs
-
-    test = selftest()
-    test.drift()
-    monkeypatch.setattr(PolicyTrainer, "logprobs", halved)
-    test.learning()
-    answer = found(test)["selftest/direction"]
-    assert answer.level == "fail"
-    assert "masks" in answer.remedy
+    assert "against the rewards" in answer.text
 
 
 def test_a_weight_that_drifts_at_lr_0_is_named(selftest, monkeypatch):
@@ -109,7 +75,7 @@ def test_a_weight_that_drifts_at_lr_0_is_named(selftest, monkeypatch):
     test.drift()
     answer = found(test)["selftest/lr0"]
     assert answer.level == "fail"
-    assert "1 of 35 tensors changed" in answer.value
+    assert "1 of 35 tensors changed" in answer.text
 
 
 def test_an_optimizer_state_that_is_not_restored_is_named(selftest, monkeypatch):
@@ -118,4 +84,4 @@ def test_an_optimizer_state_that_is_not_restored_is_named(selftest, monkeypatch)
     test.resume()
     answer = found(test)["selftest/resume"]
     assert answer.level == "warn"
-    assert "tensors differ" in answer.value
+    assert "weights differ" in answer.text

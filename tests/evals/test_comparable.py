@@ -102,7 +102,7 @@ def test_another_tokenizer_and_other_weights_at_the_same_path(
     (found,) = lab.json("compare", "a", "b")["tasks"]
     (line,) = found["differs"]
     assert line.startswith("model: ")
-    assert "other weights" in line
+    assert "other files" in line
 
     tokenizer = json.loads((path / "tokenizer.json").read_text())
     vocab = tokenizer["model"]["vocab"]
@@ -111,39 +111,3 @@ def test_another_tokenizer_and_other_weights_at_the_same_path(
     evaluate(path, "c")
     (found,) = lab.json("compare", "b", "c")["tasks"]
     assert "tokenizer: the prompts have other token ids" in found["differs"]
-
-
-def test_what_a_verifier_reads_beside_its_code(lab, model_dir, evaluate, monkeypatch):
-    """A table and a variable change verdicts with no line of code: both are refused and named, and
-    so are the answers that were judged otherwise."""
-    lab.folder.joinpath("lookup.py").write_text(
-        "import json, os, pathlib\n"
-        "def score(text):\n"
-        "    known = json.loads((pathlib.Path(__file__).parent / 'known.json').read_text())\n"
-        "    return float(bool(os.environ.get('ALL')) or text in known)\n"
-    )
-    table = lab.folder / "known.json"
-    table.write_text("[]")
-    use = ("--set", "rewards=[{use: ./lookup.py:score}]")
-    evaluate(model_dir, "a", *use)
-    table.write_text('["x"]')
-    evaluate(model_dir, "b", *use)
-    assert "reads file known.json" in lab.rlvr("compare", "a", "b", check=2).stderr
-    lab.rlvr("compare", "a", "b", "--allow", "prompt", check=2)
-    (found,) = lab.json("compare", "a", "b", "--allow", "code")["tasks"]
-    (line,) = [one for one in found["differs"] if not one.startswith("code: ")]
-    assert line.startswith("verifier ./lookup.py:score, file known.json: ")
-
-    monkeypatch.setenv("ALL", "1")
-    evaluate(model_dir, "c", *use)
-    refused = lab.rlvr("compare", "b", "c", check=2)
-    assert "24 of 24 answers that both gave word for word" in refused.stderr
-    assert "rlvr regrade" in refused.stderr
-    assert refused.stdout == ""
-    (found,) = lab.json("compare", "b", "c", "--allow", "code")["tasks"]
-    assert any(
-        line.startswith("verifier ./lookup.py:score, variable ALL: not set and")
-        for line in found["differs"]
-    )
-    assert any("24 of 24 answers that both gave" in line for line in found["differs"])
-    assert found["difference"]["value"] == 1.0, "which is why it has to be said"

@@ -1,209 +1,89 @@
-# ruff: noqa: RUF001
 import json
-import math
+import random
 
 import pytest
 import yaml
 
 from rlvr_core.api import Message, Problem
-from rlvr_core.builtin.evals.contamination import Trained, bodies, normalise, normalised_question
-from rlvr_core.builtin.evals.near import grams, near_duplicates
+from rlvr_core.builtin.evals.contamination import Trained, normalise
 from rlvr_core.testing.clock import cpu_limit
-
-STORY = "A farmer has {} cows and buys {} more at the market on a rainy day. How many now?"
 
 
 def problem(id_, prompt):
     return Problem(id=id_, prompt=prompt, verifier="x", spec={}, dataset="d")
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("What is 12 + 7?", "  WHAT is\n12+7 ?!"),
-        ("“Hi”, he said…", "Hi he said"),
-        ("ＡＢＣ　１２ ﬁne", "abc 12 fine"),
-        ("STRASSE", "straße"),
-        ("Compute $x^2 - 3$.", "compute x^2−3"),
-        ("a well-known word — here", "a well known word, here"),
-        ("1,000 and 5 (see below)", "1000 and 5 see below"),
-        ("zero\u200bwidth", "zerowidth"),
-        ("Is 3&nbsp;&lt; 4 &amp; 5?", "Is 3 < 4 & 5?"),
-        ("e\u0301tude", "\u00e9tude"),
-        ("ask, and/or tell **me**", "Ask and or tell me"),
-    ],
-)
-def test_texts_that_are_the_same(one, other):
-    assert normalise(one) == normalise(other)
+def searched(trained, held_out):
+    data = Trained()
+    data.add_problems("data", [problem(f"t{i}", text) for i, text in enumerate(trained)])
+    return data.search([problem(f"e{i}", text) for i, text in enumerate(held_out)])
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("one", "other", "same"),
     [
-        ("3 - 4", "3 + 4"),
-        ("3 - 4", "3 4"),
-        ("3 * 4", "3 / 4"),
-        ("x - y", "x * y"),
-        ("(12 + 7) * 3", "12 + 7 * 3"),
-        ("12 + (7 * 3)", "(12 + 7) * 3"),
-        ("What is 1.5?", "What is 15?"),
-        ("5% of 10", "5 of 10"),
-        ("-3 apples", "3 apples"),
-        ("naïve", "naive"),
-        ("12 3", "1 23"),
-        ("Sun. End with !", "Sun. End with ?"),
-        ("Sun. End with .", "Sun. End with"),
+        ("What is 12 + 7?", "  WHAT is\n12 + 7?", True),
+        ("\uff21\uff22\u3000\ufb01ne", "ab fine", True),
+        ("STRASSE", "stra\u00dfe", True),
+        ("3 - 4", "3 + 4", False),
+        ("What is 1.5?", "What is 15?", False),
+        ("End with !", "End with ?", False),
     ],
 )
-def test_texts_that_are_not(one, other):
-    assert normalise(one) != normalise(other)
+def test_texts_that_are_the_same_but_for_case_and_spacing(one, other, same):
+    assert (normalise(one) == normalise(other)) is same
 
 
 def test_conversations_and_plain_prompts_ask_the_same():
     turns = (Message("system", "Be brief."), Message("user", "What is 2 + 2?"))
-    assert normalised_question(turns) == normalised_question("what is 2+2")
+    found = searched([turns], ["what is 2 + 2?"])
+    assert [(m.id, m.trained, m.by) for m in found.matches] == [("e0", "t0", "text")]
 
 
-def test_the_frame_that_all_texts_share_is_taken_off():
-    one = "where do the seven tall birds sleep when rain falls"
-    other = "why did both of her brothers walk home so late"
-    assert bodies([f"q {one} a", f"q {other} a"]) == [one, other]
-    # whole words only, and nothing where little is left
-    assert bodies([f"question {one} ant", f"quest {other} amount"]) == [
-        f"question {one} ant",
-        f"quest {other} amount",
-    ]
-    assert bodies(["spell cat", "spell dog"]) == [None, None]
-    assert bodies(["one and the same"] * 2) == [None, None]
-
-
-def test_a_problem_is_known_in_another_style_and_short_ones_only_as_they_are():
-    questions = [
-        "Where do the seven tall birds sleep when rain falls at night?",
-        "Why did both of her brothers walk home so very late?",
-        "How many of these old lamps will burn for nine more days?",
-    ]
-    trained = Trained()
-    rows = [problem(f"t{i}", f"Q: {question}\nA:") for i, question in enumerate(questions)]
-    trained.add_problems("data", rows)
-    held_out = [
-        problem(f"e{i}", f"Problem:\n{q}\n\nSolution:") for i, q in enumerate(questions[1:])
-    ]
-    new = problem("new", "Problem:\nWhat would a very small red fish say to the sea?\n\nSolution:")
-    found = trained.search([*held_out, new])
-    assert [(m.id, m.trained, m.by) for m in found.matches] == [
-        ("e0", "t1", "text"),
-        ("e1", "t2", "text"),
-    ]
-    assert found.share == pytest.approx(2 / 3)
-
-    short = Trained()
-    short.add_problems("data", [problem("t1", "Spell cat"), problem("t2", "Spell dog")])
-    others = [problem("e1", "Shout cat"), problem("e2", "Shout dog"), problem("t2", "Shout owl")]
-    assert [(m.id, m.by) for m in short.search(others).matches] == [("t2", "id")]
-
-
-FRAMES = [
-    "{}",
-    "Q: {}\nA:",
-    "Question: {}\nAnswer with one number.\nAnswer:",
-    "Problem:\n{}\n\nReason step by step, then write the answer inside \\boxed{{}}.\n\nSolution:",
-    "Q: What is one of two?\nA: It is 1 of 2. The answer is 1.\n\nQ: {}\nA:",
-]
-THINGS = [
-    "lamp",
-    "boat",
-    "field",
-    "tower",
-    "bridge",
-    "garden",
-    "wheel",
-    "basket",
-    "ladder",
-    "window",
+THINGS = [f"{one} {two}" for one in ("red", "old", "tall", "odd") for two in (
+    "zoo", "ship", "park", "mill", "barn", "farm", "cave", "lamp", "road", "tent")]  # fmt: skip
+PATTERNS = [
+    "Say what people do in or at a {}. Answer in one short sentence, and nothing else.",
+    "Name some things that one finds in a {}. Answer in one short sentence, and nothing else.",
+    "Write about a {} as seen by a child who has never been there and was told of it by a friend, "
+    "in plain words, without any list, and do not use the letter q in any of them at all.",
+    "What is a {} good for?",
+    "Describe the smell of a {} in the rain. Answer in one short sentence, and nothing else.",
+    "Who would live in a {}? Answer in one short sentence, and nothing else.",
+    "How would you paint a {}? Answer in one short sentence, and nothing else.",
+    "Tell a very short story that begins and ends in a {}, with three people who do not know each "
+    "other and never speak, and let each of them carry something that matters to another of them.",
 ]
 
 
-def word_problem(i):
-    one, two = THINGS[i % 10], THINGS[(i // 10 + 3 * i) % 10]
-    end = "What share in % is 64%?" if i == 7 else f"How many {one}s does she paint in week {i}?"
-    return f"Greta number {i} paints {i + 3} {one}s near the {two} of plot {i * i} by noon. {end}"
+def test_data_made_from_patterns_draw_nothing():
+    """40 things in 8 patterns, 240 to train on and 80 held out: alike, and none the same."""
+    prompts = [pattern.format(thing) for pattern in PATTERNS for thing in THINGS]
+    random.Random(0).shuffle(prompts)
+    found = searched(prompts[:240], prompts[240:])
+    assert found.matches == ()
+    assert found.lines() == ["contamination: none of 80 problems is in data"]
 
 
-@pytest.mark.parametrize("trained_in", FRAMES)
-@pytest.mark.parametrize("asked_in", FRAMES)
-def test_frames_of_most_are_taken_off_whatever_single_rows_end_in(trained_in, asked_in):
-    """One row of 60 ends in "64%?", and one has no frame at all."""
-    trained = Trained()
-    rows = [problem(f"t{i}", trained_in.format(word_problem(i))) for i in range(60)]
-    trained.add_problems("data", [*rows, problem("bare", "Which of these is not like the others?")])
-    held_out = [problem(f"e{i}", asked_in.format(word_problem(i))) for i in range(0, 20)]
-    found = trained.search(held_out)
-    assert [(m.id, m.trained, m.by) for m in found.matches] == [
-        (f"e{i}", f"t{i}", "text") for i in range(20)
-    ]
-
-
-def test_frames_of_data_in_several_styles():
-    trained = Trained()
-    rows = [problem(f"t{i}", FRAMES[1 + i % 4].format(word_problem(i))) for i in range(200)]
-    trained.add_problems("data", rows)
-    held_out = [problem(f"e{i}", word_problem(i)) for i in range(0, 200, 10)]
-    assert {m.trained for m in trained.search(held_out).same} == {
-        f"t{i}" for i in range(0, 200, 10)
-    }
-
-
-ORIGINAL = (
+STORY = (
     "Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in "
     "May. Her brother keeps the money in a green tin. How many clips did Natalia sell altogether?"
 )
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        ORIGINAL.replace("Natalia", "Priya").replace("48", "52"),
-        "Her brother keeps the money in a green tin. "
-        + ORIGINAL.replace("Her brother keeps the money in a green tin. ", ""),
-        " ".join(ORIGINAL.split()[:24]),
-        "Once more, from last week's test: " + ORIGINAL.replace("altogether", "in total"),
-    ],
-)
-def test_problems_that_are_much_like_one_are_named_and_accepted(changed):
-    trained = Trained()
-    rows = [problem(f"t{i}", word_problem(i)) for i in range(60)]
-    trained.add_problems("data", [*rows, problem("twin", changed)])
-    other = "A farmer walks round a square field of 40 acres twice a day. How far is that in May?"
-    found = trained.search([problem("e0", ORIGINAL), problem("e1", other)])
-    ((match),) = found.matches
-    assert (match.id, match.trained, match.by) == ("e0", "twin", "near")
-    assert 0.5 <= match.share <= 1.0
-    assert found.share == 0.0
-    assert found.data()["near"]["n"] == 1
-    assert found.lines()[-1].startswith(
-        "warning: contamination: 1 of 2 problems are much like one in data: e0 (like twin, "
-    )
-
-
-def test_containment_of_n_grams_by_hand():
-    """Ten words are 8 n-grams; with one word of them changed 3 others are there."""
-    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-    assert len(grams(" ".join(words))) == 8
-    assert len(grams("It costs $5, or 1,000 in all")) == len(grams("it costs 7 or 2 000 in all"))
-    whole, other = " ".join(words), " ".join([*words[:9], "eleven"])
-    (found,) = near_duplicates([whole], [other])
-    # each n-gram of `whole` weighs ln(1 + 1/2) where the row has it, and ln(1 + 1/1) where not
-    telling, rest = 7 * math.log(1.5), math.log(2)
-    assert found == (0, pytest.approx(telling / (telling + rest)))
-    # an n-gram that more than a hundredth of the rows have, and more than five, tells nothing
-    assert near_duplicates([whole], [whole] * 5)[0] is not None
-    assert near_duplicates([whole], [whole] * 6) == [None]
+def test_a_long_problem_is_known_in_another_template():
+    others = [f"A farmer has {i} cows and buys {3 * i + 1} more on a rainy day." for i in range(50)]
+    told = f"Question: {STORY}\nAnswer with one number."
+    found = searched([*others, told], [STORY, STORY.replace("48", "52").replace("half", "twice")])
+    assert [(m.id, m.trained, m.by) for m in found.matches] == [("e0", "t50", "ngrams")]
+    assert found.share == 0.5
+    assert found.data()["by_ngrams"] == 1
 
 
 def test_100k_problems_are_cheap():
-    problems = [problem(f"p{i}", STORY.format(i, 3 * i + 1)) for i in range(100_000)]
-    with cpu_limit(15):
+    story = "A farmer has {} cows and buys {} more at the market on a rainy day. How many now?"
+    problems = [problem(f"p{i}", story.format(i, 3 * i + 1)) for i in range(100_000)]
+    with cpu_limit(30):
         trained = Trained()
         trained.add_problems("data", problems)
         assert len(trained.search(problems[:1000]).matches) == 1000
@@ -224,11 +104,11 @@ def test_an_evaluation_names_what_was_trained_on(lab, model_dir):
     assert found["against"] == [f"the training data of {run.name}"]
     assert (found["n"], found["share"]) == (0, 0.0)
 
-    rows = [{"id": "p3", "prompt": "?"}, {"question": " say 37 ..."}]
+    rows = [{"id": "p3", "prompt": "?"}, {"question": "  say\n37:"}]
     write_rows(lab.folder / "more.jsonl", rows)
     more = ("--trained-on", "more.jsonl")
     done = lab.rlvr("eval", "last", *task, *more, "--out", "out", check=2)
-    assert "2 of 24 problems were trained on: p1 (asks what line 2 asks), p3" in done.stderr
+    assert "2 of 24 problems were trained on: p1 (the prompt of line 2), p3" in done.stderr
     assert "--allow-contamination" in done.stderr
     assert not (lab.folder / "out").exists()  # refused before anything is sampled
     allowed = lab.rlvr("eval", "last", *task, *more, "--out", "out", "--allow-contamination")
@@ -284,12 +164,12 @@ def test_bad_files_of_trained_problems(lab, model_dir, text, words):
 def test_a_run_refuses_held_out_problems_that_it_trains_on(lab, model_dir):
     lab.write_run_config(model_dir, eval={"tasks": ["lab/letters"]})
     rows = [{"id": f"q{i}", "question": f"Speak {i}.", "hopeless": False} for i in range(8)]
-    rows[5]["question"] = "SAY 74"
+    rows[5]["question"] = "SAY 74:"
     write_rows(lab.folder / "data.jsonl", rows)
     done = lab.rlvr("run", "config.yaml", "--dry-run", check=2)
-    assert "lab/letters: 1 of 24 problems were trained on: p2 (asks what q5 asks)" in done.stderr
-    assert "guards.max_contaminated" in done.stderr
-    lab.rlvr("run", "config.yaml", "--set", "guards.max_contaminated=0.1", "--display", "none")
+    assert "lab/letters: 1 of 24 problems were trained on: p2 (the prompt of q5)" in done.stderr
+    assert "eval.max_contaminated" in done.stderr
+    lab.rlvr("run", "config.yaml", "--set", "eval.max_contaminated=0.1", "--display", "none")
     (run,) = (lab.folder / "runs").iterdir()
     recorded = json.loads((run / "run.json").read_text())["checks"]["contamination"]["lab/letters"]
     assert recorded["examples"] == [{"id": "p2", "trained": "q5", "by": "text"}]
@@ -304,13 +184,15 @@ def test_a_run_refuses_held_out_problems_that_it_trains_on(lab, model_dir):
     config["data"]["sources"][0]["with"]["path"] = "second.jsonl"
     (lab.folder / "second.yaml").write_text(yaml.safe_dump(config))
     done = lab.rlvr("run", "second.yaml", "--dry-run", check=2)
-    assert "p2 (asks what q5 asks)" in done.stderr
+    assert "p2 (the prompt of q5)" in done.stderr
 
 
 def test_answers_of_a_loss_are_trained_on_too(lab, model_dir):
     """A warm start on answers to the held-out problems is what the guard is for."""
     rows = [{"id": f"a{i}", "question": f"Recite {i}.", "answer": "abc"} for i in range(9)]
-    write_rows(lab.folder / "answers.jsonl", [*rows, {**rows[0], "id": "a9", "question": "say 74"}])
+    write_rows(
+        lab.folder / "answers.jsonl", [*rows, {**rows[0], "id": "a9", "question": "say 74:"}]
+    )
     with_ = {"path": "answers.jsonl", "prompt": "question", "id": "id", "verifier": "exact"}
     sft = {
         "use": "sft",
@@ -319,11 +201,11 @@ def test_answers_of_a_loss_are_trained_on_too(lab, model_dir):
     }
     lab.write_run_config(model_dir, loss=sft, eval={"tasks": ["lab/letters"]})
     done = lab.rlvr("run", "config.yaml", "--dry-run", check=2)
-    assert "lab/letters: 1 of 24 problems were trained on: p2 (asks what a9 asks)" in done.stderr
+    assert "lab/letters: 1 of 24 problems were trained on: p2 (the prompt of a9)" in done.stderr
     # a run without that task does not look, but its checkpoint is known by what it imitated
     lab.rlvr("run", "config.yaml", "--set", "eval.tasks=[]", "--display", "none")
     told = lab.rlvr("eval", "last", "--task", "lab/letters", LAX, "--out", "out", check=2)
-    assert "p2 (asks what a9 asks)" in told.stderr
+    assert "p2 (the prompt of a9)" in told.stderr
     (run,) = (lab.folder / "runs").iterdir()
     assert json.loads((run / "run.json").read_text())["data"]["loss.answers"]["problems"] == 10
     # other answers than those the run began with: it does not go on, and says what is not known

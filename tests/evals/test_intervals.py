@@ -9,7 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from rlvr_core.builtin.evals import intervals
+from rlvr_core.builtin.evals import intervals, significance
 from rlvr_core.builtin.evals.compare import compare
 from rlvr_core.builtin.evals.intervals import t_quantile, wilson
 from rlvr_core.builtin.evals.significance import holm, sign_flip_p
@@ -73,50 +73,6 @@ def test_clustered_completions_by_hand():
     assert widths[0] < 0.7 * widths[1]
 
 
-def test_problems_with_one_completion_and_with_several_are_strata_by_hand():
-    # two with one, means 1 and 0: Wilson's of 1 in 2, 1/2 -+ .405469. Two with several, 1/2 each:
-    # squares 0, largest 1/2, effect .1 / .6, 12 problems; squared quantile 3.841459 + (161.4476 -
-    # 3.841459) * 5/6 = 135.17979, a 12th of it 11.264983: half width sqrt(11.264983 * (1/4 +
-    # 11.264983/4)) / 12.264983 = .479185. Halves of both: sqrt(.405469^2 + .479185^2) / 2
-    values, counts = np.array([0.5, 1.0, 0.5, 0.0]), np.array([4, 1, 7, 1])
-    low, high = intervals.bounded_mean(values, counts)
-    assert (float(low), float(high)) == pytest.approx((0.186143, 0.813857), abs=2e-6)
-
-
-def test_what_the_strata_differ_by_beyond_chance_is_variance():
-    # 8 with one completion, none passed: 0 to z^2 / (8 + z^2) = .324413. 8 with several, all
-    # passed: its mirror image. The difference of 1 has the arm sqrt(2) * .324413; beyond it are
-    # 1 - .210488, of which a quarter of a 16th is variance: arms sqrt(.324413^2 / 4 + 3.841459 *
-    # .0123361)
-    values = np.array([0.0] * 8 + [1.0] * 8)
-    low, high = intervals.bounded_mean(values, np.array([1] * 8 + [3] * 8))
-    assert (float(low), float(high)) == pytest.approx((0.228523, 0.771477), abs=2e-6)
-    # all fail: certain below, and not above
-    low, high = intervals.bounded_mean(np.zeros(4), np.array([1, 1, 2, 2]))
-    assert float(low) == 0.0
-    assert 0.3 < float(high) < 0.8
-
-
-@pytest.mark.parametrize("counts", [[1, 1, 1], [4, 4, 4], [2, 9, 3]])
-def test_problems_of_one_kind_are_no_strata(counts):
-    values = np.array([0.0, 1.0, 1.0])
-    assert intervals.bounded_mean(values, np.array(counts)) == intervals.bounded_mean(values)
-
-
-@pytest.mark.parametrize("problems", [15, 100])
-def test_strata_hold_the_truth_where_few_single_answers_agree_by_chance(problems):
-    """Half of the problems have one completion, half 16, all equally hard."""
-    rng, alike, strata = np.random.default_rng(2), [], []
-    counts = np.where(np.arange(problems) < problems / 2, 1, 16)
-    for rate in (0.02, 0.05, 0.1, 0.2, 0.8):
-        values = rng.binomial(counts, rate, (4000, problems)) / counts
-        for found, given in ((alike, None), (strata, counts)):
-            low, high = intervals.bounded_mean(values, given)
-            found.append(((low <= rate) & (rate <= high)).mean())
-    assert min(alike) < 0.89
-    assert min(strata) > 0.915
-
-
 def test_a_long_tail_moves_the_interval_up():
     # Hall (1992), by hand for n = 4: values 0, 0, 0, 4: mean 1, s = 2, m3 = 6, skewness 6/8 = .75,
     # a = .75/2; the ends are 1 - 3/a (cbrt(1 + a (-+3.182446 - a/6)) - 1)
@@ -163,15 +119,6 @@ def test_sign_flips_are_all_counted():
         signs = itertools.product((1, -1), repeat=size)
         sums = [abs(sum(s * d for s, d in zip(one, differences, strict=True))) for one in signs]
         assert sign_flip_p(differences) == pytest.approx(np.mean([one >= seen for one in sums]))
-
-
-def test_p_values_of_equal_runs_are_not_small_too_often():
-    """Of 2,000 comparisons of 30 problems x 4 by chance: at most 5% below .05, but for noise."""
-    rng = np.random.default_rng(5)
-    difficulty = rng.beta(1, 1, (2000, 30))
-    change = rng.binomial(4, difficulty) - rng.binomial(4, difficulty)
-    found = np.array([sign_flip_p(one) for one in change.tolist()])
-    assert 0.03 < np.mean(found <= 0.05) < 0.062
 
 
 def test_holm_is_that_of_statsmodels():
@@ -238,7 +185,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(problems, spare):
         assert min(cell.covered) > 0.89, cell.row()
         cell = coverage.Cell()
         for setting, truth, values in coverage.pairs(rng, problems, completions, 500):
-            cell.add(setting, truth, *intervals.difference(values))
+            cell.add(setting, truth, *significance.difference(values))
         assert np.mean(cell.covered) > 0.935, cell.row()
         assert min(cell.covered) > 0.87, cell.row()
     cell = coverage.Cell()

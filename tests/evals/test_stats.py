@@ -5,16 +5,12 @@ import statistics
 
 import pytest
 
+from rlvr_core.builtin.evals.significance import paired_difference, pass_at_k
 from rlvr_core.builtin.evals.stats import (
     BLOCKS,
     estimate,
-    estimate_answers,
     jackknife,
-    paired_difference,
-    pass_at_k,
-    unseen_share,
 )
-from rlvr_core.builtin.evals.summary import summarise
 
 
 @pytest.mark.parametrize("n", [1, 4, 7])
@@ -57,40 +53,6 @@ def test_estimate_chooses_the_interval():
     assert estimate([7.0, 7.0]).low is None  # of lengths nothing says how far they can go
     assert estimate([7.0]).low is None
     assert estimate([]).value is None
-
-
-def test_answers_without_outcome_leave_problems_of_two_kinds():
-    # as in test_intervals.py: means 1/2, 1, 1/2, 0 of 4, 1, 2 and 1 outcomes; one problem has none
-    found = estimate_answers([[1, 0, 1, 0], [1], [], [True, False], [0]])
-    assert (found.value, found.n, found.method) == (0.5, 4, "wilson")
-    assert (found.low, found.high) == pytest.approx((0.186143, 0.813857), abs=2e-6)
-    rows = [
-        {"problem_id": id_, "passed": passed, "score": 0.5, "truncated": False, "n_tokens": 7,
-         "verdicts": {}, "tags": {}}
-        for id_, outcomes in (
-            ("a", [1, 0, 1, 0]), ("b", [1, None, None]), ("c", [None]), ("d", [1, 0]), ("e", [0]),
-        )
-        for passed in outcomes
-    ]  # fmt: skip
-    accuracy = summarise(rows)["metrics"]["accuracy"]
-    assert (accuracy["n"], accuracy["low"]) == (4, pytest.approx(found.low))
-
-
-@pytest.mark.parametrize(("n", "share"), [(15, "18%"), (30, "10%"), (99, "3%"), (100, None)])
-def test_of_few_problems_it_is_said_what_their_lengths_cannot_tell(n, share):
-    # no problem of a kind that has this share is among n with a chance of 1 in 20
-    assert (1 - unseen_share(n)) ** n == pytest.approx(0.05)
-    rows = [
-        {"problem_id": f"p{i}", "passed": i % 2 == 0, "score": 1.0, "truncated": False,
-         "n_tokens": 10 + i, "verdicts": {}, "tags": {}}
-        for i in range(n)
-    ]  # fmt: skip
-    notes = summarise(rows)["notes"]
-    if share is None:
-        assert notes == []
-    else:
-        (note,) = notes
-        assert note.startswith(f"length: with {n} problems, what up to {share} of problems do")
 
 
 def test_paired_difference_by_hand():

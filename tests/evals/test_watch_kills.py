@@ -13,7 +13,7 @@ import pytest
 
 from rlvr_core.api import RunError
 from rlvr_core.builtin.evals.model_ref import find_model, path_in_run, run_of
-from rlvr_core.builtin.evals.watch import Watcher, claim
+from rlvr_core.builtin.evals.watch import Watcher
 from rlvr_core.record.checkpoints import CheckpointStore
 from rlvr_core.record.manifest import _process
 from rlvr_core.record.rundir import RunFolder
@@ -41,15 +41,17 @@ out.mkdir(exist_ok=True)
 WATCH = """
 import sys
 from pathlib import Path
-from rlvr_core.builtin.evals.watch import Watcher, claim
+from rlvr_core.builtin.evals.watch import Watcher
 from rlvr_core.record.rundir import RunFolder
 script, run, out, folder, deaf, summary = sys.argv[1:]
-lock = claim(Path(out), {"tasks": ["letters"]})
+from rlvr_core.api.services import lock_folder
+Path(out).mkdir(parents=True, exist_ok=True)
+lock = lock_folder(Path(out), "wait")
 command = lambda job: [
     sys.executable, script, str(job.checkpoint), str(job.out), folder, deaf, summary
 ]
 say = lambda text: print(text, flush=True)
-Watcher(lambda: [RunFolder(Path(run))], Path(out), command, [None], 1, say).watch(0.02)
+Watcher([RunFolder(Path(run))], Path(out), command, [None], say).watch(0.02)
 """
 
 
@@ -73,9 +75,6 @@ class Site:
     def save(self, step):
         """Write a checkpoint, as a run does it, and remove old ones."""
         self.store.write(step, lambda path: (path / "weights").write_text(f"weights {step}"))
-        with (self.run / "traces" / "trace.jsonl").open("a") as file:
-            for at in (step - 1, step):  # it is copied; a step later the run knows it is written
-                file.write(json.dumps({"span": "checkpoint", "step": at}) + "\n")
 
     @contextlib.contextmanager
     def waiting(self):
@@ -148,48 +147,6 @@ def test_t79_an_evaluation_ends_with_its_killed_watcher_and_the_next_one_does_it
     assert site.rows() == [(1, "accuracy")]
 
 
-def test_an_evaluation_that_outlives_its_watcher_is_waited_for_and_not_begun_again(site):
-    site.save(1)
-    with site.waiting():
-        first = site.watcher(deaf="deaf")
-        until(site.started)
-        first.send_signal(signal.SIGKILL)
-        first.wait()
-        ((_, pid),) = site.started()
-        site.outcome("finished")
-        second = site.watcher()
-        assert "another process is evaluating it" in second.stdout.readline()
-        time.sleep(0.2)  # several looks
-        assert alive(pid)
-    ended(second)
-    assert len(site.started()) == 1
-    assert site.rows() == [(1, "accuracy")]
-
-
-def test_results_that_another_command_writes_are_waited_for_too(site):
-    site.save(1)
-    site.outcome("finished")
-    lock = site.out / site.run.name / "step000001" / "lab_letters" / ".lock"
-    lock.parent.mkdir(parents=True)
-    holding = (
-        "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); "
-        "print('locked', flush=True); sys.stdin.read()"
-    )
-    other = subprocess.Popen(
-        [sys.executable, "-c", holding, str(lock)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert other.stdout.readline() == "locked\n"
-    watcher = site.watcher()
-    assert "another process is evaluating it" in watcher.stdout.readline()
-    assert not site.started()
-    other.communicate("")
-    assert "evaluated" in ended(watcher)
-    assert site.rows() == [(1, "accuracy")]
-
-
 def test_what_rotation_removes_during_an_evaluation_stays_until_it_is_evaluated(site):
     site.save(1)
     with site.waiting():
@@ -201,8 +158,7 @@ def test_what_rotation_removes_during_an_evaluation_stays_until_it_is_evaluated(
             until(lambda step=step: (held / f"step{step:06d}").is_dir())
         assert [path.name for path in site.store.complete()] == ["step000003"]
         site.outcome("finished")
-    said = ended(watcher)
-    assert "missed" not in said
+    ended(watcher)
     assert site.rows() == [(1, "accuracy"), (2, "accuracy"), (3, "accuracy")]
     folder = site.out / site.run.name
     texts = [(folder / f"step{step:06d}" / "weights").read_text() for step in (1, 2, 3)]
@@ -218,25 +174,11 @@ def test_what_a_killed_watcher_had_seen_is_still_there_for_the_next_one(site):
         first.send_signal(signal.SIGKILL)
         first.wait()
         site.save(2)  # removes 1
-        site.save(3)  # removes 2, which nobody saw
         site.outcome("finished")
         second = site.watcher()
         until(lambda: len(site.started()) == 2)
-    said = ended(second)
-    assert "step 2: missed, the run removed the checkpoint before it was evaluated" in said
-    assert site.rows() == [(1, "accuracy"), (2, "missed"), (3, "accuracy")]
-    line = (site.out / "table.csv").read_text().splitlines()[2]
-    assert line == f"{site.run.name},2,,missed,,,,0,False"
-    assert f"| {site.run.name} | 2 |  | missed |" in (site.out / "table.md").read_text()
-
-
-def test_what_was_removed_before_the_watcher_came_is_named(site):
-    for step in (1, 2, 3):
-        site.save(step)
-    site.outcome("finished")
-    said = ended(site.watcher())
-    assert [step for step in (1, 2, 3) if f"step {step}: missed" in said] == [1, 2]
-    assert site.rows() == [(1, "missed"), (2, "missed"), (3, "accuracy")]
+    ended(second)
+    assert site.rows() == [(1, "accuracy"), (2, "accuracy")]
 
 
 def test_two_watchers_at_once(site, tmp_path):
@@ -246,15 +188,13 @@ def test_two_watchers_at_once(site, tmp_path):
         until(lambda: len(site.started()) == 2)
         refused = ended(site.watcher(), code=1)
         assert "another process is writing in this folder" in refused
-        with pytest.raises(RunError, match="another process"):
-            claim(site.out, {"tasks": ["letters"]})
         site.save(2)
         until(lambda: len(list(site.run.glob(".held-*/step000002"))) == 2)
         site.save(3)
         until(lambda: len(list(site.run.glob(".held-*/step000003"))) == 2)
         site.outcome("finished")
     for process, out in ((one, site.out), (other, tmp_path / "other")):
-        assert "missed" not in ended(process)
+        ended(process)
         assert site.rows(out) == [(1, "accuracy"), (2, "accuracy"), (3, "accuracy")]
 
 
@@ -262,14 +202,12 @@ def test_what_cannot_be_evaluated_stays_held_and_is_no_hole(site):
     site.save(1)
     site.outcome("finished")
     fails = [sys.executable, "-c", "raise SystemExit('no luck')"]
-    runs = lambda: [RunFolder(site.run)]  # noqa: E731
-    with pytest.raises(RunError, match="in 1 attempts: no luck"):
-        Watcher(runs, site.out, lambda job: fails, [None], 1, print).watch(0.02)
+    with pytest.raises(RunError, match="could not be evaluated: no luck"):
+        Watcher([RunFolder(site.run)], site.out, lambda job: fails, [None], print).watch(0.02)
     site.save(2)
     (held,) = site.run.glob(".held-*/step000001")
     assert (held / "weights").read_text() == "weights 1"
-    said = ended(site.watcher())
-    assert "missed" not in said
+    ended(site.watcher())
     assert site.rows() == [(1, "accuracy"), (2, "accuracy")]
 
 
@@ -284,7 +222,7 @@ def test_a_file_system_without_hard_links_has_what_is_there_evaluated(site, monk
         *(sys.executable, str(site.script), str(job.checkpoint), str(job.out)),
         *(str(site.folder), "no", SUMMARY),
     ]
-    Watcher(lambda: [RunFolder(site.run)], site.out, command, [None], 1, print).watch(0.02)
+    Watcher([RunFolder(site.run)], site.out, command, [None], print).watch(0.02)
     assert site.rows() == [(1, "accuracy")]
     assert not list(site.run.glob(".held-*"))
 
@@ -309,7 +247,7 @@ def test_a_run_that_keeps_one_checkpoint_and_a_watcher_that_is_killed(lab, model
     steps = {"steps": 4, "lr": 1e-3, "warmup_steps": 1}
     lab.write_run_config(model_dir, checkpoint={"every": 1, "keep": 1}, train=steps)
     watch = lab.command(
-        *("watch", "last", "--task", "letters", "--poll", "0.05", "--attempts", 1),
+        *("watch", "last", "--task", "letters", "--poll", "0.05"),
         *("--set", "limit=5", "--set", "max_truncated=1"),
     )
     with subprocess.Popen(
@@ -324,7 +262,5 @@ def test_a_run_that_keeps_one_checkpoint_and_a_watcher_that_is_killed(lab, model
         assert done.returncode == 0, done.stderr
         assert run.wait(60) == 0
     rows = json.loads((lab.folder / "evals" / "watch" / "table.json").read_text())
-    named = {row["step"] for row in rows if row["metric"] in ("accuracy", "missed")}
-    assert named == {1, 2, 3, 4}  # each is evaluated, or named as missed
     assert {row["step"] for row in rows if row["metric"] == "accuracy"} >= {4}
     assert "failed" not in done.stderr

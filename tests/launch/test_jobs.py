@@ -1,13 +1,10 @@
 """``rlvr jobs`` against a launcher and a store of this test's own."""
 
-import io
 import json
 import os
 import shutil
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -110,91 +107,22 @@ def test_t90_what_was_submitted_is_listed_newest_first(there):
     table = call("list", "--states").splitlines()
     assert [line.split()[2] for line in table[1:]] == ["running", "finished", "unknown"]
     assert len(call("list", "--limit", 1).splitlines()) == 2
-    assert "config: c.yaml" in call("show", "run-1")
+    assert json.loads(call("list", "--json"))[1]["config"] == "c.yaml"
     assert call("status", "job-2") == "job-2: running (said so)\n"
     assert call("logs", "job-2") == "one \\x1b[2J\n"
     call("stop", "job-2")
     assert json.loads(call("status", "job-2", "--json"))["state"] == "stopped"
 
 
-def test_sync_takes_up_what_is_new_and_ends_with_the_job(there, monkeypatch):
-    JobBook().add(Job("job", "x/y", "demo", "c.yaml", runs="toy://runs"))
-    run = begin(there)
-    looks = []
-
-    def status(_self, _job):
-        looks.append(1)
-        if len(looks) == 3:
-            with (run / "metrics.jsonl").open("a") as file:
-                file.write('{"step": 1}\n')
-            return JobStatus("finished")
-        return JobStatus("running")
-
-    monkeypatch.setattr(Launcher, "status", status)
-    told = call("sync", "job", "--poll", "0.01")
-    assert "the job has ended (finished)" in told
-    assert len(looks) == 3
-    home = Path("runs") / run.name
-    assert (home / "metrics.jsonl").read_text().count("\n") == 2
-
-
-def test_sync_gives_up_when_nothing_changes(there, monkeypatch):
-    monkeypatch.setattr(jobs_module, "QUIET", 0.2)
-    begun = time.monotonic()
-    assert "nothing has changed for an hour" in call("sync", "toy://runs", "--poll", "0.02")
-    assert time.monotonic() - begun >= 0.2
-
-
-def test_a_run_that_goes_on_keeps_sync_awake(there, monkeypatch):
-    monkeypatch.setattr(jobs_module, "QUIET", 0.3)
-    run = begin(there)
-    real, left = time.sleep, [12]
-
-    def sleep(seconds):
-        real(0.05)
-        if left[0]:
-            left[0] -= 1
-            with (run / "metrics.jsonl").open("a") as file:
-                file.write("{}\n")
-
-    monkeypatch.setattr(jobs_module.time, "sleep", sleep)
-    call("sync", "toy://runs", "--poll", "1")
-    assert left[0] == 0
-    assert (Path("runs") / run.name / "metrics.jsonl").read_text().count("\n") == 13
-
-
-def test_download_and_what_is_wrong_with_it(there):
+def test_fetch_and_what_is_wrong_with_it(there):
     book = JobBook()
     book.add(Job("job", "x/y", "demo", "c.yaml", runs="toy://runs"))
     book.add(Job("4711", "core/slurm", "other", "c.yaml", runs="/shared/runs/slurm-4711"))
-    assert "written nothing" in call("download", "job", fails=ConfigError)
+    assert "written nothing" in call("fetch", "job", fails=ConfigError)
     begin(there)
-    assert call("download", "job", "--to", "home").strip() == "home/demo-20250101-000000"
-    assert "share their files" in call("download", "4711", fails=ConfigError)
-    assert "there is no job 'nob'" in call("download", "nob", fails=ConfigError)
-
-
-class Terminal(io.StringIO):
-    """A standard error that somebody looks at."""
-
-    def isatty(self):
-        return True
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_download_shows_how_far_it_is_to_a_terminal_alone(there, monkeypatch, terminal):
-    (begin(there) / "rollouts.jsonl").write_bytes(b"x" * 2_000_000)
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setenv("TERM", "xterm")
-    shown = Terminal() if terminal else io.StringIO()
-    monkeypatch.setattr("sys.stderr", shown)
-    for _ in jobs_module._fetch("toy://runs", Path("home"), "last"):
-        pass
-    assert ("2.0/2.0 MB" in shown.getvalue()) is terminal
-    assert ("4 files, 2,000,0" in shown.getvalue()) is not terminal
-    before = shown.getvalue()
-    jobs_module._fetch("toy://runs", Path("home"), "last")  # nothing is new
-    assert shown.getvalue() == before
+    assert call("fetch", "job", "--to", "home").strip() == "home/demo-20250101-000000"
+    assert "share their files" in call("fetch", "4711", fails=ConfigError)
+    assert "there is no job 'nob'" in call("fetch", "nob", fails=ConfigError)
 
 
 def test_t94_a_machine_goes_on_with_the_newest_run_that_has_begun(there, tmp_path):
@@ -225,28 +153,6 @@ def test_a_machine_goes_on_with_what_a_later_attempt_made_and_keeps_its_own(ther
     (aside,) = (tmp_path / "here").glob(f"{name}-apart-*")
     assert "earlier" in (aside / "metrics.jsonl").read_text()
     assert str(aside) in said[0]
-
-
-def test_sync_goes_on_through_an_outage(there, tmp_path, monkeypatch):
-    """One that is longer than a store's own attempts; at the very beginning it is told at once."""
-    answers = ["ok", "away", "away", "finished"]
-
-    def ended(_job):
-        now = answers.pop(0)
-        if now == "away":
-            raise MachineError("no network")
-        return None if now == "ok" else now
-
-    monkeypatch.setattr(jobs_module, "_ended", ended)
-    fetched = []
-    monkeypatch.setattr(jobs_module, "_fetch", lambda *words: fetched.append(words))
-    done = CliRunner().invoke(jobs, ["sync", "x", "--poll", "0.01"])
-    assert done.exit_code == 0, done.exception
-    assert len(fetched) == 2
-    assert done.stderr.count("no network; going on") == 1
-    assert "the job has ended (finished)" in done.stdout
-    answers.append("away")
-    assert isinstance(CliRunner().invoke(jobs, ["sync", "x"]).exception, MachineError)
 
 
 def test_a_job_after_a_torn_line_is_in_the_book(tmp_path):
@@ -330,7 +236,7 @@ def test_what_is_no_job_is_told_and_hides_no_other(there):
     assert "lines 2, 3, 4, 5, 7, … of" in done.stderr
     assert "cannot be read, and may have been a job" in done.stderr
     assert done.stdout.count("\n") == 4
-    assert "lines 2, 3" in call("show", "none-such", fails=ConfigError)
+    assert "lines 2, 3" in call("status", "none-such", fails=ConfigError)
 
 
 def test_no_name_is_no_job(there):

@@ -1,4 +1,4 @@
-"""A job at its time limit puts itself back into the queue; a partition is looked at beforehand."""
+"""A job at its time limit puts itself back into the queue."""
 
 import os
 import subprocess
@@ -8,7 +8,6 @@ import pytest
 
 from rlvr_core.api import LaunchRequest
 from rlvr_core.builtin.jobs.slurm import SlurmLauncher
-from rlvr_core.builtin.jobs.slurm_partition import Wanted, findings
 
 REQUEST = LaunchRequest(("run", "config.yaml"), "demo")
 
@@ -90,44 +89,3 @@ def test_nothing_else_goes_back(folder, how):
     asked, said = attempt(folder, **how)
     assert asked == ""
     assert ("without a new checkpoint" in said) is (how.get("checkpoint") is False)
-
-
-SINFO = """\
-main*|up|2-00:00:00|12|idle|gpu:a100:8(S:0-1)
-main*|up|2-00:00:00|3|mixed-|gpu:a100:4
-main*|up|2-00:00:00|4|down*|gpu:a100:8
-long|up|infinite|2|allocated|(null)
-old|down|1:00:00|9|idle|gpu:2
-"""
-
-
-def verdicts(*wanted):
-    return {name: good for name, good, _ in findings(SINFO, Wanted(*wanted))}
-
-
-@pytest.mark.parametrize(
-    ("wanted", "expected"),
-    [
-        ((None, "04:00:00", 12, 8), {}),
-        ((None, "2-00:00:00", 15, 4), {}),
-        ((None, "04:00:00", 13, 8), {"nodes": False}),  # three have four, four are down
-        ((None, "2-00:00:01", 1, 8), {"time limit": False}),
-        ((None, "2880", 1, 8), {}),  # minutes
-        ((None, "2881", 1, 8), {"time limit": False}),
-        ((None, "49:00:00", 1, 8), {"time limit": False}),
-        ((None, None, 1, 8), {"time limit": None}),
-        (("long", "90-00", 2, 0), {}),
-        (("long", "90-00", 2, 1), {"nodes": False}),
-        (("old", "30", 1, 2), {"partition": False}),
-        (("old", "61:00", 1, 2), {"partition": False, "time limit": False}),
-    ],
-)
-def test_a_job_is_compared_with_its_partition(wanted, expected):
-    fine = {"partition": True, "time limit": True, "nodes": True}
-    assert verdicts(*wanted) == fine | expected
-
-
-def test_a_partition_that_there_is_not_is_told_with_those_that_there_are():
-    ((name, good, text),) = findings(SINFO, Wanted("mian", None, 1, 0))
-    assert (name, good) == ("partition", False)
-    assert "long, main*, old" in text

@@ -29,14 +29,8 @@ def test_a_tiny_model_learns_to_call_a_tool_read_its_result_and_answer(
         assert set(row["logprobs"][theirs]) == {0.0}
         assert all(logp < 0 for logp in row["logprobs"][:first])
 
-    last = json.loads((run / "traces" / "conversations.jsonl").read_text().splitlines()[-1])
-    said = rlvr("show", "last", "--conversation", last["id"], cwd=tmp_path, cache=cache_dir)
-    for turn in last["turns"]:
-        for line in turn["text"].split("\n"):
-            assert f"| {line}" in said
-    listed = rlvr("show", "last", "--conversation", "heldout", cwd=tmp_path, cache=cache_dir)
-    assert "core/lookup-heldout" in listed
-    assert "@40:lookup_" in listed
+    shown = rlvr("show", "last", "--rollouts", "1", cwd=tmp_path, cache=cache_dir)
+    assert "| tool: " in shown
 
 
 def beside_training(rlvr, tmp_path, cache_dir, **settings):

@@ -1,15 +1,12 @@
-"""The tables of docs/plan.md: ``python -m tests.planner.tables`` prints them."""
+"""Figures that the stand-in gave, and the plans of recipes, for the tests of the planner."""
 
 import json
-import sys
-import tempfile
 from pathlib import Path
 
 import yaml
 
 from rlvr_core.builtin.planner.memory import memory_of
 from rlvr_core.builtin.planner.setup import Micro
-from tests.gpu_standin.sizes import SIZES
 from tests.planner.places import HUB, config_of, model, planned
 
 ROOT = Path(__file__).parents[2]
@@ -50,26 +47,6 @@ def predicted(figure, folder):
     return memory_of(setup, given, reserved=0)
 
 
-def measured(figures=MEASURED):
-    """Peaks of the stand-in beside the formulas'."""
-    lines = [
-        "| model and run | layers | tokens | stand-in, GiB | formula | difference |",
-        "|---|---|---|---|---|---|",
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        for figure in figures:
-            peak, found = figure["peak"], predicted(figure, folder).training
-            layers = figure["case"].get("layers") or SIZES[figure["case"]["size"]][LAYERS]
-            most = max(sizes["tokens"] for sizes in figure["micro_batches"])
-            lines.append(
-                f"| {figure['name']} | {layers} | {most:,} | {peak / GIB:.2f} | {found / GIB:.2f} "
-                f"| {100 * (found / peak - 1) + 0.0:+.2f} % |".replace("-0.00", "0.00").replace(
-                    "+0.00", "0.00"
-                )
-            )
-    return "\n".join(lines)
-
-
 def plan_of_recipe(name):
     """Plan a recipe on what it is for; the model's sizes come from the tests."""
     gpu, count, engine_gpus, mean = CARDS[name]
@@ -87,24 +64,3 @@ def plan_of_recipe(name):
         engine_gpus=engine_gpus,
         mean_tokens=mean,
     )
-
-
-def recipes():
-    """What each recipe is predicted to take."""
-    lines = [
-        "| recipe | GPUs | mean tokens | peak, GiB | left | seconds a step | bottleneck | hours |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for name, (gpu, count, _, mean) in CARDS.items():
-        plan = plan_of_recipe(name)
-        memory, speed = plan.memory, plan.speed
-        lines.append(
-            f"| `{name}` | {count} x {gpu} | {mean:,} | {memory.peak / GIB:.1f} "
-            f"({memory.moment}) | {memory.left / GIB:.1f} | {speed.step:.3g} "
-            f"| {speed.bottleneck} | {speed.hours:.3g} |"
-        )
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(f"{measured()}\n\n{measured(SHARDED)}\n\n{recipes()}\n")

@@ -41,7 +41,7 @@ def test_every_field_of_an_event_is_named():
 
 def test_every_registering_hook_has_a_kind():
     assert set(REGISTERING) == {name for name in HOOK_PARAMETERS if name.startswith("register_")}
-    assert set(REGISTERING.values()) == {*KINDS, "command", "service", "forward_path"}
+    assert set(REGISTERING.values()) == {*KINDS, "command", "service", "forward_path", "verifier_pool"}
 
 
 def test_the_tutorial_lists_every_check():

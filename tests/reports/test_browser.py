@@ -158,19 +158,6 @@ def test_the_policy_stops_a_script_that_got_in_all_the_same(open_page):
     assert page.evaluate("window.owned") is None
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_theme_is_the_systems_and_can_be_changed(open_page, scheme):
-    page = open_page("two", color_scheme=scheme)
-    place = drawn(page, "reward")
-    line = place.locator(".js-line").first
-    before = line.evaluate("one => one.style.stroke"), page.evaluate(BACKGROUND)
-    other = "light" if scheme == "dark" else "dark"
-    page.get_by_role("button", name=f"Switch to {other} colours").click()
-    page.locator(f"html[data-theme={other}]").wait_for()
-    after = line.evaluate("one => one.style.stroke"), page.evaluate(BACKGROUND)
-    assert all(one != two for one, two in zip(before, after, strict=True))
-
-
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
 
@@ -180,17 +167,6 @@ def test_a_phone_needs_no_scrolling_sideways(open_page, name):
     drawn(page, "pass-rate")
     page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true })")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
-
-
-def test_paper_is_light_and_has_every_plot(open_page):
-    page = open_page("two", color_scheme="dark")
-    assert page.pdf()[:5] == b"%PDF-"
-    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    assert page.evaluate("document.documentElement.dataset.theme") == "light"
-    for plot in page.locator(".plot").all():
-        plot.locator("svg.main-svg").first.wait_for(state="attached")
-    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
-    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

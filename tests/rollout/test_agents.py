@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from rlvr_core.api import EngineTraits, Generation, GenerationRequest, Problem, SamplingParams
 from rlvr_core.api.services import EnvironmentSection, PromptSection, Renderer, load_host
+from rlvr_core.builtin.environments.plan import EnvironmentPlan
 
 TEMPLATE = (
     "{% for m in messages %}<|s|>{{ m['role'] }}:{{ m['content'] }}"
@@ -73,9 +74,7 @@ def played(tokenizer, monkeypatch):
         given = {"command": command} if command else {"function": f"agent_toys:{agent}"}
         section = {"use": "core/agent", "with": given, "straggler_timeout": 0, **section}
         host = load_host()
-        plan = host.entry("service", "core/conversations", "").load()(
-            EnvironmentSection.model_validate(section), [PROBLEM], host
-        )
+        plan = EnvironmentPlan.build(EnvironmentSection.model_validate(section), [PROBLEM], host)
         renderer = Renderer(tokenizer, PromptSection(chat_template="always"), plan.present)
         engine = Speaks(tokenizer, *texts)
         player = plan.play(engine, renderer.suffix_ids, background=False)

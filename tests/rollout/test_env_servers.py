@@ -29,6 +29,7 @@ from rlvr_core.api import (
 from rlvr_core.api.services import EnvironmentSection, load_host
 from rlvr_core.builtin.env_servers.remote import Remote, ServerFailedError
 from rlvr_core.builtin.env_servers.server import EnvironmentServer
+from rlvr_core.builtin.environments.plan import EnvironmentPlan
 
 
 class Counter:
@@ -142,9 +143,7 @@ PROBLEM = Problem("p", (Message("user", "hi"),), "core/environment", {"a": [1]},
 def played(url, engine, n=1, **section):
     host = load_host()
     section = {"use": "core/remote", "with": {"url": url}, "straggler_timeout": 0, **section}
-    plan = host.entry("service", "core/conversations", "").load()(
-        EnvironmentSection.model_validate(section), [PROBLEM], host
-    )
+    plan = EnvironmentPlan.build(EnvironmentSection.model_validate(section), [PROBLEM], host)
     player = plan.play(engine, lambda problem, ids, said: (7,) * len(said), background=False)
     try:
         request = GenerationRequest(

@@ -24,13 +24,13 @@ def test_a_run_that_changed_nothing_says_so(lab):
 
 
 def test_a_run_that_cannot_learn_ends_with_its_own_exit_code(lab):
-    lab.write(rewards=[{"use": "core/exact"}], guards={"max_idle_steps": 3})
+    lab.write(rewards=[{"use": "core/exact"}], guards=[{"use": "core/idle", "with": {"max_steps": 3}}])
     done = lab.rlvr("run", "config.yaml", check=6)
     assert "no weight has changed in 3 steps: no completion passed" in done.stderr
     run = lab.runs()[-1]
     assert json.loads((run / "run.json").read_text())["outcome"] == "failed"
     assert [line["idle/steps"] for line in _lines(run / "metrics.jsonl")] == [0, 1, 2]
-    lab.write(rewards=[{"use": "core/exact"}], guards={"max_idle_steps": 0})
+    lab.write(rewards=[{"use": "core/exact"}], guards=[{"use": "core/idle", "off": True}])
     lab.rlvr("run", "config.yaml")
     assert "idle/steps" not in _lines(lab.runs()[-1] / "metrics.jsonl")[0]
 
@@ -52,7 +52,7 @@ class Deaf(TransformersEngine):
     done = lab.rlvr("run", "config.yaml", check=1)
     assert "guard seeds" in done.stderr
     assert "repeat an earlier one of their prompt" in done.stderr
-    lab.write(engine="./deaf.py:Deaf", guards={"seeds": False})
+    lab.write(engine="./deaf.py:Deaf", guards=[{"use": "core/seeds", "off": True}])
     lab.rlvr("run", "config.yaml")
 
 
@@ -113,7 +113,7 @@ def test_t5_a_run_that_collapses_is_stopped_and_its_checkpoints_remember(lab):
     train = {**lab.config["train"], "steps": 40}
     guard = {"use": "core/collapse", "with": {"max_truncated": 0.5}}
     sampling = {"n": 4, "max_tokens": 1}
-    lab.write(guards={"use": [guard]}, train=train, sampling=sampling, checkpoint={"every": 1})
+    lab.write(guards=[guard], train=train, sampling=sampling, checkpoint={"every": 1})
     done = lab.rlvr("run", "config.yaml", check=1)
     assert "cut off at the token cap than max_truncated = 50% allows" in done.stderr
     assert "raise sampling.max_tokens" in done.stderr
@@ -125,6 +125,6 @@ def test_t5_a_run_that_collapses_is_stopped_and_its_checkpoints_remember(lab):
     assert evidence == sorted(evidence)
     assert evidence[-2] < 1 <= evidence[-1]
     saved = json.loads(max(run.glob("checkpoints/step*/trainer/state.json")).read_text())
-    remembered = saved["guards"]["0: core/collapse"]
+    remembered = saved["guards"]["core/collapse"]
     assert remembered["ordered"] is False  # the laboratory shuffles
     assert remembered["tests"]["truncated"]["start"][0][-1] > 0

@@ -75,7 +75,7 @@ class Gated:
 @pytest.fixture(scope="module")
 def ray_pool():
     pytest.importorskip("ray")
-    from rlvr_core.builtin.ray.verifiers import RayVerifierPool
+    from rlvr_core.builtin.ray.verifier_pool import RayVerifierPool
 
     return RayVerifierPool
 
@@ -230,9 +230,9 @@ def test_wrong_options_are_told_before_anything_starts_by_line(tmp_path):
         resolve_file(path, [], load_host())
     found = {one.where: one.what for one in caught.value.complaints}
     assert found == {
-        f"{path}:8 (verify.pool.with.actors)": "option 'actors' of service 'core/ray-pool' must "
+        f"{path}:8 (verify.pool.with.actors)": "option 'actors' of verifier pool 'core/ray-pool' must "
         "be a whole number above 0, not -1",
-        f"{path}:9 (verify.pool.with.nodes)": "unknown option 'nodes' of service 'core/ray-pool'",
+        f"{path}:9 (verify.pool.with.nodes)": "unknown option 'nodes' of verifier pool 'core/ray-pool'",
     }
     right = resolve_file(
         path, ["verify.pool={use: ray-pool, with: {actors: 4}}"], load_host()

@@ -1,21 +1,18 @@
 """What is read back of a sweep's folders: states, the table worked out by hand, what is next."""
 
 import json
-import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
 from rlvr_core.api import ConfigError, RunError
-from rlvr_core.builtin.sweeps.processes import Here, shares
+from rlvr_core.builtin.sweeps.processes import shares
 from rlvr_core.builtin.sweeps.spec import read_sweep
-from rlvr_core.builtin.sweeps.state import note_fault, result_of, state_of
-from rlvr_core.builtin.sweeps.sweep import Carried
+from rlvr_core.builtin.sweeps.state import is_done, note_fault, result_of, state_of
+from rlvr_core.builtin.sweeps.sweep import CheckedSweep
 from rlvr_core.builtin.sweeps.table import as_json, best_first, row
-from rlvr_core.builtin.sweeps.trials import known_values, make_trials
-from rlvr_core.builtin.sweeps.work import Chosen, Listed
+from rlvr_core.builtin.sweeps.trials import make_trials
 
 LR = {"parameters": {"train.lr": [1e-3, 1e-4]}}
 
@@ -24,7 +21,7 @@ LR = {"parameters": {"train.lr": [1e-3, 1e-4]}}
 def read(write, host):
     def reading(**keys):
         sweep = read_sweep(write(**keys))
-        return sweep, make_trials(sweep, known_values(sweep), host)
+        return sweep, make_trials(sweep, host)
 
     return reading
 
@@ -74,9 +71,7 @@ def test_what_has_finished_is_not_next_and_what_failed_is(read, record):
     record(trials[0].runs[0], [1.0])
     record(trials[0].runs[1], [1.0], "interrupted")
     record(trials[1].runs[0], [1.0], "failed", "x")
-    work, left = Listed(trials), []
-    while (run := work.next()) is not None:
-        left.append((run.trial, run.seed))
+    left = [(run.trial, run.seed) for trial in trials for run in trial.runs if not is_done(run)]
     assert left == [(0, 6), (1, 5), (1, 6)]
 
 
@@ -123,40 +118,16 @@ sys.stdin.read()
 
 
 def test_a_second_sweep_in_the_folder_is_refused(write, tmp_path):
-    carried = Carried.read(write(**LR), None)
-    carried.sweep.folder.mkdir(parents=True)
-    command = [sys.executable, "-c", HOLD, str(carried.sweep.folder)]
+    checked = CheckedSweep.read(write(**LR), None)
+    checked.sweep.folder.mkdir(parents=True)
+    command = [sys.executable, "-c", HOLD, str(checked.sweep.folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"held\n"
         with pytest.raises(RunError) as caught:
-            carried.run(Here(1), print)
+            checked.run(1, print)
         other.stdin.close()
     assert "another rlvr sweep works there" in str(caught.value)
-    assert not (carried.sweep.folder / "trial000").exists()
-
-
-def test_tpe_asks_for_a_trial_when_none_is_left_and_notes_what_cannot_be(read):
-    _, (first, second) = read(**LR)
-    asked, trials = [], []
-
-    def make(number, values):
-        if number == 1:
-            raise ConfigError("no such thing")
-        return (first, None, second)[number]
-
-    work = Chosen(trials, 3, lambda number: asked.append(number) or {"n": number}, make)
-    assert work.next() is first.runs[0]
-    assert asked == [0]
-    assert work.next() is second.runs[0]
-    assert work.next() is None
-    assert trials == [first, second]
-    assert [(number, values) for number, values, _ in work.refused] == [(1, {"n": 1})]
-    # the next call chooses anew what did not fit, and goes on with what is there
-    asked.clear()
-    again = Chosen([first, replace(second, number=2)], 3, lambda n: asked.append(n) or {}, make)
-    assert [again.next(), again.next()] == [first.runs[0], second.runs[0]]
-    assert again.next() is None
-    assert asked == [1]
+    assert not (checked.sweep.folder / "trial000").exists()
 
 
 def test_gpus_are_shared_out():
@@ -168,25 +139,6 @@ def test_gpus_are_shared_out():
 
 def test_one_trial_alone_and_one_that_is_not_there(write):
     path = write(**LR)
-    assert [trial.number for trial in Carried.read(path, 1).trials] == [1]
+    assert [trial.number for trial in CheckedSweep.read(path, 1).trials] == [1]
     with pytest.raises(ConfigError, match="0 to 1"):
-        Carried.read(path, 2)
-    assert "--array=0,1\n" in Carried.read(path, None).scripts(1)[0]
-
-
-def test_the_array_script_runs_one_trial(write, tmp_path):
-    """The script's own lines, by bash, as a task of the array has them; there is no data."""
-    script, _ = Carried.read(write(**LR), None).scripts(1)
-    done = subprocess.run(
-        ["bash"],
-        input=script,
-        cwd="/",
-        env=os.environ | {"SLURM_ARRAY_TASK_ID": "1", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 1, done.stderr
-    assert "trial 1 seed 5 failed: cannot read data" in done.stdout
-    assert [path.name for path in (tmp_path / "sweeps/tries").iterdir()] == ["trial001"]
+        CheckedSweep.read(path, 2)

@@ -1,20 +1,21 @@
 """What the file of a sweep may hold, and that all its trials are checked before one begins."""
 
-import math
 from pathlib import Path
 
 import pytest
+import yaml
 
-from rlvr_core.api import ConfigError
+from rlvr_core.api import ConfigError, RlvrError
 from rlvr_core.builtin.sweeps.axes import Choice, Range, drawn, grid
 from rlvr_core.builtin.sweeps.spec import read_sweep
-from rlvr_core.builtin.sweeps.trials import known_values, make_trials, probes
+from rlvr_core.builtin.sweeps.sweep import CheckedSweep
+from rlvr_core.builtin.sweeps.trials import make_trials
 from rlvr_core.host.host import load_host
 
 
 def trials_of(path, host):
     sweep = read_sweep(path)
-    return make_trials(sweep, known_values(sweep), host)
+    return make_trials(sweep, host)
 
 
 def refusal(path, host):
@@ -162,34 +163,8 @@ def test_a_draw_does_not_depend_on_other_parameters_or_the_number_of_trials(writ
     assert few[0].values != other[0].values
 
 
-def test_what_tpe_may_choose_is_checked_at_its_ends(write, host):
-    axes = {"train.lr": {"uniform": [1e-4, 1e-3]}, "sampling.n": {"integer": [-2, 4]}}
-    sweep = read_sweep(write(method="tpe", trials=3, parameters=axes))
-    with pytest.raises(ConfigError) as caught:
-        make_trials(sweep, probes(sweep), host, of_folder=False)
-    assert "(parameters.sampling.n)" in str(caught.value)
-
-
 def test_grid_of_one_axis():
     assert list(grid({"a": Choice((1, 2))})) == [{"a": 1}, {"a": 2}]
-
-
-def test_tpe_goes_where_results_were_good_and_repeats_itself():
-    pytest.importorskip("optuna")
-    from rlvr_core.builtin.sweeps.tpe import choose
-
-    axes = {"x": Range("uniform", 0.0, 1.0), "c": Choice(({"use": "a"}, {"use": "b"}))}
-    # the best is at x = 0.8 with b
-    results = []
-    for number in range(40):
-        values = choose(axes, results, direction="maximize", seed=0, number=number)
-        score = -abs(values["x"] - 0.8) - (values["c"] == {"use": "a"})
-        results.append((values, score))
-    late = results[20:]
-    assert sum(values["c"] == {"use": "b"} for values, _ in late) >= 15
-    assert math.fsum(abs(values["x"] - 0.8) for values, _ in late) / 20 < 0.15
-    again = choose(axes, results[:30], direction="maximize", seed=0, number=30)
-    assert again == results[30][0]
 
 
 def test_the_example_is_a_sweep(monkeypatch):
@@ -197,3 +172,19 @@ def test_the_example_is_a_sweep(monkeypatch):
     trials = trials_of(Path("examples/sweep.yaml"), load_host())
     assert [trial.values["sampling.n"] for trial in trials] == [4, 8, 4, 8]
     assert trials[0].runs[0].config["train"]["steps"] == 20
+
+
+def test_a_misspelt_metric_of_an_evaluation_is_refused_with_names_like_it(monkeypatch, tmp_path):
+    root = Path(__file__).parents[2]
+    given = yaml.safe_load((root / "examples/sweep.yaml").read_text())
+    given["config"] = str(root / "examples/sweep-base.yaml")
+    given["metric"] = "arithmetic-heldout:acuracy"
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(given, sort_keys=False))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RlvrError) as caught:
+        CheckedSweep.read(Path("sweep.yaml"), None)
+    (complaint,) = caught.value.complaints  # once, though there are four trials
+    assert complaint.what == "task 'math/arithmetic-heldout' has no metric 'acuracy'"
+    assert complaint.where.startswith("sweep.yaml:")
+    assert complaint.remedy[0] == "did you mean: accuracy?"
+    assert not (tmp_path / "sweeps").exists()

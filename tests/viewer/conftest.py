@@ -13,7 +13,6 @@ from rlvr_core.builtin.viewer.indexing import building, update
 from rlvr_core.builtin.viewer.runs import Runs
 
 ADDRESS = "http://127.0.0.1:6806"
-OWN = {"origin": ADDRESS}
 
 
 class Viewed:
@@ -38,9 +37,6 @@ class Viewed:
         answer = self.client.get(address, headers=headers)
         assert answer.status_code == status, answer.text
         return answer.text
-
-    def post(self, address, body, **headers):
-        return self.client.post(address, json=body, headers={**OWN, **headers})
 
 
 @pytest.fixture

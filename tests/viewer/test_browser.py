@@ -1,9 +1,8 @@
-"""The viewer in a browser: plots, keys, notes, live changes, hostile text, phone, and axe-core.
+"""The viewer in a browser: plots, keys, live changes, hostile text, phone, and axe-core.
 
 The browser is Playwright's Chromium or the system's (Debian: ``apt-get install chromium``).
 """
 
-import json
 import os
 import shutil
 import socket
@@ -112,21 +111,12 @@ def test_the_report_is_drawn_and_follows_the_run(open_page, served):
     assert page.told == []
 
 
-def test_groups_are_browsed_by_keys_marked_and_noted(open_page, served):
+def test_groups_are_browsed_by_keys(open_page):
     page = open_page("plain", "/rollouts?answer=wrong&sort=oldest")
     page.locator("table.list tbody a").first.click()
     page.wait_for_url("**/groups/0.1?**")
     page.keyboard.press("j")
     page.wait_for_url("**/groups/1.3?**")
-    page.keyboard.press("f")
-    page.locator('[data-mark="1.3"][aria-pressed="true"]').wait_for()
-    page.get_by_label("Note").fill("why <b>?")
-    page.get_by_role("button", name="Save the note").click()
-    page.get_by_text("Saved.").wait_for()
-    folder = served[1]["plain"].path
-    marks = json.loads(folder.with_name(f"{folder.name}.notes.json").read_text())["marks"]
-    assert marks["1.3"]["favourite"] is True
-    assert marks["1.3"]["note"] == "why <b>?"
     page.keyboard.press("Tab")
     page.get_by_label("loss mask").check()
     token = page.locator(".side .t").first

@@ -92,34 +92,6 @@ def test_it_goes_on_where_it_was_left_over_closed_and_compressed_files(growing):
     assert done == total == sum(part.raw_size() for part in parts(growing.path))
 
 
-def test_a_file_compressed_half_way_is_gone_on_with(growing):
-    growing.write(2)
-    growing.update()
-    growing.write(20)
-    growing.stream.close()
-    assert growing.update() == growing.texts() == list(range(22))
-
-
-@pytest.mark.parametrize("written", [1, 7])
-def test_a_file_that_is_closed_while_it_is_looked_at_is_read_at_the_next_look(
-    growing, monkeypatch, written
-):
-    growing.write(3)
-    growing.update()
-    growing.write(1)
-    listed = parts(growing.path)
-    growing.write(20)  # it is closed, and another one grows in its place
-    growing.write(written)
-    # a file system may give the next file the inode of the last one: then it is built again
-    reused = growing.path.stat().st_ino == listed[-1].inode
-    growing.stream.close()
-    with monkeypatch.context() as patched:
-        patched.setattr("rlvr_core.builtin.viewer.indexing.parts", lambda _: listed)
-        found = growing.update()
-    assert reused or found == [0, 1, 2], (reused, found)
-    assert growing.update() == growing.texts() == list(range(24 + written))
-
-
 @pytest.mark.parametrize("kept", [2, 9])
 def test_a_run_that_went_back_to_a_checkpoint_is_read_again(growing, kept):
     growing.write(kept)

@@ -104,7 +104,6 @@ FILTERS = [
     ("text=FOUR", 16),
     ("text=%25", 0),
     ("text=five", 0),
-    ("marked=favourites", 0),
 ]
 
 
@@ -279,37 +278,6 @@ def test_nothing_is_exported_of_a_run_that_is_still_being_read(run, viewed):
         assert "still being read (0%)" in viewed.get(f"/runs/{run.name}/export", status=409)
     assert groups(viewed.get(f"{viewed.read(run)}/rollouts")) == 16
     assert viewed.get(f"/runs/{run.name}/export").count("\n") == 16
-
-
-def test_notes_and_favourites_are_kept_beside_the_run(run, viewed):
-    at = viewed.read(run)
-    before = sorted(path.relative_to(run.path) for path in run.path.rglob("*"))
-    assert viewed.post(f"{at}/marks", {"key": "2.5/1", "favourite": True}).status_code == 200
-    assert viewed.post(f"{at}/marks", {"key": "3.7", "note": " odd <b> "}).status_code == 200
-    file = run.path.with_name(f"{run.name}.notes.json")
-    marks = json.loads(file.read_text())["marks"]
-    assert marks["2.5/1"]["favourite"] is True
-    assert marks["3.7"]["note"] == "odd <b>"
-    assert sorted(path.relative_to(run.path) for path in run.path.rglob("*")) == before
-    assert keys(viewed.get(f"{at}/rollouts?marked=favourites")) == ["2.5"]
-    assert keys(viewed.get(f"{at}/rollouts?marked=notes")) == ["3.7"]
-    assert "odd &lt;b&gt;</textarea>" in viewed.get(f"{at}/groups/3.7")
-    viewed.post(f"{at}/marks", {"key": "2.5/1", "favourite": False})
-    assert list(json.loads(file.read_text())["marks"]) == ["3.7"]
-    assert "1 of 1 runs" in viewed.get("/"), "the file is no run"
-    file.write_text("not JSON")
-    answer = viewed.post(f"{at}/marks", {"key": "3.7", "note": "again"})
-    assert answer.status_code == 409
-    assert "mend it" in answer.json()["error"]
-    assert file.read_text() == "not JSON"
-    assert "cannot be read" in viewed.get(f"{at}/rollouts")
-
-
-def test_a_mark_that_is_none_changes_nothing(run, viewed):
-    at = viewed.read(run)
-    for body in ({}, [], {"key": "../x", "note": ""}, {"key": "1.2", "favourite": 3}, {"key": 5}):
-        assert viewed.post(f"{at}/marks", body).status_code == 400
-    assert not run.path.with_name(f"{run.name}.notes.json").exists()
 
 
 def test_pages_say_when_records_have_changed(run, viewed):

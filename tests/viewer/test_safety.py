@@ -21,7 +21,7 @@ TAGS = {
     *("h2", "h3", "button", "nav", "span", "main", "footer", "code", "form", "label", "input"),
     *("select", "option", "table", "caption", "thead", "tbody", "tr", "th", "td", "bdi", "pre"),
     *("dl", "dt", "dd", "details", "summary", "fieldset", "legend", "section", "meter", "ins"),
-    *("del", "textarea", "strong", "br", "progress", "noscript", "figure", "figcaption", "article"),
+    *("del", "strong", "br", "progress", "noscript", "figure", "figcaption", "article"),
     *("ol", "li"),
 }
 
@@ -64,7 +64,6 @@ def hostile(runs):
 
 def test_what_a_model_wrote_is_text_on_every_page(hostile, viewed):
     at = viewed.read(hostile)
-    viewed.post(f"{at}/marks", {"key": "8.16", "note": HOSTILE.replace("\ud800", "")})
     problem = viewed.client.get(f"{at}/groups/8.16")
     link = next(
         part for part in problem.text.split('href="') if part.startswith(f"{at}/problem?id=")
@@ -127,31 +126,22 @@ REFUSED = [
     ("GET", {"origin": "null"}),
     ("GET", {"origin": "http://127.0.0.1:8888"}),
     ("GET", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}),
-    ("POST", {}),
-    ("POST", {"origin": "http://evil.example"}),
-    ("POST", {"origin": "https://127.0.0.1:6806"}),
-    ("POST", {"origin": "http://127.0.0.1:6806", "host": "evil.example"}),
+    ("POST", {"origin": "http://127.0.0.1:6806"}),
+    ("PUT", {}),
+    ("DELETE", {}),
 ]
 
 
 def test_requests_of_other_sites_are_refused(runs, viewed):
-    run = make_run(runs)
-    at = viewed.read(run)
+    at = viewed.read(make_run(runs))
     for method, headers in REFUSED:
-        address = at if method == "GET" else f"{at}/marks"
-        answer = viewed.client.request(
-            method, address, headers=headers, json={"key": "1.2", "favourite": True}
-        )
+        answer = viewed.client.request(method, at, headers=headers)
         assert answer.status_code == 403, headers
         assert answer.text.startswith("refused: ")
         assert "content-security-policy" in answer.headers
-    assert not run.path.with_name(f"{run.name}.notes.json").exists()
     # a link from elsewhere may be followed, and another name of this machine is its own
     viewed.get(at, **{"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"})
     viewed.get(at, host="localhost:6806", origin="http://localhost:6806")
-    for method in ("PUT", "DELETE", "POST"):
-        answer = viewed.client.request(method, at, headers={"origin": "http://127.0.0.1:6806"})
-        assert answer.status_code == 405
 
 
 def test_nothing_outside_of_the_root_is_served(runs, viewed, tmp_path):

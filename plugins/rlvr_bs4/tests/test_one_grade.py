@@ -1,4 +1,4 @@
-"""One conversation, one verdict: training, evaluation and benchmark all say the same of it."""
+"""One conversation, one verdict: training and evaluation say the same of it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def lines(path):
 
 
 @pytest.mark.slow
-def test_b10_p24_one_conversation_has_one_verdict_in_training_evaluation_and_benchmark(
+def test_b10_p24_one_conversation_has_one_verdict_in_training_and_evaluation(
     tmp_path, monkeypatch, model
 ):
     monkeypatch.chdir(tmp_path)
@@ -155,7 +155,7 @@ def test_b10_p24_one_conversation_has_one_verdict_in_training_evaluation_and_ben
                 "engine": engine,
                 "loss": "core/grpo",
                 "train": {"steps": 1, "prompts_per_step": LIMIT, "lr": 1e-6},
-                "guards": {"preflight": False, "parity": False},
+                "guards": [{"use": "core/preflight", "off": True}, {"use": "core/parity", "off": True}],
             }
         )
     )
@@ -178,16 +178,6 @@ def test_b10_p24_one_conversation_has_one_verdict_in_training_evaluation_and_ben
     evaluated = {row["problem_id"]: verdict(row) for row in lines(results)}
     assert evaluated == direct
 
-    # and by the benchmark's own command, from what either has kept
-    options = [word for key, value in OPTIONS.items() for word in ("--with", f"{key}={value}")]
-    for path in (kept, results.with_name("completions.jsonl")):
-        shown = json.loads(rlvr("bs4", "bench", "--file", path, *options, "--json"))
-        assert len(shown["conversations"]) == (2 if path is kept else 1) * LIMIT
-        for row in shown["conversations"]:
-            one = {name: row[name] for name in ("score", "passed", "parts", "detail")}
-            assert one == direct[row["problem_id"]], row["problem_id"]
     accuracy = sum(one["passed"] for one in direct.values()) / LIMIT
     metrics = summary["tasks"]["bs4/web-bench"]["task_metrics"]
     assert metrics["accuracy"]["value"] == pytest.approx(accuracy)
-    whole = sum(row["accuracy"] * row["tasks"] for row in shown["categories"].values())
-    assert whole / LIMIT == pytest.approx(accuracy)

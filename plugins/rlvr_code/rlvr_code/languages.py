@@ -222,12 +222,12 @@ def findings() -> Iterator[Finding]:
     for name, language in LANGUAGES.items():
         if language.missing:
             missing = f"not here: no program {language.missing}"
-            yield Finding(f"language {name}", missing, (language.install,))
+            yield Finding(f"language/{name}", "note", missing, language.install)
             continue
         command = [str(shutil.which(language.tools[0])), language.version]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         said = (done.stdout or done.stderr).strip().partition("\n")[0]
-        yield Finding(f"language {name}", f"works: {language.name}, {said}")
+        yield Finding(f"language/{name}", "ok", f"works: {language.name}, {said}")
 
 
 def _links(path: Path) -> Iterator[Path]:

@@ -5,6 +5,7 @@ A sandbox is shown that folder and not the one they are installed in, where ever
 
 from __future__ import annotations
 
+import compileall
 import hashlib
 import re
 import shutil
@@ -103,6 +104,7 @@ def _make(place: Path, distributions: Sequence[metadata.Distribution]) -> None:
                     target = half / file
                     target.parent.mkdir(parents=True, exist_ok=True)
                     shutil.copy(source, target)
+        compileall.compile_dir(half, quiet=2)
         for path in (half, *half.rglob("*")):  # a program's user is nobody's
             path.chmod(0o755 if path.is_dir() else 0o644)
         try:

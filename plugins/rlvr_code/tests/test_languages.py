@@ -99,18 +99,18 @@ def test_languages_that_are_not_there():
 
 
 def test_the_doctor_knows_them():
-    found = {one.what: one.found for one in languages.findings()}
-    assert set(found) == {"language cpp", "language javascript"}
+    found = {one.id: one.text for one in languages.findings()}
+    assert set(found) == {"language/cpp", "language/javascript"}
     for name, language in languages.LANGUAGES.items():
-        assert ("not here" in found[f"language {name}"]) == bool(language.missing)
+        assert ("not here" in found[f"language/{name}"]) == bool(language.missing)
 
 
 def test_what_is_missing_is_said_with_a_remedy(monkeypatch):
     monkeypatch.setattr(languages.shutil, "which", lambda tool: None)
-    found = {one.what: one for one in languages.findings()}
-    assert found["language cpp"].found == "not here: no program g++, as, ld"
-    assert "apt install g++" in found["language cpp"].notes[0]
-    assert "apt install nodejs" in found["language javascript"].notes[0]
+    found = {one.id: one for one in languages.findings()}
+    assert found["language/cpp"].text == "not here: no program g++, as, ld"
+    assert "apt install g++" in found["language/cpp"].remedy
+    assert "apt install nodejs" in found["language/javascript"].remedy
     with pytest.raises(MachineError) as raised:
         languages.LANGUAGES["javascript"].paths()
     assert any("apt install nodejs" in one for one in raised.value.complaints[0].remedy)

@@ -240,10 +240,10 @@ def test_t68_unsafe_is_never_taken_by_itself():
     from rlvr_code.sandbox.backends import ORDER, WEAKNESSES, findings
 
     assert "unsafe" not in ORDER
-    found = {one.what: one for one in findings()}
-    assert set(found) == {f"sandbox {variant}" for variant in WEAKNESSES}
-    taken = [one.what for one in found.values() if "is taken" in one.found]
-    assert taken == [] or taken[0] != "sandbox unsafe"
+    found = {one.id: one for one in findings()}
+    assert set(found) == {f"sandbox/{variant}" for variant in WEAKNESSES}
+    taken = [one.id for one in found.values() if "is taken" in one.text]
+    assert taken == [] or taken[0] != "sandbox/unsafe"
 
 
 def test_t68_no_sandbox_is_an_error_that_says_why(monkeypatch):

@@ -178,7 +178,7 @@ def written(tmp_path, monkeypatch):
         "loss": {"use": "grpo", "with": {"beta": 0.1}},
         "train": {"steps": 12, "prompts_per_step": 4, "lr": 1e-3, "warmup_steps": 1},
         "checkpoint": {"every": 2, "keep": 2},
-        "guards": {"preflight": False},
+        "guards": [{"use": "core/preflight", "off": True}],
     }
     Path("config.yaml").write_text(yaml.safe_dump(config))
     return tmp_path
@@ -237,7 +237,7 @@ def test_a_store_that_stays_away_costs_a_run_nothing_but_its_copy(cloud, written
     assert json.loads((run / "run.json").read_text())["outcome"] == "finished"
     cloud.calm()
     rlvr("jobs", "push", str(run))
-    done = rlvr("jobs", "download", mirror, "--to", "home", "--checkpoints", "all")
+    done = rlvr("jobs", "fetch", mirror, "--to", "home", "--checkpoints", "all")
     home = Path(done.stdout.strip())
     assert verify(home / "checkpoints" / "step000012") is None
     assert "12" in rlvr("show", str(home)).stdout

@@ -160,7 +160,7 @@ def everything_a_submitter_does(cloud, tmp_path, monkeypatch):
     for name in ("run.json", "resolved.yaml", "metrics.jsonl"):
         (run / name).write_text("{}\n")
     rlvr("sagemaker", "put", tmp_path / "far", f"{store}/jobs/{job}/runs")
-    rlvr("jobs", "download", job)
+    rlvr("jobs", "fetch", job)
     with Stubber(aws.client("sagemaker", REGION)) as stub:  # moto has no StopTrainingJob
         there = {
             "TrainingJobName": job, "TrainingJobArn": "arn:aws:sagemaker:x:training-job/x",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
-import shutil
 import sys
 from dataclasses import asdict
 from importlib import metadata
@@ -18,9 +17,6 @@ from rlvr_core import __version__
 from rlvr_core.api.services import load_host, print_json, print_line, print_table
 
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets", "safetensors", "vllm", "pydantic")
-
-_SHARED_MEMORY = Path("/dev/shm")
-_SMALL = 1 << 30
 
 
 @click.command()
@@ -55,7 +51,6 @@ def doctor(
         print_json(found)
         return
     rows = [("rlvr", found["rlvr"]), ("python", found["python"]), ("machine", found["machine"])]
-    rows.append(("shared memory", _memory_in_words(found["shared_memory"])))
     rows += [(name, version or "not installed") for name, version in found["libraries"].items()]
     data = found["data"]
     rows.append(("RLVR_DATA", f"{data['path']} ({'there' if data['exists'] else 'not there'})"))
@@ -64,8 +59,8 @@ def doctor(
         for p in found["plugins"]
     ]
     for one in found["findings"]:
-        rows.append((f"{one['plugin']}: {one['what']}", one["found"]))
-        rows += [("", f"- {note}") for note in one["notes"]]
+        rows.append((f"{one['plugin']}: {one['id']}", one["text"]))
+        rows += [("", f"- {one['remedy']}")] if one["remedy"] else []
     print_table(("what", "found"), rows)
     if any(p["problems"] for p in found["plugins"]):
         print_line("some plugins have problems: rlvr plugins list")
@@ -95,31 +90,11 @@ def _examine() -> dict[str, Any]:
         "python": platform.python_version(),
         "executable": sys.executable,
         "machine": f"{platform.platform()}, {os.cpu_count()} cores",
-        "shared_memory": _shared_memory(),
         "libraries": {name: _version(name) for name in LIBRARIES},
         "data": {"path": str(data), "exists": data.is_dir()},
         "plugins": [record.as_json() for record in host.records],
         "findings": [{"plugin": plugin} | asdict(one) for plugin, one in host.examine()],
     }
-
-
-def _shared_memory() -> dict[str, int] | None:
-    """Size and free bytes of ``/dev/shm``; None where there is none."""
-    if not _SHARED_MEMORY.is_dir():
-        return None
-    usage = shutil.disk_usage(_SHARED_MEMORY)
-    return {"size": usage.total, "free": usage.free}
-
-
-def _memory_in_words(found: dict[str, int] | None) -> str:
-    if found is None:
-        return f"no {_SHARED_MEMORY}: weights of an engine beside training go through TMPDIR"
-    size, free = (f"{found[key] / 2**30:.3g} GiB" for key in ("size", "free"))
-    words = f"{_SHARED_MEMORY}: {free} free of {size}"
-    if found["free"] < _SMALL:
-        words += ", small: NCCL may fail, weights of an engine beside training go through TMPDIR "
-        words += "(docker: --shm-size or --ipc=host)"
-    return words
 
 
 def _version(library: str) -> str | None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import json
 from typing import Any
 
 import click
+from pydantic import PydanticUserError
 
 from rlvr_core.api import ConfigError, PluginError, config_class
 from rlvr_core.api.services import (
+    COMPONENTS,
     KINDS,
     Entry,
     Host,
@@ -21,6 +24,7 @@ from rlvr_core.api.services import (
     print_line,
     print_table,
 )
+from rlvr_core.builtin.configs.keys import component_keys
 
 
 @click.command("list")
@@ -96,7 +100,8 @@ def _print_one(entry: Entry, as_json: bool) -> None:
         print_line(f"\n{_doc(component)}")
     print_line("\noptions" if fields else "\nno options")
     for field in fields:
-        default = "required" if field["required"] else f"default {_yaml(field['default'])}"
+        value = json.dumps(field["default"], ensure_ascii=False)
+        default = "required" if field["required"] else f"default {value}"
         print_line(f"  {field['name']}: {field['type']} ({default})")
         if field["description"]:
             print_line(f"      {' '.join(field['description'].split())}")
@@ -112,13 +117,9 @@ def _indent(text: str) -> str:
 
 
 def _fields(entry: Entry, component: Any) -> list[dict[str, Any]]:
-    """The options of a component, as JSON."""
-    from pydantic import PydanticUserError
-    from pydantic_core import to_jsonable_python
-
+    """The options of a component, those nested in others included, as JSON."""
     try:
-        config = config_class(component)
-        schema = config.model_json_schema()
+        keys = component_keys(config_class(component), ())
     except (TypeError, PydanticUserError) as error:
         raise PluginError(
             f"{kind_words(str(entry.kind))} '{entry.name}' has a Config that cannot be described: "
@@ -126,104 +127,16 @@ def _fields(entry: Entry, component: Any) -> list[dict[str, Any]]:
             where=str(entry.registered),
             remedy=f"report it to the author of plugin {entry.plugin}",
         ) from error
-    fields = []
-    for name, field in config.model_fields.items():
-        default = None if field.is_required() else field.get_default(call_default_factory=True)
-        plain = to_jsonable_python(default, by_alias=True, fallback=repr)
-        key = field.alias or name
-        types = schema["properties"][key]
-        fields += _describe(key, types, field.is_required(), plain, schema.get("$defs", {}))
-    return fields
-
-
-def _describe(
-    name: str, schema: dict[str, Any], required: bool, default: Any, defs: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """A field, followed by those nested in it (``importance_correction.cap``)."""
-    described = {
-        "name": name,
-        "type": _type(schema, defs),
-        "required": required,
-        "default": default,
-        "description": " ".join(schema.get("description", "").split()),
-    }
-    nested = _resolved(schema, defs) if name.count(".") < 3 else {}  # a type may hold itself
-    inner = default if isinstance(default, dict) else {}
-    below = [
-        field
-        for key, part in nested.get("properties", {}).items()
-        for field in _describe(
-            f"{name}.{key}",
-            part,
-            key in nested.get("required", ()),
-            inner.get(key, part.get("default")),
-            defs,
-        )
+    return [
+        {
+            "name": key.path.removeprefix("with."),
+            "type": key.type,
+            "required": key.required,
+            "default": None if key.required else key.default,
+            "description": key.description,
+        }
+        for key in keys
     ]
-    return [described, *below]
-
-
-def _resolved(schema: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
-    return defs[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
-
-
-_WORDS = {
-    "integer": "int",
-    "number": "float",
-    "string": "text",
-    "boolean": "true | false",
-    "object": "mapping",
-    "null": "null",
-}
-_RULES = {
-    "minimum": ">= {}",
-    "exclusiveMinimum": "> {}",
-    "maximum": "<= {}",
-    "exclusiveMaximum": "< {}",
-    "minLength": "at least {} characters",
-    "maxLength": "at most {} characters",
-    "pattern": "matching {}",
-    "minItems": "at least {}",
-    "maxItems": "at most {}",
-}
-
-
-def _type(schema: dict[str, Any], defs: dict[str, Any]) -> str:
-    """A JSON schema in words: ``int >= 0``, ``"a" | "b"``, ``list of text``."""
-    if "$ref" in schema:
-        return _type(_resolved(schema, defs), defs)
-    if "anyOf" in schema or "oneOf" in schema:
-        options = schema.get("anyOf") or schema["oneOf"]
-        return " | ".join(dict.fromkeys(_type(option, defs) for option in options))
-    if "enum" in schema or "const" in schema:
-        return " | ".join(_yaml(value) for value in schema.get("enum", [schema.get("const")]))
-    if "prefixItems" in schema:
-        return f"list of ({', '.join(_type(item, defs) for item in schema['prefixItems'])})"
-    word = _WORDS.get(str(schema.get("type")), "anything")
-    if schema.get("type") == "array":
-        word = f"list of {_type(schema.get('items', {}), defs)}"
-    rules = [text.format(schema[rule]) for rule, text in _RULES.items() if rule in schema]
-    return " ".join([word, ", ".join(rules)]).strip()
-
-
-def _yaml(value: Any) -> str:
-    """A value on one line, as a config writes it."""
-    import yaml
-
-    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6)
-    return text.removesuffix("\n").removesuffix("\n...")
-
-
-_PATHS = {
-    "dataset": ("data", "sources", 0),
-    "verifier": ("rewards", 0),
-    "loss": ("loss",),
-    "sampler": ("sampler",),
-    "engine": ("engine",),
-    "eval_task": ("eval", "tasks", 0),
-    "guard": ("guards", "use", 0),
-}
-"""Where a config names a component of each kind."""
 
 
 def _example(entry: Entry, fields: list[dict[str, Any]]) -> str:
@@ -238,6 +151,7 @@ def _example(entry: Entry, fields: list[dict[str, Any]]) -> str:
     block: Any = {"use": entry.name}
     if options:
         block["with"] = options
-    for step in reversed(_PATHS.get(str(entry.kind), ())):
-        block = [block] if step == 0 else {step: block}
+    place = next((loc for loc, kind in COMPONENTS.items() if kind == entry.kind), ())
+    for step in reversed(place):
+        block = [block] if step == "*" else {step: block}
     return yaml.safe_dump(block, sort_keys=False, allow_unicode=True, width=100).rstrip()

@@ -77,13 +77,22 @@ class Missing:
             return PluginError(f"there is no plugin '{name}'", remedy=remedy)
         return None
 
+    def part(self, what: str, plugin: str) -> RlvrError:
+        """The error for a part of a run that comes with a first-party plugin.
+
+        Args:
+            what: What the configuration asks for.
+            plugin: The plugin's name.
+        """
+        error = self.plugin(plugin)
+        remedy = error.complaints[0].remedy if error else _not_installed(FIRST_PARTY[plugin])
+        return PluginError(f"{what} needs plugin '{plugin}'", remedy=remedy)
+
     def options(self, name: str, where: str) -> RlvrError:
         """The error for options of a plugin that is not loaded."""
-        missing = self.plugin(name)
-        if missing is not None:
-            return type(missing)(
-                missing.complaints[0].what, where=where, remedy=missing.complaints[0].remedy
-            )
+        if (missing := self.plugin(name)) is not None:
+            [complaint] = missing.complaints
+            return type(missing)(complaint.what, where=where, remedy=complaint.remedy)
         installed = [record.name for record in self.records]
         near = difflib.get_close_matches(name.lower(), [*installed, *FIRST_PARTY], n=3)
         hints = [*_did_you_mean(near), "see what is installed: rlvr plugins list"]

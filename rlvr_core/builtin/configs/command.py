@@ -12,13 +12,12 @@ import click
 from rlvr_core.api import ConfigError, config_class
 from rlvr_core.api.services import (
     COMPONENTS,
-    LoadedConfig,
     Loc,
     Resolved,
     RunConfig,
-    load_config,
     load_host,
     pattern,
+    plural,
     print_json,
     print_line,
     print_table,
@@ -107,37 +106,32 @@ def schema(out: str | None) -> None:
 
 @config.command()
 @click.argument("key", required=False)
-@click.option("--config", "file", metavar="FILE", help="Also say what FILE sets it to, and where.")
-@_override
 @_json
-def explain(key: str | None, file: str | None, overrides: tuple[str, ...], as_json: bool) -> None:
+def explain(key: str | None, as_json: bool) -> None:
     """Say what KEY means: its type and default.
 
     KEY is a dotted path: train.lr, sampler, data.sources.0.weight, loss.with.beta. Without KEY
-    every key is listed. What is under a component's 'with' depends on the component: that of FILE
-    if one is given, else the default one.
+    every key is listed. Under a component's 'with' are the options of the default component; those
+    of another one are shown by: rlvr list KIND NAME.
     """
-    if overrides and file is None:
-        raise click.UsageError("--set changes a file: name it with --config FILE")
-    loaded = None if file is None else load_config(file, overrides)
     if key is None:
-        _print_keys(list(run_keys()), loaded, as_json)
+        _print_keys(list(run_keys()), as_json)
         return
     loc = _loc(key)
-    keys = [*run_keys(), *_component_keys(loc, loaded)]
+    keys = [*run_keys(), *_component_keys(loc)]
     place = pattern(loc)
-    found = next((one for one in keys if one.loc == place), None)
-    if found is None:
+    known = next((one for one in keys if one.loc == place), None)
+    if known is None:
         raise _unknown(key, [one.path for one in keys])
     below = [one for one in keys if one.loc[: len(place)] == place and one.loc != place]
     if as_json:
-        about = {**found.as_json(), **_setting(loc, loaded)}
+        about = known.as_json()
         print_json({**about, "keys": [one.path for one in below]} if below else about)
         return
-    _print_key(found, key, loc, loaded)
+    _print_key(known, key)
     if below:
         print_line("")
-        _print_keys(below, loaded, as_json=False)
+        _print_keys(below, as_json=False)
 
 
 def _resolve(file: str, overrides: tuple[str, ...]) -> Resolved:
@@ -192,75 +186,48 @@ def _loc(key: str) -> Loc:
     )
 
 
-def _component_keys(loc: Loc, loaded: LoadedConfig | None) -> tuple[Key, ...]:
-    """The options of the component that a key is about, when it is about one."""
+def _component_keys(loc: Loc) -> tuple[Key, ...]:
+    """The options of the default component, when a key is about a component.
+
+    Raises:
+        ConfigError: If the key is about an option, and there is no default component.
+    """
     place = next((loc[: len(p)] for p in COMPONENTS if pattern(loc)[: len(p)] == p), None)
     if place is None:
         return ()
-    name = _component_name(place, loaded)
-    if name is None and len(place) == 1:
-        name = RunConfig.model_fields[str(place[0])].default.use
-    if name is None:
-        if len(loc) > len(place) + 1:
-            raise ConfigError(
-                "what is under 'with' depends on the component",
-                where=".".join(map(str, loc)),
-                remedy="name a config that has it: --config FILE, or see: rlvr list",
-            )
-        return ()
-    if name == "auto":
-        return ()
-    entry = load_host().entry(COMPONENTS[pattern(place)], name, ".".join(map(str, place)))
-    return component_keys(config_class(entry.load()), pattern(place))
+    name = RunConfig.model_fields[str(place[0])].default.use if len(place) == 1 else "auto"
+    if name != "auto":
+        entry = load_host().entry(COMPONENTS[pattern(place)], name, ".".join(map(str, place)))
+        return component_keys(config_class(entry.load()), pattern(place))
+    if len(loc) > len(place) + 1:
+        kind = plural(str(COMPONENTS[pattern(place)]))
+        raise ConfigError(
+            "what is under 'with' depends on the component",
+            where=".".join(map(str, loc)),
+            remedy=f"see: rlvr list {kind} NAME",
+        )
+    return ()
 
 
-def _component_name(place: Loc, loaded: LoadedConfig | None) -> str | None:
-    here: Any = None if loaded is None else loaded.config.model_dump(by_alias=True)
-    for step in place:
-        if isinstance(step, int):
-            here = here[step] if isinstance(here, list) and step < len(here) else None
-        else:
-            here = here.get(step) if isinstance(here, dict) else None
-    return here["use"] if isinstance(here, dict) else None
-
-
-def _setting(loc: Loc, loaded: LoadedConfig | None) -> dict[str, Any]:
-    """What a file sets a key to, and where."""
-    node = None if loaded is None else loaded.draft.root.find(loc)
-    if loaded is None or node is None:
-        return {}
-    value = loaded.draft.secrets.get(loc, node.plain())
-    return {"value": value, "where": loaded.where(loc)}
-
-
-def _print_key(key: Key, name: str, loc: Loc, loaded: LoadedConfig | None) -> None:
+def _print_key(key: Key, name: str) -> None:
     print_line(name)
     if key.description:
         print_line(f"  {key.description}")
     print_line(f"  takes {key.type}")
     if not key.section:
-        default = "required" if key.required else f"default: {_inline(key.default)}"
-        print_line(f"  {default}")
-    setting = _setting(loc, loaded)
-    if setting:
-        print_line(f"  set to {_inline(setting['value'])} at {setting['where']}")
-    elif loaded is not None:
-        print_line(f"  {loaded.path} does not set it")
+        print_line(f"  {'required' if key.required else f'default: {_inline(key.default)}'}")
 
 
-def _print_keys(keys: list[Key], loaded: LoadedConfig | None, as_json: bool) -> None:
+def _print_keys(keys: list[Key], as_json: bool) -> None:
     if as_json:
-        print_json([{**key.as_json(), **_setting(key.loc, loaded)} for key in keys])
+        print_json([key.as_json() for key in keys])
         return
-    rows = []
-    for key in keys:
-        if not key.section:
-            setting = _setting(key.loc, loaded)
-            value = "required" if key.required else _inline(key.default)
-            rows.append(
-                (key.path, _inline(setting["value"]) if setting else value, key.description)
-            )
-    print_table(("key", "value" if loaded else "default", "meaning"), rows)
+    rows = [
+        (key.path, "required" if key.required else _inline(key.default), key.description)
+        for key in keys
+        if not key.section
+    ]
+    print_table(("key", "default", "meaning"), rows)
 
 
 def _inline(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Keys by the names that they have elsewhere: in TRL, in verl, and in earlier versions of rlvr.
+"""Keys by the names that they have elsewhere: in TRL and in verl.
 
 They are not read; a message about an unknown key says what it is called here.
 """
@@ -6,27 +6,6 @@ They are not read; a message about an unknown key says what it is called here.
 from __future__ import annotations
 
 OTHER_NAMES: dict[str, str] = {
-    # rlvr 0.1
-    "adam_eps": "train.optimizer.with.eps",
-    "at_sync": "train.in_flight",
-    "betas": "train.optimizer.with.betas",
-    "deadline": "run.timeout",
-    "final_lr": "train.lr_schedule.with.min_lr_ratio",
-    "grad_clip": "train.max_grad_norm",
-    "iterations": "train.num_iterations",
-    "kl": "loss.with.kl_estimator",
-    "max_max": "guards.parity.max",
-    "max_mean": "guards.parity.mean",
-    "max_overlong": "data.max_overlong_share",
-    "max_skipped": "train.max_nonfinite_steps",
-    "mismatch": "loss.with.importance_correction",
-    "mix": "train.reference.ema",
-    "min_lr_ratio": "train.lr_schedule.with.min_lr_ratio",
-    "patience": "environment.straggler_timeout",
-    "prompts_per_step": "train.prompts_per_step",
-    "schedule": "train.lr_schedule",
-    "transfer": "engine.transport",
-    "weight_decay": "train.optimizer.with.weight_decay",
     # TRL
     "adam_beta1": "train.optimizer.with.betas",
     "adam_beta2": "train.optimizer.with.betas",

@@ -9,7 +9,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from rlvr_core.api import NoConfig, RlvrError, config_class
+from rlvr_core.api import RlvrError, config_class
 from rlvr_core.api.services import AUTO, COMPONENTS, Entry, Host, Loc, RunConfig
 from rlvr_core.builtin.configs.words import schema_of
 
@@ -32,8 +32,6 @@ def config_schema(host: Host) -> tuple[JsonSchema, list[str]]:
     troubles: list[str] = []
     for place, kind in COMPONENTS.items():
         entries = list(host.registry.of(kind))
-        if kind == "service":  # of these, few are for a config to name: those with options
-            entries = [entry for entry in entries if config_class(entry.load()) is not NoConfig]
         _set_place(root, place, _reference(root, place, entries, troubles))
     _ease_required(root)
     root["properties"]["extends"] = {

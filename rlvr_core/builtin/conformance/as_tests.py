@@ -61,7 +61,6 @@ def conformance(
     *,
     cases: str | Path | Sequence[Mapping[str, Any]],
     config: Mapping[str, Any] | None = None,
-    seconds: float = 2.0,
 ) -> Callable[..., None]:
     """A test of everything a verifier promises, one pytest case for each promise.
 
@@ -73,8 +72,6 @@ def conformance(
         cases: A JSON-lines file (a relative path starts at the calling file), or rows; see
             ``load_cases``.
         config: Options to construct it with.
-        seconds: Processor time one verdict may take. One that is not there after three times
-            that and 5 s has hung.
 
     Returns:
         A test function; give it a name that begins with ``test``.
@@ -85,7 +82,7 @@ def conformance(
     if isinstance(cases, (str, Path)):
         cases = Path(sys._getframe(1).f_globals["__file__"]).parent / cases
     load_cases(cases)
-    return component_conformance("verifier", verifier, Example(config or {}, cases, seconds))
+    return component_conformance("verifier", verifier, Example(config or {}, cases))
 
 
 def plugin_conformance(

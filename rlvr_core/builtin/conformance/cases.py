@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from rlvr_core.api import Complaint, Completion, DataError, Problem
 from rlvr_core.api.services import read_rows
-
-FIELDS = ("id", "spec", "prompt", "response", "passed", "score", "note")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,16 @@ class Case:
         return Completion.from_text(self.response)
 
 
+class _Row(BaseModel, extra="forbid", strict=True):
+    id: str | int | None = None
+    spec: dict[str, Any]
+    prompt: str = ""
+    response: str
+    passed: bool | None = None
+    score: float | None = None
+    note: str = ""
+
+
 def load_cases(source: str | Path | Sequence[Mapping[str, Any]]) -> tuple[Case, ...]:
     """Read cases.
 
@@ -48,50 +58,26 @@ def load_cases(source: str | Path | Sequence[Mapping[str, Any]]) -> tuple[Case, 
         DataError: If a row is malformed, or there is none; all faults at once.
     """
     if isinstance(source, (str, Path)):
-        rows: Iterable[tuple[str, Mapping[str, Any]]] = (
-            (f"{source}:{line}", row) for line, row in read_rows(source)
-        )
+        rows = [(f"{source}:{line}", row) for line, row in read_rows(source)]
     else:
-        rows = ((f"case {index}", row) for index, row in enumerate(source))
+        rows = [(f"case {index}", dict(row)) for index, row in enumerate(source)]
     cases: list[Case] = []
     complaints: list[Complaint] = []
-    for where, row in rows:
-        fault = _fault(row)
-        if fault:
-            complaints.append(Complaint(fault, where))
-        else:
-            cases.append(_case(row, where))
+    for where, raw in rows:
+        try:
+            row = _Row.model_validate(raw)
+        except ValidationError as error:
+            fault = error.errors()[0]
+            name = ".".join(map(str, fault["loc"]))
+            complaints.append(Complaint(f"'{name}': {fault['msg']}", where))
+            continue
+        if row.passed is None and row.score is None:
+            complaints.append(Complaint("a case needs 'passed' or 'score'", where))
+        id_ = str(where if row.id is None else row.id)
+        problem = Problem(id_, row.prompt, verifier="", spec=row.spec, dataset="cases")
+        cases.append(Case(problem, row.response, row.passed, row.score, where))
     if complaints:
         raise DataError.collect(complaints)
     if not cases:
         raise DataError("there are no cases", where=str(source))
     return tuple(cases)
-
-
-def _fault(row: Mapping[str, Any]) -> str:
-    unknown = [key for key in row if key not in FIELDS]
-    if unknown:
-        return f"unknown field {unknown[0]!r}; a case has {', '.join(FIELDS)}"
-    if not isinstance(row.get("spec"), Mapping):
-        return "'spec' must be a mapping: what the verifier needs to know of the problem"
-    if not isinstance(row.get("response"), str):
-        return "'response' must be text"
-    passed, score = row.get("passed"), row.get("score")
-    if passed is None and score is None:
-        return "a case needs 'passed' or 'score'"
-    if not isinstance(passed, (bool, type(None))):
-        return "'passed' must be true or false"
-    if isinstance(score, bool) or not isinstance(score, (int, float, type(None))):
-        return "'score' must be a number"
-    return ""
-
-
-def _case(row: Mapping[str, Any], where: str) -> Case:
-    problem = Problem(
-        id=str(row.get("id", where)),
-        prompt=str(row.get("prompt", "")),
-        verifier="",
-        spec=row["spec"],
-        dataset="cases",
-    )
-    return Case(problem, row["response"], row.get("passed"), row.get("score"), where)

@@ -9,19 +9,13 @@ from rlvr_core.builtin.conformance.common import COMMON_CHECKS, PLUGIN_CHECKS
 from rlvr_core.builtin.conformance.datasets import DATASET_CHECKS, EVAL_TASK_CHECKS
 from rlvr_core.builtin.conformance.engines import ENGINE_CHECKS
 from rlvr_core.builtin.conformance.environments import ENVIRONMENT_CHECKS
-from rlvr_core.builtin.conformance.forward_paths import FORWARD_PATH_CHECKS
-from rlvr_core.builtin.conformance.launchers import (
-    COMMAND_CHECKS,
-    LAUNCHER_CHECKS,
-    SERVICE_CHECKS,
-)
+from rlvr_core.builtin.conformance.launchers import COMMAND_CHECKS, LAUNCHER_CHECKS
 from rlvr_core.builtin.conformance.losses import LOSS_CHECKS
 from rlvr_core.builtin.conformance.optimizers import OPTIMIZER_CHECKS, SCHEDULE_CHECKS
 from rlvr_core.builtin.conformance.samplers import SAMPLER_CHECKS
 from rlvr_core.builtin.conformance.subject import Check
 from rlvr_core.builtin.conformance.tool_formats import TOOL_FORMAT_CHECKS
 from rlvr_core.builtin.conformance.trackers import GUARD_CHECKS, TRACKER_CHECKS
-from rlvr_core.builtin.conformance.transports import TRANSPORT_CHECKS
 from rlvr_core.builtin.conformance.verifiers import VERIFIER_CHECKS
 
 CHECKS: Mapping[str, tuple[Check, ...]] = {
@@ -40,10 +34,10 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
     "optimizer": (*COMMON_CHECKS, *OPTIMIZER_CHECKS),
     "schedule": (*COMMON_CHECKS, *SCHEDULE_CHECKS),
     "tracker": (*COMMON_CHECKS, *TRACKER_CHECKS),
-    "transport": (*COMMON_CHECKS, *TRANSPORT_CHECKS),
-    "forward_path": FORWARD_PATH_CHECKS,
+    "transport": COMMON_CHECKS,
+    "forward_path": (),
+    "service": (),
     "command": COMMAND_CHECKS,
-    "service": SERVICE_CHECKS,
 }
 """Every promise by kind, in the order of checking; ``plugin`` is the plugin as a whole."""
 
@@ -56,22 +50,3 @@ def lines() -> Iterator[tuple[str, str, str]]:
         for check in checks:
             if check not in COMMON_CHECKS:
                 yield kind, check.id, check.promise
-
-
-def page() -> str:
-    """Return the page ``docs/conformance.md``."""
-    rows = "\n".join(
-        f"| {kind.replace('_', ' ')} | `{name}` | {promise} |" for kind, name, promise in lines()
-    )
-    return f"{_HEAD}\n| kind | check | promise |\n|---|---|---|\n{rows}\n"
-
-
-_HEAD = """# What components promise
-
-Written by `tools/docs.py` from the list that the checks are run by
-(`rlvr_core/builtin/conformance/checks.py`).
-
-`rlvr plugins check NAME` runs these checks on an installed plugin, `rlvr plugins check FOLDER` on
-one that is not installed; the functions of `rlvr_core.testing` make pytest cases of them
-([plugins.md](plugins.md#6-test-it)). `all` are those of every kind that has options.
-"""

@@ -14,14 +14,13 @@ from rlvr_core.api import (
     EvalReport,
     GivesGold,
     Group,
-    Judged,
     PluginError,
     Problem,
     SamplingParams,
-    Verdict,
     config_class,
 )
 from rlvr_core.api.services import load_host
+from rlvr_core.builtin.conformance.made import judged
 from rlvr_core.builtin.conformance.subject import Check, Subject, Unchecked, as_json, demand
 from rlvr_core.builtin.conformance.verifiers import judge
 
@@ -121,27 +120,15 @@ def task_is_frozen(subject: Subject) -> None:
     demand(not greedy, f"at temperature 0 all {task.n} answers to a problem are the same: n = 1")
 
 
-def _groups(task: Any, problems: Sequence[Problem], outcome: bool | None) -> list[Group]:
-    """Return groups whose answers all have this outcome; right answers are gold answers."""
-    score = None if outcome is None else float(outcome)
-    verdict = Verdict(score, "ok" if outcome is not None else "unscorable", passed=outcome)
-    texts = _golds(problems) if outcome else [""] * len(problems)
+def _groups(task: Any, problems: Sequence[Problem], reward: float) -> list[Group]:
+    """Return groups of answers with this reward; right answers are gold answers."""
+    verifiers = _verifiers(problems) if reward else {}
     groups = []
-    for problem, text in zip(problems, texts, strict=True):
-        completion = Completion((1,), (5, 6), (-1.0, -1.0), (True, True), text or "", "stop")
-        members = (Judged(completion, {"auto": verdict}, score, outcome),) * task.n
-        groups.append(Group(problem, members, 0))
+    for problem in problems:
+        verifier = verifiers.get(problem.verifier)
+        text = verifier.gold(problem) if isinstance(verifier, GivesGold) else None
+        groups.append(Group(problem, (judged(reward, text or ""),) * task.n, 0))
     return groups
-
-
-def _golds(problems: Sequence[Problem]) -> list[str | None]:
-    """Return the gold answer to each problem, if its verifier has one."""
-    try:
-        verifiers = _verifiers(problems)
-    except Unchecked:
-        return [None] * len(problems)
-    pairs = [(problem, verifiers[problem.verifier]) for problem in problems]
-    return [one.gold(problem) if isinstance(one, GivesGold) else None for problem, one in pairs]
 
 
 def _scored(task: Any, groups: Sequence[Group]) -> EvalReport:
@@ -154,44 +141,21 @@ def _scored(task: Any, groups: Sequence[Group]) -> EvalReport:
 
 
 def task_scores(subject: Subject) -> None:
-    """Check that right answers score more than wrong ones, whatever the order of the groups."""
+    """Check that right answers score more than wrong ones."""
     task = subject.build()
     problems = _problems(subject, task)
-    right, wrong = (_scored(task, _groups(task, problems, outcome)) for outcome in (True, False))
-    if right.metrics == wrong.metrics and _golds(problems[:1]) == [None]:
+    best_answers = _groups(task, problems, 1.0)
+    right, wrong = _scored(task, best_answers), _scored(task, _groups(task, problems, 0.0))
+    if right.metrics == wrong.metrics and not best_answers[0].members[0].completion.text:
         raise Unchecked("it judges texts itself, and no verifier gives a right one")
     demand(right.metrics != wrong.metrics, f"right and wrong answers both score {right.metrics}")
     if "accuracy" in right.metrics:
         best, worst = right.metrics["accuracy"], wrong.metrics.get("accuracy")
-        demand(best == 1.0, f"the accuracy of right answers alone is {best}")
-        demand(worst == 0.0, f"the accuracy of wrong answers alone is {worst}")
-    mixed = [*_groups(task, problems[:1], True), *_groups(task, problems[1:], False)]
-    one, other = (_scored(task, groups).metrics for groups in (mixed, mixed[::-1]))
-    same = set(one) == set(other) and all(math.isclose(one[k], other[k]) for k in one)
-    demand(same, f"groups in another order score {other}, not {one}")
-
-
-def task_leaves_unknown_out(subject: Subject) -> None:
-    """Check that an answer without an outcome is not counted as a wrong one."""
-    task = subject.build()
-    problems = _problems(subject, task)
-    unknown = _groups(task, problems[:1], None)
-    _scored(task, unknown)
-    rest = problems[1:]
-    right = _groups(task, rest, True)
-    if not rest or _scored(task, right).metrics.get("accuracy") != 1.0:
-        raise Unchecked("it has one problem, or no accuracy that follows from outcomes")
-    with_it = _scored(task, [*unknown, *right]).metrics.get("accuracy", 1.0)
-    demand(
-        math.isclose(with_it, 1.0),
-        f"right answers and one that could not be judged have the accuracy {with_it}, not 1: leave "
-        "out members whose passed is None",
-    )
+        demand((best, worst) == (1.0, 0.0), f"right answers have accuracy {best}, wrong {worst}")
 
 
 EVAL_TASK_CHECKS: tuple[Check, ...] = (
     *_PROBLEM_CHECKS,
     Check("frozen", "n and sampling say how answers are drawn", task_is_frozen),
-    Check("score", "right answers score more than wrong ones, in any order", task_scores),
-    Check("unknown", "answers without an outcome are left out", task_leaves_unknown_out),
+    Check("score", "right answers score more than wrong ones", task_scores),
 )

@@ -21,7 +21,6 @@ class Example:
         config: The options to construct it with.
         cases: Of a verifier: rows with ``spec``, ``response`` and what must come of it, or a
             JSON-lines file of them; see ``rlvr_core.testing.load_cases``.
-        seconds: Of a verifier: processor time that one verdict may take.
         problem: Of an environment: what it plays.
         replies: Of an environment: what a model writes, turn by turn, until ``problem`` is done.
         calls: Of a tool format that cannot write every call: calls that it can.
@@ -30,7 +29,6 @@ class Example:
 
     config: Mapping[str, Any] = field(default_factory=dict)
     cases: str | Path | Sequence[Mapping[str, Any]] = ()
-    seconds: float = 2.0
     problem: Problem | None = None
     replies: Sequence[str] = ()
     calls: Sequence[ToolCall] = ()

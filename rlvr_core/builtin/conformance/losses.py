@@ -101,7 +101,7 @@ def loss_has_gradient(subject: Subject) -> None:
 
 
 def loss_adds_up(subject: Subject) -> None:
-    """Check that the loss of a batch is the sum of the losses of its parts (T10)."""
+    """Check that parts of a batch add up (T10), and the factor for several processes (T11)."""
     traits = subject.build().traits
     whole = _computed(subject, _loss_batch(traits), _ALL_ROWS).loss.item()
     parts = [
@@ -113,16 +113,10 @@ def loss_adds_up(subject: Subject) -> None:
         f"one micro-batch has loss {whole:.6f}, the same rows in two have {sum(parts):.6f}: "
         "divide by the counts of the Normalizer, not by those of the batch",
     )
-
-
-def loss_scales_with_ranks(subject: Subject) -> None:
-    """Check that the loss is multiplied by the number of processes (T11)."""
-    traits = subject.build().traits
-    one = _computed(subject, _loss_batch(traits), _ALL_ROWS).loss.item()
     two = _computed(subject, _loss_batch(traits), replace(_ALL_ROWS, world_size=2)).loss.item()
     demand(
-        math.isclose(two, 2 * one, rel_tol=1e-4, abs_tol=1e-6),
-        f"with world_size 2 the loss is {two:.6f}, not twice {one:.6f}: gradients are averaged "
+        math.isclose(two, 2 * whole, rel_tol=1e-4, abs_tol=1e-6),
+        f"with world_size 2 the loss is {two:.6f}, not twice {whole:.6f}: gradients are averaged "
         "over processes, so multiply by normalizer.world_size",
     )
 
@@ -144,7 +138,6 @@ def loss_is_pure(subject: Subject) -> None:
 
 LOSS_CHECKS: tuple[Check, ...] = (
     Check("gradient", "a finite scalar, with a gradient inside mask_BT", loss_has_gradient),
-    Check("adds-up", "micro-batches add up to the loss of the step", loss_adds_up),
-    Check("ranks", "it is multiplied by the number of processes", loss_scales_with_ranks),
+    Check("adds-up", "micro-batches and processes add up to the loss of the step", loss_adds_up),
     Check("pure", "it keeps no state and changes no input", loss_is_pure),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlvr_core.api import BadCall, Tool, ToolCall
+from rlvr_core.api import BadCall, ToolCall
 from rlvr_core.builtin.conformance.junk import junk
 from rlvr_core.builtin.conformance.subject import Check, Subject, demand
 
@@ -42,25 +42,6 @@ def plain_text_has_no_calls(subject: Subject) -> None:
         demand(parsed == [], f"{text!r} is read as {parsed}: there is no call in it")
 
 
-def cut_calls_are_never_run(subject: Subject) -> None:
-    """Check that a truncated call is parsed as no call, a bad call, or the whole call."""
-    tool_format = subject.build()
-    for call in _calls(subject):
-        text = tool_format.render(call)
-        for end in range(len(text)):
-            parsed = tool_format.parse(text[:end])
-            wrong = [one for one in parsed if not isinstance(one, BadCall) and one != call]
-            demand(not wrong, f"cut to {text[:end]!r}, {call} is read as {wrong}")
-
-
-def describes_tools(subject: Subject) -> None:
-    """Check that the description names each tool or contains its own description."""
-    tool = Tool("lookup", "Look a key up in the table.", {"key": {"type": "string"}})
-    text = subject.build().describe([tool])
-    mentioned = "lookup" in text or "Look a key up" in text
-    demand(mentioned, f"the description does not tell of the tool: {text!r}")
-
-
 def stands_junk(subject: Subject) -> None:
     """Check that ``parse`` never raises, and returns only calls and bad calls."""
     tool_format = subject.build()
@@ -78,7 +59,5 @@ def stands_junk(subject: Subject) -> None:
 TOOL_FORMAT_CHECKS: tuple[Check, ...] = (
     Check("round-trip", "parse reads what render writes", reads_what_it_writes),
     Check("plain", "plain text and reasoning hold no calls", plain_text_has_no_calls),
-    Check("cut", "a call that is cut off is never another call", cut_calls_are_never_run),
-    Check("describes", "its description tells of each tool", describes_tools),
     Check("junk", "no turn makes it raise", stands_junk),
 )

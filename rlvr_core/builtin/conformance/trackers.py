@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
-from rlvr_core.api import (
-    Completion,
-    Group,
-    GroupsScored,
-    Judged,
-    Problem,
-    RunError,
-    StepFinished,
-    TrackedRun,
-    Verdict,
-)
+from rlvr_core.api import GroupsScored, RunError, StepFinished, TrackedRun
 from rlvr_core.api.services import Stateful
-from rlvr_core.builtin.conformance.subject import Check, Subject, Unchecked, as_json, demand
+from rlvr_core.builtin.conformance.made import group
+from rlvr_core.builtin.conformance.subject import Check, Subject, as_json, demand
+
+_METRICS = {
+    "reward/mean": 0.5,
+    "loss": 0.01,
+    "grad_norm": 0.5,
+    "entropy/mean": 1.0,
+    "length/mean": 4.0,
+}
 
 
 def tracker_takes_a_run(subject: Subject) -> None:
@@ -42,60 +40,38 @@ TRACKER_CHECKS: tuple[Check, ...] = (
 # -- guards --------------------------------------------------------------------------------------
 
 
-def _quiet_run(steps: int) -> list[tuple[GroupsScored, StepFinished]]:
-    """Return the events of a healthy run."""
-    problem = Problem("p", "?", "v", {}, "conformance")
-    events = []
-    for step in range(steps):
-        right = (True, False, step % 2 == 0, True)
-        members = tuple(
-            Judged(
-                Completion((1,), (5,) * 4, (-1.0,) * 4, (True,) * 4, f"{passed} {step}", "stop"),
-                {"v": Verdict(float(passed), passed=passed)},
-                float(passed),
-                passed,
-            )
-            for passed in right
-        )
-        metrics = {
-            "reward/mean": sum(right) / 4,
-            "loss": 0.01,
-            "grad_norm": 0.5,
-            "entropy/mean": 1.0,
-            "length/mean": 4.0,
-            "lr": 1e-6,
-        }
-        groups = GroupsScored(step, step, (Group(problem, members, step),))
-        events.append((groups, StepFinished(step, step, metrics)))
-    return events
-
-
-def _tell(guard: Any, events: Sequence[tuple[GroupsScored, StepFinished]]) -> None:
-    for groups, finished in events:
-        guard.on_groups(groups)
-        guard.on_step(finished)
-
-
-def guard_is_quiet(subject: Subject) -> None:
-    """Check that the guard does not stop a healthy run."""
+def _healthy_steps(guard: Any, steps: range) -> None:
+    """Tell a guard of steps in which nothing is wrong."""
     try:
-        _tell(subject.build(), _quiet_run(20))
+        for step in steps:
+            groups = (group((1.0, 0.0, float(step % 2), 1.0), version=step),)
+            guard.on_groups(GroupsScored(step, step, groups))
+            guard.on_step(StepFinished(step, step, dict(_METRICS)))
     except RunError as error:
         raise AssertionError(f"it stops a run in which nothing is wrong: {error}") from None
 
 
+def guard_is_quiet_and_resumes(subject: Subject) -> None:
+    """Check a healthy run, and that the state is JSON and all that a guard needs to continue."""
+    guard, resumed = subject.build(), subject.build()
+    _healthy_steps(guard, range(10))
+    if isinstance(guard, Stateful):
+        resumed.load_state_dict(as_json(guard.state_dict(), "state_dict"))
+    for one in (guard, resumed):
+        _healthy_steps(one, range(10, 20))
+    if isinstance(guard, Stateful):
+        now, then = (as_json(one.state_dict(), "state_dict") for one in (guard, resumed))
+        demand(now == then, f"after a resume its state is {then}, and {now} without one")
+
+
 def guard_stops_by_run_error(subject: Subject) -> None:
     """Check that absent and infinite metrics, and answers without a verdict, do not break it."""
-    problem = Problem("p", "?", "v", {}, "conformance")
-    empty = Completion((1,), (), (), (), "", "length")
-    unknown = Judged(empty, {"v": Verdict(None, "unscorable", passed=None)}, None, None)
     guard = subject.build()
     for step, value in enumerate((0.5, math.nan, math.inf, -math.inf)):
-        names = ("reward/mean", "loss", "grad_norm", "entropy/mean", "length/mean")
-        metrics = dict.fromkeys(names if step else (), value)
-        groups = (Group(problem, (unknown,), step),) if step else ()
+        metrics = dict.fromkeys(_METRICS if step else (), value)
         try:
-            _tell(guard, [(GroupsScored(step, step, groups), StepFinished(step, step, metrics))])
+            guard.on_groups(GroupsScored(step, step, (group([None]),) if step else ()))
+            guard.on_step(StepFinished(step, step, metrics))
         except RunError:
             return
         except Exception as error:
@@ -105,29 +81,11 @@ def guard_stops_by_run_error(subject: Subject) -> None:
             ) from error
 
 
-def guard_resumes(subject: Subject) -> None:
-    """Check that its state is JSON, and that a guard that loads it returns the same state."""
-    guard = subject.build()
-    if not isinstance(guard, Stateful):
-        raise Unchecked("it has no state")
-    events = _quiet_run(8)
-    _tell(guard, events[:4])
-    state = guard.state_dict()
-    written = as_json(state, "state_dict")
-    resumed = subject.build()
-    resumed.load_state_dict(written)
-    for one in (guard, resumed):
-        _tell(one, events[4:])
-    now, then = (as_json(one.state_dict(), "state_dict") for one in (guard, resumed))
-    demand(now == then, f"after a resume its state is {then}, and {now} without one")
-
-
 GUARD_CHECKS: tuple[Check, ...] = (
-    Check("quiet", "a run in which nothing is wrong goes on", guard_is_quiet),
+    Check("quiet", "a healthy run goes on, also when it is resumed", guard_is_quiet_and_resumes),
     Check(
         "run-error",
         "it raises nothing but RunError, whatever the numbers",
         guard_stops_by_run_error,
     ),
-    Check("resumes", "its state is JSON, and all it needs to continue", guard_resumes),
 )

@@ -5,25 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from rlvr_core.api import Problem
+from rlvr_core.api import Finding, Json, Problem
 from rlvr_core.api.services import counting, outcome, wilson
-from rlvr_core.builtin.datacheck.blind import Fitted, Subject, Tried, fit, guesses
+from rlvr_core.builtin.datacheck.blind import Case, Tried, common_answers, guesses
 from rlvr_core.builtin.datacheck.corrupt import corruptions
 from rlvr_core.builtin.datacheck.forms import Form, form_of
 from rlvr_core.builtin.datacheck.judging import Judge
+from rlvr_core.builtin.doctor.subject import text_of
 
 CHECKS: Mapping[str, str] = {
     "references": "the responses that the verifier calls right pass",
     "corrupted": "references that were made wrong do not pass",
     "blind": "no strategy that ignores the question passes a fifth of a tag's problems",
     "shuffled": "answers of other problems with the tag do not pass",
-    "told": "prompts do not hold their answers",
     "copies": "problems do not repeat the prompts of others",
     "verdicts": "each response gets a verdict",
     "stable": "ids and contents are the same in every process",
@@ -33,20 +32,13 @@ CHECKS: Mapping[str, str] = {
 LIMIT = 0.2
 """Rate above which a strategy that ignores the question is too good."""
 RARE = 0.05
-"""Maximum share of passing corrupted references, of prompts with the answer, and of copies among
+"""Maximum share of passing corrupted references, and of copies among
 problems: some occur by chance."""
 FEW = 20
 """With fewer problems, a rate above the limit fails only if its whole interval is above."""
 PER_TAG = 100
 OTHERS = 5
 """Number of other problems' answers to try on each problem."""
-
-
-class Fault(NamedTuple):
-    """A fault, and which of ``CHECKS`` found it."""
-
-    check: str
-    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +81,6 @@ class TagReport:
         blind: Rate of the best strategy that ignores the question, on problems not used to
             choose it.
         shuffled: Rate of other problems' answers that pass.
-        told: Rate of prompts that contain the answer.
         chance: Rate of a random option in multiple choice, else 0.
         faults: The faults found.
     """
@@ -100,19 +91,13 @@ class TagReport:
     corrupted: Rate
     blind: Rate
     shuffled: Rate
-    told: Rate
     chance: float = 0.0
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[Finding] = field(default_factory=list)
 
     @property
     def limit(self) -> float:
         """Rate above which a strategy is too good; the rate of a random guess is acceptable."""
         return max(LIMIT, self.chance)
-
-    @property
-    def unsure(self) -> bool:
-        """Whether there are too few problems to know that the best strategy is below the limit."""
-        return not self.faults and self.blind.interval[1] >= self.limit
 
     def too_good(self, rate: Rate) -> bool:
         """Whether a strategy is too good; with certainty, if a random guess is near the limit."""
@@ -124,7 +109,7 @@ class TagReport:
         """As JSON."""
         rates = {
             name: getattr(self, name).data()
-            for name in ("references", "corrupted", "blind", "shuffled", "told")
+            for name in ("references", "corrupted", "blind", "shuffled")
         }
         return {
             "tag": self.tag,
@@ -132,8 +117,7 @@ class TagReport:
             **rates,
             "chance": round(self.chance, 4),
             "limit": round(self.limit, 4),
-            "faults": [one._asdict() for one in self.faults],
-            "unsure": self.unsure,
+            "faults": [asdict(one) for one in self.faults],
         }
 
 
@@ -145,7 +129,7 @@ class Report:
     problems: int
     tags: list[TagReport]
     duplicates: int
-    faults: list[Fault]
+    faults: list[Finding]
 
     @property
     def ok(self) -> bool:
@@ -159,7 +143,7 @@ class Report:
             "ok": self.ok,
             "problems": self.problems,
             "duplicates": self.duplicates,
-            "faults": [one._asdict() for one in self.faults],
+            "faults": [asdict(one) for one in self.faults],
             "tags": [tag.data() for tag in self.tags],
         }
 
@@ -188,7 +172,7 @@ def check_problems(
     if judge.failed:
         counts = ", ".join(f"{status} {n}" for status, n in sorted(judge.failed.items()))
         what = f"verdicts could not be given: {counts}; first: {judge.example}"
-        faults.append(Fault("verdicts", what))
+        faults.append(Finding("verdicts", "fail", what))
     return Report(source, len(problems), tags, copies, faults)
 
 
@@ -220,14 +204,7 @@ def _sample(problems: Sequence[Problem], n: int) -> list[Problem]:
     return sorted(problems, key=order)[:n]
 
 
-def text_of(problem: Problem) -> str:
-    """Return the prompt as one text."""
-    if isinstance(problem.prompt, str):
-        return problem.prompt
-    return "\n".join(message.content for message in problem.prompt)
-
-
-def _copies(problems: Sequence[Problem]) -> tuple[int, list[Fault]]:
+def _copies(problems: Sequence[Problem]) -> tuple[int, list[Finding]]:
     """Count problems with the same prompt as another, and return the faults."""
     groups: dict[str, list[Problem]] = defaultdict(list)
     for one in problems:
@@ -243,28 +220,28 @@ def _copies(problems: Sequence[Problem]) -> tuple[int, list[Fault]]:
             f"{copies} of {len(problems)} problems repeat the prompt of another, such as "
             f"{first[1].id} that of {first[0].id}"
         )
-        faults.append(Fault("copies", what))
+        faults.append(Finding("copies", "fail", what))
     return copies, faults
 
 
 def _check_tag(name: str, problems: Sequence[Problem], judge: Judge) -> TagReport:
-    subjects, references = _subjects(problems, judge)
-    halves = [[one for one in subjects if one.half == half] for half in (0, 1)]
-    fitted = [fit(halves[1]), fit(halves[0])]
+    cases, references = _cases(problems, judge)
+    halves = [[one for one in cases if one.half == half] for half in (0, 1)]
+    common = [common_answers(halves[1]), common_answers(halves[0])]
     rng = random.Random(name)
     tried, shuffled, wrong = Tried(), Counter[bool](), defaultdict[str, list[bool]](list)
-    answers = {id(one): one.form.answer for one in subjects if one.gold is not None}
-    for batch in _batches(subjects, 32):
+    answers = {id(one): one.form.answer for one in cases if one.gold is not None}
+    for batch in _batches(cases, 32):
         pending = []
         for one in batch:
             others = [answer for key, answer in answers.items() if key != id(one)]
             shown = rng.sample(others, min(len(others), OTHERS))
-            pending.append(_Attempt.make(one, fitted[one.half], shown))
-        results = [(one, judge.outcomes(one.subject.problem, one.responses)) for one in pending]
+            pending.append(_Attempt.make(one, common[one.half], shown))
+        results = [(one, judge.outcomes(one.case.problem, one.responses)) for one in pending]
         for attempt, future in results:
             passed = future.result()
             tried.add(
-                attempt.subject.half,
+                attempt.case.half,
                 {name: passed[text] for name, text in attempt.blind.items()},
             )
             shuffled.update(passed[text] for text in attempt.others)
@@ -274,12 +251,11 @@ def _check_tag(name: str, problems: Sequence[Problem], judge: Judge) -> TagRepor
     rates = [Rate(sum(found), len(found), how) for how, found in wrong.items()]
     found = TagReport(
         tag=name,
-        n=len(subjects),
+        n=len(cases),
         references=references,
         corrupted=max(rates, key=lambda rate: (rate.value, rate.n), default=Rate(0, 0)),
-        blind=Rate(tried.cross_fitted(), len(subjects), f"{best} ({most} of {len(subjects)})"),
+        blind=Rate(tried.cross_fitted(), len(cases), f"{best} ({most} of {len(cases)})"),
         shuffled=Rate(shuffled[True], shuffled.total()),
-        told=Rate(sum(map(_prompt_holds_answer, subjects)), len(answers)),
         chance=sum(map(_chance, problems)) / len(problems),
     )
     found.faults = _faults(found, rates)
@@ -290,31 +266,30 @@ def _check_tag(name: str, problems: Sequence[Problem], judge: Judge) -> TagRepor
 class _Attempt:
     """The responses to try on one problem."""
 
-    subject: Subject
+    case: Case
     blind: Mapping[str, str]
     others: Sequence[str]
     wrong: Mapping[str, str]
 
     @classmethod
-    def make(cls, subject: Subject, fitted: Fitted, others: Sequence[Any]) -> _Attempt:
-        form = subject.form
-        blind = {guess.strategy: guess.response for guess in guesses(subject, fitted)}
-        wrong = dict(corruptions(form)) if subject.gold is not None else {}
-        return cls(subject, blind, [form.write(one) for one in others], wrong)
+    def make(cls, case: Case, common: Sequence[Json], others: Sequence[Json]) -> _Attempt:
+        form = case.form
+        wrong = dict(corruptions(form)) if case.gold is not None else {}
+        return cls(case, guesses(case, common), [form.write(one) for one in others], wrong)
 
     @property
     def responses(self) -> list[str]:
         return [*self.blind.values(), *self.others, *self.wrong.values()]
 
 
-def _subjects(problems: Sequence[Problem], judge: Judge) -> tuple[list[Subject], Rate]:
+def _cases(problems: Sequence[Problem], judge: Judge) -> tuple[list[Case], Rate]:
     """Split references into parts, and count those that pass."""
     golds = [judge.gold(one) for one in problems]
     futures = [
         None if gold is None else judge.verdicts(one, [gold])
         for one, gold in zip(problems, golds, strict=True)
     ]
-    subjects, passed, failed = [], 0, ""
+    cases, passed, failed = [], 0, ""
     each = counting("references", zip(problems, golds, futures, strict=True), len(problems))
     for index, (one, gold, future) in enumerate(each):
         form = Form("", "", "")
@@ -324,9 +299,9 @@ def _subjects(problems: Sequence[Problem], judge: Judge) -> tuple[list[Subject],
             if not outcome(verdict):
                 failed = failed or f"{one.id}: {gold[-60:]!r}: {verdict.detail or verdict.status}"
             form = form_of(gold, verdict.extracted)
-        subjects.append(Subject(one, text_of(one), gold, form, index % 2))
+        cases.append(Case(one, text_of(one), gold, form, index % 2))
     known = sum(gold is not None for gold in golds)
-    return subjects, Rate(passed, known, failed)
+    return cases, Rate(passed, known, failed)
 
 
 def _chance(problem: Problem) -> float:
@@ -335,21 +310,7 @@ def _chance(problem: Problem) -> float:
     return 1 / len(options) if isinstance(options, Sequence) and options else 0.0
 
 
-def _prompt_holds_answer(subject: Subject) -> bool:
-    """Whether the prompt states the answer."""
-    if subject.gold is None:
-        return False
-    form = subject.form
-    answer = form.answer if isinstance(form.answer, str) else json.dumps(form.answer)
-    if not answer.strip():
-        return False
-    if len(subject.gold) > len(answer) and subject.gold.strip() in subject.prompt:
-        return True
-    label = r"\b(?:answer|solution)\s*(?:is|:|=)\s*" + re.escape(answer.strip()) + r"(?!\w)"
-    return re.search(label, subject.prompt, re.IGNORECASE) is not None
-
-
-def _faults(tag: TagReport, corrupted: Iterable[Rate]) -> list[Fault]:
+def _faults(tag: TagReport, corrupted: Iterable[Rate]) -> list[Finding]:
     found: list[tuple[str, bool, str]] = [
         (
             "references",
@@ -371,14 +332,9 @@ def _faults(tag: TagReport, corrupted: Iterable[Rate]) -> list[Fault]:
             tag.too_good(tag.shuffled),
             f"{tag.shuffled.passed} of {tag.shuffled.n} answers of other problems pass",
         ),
-        (
-            "told",
-            tag.told.exceeds(RARE),
-            f"{tag.told.passed} of {tag.told.n} prompts hold the answer",
-        ),
     ]
-    return [Fault(check, what) for check, wrong, what in found if wrong]
+    return [Finding(check, "fail", what) for check, wrong, what in found if wrong]
 
 
-def _batches(items: Sequence[Subject], n: int) -> Iterable[Sequence[Subject]]:
+def _batches(items: Sequence[Case], n: int) -> Iterable[Sequence[Case]]:
     return (items[at : at + n] for at in range(0, len(items), n))

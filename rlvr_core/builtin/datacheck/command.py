@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from rlvr_core.api import RunError
@@ -31,14 +29,6 @@ def data() -> None:
     show_default=True,
     help="Problems tried of each tag.",
 )
-@click.option("--workers", type=click.IntRange(1), default=None, help="Processes  [default: CPUs]")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0, min_open=True),
-    default=10.0,
-    show_default=True,
-    help="Seconds a verdict may take.",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def check(
     source: str,
@@ -46,8 +36,6 @@ def check(
     verifier: str | None,
     by: str,
     per_tag: int,
-    workers: int | None,
-    timeout: float,
     as_json: bool,
 ) -> None:
     """Say whether the problems of SOURCE can be answered without being solved.
@@ -55,7 +43,7 @@ def check(
     SOURCE is a data set (math/arithmetic), a file or folder of problems, or a config, whose
     sources are checked. References must pass and corrupted ones must not; answers that ignore the
     question (constants, selectors, answers of other problems) must stay below 20 % of each tag;
-    ids and contents must not depend on the process; prompts must not hold their answers.
+    ids and contents must not depend on the process.
 
     Example: rlvr data check bs4/pages --with size=bare --by archetype
     """
@@ -66,7 +54,7 @@ def check(
     reports = []
     for named in sources_of(source, parse_options(options)):
         ref = ComponentRef(use=verifier) if verifier else named.verifier
-        with Judge(ref, timeout, workers or os.cpu_count() or 1) as judge:
+        with Judge(ref) as judge:
             reports.append(check_source(named, judge, by=tags, per_tag=per_tag))
     if as_json:
         output.print_json({"reports": [report.data() for report in reports]})

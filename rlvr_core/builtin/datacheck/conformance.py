@@ -48,10 +48,10 @@ def dataset_conformance(
     @pytest.mark.parametrize("check", CHECKS)
     def test(check: str) -> None:
         guessable = ("blind", "shuffled")
-        found = [fault.what for fault in report().faults if fault.check == check]
+        found = [fault.text for fault in report().faults if fault.id == check]
         failing = set()
         for tag in report().tags:
-            faults = [f"{tag.tag}: {fault.what}" for fault in tag.faults if fault.check == check]
+            faults = [f"{tag.tag}: {fault.text}" for fault in tag.faults if fault.id == check]
             if faults and tag.tag in known and check in guessable:
                 failing.add(tag.tag)
             else:

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from rlvr_core.api import Json
 
@@ -91,18 +90,3 @@ def with_leaves(value: Json, changes: dict[Path, Json], path: Path = ()) -> Json
     if isinstance(value, dict):
         return {key: with_leaves(inner, changes, (*path, key)) for key, inner in value.items()}
     return value
-
-
-def cast(text: str, like: Json) -> Any:
-    """Convert a text to the type of another value; return None if impossible."""
-    if isinstance(like, str):
-        return text
-    if isinstance(like, bool):
-        return {"true": True, "false": False}.get(text.lower())
-    if isinstance(like, (int, float)):
-        found = re.search(r"-?\d[\d,]*(?:\.\d+)?", text)
-        if found is None:
-            return None
-        number = float(found[0].replace(",", ""))
-        return int(number) if isinstance(like, int) and number.is_integer() else number
-    return None

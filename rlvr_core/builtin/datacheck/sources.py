@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import ConfigError, Problem, RunError
+from rlvr_core.api import ConfigError, Finding, Problem, RunError
 from rlvr_core.api.services import (
     ComponentRef,
     NamedLoader,
@@ -21,7 +21,7 @@ from rlvr_core.api.services import (
     load_sources,
     resolve_file,
 )
-from rlvr_core.builtin.datacheck.checks import PER_TAG, Fault, Report, check_problems
+from rlvr_core.builtin.datacheck.checks import PER_TAG, Report, check_problems
 from rlvr_core.builtin.datacheck.judging import Judge
 
 _LOADERS = {
@@ -118,7 +118,7 @@ def check_source(
     problems = source.load()
     report = check_problems(source.name, problems, judge, by=by, per_tag=per_tag)
     if differs := unstable(source, problems):
-        report.faults.append(Fault("stable", differs))
+        report.faults.append(Finding("stable", "fail", differs))
     return report
 
 

@@ -20,21 +20,9 @@ def print_report(report: Report) -> None:
     output.print_table(HEADERS, [_row(tag) for tag in report.tags])
     for tag in report.tags:
         for fault in tag.faults:
-            output.print_line(f"{tag.tag}: {fault.what}")
+            output.print_line(f"{tag.tag}: {fault.text}")
     for fault in report.faults:
-        output.print_line(fault.what)
-    guessed = [tag.chance for tag in report.tags if tag.limit == tag.chance]
-    if guessed:
-        shares = " to ".join(sorted({f"{min(guessed):.2f}", f"{max(guessed):.2f}"}))
-        output.print_line(
-            f"an option named at random is right in {shares} of the problems with {len(guessed)} "
-            "tags: that is their limit, and a rate fails there if its whole interval is above"
-        )
-    unsure = [tag for tag in report.tags if tag.unsure]
-    if unsure:
-        output.print_line(
-            f"{len(unsure)} tags have too few problems to say that their rate is below the limit"
-        )
+        output.print_line(fault.text)
     output.print_line("passes" if report.ok else "does not pass")
 
 
@@ -49,7 +37,7 @@ def _row(tag: TagReport) -> tuple[str, ...]:
         f"{low:.2f} .. {high:.2f}",
         _share(tag.shuffled),
         tag.blind.what[:60],
-        "FAILS" if tag.faults else "unsure" if tag.unsure else "ok",
+        "FAILS" if tag.faults else "ok",
     )
 
 

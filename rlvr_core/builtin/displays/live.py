@@ -7,19 +7,16 @@ that it updates whatever the run waits for.
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TextIO, cast
 
-from rlvr_core.api import EvalFinished, GroupsScored, RunStarted, StepFinished
+from rlvr_core.api import EvalFinished, RunStarted, StepFinished
 from rlvr_core.api.services import Display, printable
 from rlvr_core.builtin.displays.display import steps_of
 from rlvr_core.builtin.displays.enduring import Enduring
 from rlvr_core.builtin.displays.facts import evaluation_line, step_facts
-from rlvr_core.builtin.displays.keys import Keys
 from rlvr_core.builtin.displays.pace import Pace, Waits, span
-from rlvr_core.builtin.displays.sample import Samples
 from rlvr_core.builtin.displays.weights import counted_weights
 
 if TYPE_CHECKING:
@@ -48,7 +45,7 @@ class Live(Display):
 
         self._text = Text
         self._console = Console(file=cast("TextIO", Enduring(stream)), highlight=False)
-        self._pace, self._waits, self._samples = Pace(clock, total_steps), Waits(clock), Samples()
+        self._pace, self._waits = Pace(clock, total_steps), Waits(clock)
         self._facts = ""
         self._planned = self._finished = False
         self._live = RichLive(
@@ -57,7 +54,6 @@ class Live(Display):
             refresh_per_second=4,
             transient=True,  # the lines before the plan disappear
         )
-        self._keys: Keys | None = None
         self._behind = contextlib.ExitStack()
 
     def drawn(self) -> Group:
@@ -86,7 +82,6 @@ class Live(Display):
         self._print(*lines)
         self._behind.enter_context(counted_weights())
         self._live.start()
-        self._listen()
 
     def phase(self, label: str) -> None:
         """Show the label under the bar, and after a moment the time it takes."""
@@ -98,10 +93,6 @@ class Live(Display):
         """Set the number of steps, and the first one."""
         self._pace.total = self._pace.total or steps_of(event.config)
         self._pace.start(event.step)
-
-    def groups_scored(self, event: GroupsScored) -> None:
-        """Keep the groups for samples."""
-        self._samples.take(event.step, event.groups)
 
     def step_finished(self, event: StepFinished) -> None:
         """Move the bar and show the step's numbers."""
@@ -121,22 +112,9 @@ class Live(Display):
         if not self._finished:
             self._finished = True
             self._behind.close()
-            if self._keys is not None:
-                self._keys.close()
             self._waits.begin("")
             self._live.stop()
             self._print(*lines)
-
-    def pressed(self, key: str) -> None:
-        """Print a sample of the newest step if ``s`` is pressed."""
-        if key == "s":
-            self._print(*self._samples.lines())
-
-    def _listen(self) -> None:
-        if self._console.is_terminal and sys.stdin is not None and sys.stdin.isatty():
-            self._keys = Keys(sys.stdin.fileno(), self.pressed)
-            if self._keys.start():
-                self._print("s shows a sample of the newest step")
 
     def _line(self, text: str, style: str = "") -> Text:
         return self._text(text, style=style, no_wrap=True, overflow="ellipsis")

@@ -17,14 +17,13 @@ def doctor(config: Path, overrides: Sequence[str], *, live: bool, as_json: bool)
         The exit code: 1 if something is wrong.
     """
     from rlvr_core.builtin.doctor.examination import examine, nothing
-    from rlvr_core.builtin.doctor.text import print_report
 
     say = nothing if as_json else _say
     report = examine(config, overrides, live=live, say=say)
     if as_json:
         print_json(report.as_json())
     else:
-        print_report(report)
+        report.print()
     return 1 if report.verdict == "broken" else 0
 
 
@@ -52,12 +51,11 @@ def selftest(config: Path, overrides: tuple[str, ...], steps: int, as_json: bool
     """
     from rlvr_core.builtin.doctor.examination import nothing
     from rlvr_core.builtin.doctor.selftest import selftest as test
-    from rlvr_core.builtin.doctor.text import print_report
 
     say = nothing if as_json else _say
     report = test(config, overrides, steps=steps, say=say)
     if as_json:
         print_json(report.as_json())
     else:
-        print_report(report)
+        report.print()
     raise click.exceptions.Exit(1 if report.verdict == "broken" else 0)

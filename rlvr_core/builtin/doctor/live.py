@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import resource
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from statistics import median
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rlvr_core.api import (
     Draw,
@@ -19,10 +17,8 @@ from rlvr_core.api import (
     SamplingParams,
     traits_of,
 )
-from rlvr_core.api.services import max_positions, sampling_of
+from rlvr_core.api.services import sampling_of
 from rlvr_core.builtin.doctor.batch import Batch
-from rlvr_core.builtin.doctor.consensus import vote
-from rlvr_core.builtin.doctor.endings import MANY_CUT
 from rlvr_core.builtin.doctor.subject import Subject
 
 if TYPE_CHECKING:
@@ -31,17 +27,15 @@ if TYPE_CHECKING:
     from rlvr_core.api.services import Session
 
 PROMPTS = 48
-"""Number of problems of the sampled batch."""
-MORE_ROOM = 4
-"""Factor on the token cap for testing whether a higher cap lets completions end."""
+"""Most problems of the sampled batch."""
+CHUNK = 4
+"""Problems that are sampled at once; the first ones tell how long the rest takes."""
+SECONDS = 120.0
+"""Seconds that sampling may take; where it is slow, fewer problems are sampled."""
 PERTURBED = 0.05
 """Standard deviation of the first noise on each weight, as a share of its tensor's."""
 ENOUGH_MOVED = 0.05
 """Target KL of the perturbation, in nats per token: far above rounding."""
-VOTES = 16
-"""Additional completions if the first ones of a group do not agree on an answer."""
-ASKED, TASKS = 24, 3
-"""Problems of an eval task that are sampled, of so many tasks."""
 FIRST = 1_000_000
 """Index of the first draw, beyond those of the steps."""
 
@@ -89,7 +83,6 @@ class Live:
         metrics: Metrics of the last step.
         synced: Agreement of trainer and engine after the weights were perturbed and loaded.
         perturbed: KL of the perturbation on the batch, in nats per token.
-        weight: Median over the trained tensors of the root mean square of their weights.
         error: The error that stopped a step.
     """
 
@@ -105,15 +98,12 @@ class Live:
     memory: tuple[int, int] = (0, 0)
     synced: Agreement | None = None
     perturbed: float | None = None
-    checkpoint_bytes: int = 0
-    trace_bytes: int = 0
-    weight: float = 0.0
     error: RlvrError | None = None
 
 
-def params_of(subject: Subject, **changes: Any) -> SamplingParams:
-    """Return the run's sampling parameters, with changes."""
-    return replace(sampling_of(subject.config), **changes)
+def params_of(subject: Subject) -> SamplingParams:
+    """Return the run's sampling parameters."""
+    return sampling_of(subject.config)
 
 
 def sampled(
@@ -126,56 +116,39 @@ def sampled(
     return [one.group for one in found]
 
 
-def first_batch(subject: Subject, session: Session) -> Batch:
-    """Sample the examined batch; sample truncated problems again with a higher token cap."""
+def first_batch(subject: Subject, session: Session, say: Callable[[str], None]) -> Batch:
+    """Sample the examined batch, as much of it as ``SECONDS`` allow."""
     n = min(max(subject.config.sampling.n, 8), 16)
-    problems = subject.spread(PROMPTS)
-    groups = sampled(session, problems, n, params_of(subject), FIRST)
-    batch = Batch(subject, groups, session.parts.generator)
-    batch.references = {one.problem.id: one for one in subject.references_of(problems)}
-    if sum(vote(batch, group) is not None for group in groups) < len(groups) / 2:
-        params = params_of(subject)
-        single = [one for one in problems if one.environment is None]
-        batch.more = sampled(session, single, VOTES, params, FIRST + 30_000)
-    cut = [
-        group.problem
-        for group in groups
-        if any(one.completion.finish_reason == "length" for one in group.members)
-        and group.problem.environment is None
-        and (group.problem.max_tokens or math.inf) > subject.config.sampling.max_tokens
-    ][:12]
-    members = batch.members
-    share = sum(one.completion.finish_reason == "length" for one in members) / len(members)
-    room = max_positions(subject.prepared.model_path, subject.config.model)
-    cap = min(
-        MORE_ROOM * subject.config.sampling.max_tokens, room - subject.prepared.longest_prompt
+    problems, params = subject.spread(PROMPTS), params_of(subject)
+    say(
+        f"sampling up to {len(problems)} problems x {n} completions of at most "
+        f"{params.max_tokens} tokens"
     )
-    if cut and share > MANY_CUT and cap > subject.config.sampling.max_tokens:
-        params = params_of(subject, max_tokens=cap)
-        longer = sampled(session, cut, 2, params, FIRST + 10_000)
-        batch.longer = [one.completion for group in longer for one in group.members]
-    for at, (task, some) in enumerate(list(subject.held_out.items())[:TASKS]):
-        plain = [one for one in some if one.environment is None]
-        asked = plain[:: max(1, len(plain) // ASKED)][:ASKED]
-        if asked:
-            first = FIRST + 40_000 + 1_000 * at
-            params = params_of(subject, max_tokens=subject.cap_of(task))
-            batch.asked[task] = sampled(session, asked, 4, params, first)
-    return batch
+    groups: list[Group] = []
+    begun = time.perf_counter()
+    while len(groups) < len(problems):
+        some = problems[len(groups) : len(groups) + CHUNK]
+        groups += sampled(session, some, n, params, FIRST + len(groups))
+        each = (time.perf_counter() - begun) / len(groups)
+        if len(groups) == len(some):
+            problems = problems[: max(CHUNK, int(SECONDS / each))]
+        left = len(problems) - len(groups)
+        say(f"sampled {len(groups)} of {len(problems)} problems, about {each * left:.0f} s left")
+    return Batch(subject, groups)
 
 
-def measure(subject: Subject, session: Session) -> Live:
+def measure(subject: Subject, session: Session, say: Callable[[str], None]) -> Live:
     """Measure everything that needs the model; an error of a step is kept, not raised."""
     trainer = session.trainer
     if traits_of(session.engine, EngineTraits).separate:
         session.engine.load_weights(session.version, session.source)
     begun = time.perf_counter()
-    batch = first_batch(subject, session)
+    batch = first_batch(subject, session, say)
     live = Live(subject, session, batch, sampling_seconds=time.perf_counter() - begun)
     before_N, engine_N = trainer.logprobs(batch.groups)
     if before_N.numel():
         live.parity = agreement(before_N, engine_N)
-    live.weight = _weight(session)
+    say("two steps of training, and a sync of perturbed weights")
     try:
         with session.rollouts.running(session.step, session.version):
             for _ in range(2):
@@ -193,21 +166,7 @@ def measure(subject: Subject, session: Session) -> Live:
             _perturb(live)
     except RlvrError as error:
         live.error = error
-    live.checkpoint_bytes = _checkpoint_bytes(session)
-    live.trace_bytes = sum(
-        path.stat().st_size for path in session.folder.path.rglob("*") if path.is_file()
-    )
     return live
-
-
-def _weight(session: Session) -> float:
-    """Return the median root mean square of the trained tensors that are not 0."""
-    sizes = [
-        float(tensor.detach().float().square().mean().sqrt())
-        for tensor in session.trainer.model.parameters()
-        if tensor.requires_grad
-    ]
-    return median([size for size in sizes if size > 0] or [0.0])
 
 
 def _perturb(live: Live) -> None:
@@ -249,14 +208,3 @@ def _memory() -> tuple[int, int]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     gpu = int(torch.cuda.max_memory_allocated()) if torch.cuda.is_available() else 0
     return peak, gpu
-
-
-def _checkpoint_bytes(session: Session) -> int:
-    """Return the size of the tensors that a checkpoint holds."""
-    trainer = session.trainer
-    trained = [p for p in trainer.model.parameters() if p.requires_grad]
-    adapted = len(trained) < len(list(trainer.model.parameters()))
-    rounded = trainer.precision.compute.itemsize if not adapted else 4
-    size = sum(p.numel() * (rounded if rounded == 4 else rounded + 4) for p in trained)
-    moments = trainer.optimizer.state_tensors()
-    return size + sum(tensor.numel() * tensor.element_size() for tensor in moments.values())

@@ -50,11 +50,6 @@ class RayServers(ComponentConfig):
     timeout: Annotated[float, Field(gt=0)] = 30
     """Seconds one answer of the environment may take, by the server's clock."""
 
-    @property
-    def places(self) -> list[dict[str, float]]:
-        """What a job reserves for each training process: a bundle for each server."""
-        return [{"CPU": self.cpus}] * self.servers if self.cpus else []
-
 
 @dataclass(frozen=True, slots=True)
 class ServerArgs:
@@ -139,18 +134,17 @@ class Fleet:
         options = dict(config.environment.with_)
         path = tuple(sys.path)
         args = ServerArgs(name, options, config.timeout, config.conversations, path, __version__)
-        bundles = host.service("core/ray-reserved")("environment", config.servers, WHERE)
 
-        def start(place: int) -> Any:
+        def start() -> Any:
             made = ray.remote(ServerActor).options(
                 num_cpus=config.cpus,
                 max_restarts=config.restarts,
                 max_task_retries=config.restarts,
-                scheduling_strategy=bundles.strategy(place) if bundles else "SPREAD",
+                scheduling_strategy="SPREAD",
             )
             return made.remote(args)
 
-        self._actors = [start(place) for place in range(config.servers)]
+        self._actors = [start() for _ in range(config.servers)]
         self._open: Counter[int] = Counter()
         self._lock = threading.Lock()
         for place in range(config.servers):

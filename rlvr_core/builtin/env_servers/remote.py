@@ -81,11 +81,6 @@ class Remote:
                 raise ValueError("say where the servers are: one of url and ray")
             return self
 
-        def bundles(self, workers: int) -> tuple[str, list[dict[str, float]]]:
-            """What Ray reserves for each training process, and its kind; see ``PlacedByRay``."""
-            del workers
-            return "environment", self.ray.places if self.ray else []
-
     def __init__(self, config: Config) -> None:
         self._client, self._sync, self._faults = websockets_for("core/remote")
         self._config = config

@@ -151,7 +151,3 @@ class EnvironmentPlan:
             "max_turn_tokens": self.section.max_turn_tokens,
             "timeout": self.section.timeout,
         }
-
-
-plan_of = EnvironmentPlan.build
-"""The service ``core/conversations``."""

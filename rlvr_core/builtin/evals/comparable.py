@@ -1,63 +1,32 @@
-"""Whether two evaluations have the same specification, and how they differ if not."""
+"""Whether two evaluations asked and judged alike: by the hashes and options in their specs."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.builtin.evals.spec import differences
 
-_HASH = re.compile("[0-9a-f]{16}")
 Head = Mapping[str, Any]
 """The content of a ``spec.json``."""
 
-MAY_DIFFER = ("code", "packages", "prompt", "sampling", "verifiers")
+MAY_DIFFER = ("code", "prompt", "sampling", "verifiers")
 """Parts of a specification that a comparison can allow to differ."""
 _PARTS = {"prompts": "prompt", "seed": "sampling", "stop": "sampling", "rewards": "verifiers"}
 """Further keys of a specification that belong to one of these parts."""
 _ADVICE = {
-    "code": "the code of the verifiers has changed since: judge the older answers by the present "
-    "one (rlvr regrade FOLDER), or evaluate again",
+    "code": "the code of the verifiers has changed since: evaluate again by the present one",
     "verifiers": "they were judged by other verifiers, or with other options: evaluate again with "
     "the same (rlvr regrade FOLDER says what another verifier makes of the answers)",
-    "packages": "the code of rlvr or of a plugin is not the same: evaluate both by the present "
-    "one, or put it back as it was (the folder 'patches' in each has the changes of a checkout)",
     "prompt": "the models were asked in other words: set prompt.chat_template, prompt.system and "
     "prompt.prefix alike in both",
+    "problems": "they have other problems, or in another order: evaluate both on the same data",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two evaluations of one task.
-
-    Attributes:
-        one: The first.
-        other: The second, with verifiers named as in the first (see ``same_names``).
-        problems: The problems of each, as stored.
-        apart: In what they were made or judged apart, beside their specifications.
-    """
-
-    one: Head
-    other: Head
-    problems: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
-    apart: Sequence[str]
-
-    @property
-    def lines(self) -> list[str]:
-        """Return everything for which a comparison is refused."""
-        return [
-            *_unlike(self.one, self.other),
-            *self.apart,
-            *_local_libraries(self.one, self.other),
-        ]
-
-
-def refuse_unlike(pairs: Sequence[Pair], allowed: Sequence[str] = ()) -> None:
+def refuse_unlike(pairs: Sequence[tuple[Head, Head]], allowed: Sequence[str] = ()) -> None:
     """Refuse to compare evaluations that did not ask and judge alike.
 
     Args:
@@ -68,71 +37,27 @@ def refuse_unlike(pairs: Sequence[Pair], allowed: Sequence[str] = ()) -> None:
         ConfigError: If other parts differ; names them.
     """
     complaints = []
-    for pair in pairs:
-        lines = [line for line in pair.lines if _part(line) not in allowed]
+    for before, after in pairs:
+        lines = [line for line in _unlike(before, after) if _part(line) not in allowed]
         if lines:
-            complaints.append(_complaint(pair, lines))
+            complaints.append(_complaint(before, after, lines))
     if complaints:
         raise ConfigError.collect(complaints)
 
 
-def _complaint(pair: Pair, lines: Sequence[str]) -> Complaint:
+def _complaint(before: Head, after: Head, lines: Sequence[str]) -> Complaint:
     parts = dict.fromkeys(map(_part, lines))
-    advice = []
-    for part in parts:
-        if part == "problems":
-            advice.append(_problems_apart(*pair.problems))
-        elif part == "code" and not _edited(lines):
-            continue  # other verifiers have other code
-        elif part in _ADVICE:
-            advice.append(_ADVICE[part])
+    advice = [_ADVICE[part] for part in parts if part in _ADVICE]
     if all(part in MAY_DIFFER for part in parts):
         flags = " ".join(f"--allow {part}" for part in parts)
         advice.append(f"to compare all the same: {flags}")
     elif not advice:
         advice.append("evaluate both with the same settings")
-    what = "they were not made and judged by the same code"
-    if set(_unlike(pair.one, pair.other)) & set(lines):
-        hashes = " and ".join(one["hash"][:16] for one in (pair.one, pair.other))
-        what = f"their specifications differ ({hashes})"
+    hashes = " and ".join(head["hash"][:16] for head in (before, after))
     return Complaint(
-        f"{pair.one['spec']['task']}: the evaluations are not comparable, {what}",
+        f"{before['spec']['task']}: the evaluations are not comparable, their specifications "
+        f"differ ({hashes})",
         remedy=(*lines, *advice),
-    )
-
-
-def _edited(lines: Sequence[str]) -> bool:
-    """Whether a verifier that judged in both has other code or other verdicts."""
-    code = [line for line in lines if _part(line) == "code"]
-    return not all(line.endswith(" absent") or ": absent and" in line for line in code)
-
-
-def _problems_apart(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> str:
-    """Return in what the problems differ, and what to do."""
-    first, second = ({row["id"]: row for row in rows} for rows in (one, other))
-    lost, new = ([id_ for id_ in a if id_ not in b] for a, b in ((first, second), (second, first)))
-    if lost or new:
-        parts = [
-            f"{len(ids)} only in the {word} ({', '.join(ids[:3])})"
-            for word, ids in (("first", lost), ("second", new))
-            if ids
-        ]
-        return f"they have other problems, {' and '.join(parts)}: evaluate both on the same"
-    if [*first] != [*second]:
-        return (
-            "the problems are the same in another order: put the rows back in the order of the "
-            "first, or evaluate both on the present file"
-        )
-    for key, word in (("prompt", "question"), ("tools", "tools"), ("tags", "tags")):
-        edited = [id_ for id_ in first if first[id_].get(key) != second[id_].get(key)]
-        if edited:
-            return (
-                f"the {word} of {len(edited)} of {len(first)} problems changed "
-                f"({', '.join(edited[:3])}): evaluate both on the same data"
-            )
-    return (
-        "questions are the same, and references or other fields of the problems changed: evaluate "
-        "both on the same data"
     )
 
 
@@ -168,107 +93,39 @@ def refuse_spoilt(evaluations: Sequence[tuple[Path, Head, float]]) -> None:
         raise ConfigError.collect(complaints)
 
 
-def other_differences(one: Head, other: Head) -> tuple[str, ...]:
+def other_differences(before: Head, after: Head) -> tuple[str, ...]:
     """Return the other differences: allowed parts, engine, versions, tokens, name of the model."""
-    lines = _unlike(one, other)
-    lines += [f"{line} (prompts are the same)" for line in _idle(one, other)]
+    lines = _unlike(before, after)
+    lines += [f"{line} (prompts are the same)" for line in _without_effect(before, after)]
     for key in ("engine", "versions"):
-        lines += differences({key: one[key]}, {key: other[key]})
-    lines += _surroundings(one, other)
-    if one.get("prompt_tokens") != other.get("prompt_tokens"):
+        lines += differences({key: before[key]}, {key: after[key]})
+    if before.get("prompt_tokens") != after.get("prompt_tokens"):
         lines.append("tokenizer: the prompts have other token ids")
-    first, second = one["model"], other["model"]
+    first, second = before["model"], after["model"]
     if first.get("path") == second.get("path") and first.get("sha256") != second.get("sha256"):
-        lines.append(f"model: {first.get('path')} has {_other_files(first, second)} in each")
+        lines.append(f"model: {first.get('path')} has other files in each")
     return tuple(lines)
 
 
-def _surroundings(one: Head, other: Head) -> list[str]:
-    """Return in what differs what verdicts depend on beside the code of the verifiers."""
-    first, second = one.get("surroundings"), other.get("surroundings")
-    if first is None or second is None:  # results of an earlier version
-        return []
-    lines = []
-    for name in first.keys() & second.keys():  # other verifiers are another specification
-        for key in sorted(first[name].keys() | second[name].keys()):
-            values = [each[name].get(key, "none") for each in (first, second)]
-            if values[0] != values[1]:
-                lines.append(f"verifier {name}, {key}: {values[0]} and {values[1]}")
-    return lines
-
-
-def _local_libraries(one: Head, other: Head) -> list[str]:
-    """Return the modules without a version that verifiers import, and that have other code."""
-    return [
-        f"code: {line}"
-        for line in _surroundings(one, other)
-        if ", library " in line and any(map(_HASH.fullmatch, line.rpartition(": ")[2].split()))
-    ]
-
-
-def _other_files(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Return which files of the models differ, by their recorded hashes."""
-    if one.get("weights") != other.get("weights") or one.get("weights") is None:
-        return "other weights"
-    return "the same weights, but other files of configuration or tokenizer"
-
-
-def _unlike(one: Head, other: Head) -> list[str]:
+def _unlike(before: Head, after: Head) -> list[str]:
     """Return the differences of the specifications, without those that follow from others."""
-    lines = differences(one["spec"], other["spec"])
+    lines = differences(before["spec"], after["spec"])
     if any(_part(line) == "problems" for line in lines):
         lines = [line for line in lines if not line.startswith("prompts.")]
-    idle = _idle(one, other)
-    return [line for line in lines if line not in idle]
+    without_effect = _without_effect(before, after)
+    return [line for line in lines if line not in without_effect]
 
 
-def _idle(one: Head, other: Head) -> list[str]:
+def _without_effect(before: Head, after: Head) -> list[str]:
     """Return the differences of the section ``prompt`` that change no prompt."""
-    first, second = one["spec"], other["spec"]
-    asked = first.get("prompts")
-    if asked is None or asked != second.get("prompts"):
+    first, second = before["spec"], after["spec"]
+    rendered = first.get("prompts")
+    if rendered is None or rendered != second.get("prompts"):
         return []
     if first.get("environment") or second.get("environment"):
         return []  # what is said after the first turn is rendered by them too
     lines = differences({"prompt": first["prompt"]}, {"prompt": second["prompt"]})
     return [line for line in lines if line.startswith("prompt.")]
-
-
-def same_names(one: Head, other: Head) -> dict[str, str]:
-    """Return other names of the same functions and classes: of a file by another path.
-
-    Returns:
-        Names of verifiers in the first by their names in the second, where both have the same code
-        and the same name in their file.
-    """
-    first, second = (head["spec"].get("code") or {} for head in (one, other))
-    found: dict[str, str] = {}
-    for name, digest in second.items():
-        if name in first or digest is None:
-            continue
-        alike = [
-            own
-            for own, same in first.items()
-            if same == digest and own not in second and _function(own) == _function(name)
-        ]
-        if len(alike) == 1 and _function(name) is not None:
-            found[name] = alike[0]
-    return found
-
-
-def renamed(value: Any, names: Mapping[str, str]) -> Any:
-    """Return JSON with verifiers renamed, as keys and as values."""
-    if isinstance(value, Mapping):
-        return {names.get(key, key): renamed(item, names) for key, item in value.items()}
-    if isinstance(value, list):
-        return [renamed(item, names) for item in value]
-    return names.get(value, value) if isinstance(value, str) else value
-
-
-def _function(name: str) -> str | None:
-    """Return what a name of a verifier by file names in it; None for other names."""
-    file, _, function = name.rpartition(":")
-    return function if file.endswith(".py") else None
 
 
 def _part(line: str) -> str:

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from rlvr_core.api import ConfigError, Estimate, Json
-from rlvr_core.api.services import read_jsonl
-from rlvr_core.builtin.evals.comparable import (
-    Pair,
-    other_differences,
-    refuse_spoilt,
-    refuse_unlike,
-    renamed,
-    same_names,
-)
-from rlvr_core.builtin.evals.judging import judged_apart, read_judging
-from rlvr_core.builtin.evals.made_by import made_apart
-from rlvr_core.builtin.evals.significance import holm, sign_flip_p
-from rlvr_core.builtin.evals.stats import estimate, paired_difference
+from rlvr_core.builtin.evals.comparable import other_differences, refuse_spoilt, refuse_unlike
+from rlvr_core.builtin.evals.significance import holm, paired_difference, sign_flip_p
+from rlvr_core.builtin.evals.stats import estimate
 from rlvr_core.builtin.evals.store import Row, read_results
 from rlvr_core.builtin.evals.summary import group_by_problem
 
@@ -103,22 +92,7 @@ def compare(before: Path, after: Path, allow: Sequence[str] = ()) -> list[Compar
             remedy="name the folders of one task in each",
         )
     pairs = [(read_results(first[name]), read_results(second[name])) for name in first]
-    names = [same_names(one[0], other[0]) for one, other in pairs]
-    pairs = [
-        (one, (renamed(other[0], same), *other[1:]))
-        for (one, other), same in zip(pairs, names, strict=True)
-    ]
-    apart = [
-        _apart(first[name], second[name], pair, same)
-        for name, pair, same in zip(first, pairs, names, strict=True)
-    ]
-    refuse_unlike(
-        [
-            Pair(one[0], other[0], (one[1], other[1]), lines)
-            for (one, other), (lines, _) in zip(pairs, apart, strict=True)
-        ],
-        allow,
-    )
+    refuse_unlike([(one[0], other[0]) for one, other in pairs], allow)
     refuse_spoilt(
         [
             (folders[name], results[0], _truncated(results))
@@ -126,12 +100,9 @@ def compare(before: Path, after: Path, allow: Sequence[str] = ()) -> list[Compar
             for folders, results in zip((first, second), pair, strict=True)
         ]
     )
-    found = [
-        _compare(one, other, (*lines, *notes))
-        for (one, other), (lines, notes) in zip(pairs, apart, strict=True)
-    ]
-    adjusted = holm([one.p for one in found])
-    return [replace(one, p_holm=p) for one, p in zip(found, adjusted, strict=True)]
+    comparisons = [_compare(one, other) for one, other in pairs]
+    adjusted = holm([one.p for one in comparisons])
+    return [replace(one, p_holm=p) for one, p in zip(comparisons, adjusted, strict=True)]
 
 
 def task_folders(folder: Path) -> dict[str, Path]:
@@ -154,7 +125,7 @@ def task_folders(folder: Path) -> dict[str, Path]:
 Results = tuple[Row, list[Row], list[Row]]
 
 
-def _compare(before: Results, after: Results, unlike: Sequence[str]) -> Comparison:
+def _compare(before: Results, after: Results) -> Comparison:
     first, second = (_means(results[2], "passed") for results in (before, after))
     both = [id_ for id_ in first if id_ in second]
     gained = tuple(id_ for id_ in both if second[id_] > first[id_])
@@ -174,70 +145,12 @@ def _compare(before: Results, after: Results, unlike: Sequence[str]) -> Comparis
         p=sign_flip_p(changes) if both else None,
         p_holm=None,
         truncated=(_truncated(before), _truncated(after)),
-        beside=(*other_differences(before[0], after[0]), *unlike),
+        beside=other_differences(before[0], after[0]),
     )
 
 
 def _truncated(results: Results) -> float:
     return fmean(bool(row.get("truncated")) for row in results[2])
-
-
-def _apart(
-    before: Path, after: Path, results: tuple[Results, Results], same: Mapping[str, str]
-) -> tuple[list[str], list[str]]:
-    """Return in what two evaluations were made and judged apart: refused, and only named."""
-    made, judged = made_apart(before, after), _judged_apart(before, after, results, same)
-    return [*made[0], *judged[0]], [*made[1], *judged[1]]
-
-
-def _judged_apart(
-    before: Path, after: Path, results: tuple[Results, Results], same: Mapping[str, str]
-) -> tuple[list[str], list[str]]:
-    """Return in what verifiers judged apart: what is refused, and what is only named."""
-    records = read_judging(before), renamed(read_judging(after), same)
-    specs = [one[0]["spec"] for one in results]
-    alike = all(specs[0].get(key) == specs[1].get(key) for key in ("verifiers", "rewards"))
-    part = "code" if alike else "verifiers"  # other verifiers or options judge otherwise
-    lines = [f"{part}: {line}" for line in judged_apart(*records)]
-    answers = _judged_otherwise(before, after, results)
-    if not answers:
-        return lines, []
-    names = {name for _, _, rows in results for row in rows[:1] for name in row["verdicts"]}
-    unsure = [name for name in names for one in records if "unknown" in one.get(name, {})]
-    if unsure:  # chance, or a model, may have been of another mind
-        return lines, [f"verdicts: {answers}"]
-    return [*lines, f"{part}: {answers}"], []
-
-
-def _judged_otherwise(before: Path, after: Path, results: tuple[Results, Results]) -> str:
-    """Compare verdicts on answers that both gave word for word: the same verifier agrees."""
-    if not all((folder / "completions.jsonl").is_file() for folder in (before, after)):
-        return ""  # another harness answered
-    verdicts: list[dict[tuple[Any, ...], Any]] = []
-    for folder, (_, _, rows) in zip((before, after), results, strict=True):
-        answers = {
-            (row["problem_id"], row["sample"]): (
-                row["problem_id"],
-                row["text"],
-                *(str(row.get(key)) for key in ("finish_reason", "n_tokens", "transcript")),
-            )
-            for row in read_jsonl(folder / "completions.jsonl")
-            if isinstance(row.get("text"), str)
-        }
-        found = {}
-        for row in rows:
-            key = (row["problem_id"], row["sample"])
-            if key in answers and row["passed"] is not None:
-                found[answers[key]] = (row["passed"], row["score"])
-        verdicts.append(found)
-    both = verdicts[0].keys() & verdicts[1].keys()
-    differ = sorted(one[0] for one in both if verdicts[0][one] != verdicts[1][one])
-    if not differ:
-        return ""
-    return (
-        f"{len(differ)} of {len(both)} answers that both gave word for word were judged "
-        f"otherwise ({', '.join(differ[:3])}): the verifiers do not judge alike"
-    )
 
 
 def _means(results: Sequence[Row], key: str) -> dict[str, float]:

@@ -63,9 +63,6 @@ class EvalConfig(ComponentConfig):
     that a checkpoint belongs to need not be named."""
     max_contaminated: Fraction = 0.001
     """Largest share of a task's problems that may have been trained on."""
-    check: bool = True
-    """Check a part of the completions by model, seeds and sampling parameters before results count;
-    docs/guards.md says how."""
     deadline: float = Field(default=86400.0, gt=0)
     """Seconds that any one wait (for generation or verdicts) may take."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import Json, RunView
+from rlvr_core.api import Estimate, Json, RunView
 from rlvr_core.api.services import RunFolder, finite, read_jsonl
 from rlvr_core.builtin.evals.stats import estimate_answers
 
@@ -97,21 +97,22 @@ def _ends(folder: RunFolder, lines: Sequence[Mapping[str, Any]]) -> dict[str, Js
         ends[name] = ends[f"{name}_interval"] = None
         if line is not None:
             ends[name] = finite(line["metrics"].get(metric))
-            if metric == HEADLINE and ends[name] is not None:
-                ends[f"{name}_interval"] = _interval(folder, line, ends[name])
+            accuracy = accuracy_of(folder, line) if metric == HEADLINE else None
+            if accuracy is not None and accuracy.low is not None:
+                ends[f"{name}_interval"] = [accuracy.low, accuracy.high]
     return ends
 
 
-def _interval(folder: RunFolder, line: Mapping[str, Any], value: float) -> list[float] | None:
-    """Return the 95% interval of an accuracy; None if it is no average over answers."""
+def accuracy_of(folder: RunFolder, line: Mapping[str, Any]) -> Estimate | None:
+    """Return an evaluation's accuracy with its interval; None if it is no average over answers."""
     outcomes: dict[str, list[bool]] = {}
     for row in answers(folder, line):
         if isinstance(row.get("passed"), bool):
             outcomes.setdefault(str(row.get("problem_id")), []).append(row["passed"])
-    found = estimate_answers(outcomes.values())
-    if found.value is None or found.low is None or found.high is None:
+    value, accuracy = line["metrics"].get(HEADLINE), estimate_answers(outcomes.values())
+    if accuracy.value is None or not isinstance(value, int | float):
         return None
-    return [found.low, found.high] if math.isclose(found.value, value, abs_tol=1e-9) else None
+    return accuracy if math.isclose(accuracy.value, value, abs_tol=1e-9) else None
 
 
 def answers(folder: RunFolder, line: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from rlvr_core.api import (
     ComponentConfig,
@@ -24,6 +22,7 @@ from rlvr_core.api import (
 from rlvr_core.api.services import (
     ComponentRef,
     NamedLoader,
+    Positive,
     SplitSection,
     build,
     heldout_part,
@@ -45,14 +44,23 @@ class DatasetTask:
         split: SplitSection | None = None
         """Use only the held-out share, which ``data.sources`` with the same ``split`` leaves out of
         training."""
-        max_tokens: Annotated[int, Field(gt=0)] = 512
-        """Cap on an answer, in tokens; use that of training, or pass rates are not comparable."""
+        max_tokens: Positive | None = None
+        """Cap on an answer, in tokens; null: ``sampling.max_tokens`` of the run, or of that whose
+        checkpoint is evaluated, and 512 for any other model."""
+        limit: Positive | None = None
+        """Use only this many problems, from the start; null: all."""
 
     n = 1
 
     def __init__(self, config: Config) -> None:
-        self._ref, self._split = config.data, config.split
-        self.sampling = SamplingParams(temperature=1.0, max_tokens=config.max_tokens)
+        self._ref, self._split, self._limit = config.data, config.split, config.limit
+        self._capped = config.max_tokens is not None
+        self.sampling = SamplingParams(temperature=1.0, max_tokens=config.max_tokens or 512)
+
+    def take_cap(self, max_tokens: int) -> None:
+        """Take the cap of a run, unless the options set one."""
+        if not self._capped:
+            self.sampling = SamplingParams(temperature=1.0, max_tokens=max_tokens)
 
     def problems(self) -> Sequence[Problem]:
         """Return the problems in the order of the data.
@@ -66,7 +74,7 @@ class DatasetTask:
         self._check_split(type(loader))
         (source,) = load_sources([NamedLoader(self._ref.use, loader)])
         if self._split is None:
-            return source.problems
+            return source.problems[: self._limit]
         found = heldout_part(source.problems, self._split)
         if not found:
             raise DataError(
@@ -75,7 +83,7 @@ class DatasetTask:
                 where="the option split of core/dataset",
                 remedy="choose a larger share",
             )
-        return found
+        return found[: self._limit]
 
     def _check_split(self, loader: type[Any]) -> None:
         """Refuse a loader without a chosen split: loaders default to training data (T75)."""

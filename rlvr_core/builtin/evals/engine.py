@@ -14,7 +14,6 @@ from rlvr_core.api import (
     EngineTraits,
     ExternalTask,
     Json,
-    MachineError,
     Message,
     Problem,
     Prompt,
@@ -100,7 +99,7 @@ def _local(session: Session, say: Say) -> Inputs:
     for task in session.tasks:
         if task.prompts is not None:
             longest = max(longest, task.prompts.longest + task.sampling.max_tokens)
-        elif isinstance(task.task, ExternalTask) and task.needs_engine:
+        elif isinstance(task.task, ExternalTask):
             room = task.task.longest(task.problems, tokenizer, session.max_length())
             longest = max(longest, room)
     if not all(isinstance(task.task, ExternalTask) for task in session.tasks):
@@ -140,35 +139,6 @@ def _remote(session: Session, engine: Engine, say: Say) -> Inputs:
         seed=config.seed,
     )
     return renderer.prompt, context, _no_tokens
-
-
-def load_apart(session: Session, shape: Any) -> tuple[Any, str]:
-    """Load the model of an engine that had it elsewhere, to check what that sampled.
-
-    Args:
-        session: The evaluation.
-        shape: The model without weights.
-
-    Returns:
-        The model, or None and why it cannot be loaded.
-    """
-    import psutil
-    import torch
-    from accelerate import PartialState
-
-    device = torch.device(PartialState().device)
-    free = psutil.virtual_memory().available
-    if device.type == "cuda":
-        free = min(free, torch.cuda.mem_get_info(device)[0])
-    # weights are float32 masters, and a forward pass needs some more
-    needed: int = 5 * sum(one.numel() for one in shape.parameters())
-    if needed > free:
-        needs, has = (f"{one / 2**30:.1f} GiB" for one in (needed, free))
-        return None, f"to load the model takes {needs} of memory, and {has} are free"
-    try:
-        return load_policy(session.model_path, session.config.model, device), ""
-    except (MachineError, torch.cuda.OutOfMemoryError) as error:
-        return None, f"the model cannot be loaded here: {error}"
 
 
 def _no_tokens(problem: Problem, reply: Sequence[int], messages: Sequence[Message]) -> Any:

@@ -18,10 +18,6 @@ from rlvr_core.api import (
     WrapsEngine,
 )
 from rlvr_core.api.services import Answered, Generator, progress, write_atomic
-from rlvr_core.builtin.evals.checking import Checks, Kept
-from rlvr_core.builtin.evals.judging import judging_of, keep_judging
-from rlvr_core.builtin.evals.made_by import record_makers
-from rlvr_core.builtin.evals.plain_figures import check_figures
 from rlvr_core.builtin.evals.spec import Spec
 from rlvr_core.builtin.evals.store import Row, Store, read_results, slug
 from rlvr_core.builtin.evals.summary import summarise, task_metrics
@@ -73,68 +69,29 @@ def sample(
     See ``evaluate`` for the arguments.
 
     Raises:
-        ConfigError: If verifiers judge otherwise than when the evaluation began.
         RunError: If the engine fails or leaves answers out.
     """
     missing = sum(len(store.pending) for store in stores.values())
     total = sum(len(store.problems) for store in stores.values())
-    checks = Checks(session, say)
     try:
+        if 0 < missing < total:
+            say(f"going on: {total - missing} of {total} problems are done")
         if missing:
-            for store in stores.values():
-                if store.pending:
-                    record_makers(store.folder, session.host, begun=bool(store.finished))
-            if missing < total:
-                say(f"going on: {total - missing} of {total} problems are done")
-            # tasks that need no engine come first, while the machine's memory is free
-            elsewhere = [task for task in session.tasks if not task.needs_engine]
-            for task in elsewhere:
-                _ask(task, stores[task.name], session, None, say)
-            here = [task for task in session.tasks if task.needs_engine]
-            for task in here:
-                _record_judging(task, stores[task.name], session)
-            if any(stores[task.name].pending for task in here):
-                say(f"engine: {session.engine.use} ({session.why})")
-                with session.generator(say, waiting, checks.started) as generator:
-                    for task in here:
-                        store = stores[task.name]
-                        if isinstance(task.task, ExternalTask):
-                            checks.unchecked(task)
-                            _ask(task, store, session, generator, say)
-                        else:
-                            kept = checks.kept(task, store)
-                            _sample(task, store, generator, session.plan, kept)
-                    checks.in_engine()
-                checks.after_engine()
-        for name, store in stores.items():
-            # a summary is written after the checks
-            if not (missing or (store.folder / "summary.json").exists()):
-                checks.earlier(name)
+            say(f"engine: {session.engine.use} ({session.why})")
+            with session.generator(say, waiting) as generator:
+                for task in session.tasks:
+                    store = stores[task.name]
+                    if isinstance(task.task, ExternalTask):
+                        _ask(task, store, session, generator, say)
+                    else:
+                        _sample(task, store, generator, session.plan)
     finally:
         for store in stores.values():
             store.close()
     _nothing_missing(stores)
-    for task in session.tasks:
-        checks.stored(task, stores[task.name])
-    for name in checks.complaints:
-        stores[name].refuse()
-    if checks.complaints:
-        raise RunError.collect(list(checks.complaints.values()))
 
 
-def _record_judging(task: Ready, store: Store, session: Session) -> None:
-    if store.pending and not isinstance(task.task, ExternalTask):
-        record = judging_of(task.problems, session.plan, session.config, session.host)
-        keep_judging(store.folder, record, begun=bool(store.finished))
-
-
-def _sample(
-    task: Ready,
-    store: Store,
-    generator: Generator,
-    plan: RewardPlan,
-    kept: Kept,
-) -> None:
+def _sample(task: Ready, store: Store, generator: Generator, plan: RewardPlan) -> None:
     whole = {problem.id: position for position, problem in enumerate(task.problems)}
 
     def write(answered: Answered) -> None:
@@ -144,7 +101,6 @@ def _sample(
         for completion, verdicts in zip(answered.completions, answered.verdicts, strict=True):
             reward, passed = plan.combine(verdicts, 0)
             members.append(Judged(completion, verdicts, reward, passed))
-        kept.add(answered.draw.problem, members)
         store.write(answered.draw.problem, answered.prompt.text, members)
 
     pending = [problem for _, problem in store.pending]
@@ -162,21 +118,21 @@ def _ask(
     task: Ready,
     store: Store,
     session: Session,
-    generator: Generator | None,
+    generator: Generator,
     say: Callable[[str], None],
 ) -> None:
-    """Run a task that generates its answers itself."""
+    """Run a task that asks the engine in its own way."""
     pending = [problem for _, problem in store.pending]
     if not pending:
         return
     assert isinstance(task.task, ExternalTask)
-    engine = generator.engine if generator else None
+    engine = generator.engine
     model = ModelAccess(
         path=session.model_path,
-        tokenizer=session.tokenizer() if generator else None,
+        tokenizer=session.tokenizer(),
         # its requests are single-turn, even if other tasks play conversations
         engine=engine.wrapped if isinstance(engine, WrapsEngine) else engine,
-        max_length=session.max_length() if generator else 0,
+        max_length=session.max_length(),
         folder=store.folder,
         seed=session.config.seed,
         deadline=session.config.deadline,
@@ -205,17 +161,11 @@ def _finish(task: Ready, store: Store) -> Row:
     head, _, results = read_results(store.folder)
     summary = head_of_summary(head) | summarise(results)
     groups = list(store.groups())
-    own = task.task.estimates(groups) if isinstance(task.task, ExternalTask) else None
-    if own is None:
-        report = task.task.score(groups)
-        summary["task_metrics"] = task_metrics(task.task, groups, report)
-        if report.basis:
-            summary["basis"] = dict(report.basis)
-    else:
-        summary |= {"metrics": {}, "graders": {}, "strata": {}}
-        summary["task_metrics"] = {name: one.data() for name, one in own.items()}
+    report = task.task.score(groups)
+    summary["task_metrics"] = task_metrics(task.task, groups, report)
+    if report.basis:
+        summary["basis"] = dict(report.basis)
     mark_truncation(summary, head)
-    check_figures(summary, results)
     write_summary(store.folder, summary)
     return summary
 

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlvr_core.api.services import COMPLETE, CheckpointStore, RunFolder, read_jsonl
+from rlvr_core.api.services import COMPLETE, CheckpointStore, RunFolder
 from rlvr_core.builtin.evals.model_ref import HELD, step_of
 
 
@@ -83,23 +83,3 @@ def _seal_last(checkpoint: Path) -> Iterator[Path]:
     """
     yield from (one for one in checkpoint.rglob("*") if one.is_file() and one.name != COMPLETE)
     yield checkpoint / COMPLETE
-
-
-def written_steps(run: RunFolder) -> list[int]:
-    """Return the steps of all checkpoints that a run has ever completed, from its trace.
-
-    Of each there are two spans: in one it is copied, and in the next, some steps later, the run
-    has seen that it is written.
-    """
-    spans = [
-        row
-        for row in read_jsonl(run.traces / "trace.jsonl")
-        if row.get("span") == "checkpoint" and not row.get("rank")
-    ]
-    return sorted(
-        {
-            int(copied["step"]) + 1  # a span has the number of the step that ended before it
-            for copied, written in zip(spans[::2], spans[1::2], strict=False)
-            if "error" not in copied and "error" not in written
-        }
-    )

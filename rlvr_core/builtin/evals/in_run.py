@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
@@ -21,6 +20,7 @@ from rlvr_core.api import (
     SamplingParams,
 )
 from rlvr_core.api.services import Evaluation, problems_given
+from rlvr_core.builtin.evals.dataset_task import DatasetTask
 from rlvr_core.builtin.evals.direction import MAXIMIZE, Direction, direction_of, improves
 from rlvr_core.builtin.evals.metric_check import check_metric
 from rlvr_core.builtin.evals.refused import refuse_external
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 CUT_OFF = "cut_off"
 """Key in the basis of a report: share of answers that were cut off at the token cap."""
-MAX_CUT_OFF = 0.02
-"""Share above which it is said; ``rlvr eval`` refuses such numbers (``max_truncated``)."""
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +93,6 @@ class RunEvaluations:
         if self._keep_best is not None:
             self._best_direction = self._direction(self._keep_best)
         self.improved = False
-        self._told: set[str] = set()
 
     @property
     def best_step(self) -> int | None:
@@ -130,7 +127,6 @@ class RunEvaluations:
         for named in self.tasks:
             with phase(f"evaluation {named.name}"):
                 found = evaluate(named, generator, version=version, step=step)
-            self._tell_of_cut_off(named, found)
             self.latest = (found, named.task.sampling)
             yield found
             self.improved |= self._improves(step, found)
@@ -174,21 +170,6 @@ class RunEvaluations:
             return False
         self.best = Best(step, value, self._keep_best, self._best_direction)
         return True
-
-    def _tell_of_cut_off(self, named: NamedTask, found: Evaluation) -> None:
-        """Say once of a task that too many answers were cut off; the run goes on."""
-        share = found.report.basis.get(CUT_OFF, 0.0)
-        if share <= MAX_CUT_OFF or named.name in self._told:
-            return
-        self._told.add(named.name)
-        if os.environ.get("RANK", "0") == "0":
-            _log.warning(
-                "evaluation %s: %.1f%% of the answers were cut off at %d tokens: its numbers tell "
-                "of the cap as much as of the model; raise max_tokens of the task in eval.tasks",
-                named.name,
-                100 * share,
-                named.task.sampling.max_tokens,
-            )
 
     def _watch_progress(self, step: int, found: Evaluation) -> None:
         # an evaluation made only because the run ends here would be absent from a longer run
@@ -268,6 +249,8 @@ def named_tasks(resolved: Resolved) -> list[NamedTask]:
         copies = sum(one.name.partition("#")[0] == ref.use for one in named)
         name = ref.use if copies == 0 else f"{ref.use}#{copies + 1}"
         task = resolved.build("eval_task", ref)
+        if isinstance(task, DatasetTask):
+            task.take_cap(resolved.config.sampling.max_tokens)
         refuse_external(ref.use, task, "rlvr run", "evaluate the run's checkpoints with rlvr watch")
         named.append(NamedTask(name, task))
     return named

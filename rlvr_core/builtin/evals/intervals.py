@@ -1,4 +1,4 @@
-"""The 95% intervals: of a rate of counts, of a mean over problems, of a paired difference.
+"""The 95% intervals: of a rate of counts, and of a mean over problems.
 
 All are closed formulas without resampling. How often each holds the truth is simulated
 in ``benchmarks/interval_coverage.py``; the constants below were chosen by that measure. Arrays
@@ -20,8 +20,6 @@ Z95 = 1.959963984540054
 """97.5% quantile of the normal distribution."""
 PRIOR_SPREAD = 0.15
 """Weight of the assumption that a problem's completions all agree, in problems of each outcome."""
-PRIOR_PAIRS = 2.0
-"""Weight of one assumed pair of opposite differences, spread over 1 + the problems that changed."""
 MAX_SKEWNESS = 3.0
 """Largest skewness that is corrected for; more is an outlier among few problems."""
 
@@ -37,37 +35,8 @@ def wilson(successes: int, n: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def bounded_mean(values: Array, counts: NDArray[np.int64] | None = None) -> Interval:
+def bounded_mean(values: Array) -> Interval:
     """Return the interval of a mean of values from 0 to 1, one a problem.
-
-    Where some problems have one completion and others several, the spread of all says little: the
-    few with one are outcomes, and those that happen to agree have no spread at all. The two kinds
-    are strata then, each with its own interval, and the squares of their arms are added (MOVER: Zou
-    and Donner 2008, Statistics in Medicine 27:1693; of strata of proportions Yan and Su 2010,
-    Statistics in Biopharmaceutical Research 2:329). Which kind a problem is of may depend on its
-    difficulty: what the two means differ by, beyond the interval of their difference, is variance.
-
-    Args:
-        values: Means over each problem's completions, (..., problems).
-        counts: Completions of each problem, (problems,); None if all have the same number.
-    """
-    single = np.zeros(values.shape[-1], bool) if counts is None else counts == 1
-    if single.all() or not single.any():
-        return _alike(values)
-    kinds = values[..., single], values[..., ~single]
-    weights = np.array([single.mean(), 1 - single.mean()])
-    means = np.stack([one.mean(-1) for one in kinds])
-    low, high = (np.stack(ends) for ends in zip(*map(_alike, kinds), strict=True))
-    below, above = (means - low) ** 2, (high - means) ** 2
-    noise = np.where(means[0] > means[1], below[0] + above[1], above[0] + below[1])
-    apart = np.maximum((means[0] - means[1]) ** 2 - noise, 0) * weights.prod() / len(single)
-    arms = [np.sqrt(np.tensordot(weights**2, one, 1) + Z95**2 * apart) for one in (below, above)]
-    centre = np.tensordot(weights, means, 1)
-    return np.maximum(centre - arms[0], 0.0), np.minimum(centre + arms[1], 1.0)
-
-
-def _alike(values: Array) -> Interval:
-    """Return the interval of a mean of values from 0 to 1, where all problems are of one kind.
 
     Wilson's interval with the number of problems divided by the design effect: the variance of the
     values over that of outcomes which are 0 or 1 (Korn and Graubard 1998; Franco et al. 2019). It
@@ -125,26 +94,6 @@ def mean(values: Array) -> Interval:
         return np.asarray(3 / bent * (np.cbrt(1 + bent * (x - bent / 6)) - 1))
 
     return centre - error * untransform(quantile), centre - error * untransform(-quantile)
-
-
-def difference(values: Array) -> Interval:
-    """Return the interval of a mean paired difference, from -1 to 1 each; at least 2 problems.
-
-    Student's t on the differences of the problems, with one assumed pair of opposite differences
-    added to their variance. It is as large as the differences of the problems that changed, counts
-    for less the more of these there are, and for 1 where none changed: the interval then has the
-    width that the rule of three gives to an event which was never seen.
-
-    Args:
-        values: Difference of each problem, (..., problems).
-    """
-    n, centre = values.shape[-1], values.mean(-1)
-    changed = (values != 0).sum(-1)
-    typical = ((values**2).sum(-1) + 1) / (changed + 1)
-    squares = ((values - centre[..., None]) ** 2).sum(-1)
-    variance = (squares + typical * PRIOR_PAIRS / (1 + changed)) / (n - 1)
-    half = t_quantile(n - 1) * np.sqrt(variance / n)
-    return np.maximum(centre - half, -1.0), np.minimum(centre + half, 1.0)
 
 
 @cache

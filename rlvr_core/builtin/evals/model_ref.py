@@ -51,6 +51,15 @@ class ModelRef:
             return f"{self.run.name}-step{self.step:06d}"
         return Path(self.path).name if Path(self.path).is_dir() else self.path.replace("/", "--")
 
+    @property
+    def max_tokens(self) -> int | None:
+        """The cap on completions of the run; None for a model that belongs to none."""
+        if self.run is None:
+            return None
+        from rlvr_core.api.services import load_config
+
+        return load_config(self.run.resolved).config.sampling.max_tokens
+
     def sections(self) -> dict[str, Any]:
         """The settings that a checkpoint takes from its run, by section of an ``EvalConfig``."""
         if self.run is None:

@@ -9,10 +9,9 @@ from statistics import fmean
 from typing import Any
 
 from rlvr_core.api import Json, RunView
-from rlvr_core.builtin.evals.curves import HEADLINE, answers
-from rlvr_core.builtin.evals.significance import holm, sign_flip_p
-from rlvr_core.builtin.evals.stats import estimate, estimate_answers, paired_difference
-from rlvr_core.builtin.evals.summary import few_problems
+from rlvr_core.builtin.evals.curves import HEADLINE, accuracy_of, answers
+from rlvr_core.builtin.evals.significance import holm, paired_difference, sign_flip_p
+from rlvr_core.builtin.evals.stats import estimate
 
 Line = Mapping[str, Any]
 
@@ -46,25 +45,15 @@ def evaluation_points(view: RunView) -> list[dict[str, Json]]:
     """Return every evaluation of a run with the 95% interval of its accuracy.
 
     Returns:
-        For each, ``task``, ``temperature``, ``step``, ``n``, ``metrics``, ``note`` (what so few
-        problems do not show; empty if they are enough), and ``low`` and ``high``, which are None
-        where the accuracy is not a mean over the problems of the evaluation's file.
+        For each, ``task``, ``temperature``, ``step``, ``n``, ``metrics``, and ``low`` and ``high``,
+        which are None where the accuracy is not a mean over the problems of the evaluation's file.
     """
     points: list[dict[str, Json]] = []
     for line in view.evaluations:
         point = {key: line.get(key) for key in ("task", "temperature", "step", "n", "metrics")}
-        value, low, high = line["metrics"].get(HEADLINE), None, None
-        if isinstance(value, int | float):
-            judged = (
-                [one for one in passed if one is not None]
-                for passed in _outcomes(view, line).passed.values()
-            )
-            accuracy = estimate_answers(judged)
-            if accuracy.value is not None and abs(accuracy.value - value) < 1e-9:
-                low, high = accuracy.low, accuracy.high
-        n = point["n"]
-        note = few_problems(n) if isinstance(n, int) and n > 0 else ""
-        points.append({**point, "low": low, "high": high, "note": note})
+        accuracy = accuracy_of(view.folder, line)
+        low, high = (None, None) if accuracy is None else (accuracy.low, accuracy.high)
+        points.append({**point, "low": low, "high": high})
     return points
 
 

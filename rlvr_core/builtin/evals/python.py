@@ -61,21 +61,9 @@ def evaluate(
     overrides += [] if rewards is None else [option("rewards", list(rewards))]
     overrides += [option(key, value) for key, value in (set or {}).items()]
     options = Options(
-        tasks=(),
-        options=(),
-        graders=(),
         config=None if config is None else Path(config),
         overrides=tuple(overrides),
-        step=None,
-        runs_dir="runs",
-        engine=None,
-        limit=None,
-        seed=None,
         out=None if out is None else Path(out),
-        allow_truncation=False,
-        trained_on=(),
-        allow_contamination=False,
-        as_json=False,
     )
     text = plain(model) if isinstance(model, str | os.PathLike) else str(model.path)
     with signals_restored(), faults_named():

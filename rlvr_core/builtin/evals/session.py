@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
-    Engine,
-    EngineContext,
     EvalTask,
     EvalTaskTraits,
     ExternalTask,
     Json,
     Problem,
+    RunData,
     SamplingParams,
     traits_of,
 )
@@ -43,11 +42,9 @@ from rlvr_core.api.services import (
     max_positions,
     model_identity,
     problems_given,
-    surroundings,
     versions,
 )
-from rlvr_core.builtin.evals import contamination
-from rlvr_core.builtin.evals.contamination import Contamination, Trained
+from rlvr_core.builtin.evals.dataset_task import DatasetTask
 from rlvr_core.builtin.evals.engine import choose, engine_record, find_component, inputs, is_remote
 from rlvr_core.builtin.evals.identity import Prompts
 from rlvr_core.builtin.evals.model_ref import path_in_run, runnable
@@ -59,7 +56,6 @@ from rlvr_core.builtin.evals.spec import (
     verifier_options,
     with_prompts,
 )
-from rlvr_core.builtin.evals.trained_on import trained_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,11 +89,6 @@ class Ready:
     spec: Spec
     prompts: Prompts | None = None
 
-    @property
-    def needs_engine(self) -> bool:
-        """Whether the task needs the model to be loaded."""
-        return not isinstance(self.task, ExternalTask) or self.task.needs_engine
-
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -115,7 +106,8 @@ class Session:
         engine: The engine's ``ComponentRef`` with all its options, ``auto`` resolved.
         why: The reason for choosing this engine.
         beside: Model, engine and versions, which every result folder records beside the spec.
-        contamination: Problems that the model was trained on, by task name.
+        checks: What plugins record of the data: contamination by task name.
+        lines: What they say of it.
     """
 
     config: EvalConfig
@@ -128,15 +120,15 @@ class Session:
     engine: ComponentRef
     why: str
     beside: Mapping[str, Json]
-    contamination: Mapping[str, Contamination]
+    checks: Mapping[str, Mapping[str, Json]]
+    lines: tuple[str, ...]
 
     def beside_task(self, task: Ready) -> dict[str, Json]:
         """Return what a task's result folder records in addition to the specification."""
         return {
             **self.beside,
-            **({} if task.needs_engine else {"engine": None}),
             **({} if task.prompts is None else {"prompt_tokens": task.prompts.tokens}),
-            "contamination": self.contamination[task.name].data(),
+            **{name: found.get(task.name) for name, found in self.checks.items()},
             "max_truncated": self.config.max_truncated,
         }
 
@@ -149,14 +141,12 @@ class Session:
         self,
         say: Callable[[str], None],
         waiting: Callable[[str], None] | None = None,
-        started: Callable[[Engine, EngineContext], None] = lambda engine, context: None,
     ) -> Iterator[Generator]:
         """Load the model, and start engine and verifiers; they are closed at the end of the block.
 
         Args:
             say: Called with progress messages.
             waiting: Called with what is being waited for; ``say`` if omitted.
-            started: Called with the engine, and what it was started with.
 
         Raises:
             ConfigError: If a prompt cannot be rendered.
@@ -178,7 +168,6 @@ class Session:
             )
             stack.callback(engine.close)
             engine.start(context)
-            started(bare, context)
             yield Generator(
                 engine=engine,
                 judge=Judge(pool, self.plan, ErrorRate(config.verify.max_error_rate)),
@@ -196,7 +185,7 @@ def prepare(
     *,
     n: int | None = None,
     sampling: Mapping[str, Any] | None = None,
-    runs_dir: str = "runs",
+    max_tokens: int | None = None,
 ) -> Session:
     """Load and check the tasks, then locate the model.
 
@@ -207,7 +196,7 @@ def prepare(
             checked, because it may have to create the model.
         n: Number of completions per problem; overrides each task's own.
         sampling: Sampling parameters that override each task's own.
-        runs_dir: Folder of run folders.
+        max_tokens: Cap of the run whose checkpoint this is, for tasks that state none.
 
     Raises:
         ConfigError: If names, options or problems are wrong, or too many were trained on.
@@ -216,6 +205,9 @@ def prepare(
     """
     named = [(ref, find_component(host, "eval_task", ref, "--task")) for ref in config.tasks]
     tasks = [(component, component.cls(component.config)) for _, component in named]
+    for _, task in tasks:
+        if isinstance(task, DatasetTask) and max_tokens is not None:
+            task.take_cap(max_tokens)
     if n is not None or sampling:
         for component, task in tasks:
             refuse_external(component.entry.name, task, "rlvr passk", "use rlvr eval")
@@ -270,15 +262,22 @@ def prepare(
 
     if is_remote(path):
         for one in ready:
-            if one.needs_engine:
-                refuse_external(one.name, one.task, "a model on another machine", "use one on this")
+            refuse_external(one.name, one.task, "a model on another machine", "use one on this")
     else:
         path = runnable(located, config.model)
         check_model_path(path)
         ready = _rendered(ready, config, tokenizer, conversations)
-    trained = trained_on(located, config.trained_on, host, runs_dir)
-    found = {one.name: _contamination(one, trained) for one in ready}
-    contamination.check(found, config.max_contaminated, "", "--allow-contamination")
+    reports = host.check_data(
+        RunData(
+            model=located,
+            trained={},
+            held_out={one.name: one.problems for one in ready},
+            max_contaminated=config.max_contaminated,
+            where="",
+            trained_on=tuple(config.trained_on),
+            remedy="--allow-contamination",
+        )
+    )
     engine, why = choose(config, host, path)
     return Session(
         config=config,
@@ -295,13 +294,10 @@ def prepare(
             | {"path": path_in_run(located)},
             "engine": engine_record(engine, path, config.model),
             **({"verifiers": apart} if apart else {}),
-            "surroundings": {
-                key: surroundings(key.partition("#")[0], one.target)
-                for key, one in plan.specs.items()
-            },
             "versions": versions(host.plugin_versions()),
         },
-        contamination=found,
+        checks={report.name: report.record for report in reports},
+        lines=tuple(line for report in reports for line in report.lines),
     )
 
 
@@ -325,29 +321,15 @@ def _rendered(
     return found
 
 
-def _contamination(task: Ready, trained: Trained) -> Contamination:
-    if task.needs_engine:
-        return trained.search(task.problems)
-    why = "another program puts the questions, which are not seen here"
-    return Contamination(len(task.problems), (), (), (why,))
-
-
-class _AsLoader:
-    """Presents a task's problems as a data source, so that they get the same checks."""
-
-    def __init__(self, name: str, task: EvalTask, limit: int | None) -> None:
-        self._name, self._task, self._limit = name, task, limit
-
-    def load(self) -> Iterable[Problem]:
-        problems = self._task.problems()
-        where = f"task {self._name}"
-        return problems_given(problems, self._name, "problems()", where)[: self._limit]
-
-
 def _problems(name: str, task: EvalTask, limit: int | None) -> tuple[Problem, ...]:
-    (source,) = load_sources(
-        [NamedLoader(name, _AsLoader(name, task, limit), None, f"task {name}")]
-    )
+    """Return a task's problems, checked as those of a data source are."""
+    where = f"task {name}"
+
+    class Loader:
+        def load(self) -> Iterable[Problem]:
+            return problems_given(task.problems(), name, "problems()", where)[:limit]
+
+    (source,) = load_sources([NamedLoader(name, Loader(), None, where)])
     return source.problems
 
 

@@ -1,10 +1,9 @@
-"""Statistical estimates: means with intervals, paired differences, pass@k."""
+"""Statistical estimates: means and other statistics with their intervals."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
 from statistics import fmean, stdev
 
 from rlvr_core.api import Estimate
@@ -14,7 +13,7 @@ BLOCKS = 20
 NOTHING = Estimate(None, 0, None, None, "none")
 
 
-def estimate(values: Sequence[float], counts: Sequence[int] | None = None) -> Estimate:
+def estimate(values: Sequence[float]) -> Estimate:
     """Estimate the mean of one value per problem.
 
     Values from 0 to 1 have Wilson's interval, widened or narrowed by the spread of the problems;
@@ -23,7 +22,6 @@ def estimate(values: Sequence[float], counts: Sequence[int] | None = None) -> Es
 
     Args:
         values: Means over each problem's completions.
-        counts: Completions of each problem; None if all have the same number.
     """
     if not values:
         return NOTHING
@@ -33,7 +31,7 @@ def estimate(values: Sequence[float], counts: Sequence[int] | None = None) -> Es
 
     n, mean, data = len(values), fmean(values), np.asarray(values, dtype=np.float64)
     if min(values) >= 0 and max(values) <= 1:
-        low, high = intervals.bounded_mean(data, None if counts is None else np.asarray(counts))
+        low, high = intervals.bounded_mean(data)
         return Estimate(mean, n, float(low), float(high), "wilson")
     if len(set(values)) == 1:
         return Estimate(mean, n, None, None, "none")
@@ -43,35 +41,7 @@ def estimate(values: Sequence[float], counts: Sequence[int] | None = None) -> Es
 
 def estimate_answers(answers: Iterable[Sequence[float]]) -> Estimate:
     """Estimate the mean over problems of the mean over each one's completions; some have none."""
-    known = [some for some in answers if some]
-    return estimate([fmean(some) for some in known], [len(some) for some in known])
-
-
-def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estimate:
-    """Estimate the mean change of one value per problem, from the same problems twice.
-
-    A single problem has no interval. Values outside 0 to 1 are taken to be able to change by as
-    much as the largest of them all differs from the smallest; equal values have no interval.
-    """
-    if not before:
-        return NOTHING
-    import numpy as np
-
-    from rlvr_core.builtin.evals import intervals
-
-    largest, smallest = max(*before, *after), min(*before, *after)
-    reach = 1.0 if smallest >= 0 and largest <= 1 else largest - smallest
-    changes = np.asarray(after, dtype=np.float64) - np.asarray(before, dtype=np.float64)
-    n, mean = len(before), fmean(changes.tolist())
-    if n == 1 or reach == 0:
-        return Estimate(mean, n, None, None, "none")
-    low, high = intervals.difference(changes / reach)
-    return Estimate(mean, n, reach * float(low), reach * float(high), "t")
-
-
-def unseen_share(n: int) -> float:
-    """Return the share of problems of which none is among ``n`` with a chance of 1 in 20."""
-    return 1 - float(0.05 ** (1 / n))
+    return estimate([fmean(some) for some in answers if some])
 
 
 def jackknife(value: float, n: int, without: Sequence[float | None]) -> Estimate:
@@ -98,17 +68,3 @@ def jackknife(value: float, n: int, without: Sequence[float | None]) -> Estimate
         return Estimate(value, n, low, high, "jackknife")
     half = intervals.t_quantile(BLOCKS - 1) * error
     return Estimate(value, n, value - half, value + half, "jackknife")
-
-
-def pass_at_k(n: int, correct: int, k: int) -> float:
-    """Return the chance that at least one of ``k`` of ``n`` completions is correct.
-
-    The ``k`` completions are drawn without replacement: 1 - C(n - c, k) / C(n, k), Chen et al.
-    2021, arXiv:2107.03374.
-
-    Raises:
-        ValueError: If ``k`` is not between 1 and ``n``.
-    """
-    if not 1 <= k <= n or not 0 <= correct <= n:
-        raise ValueError(f"pass@{k} cannot be told from {correct} of {n} completions")
-    return float(1 - Fraction(math.comb(n - correct, k), math.comb(n, k)))

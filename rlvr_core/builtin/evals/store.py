@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import (
-    Complaint,
     Completion,
     ConfigError,
     DataError,
@@ -48,7 +47,7 @@ from rlvr_core.api.services import (
     write_atomic,
     write_failed,
 )
-from rlvr_core.builtin.evals.spec import Spec, differences, ids_hash, other_evaluation
+from rlvr_core.builtin.evals.spec import Spec, ids_hash, other_evaluation
 
 Row = dict[str, Any]
 Span = tuple[int, int]
@@ -92,11 +91,6 @@ class Store:
         self._results = Stream(folder / "results.jsonl", segment_bytes=None)
 
     @property
-    def has_tokens(self) -> bool:
-        """Whether token ids and log-probs are stored."""
-        return self._tokens
-
-    @property
     def pending(self) -> list[tuple[int, Problem]]:
         """Return position and problem of each problem without results."""
         return [
@@ -131,18 +125,6 @@ class Store:
         self._compact()
         os.close(self._locked)
 
-    def refuse(self) -> None:
-        """Set all completions and results aside, after ``close``: they count for nothing.
-
-        Raises:
-            RunError: If they cannot be renamed.
-        """
-        try:
-            for name in ("completions.jsonl", "results.jsonl"):
-                (self.folder / name).replace(self.folder / f"refused-{name}")
-        except OSError as error:
-            raise write_failed(error, self.folder) from error
-
     def groups(self) -> Iterator[Group]:
         """Yield the judged group of each finished problem, in order, read back from disk."""
         by_id = {problem.id: problem for problem in self.problems}
@@ -159,19 +141,12 @@ class Store:
         if path.exists():
             old = read_spec(self.folder)
             faults = other_evaluation(old, {"spec": self.spec.content, "model": beside["model"]})
-            faults += differences({"shard": old.get("shard")}, {"shard": beside.get("shard")})
             if faults and self._has_results():
-                raise ConfigError.collect(
-                    [
-                        Complaint(
-                            "the folder holds results of another evaluation",
-                            str(self.folder),
-                            (*faults, "give another --out, or delete the folder"),
-                        )
-                    ]
+                raise ConfigError(
+                    "the folder holds results of another evaluation",
+                    where=str(self.folder),
+                    remedy=(*faults, "give another --out, or delete the folder"),
                 )
-            if not faults and differences({"engine": old["engine"]}, {"engine": beside["engine"]}):
-                beside["earlier_engines"] = [*old.get("earlier_engines", []), old["engine"]]
         rows = map(_problem_row, self.problems)
         write_atomic(self.folder / "problems.jsonl", b"".join(map(encode, rows)))
         head = {"spec": self.spec.content, "hash": self.spec.hash, **beside}
@@ -285,13 +260,10 @@ def read_results(folder: Path) -> tuple[Row, list[Row], list[Row]]:
     spec = Spec(head["spec"])
     problems = list(read_jsonl(folder / "problems.jsonl"))
     results = list(read_jsonl(folder / "results.jsonl"))
-    _check_outcomes(results, folder / "results.jsonl")
     ids = [problem["id"] for problem in problems]
     expected = [(id_, sample) for id_ in ids for sample in range(spec.n)]
     present = [(row["problem_id"], row["sample"]) for row in results]
-    if present != expected or (
-        not head.get("shard") and ids_hash(ids) != spec.content["problems"]["ids"]
-    ):
+    if present != expected or ids_hash(ids) != spec.content["problems"]["ids"]:
         missing = sorted({id_ for id_, _ in set(expected) - set(present)})
         raise DataError(
             f"the results are not those of exactly the task's {spec.n_problems} problems",
@@ -304,24 +276,6 @@ def read_results(folder: Path) -> tuple[Row, list[Row], list[Row]]:
             ),
         )
     return head, problems, results
-
-
-def _check_outcomes(results: Sequence[Row], file: Path) -> None:
-    """Refuse results that were edited by hand into invalid values."""
-    for number, row in enumerate(results, 1):
-        keys = isinstance(row.get("problem_id"), str) and isinstance(row.get("sample"), int)
-        passed, score = row.get("passed"), row.get("score")
-        if not keys or passed not in (True, False, None) or not _is_number_or_null(score):
-            raise DataError(
-                f"a result has passed {passed!r} and score {score!r}; it needs true, false or null "
-                f"and a number or null, with problem_id and sample",
-                where=f"{file}:{number}",
-                remedy="run the evaluation again in another folder (--out)",
-            )
-
-
-def _is_number_or_null(value: object) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def paired(folder: Path) -> Iterator[tuple[list[Row], list[Row]]]:
@@ -396,12 +350,8 @@ def _member(sampled: Row, judged: Row) -> Judged:
         loss_mask=(True,) * len(ids) if transcript is None else transcript.loss_mask(len(ids)),
         text=sampled["text"],
         finish_reason=sampled["finish_reason"],
-        usage=_usage(judged),
+        usage=Usage(**judged["usage"]) if "usage" in judged else None,
         transcript=transcript,
     )
     verdicts = {name: Verdict.from_json(fields) for name, fields in judged["verdicts"].items()}
     return Judged(completion, verdicts, judged["score"], judged["passed"])
-
-
-def _usage(row: Mapping[str, Any]) -> Usage | None:
-    return Usage(**row["usage"]) if "usage" in row else None

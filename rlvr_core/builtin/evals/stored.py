@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlvr_core.api import Completion, ConfigError, DataError, Problem, RunView, Transcript
 from rlvr_core.api.services import (
     ComponentRef,
-    Estimator,
     RunFolder,
     Term,
     build,
@@ -45,21 +44,6 @@ class StoredGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class EstimatorRef:
-    """An advantage estimator and its options.
-
-    Attributes:
-        name: Its short name.
-        estimator: The estimator.
-        options: Its options.
-    """
-
-    name: str
-    estimator: Estimator
-    options: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Stored:
     """A source of stored completions.
 
@@ -68,16 +52,12 @@ class Stored:
         problems: The problems by id.
         terms: The weight of each reward, the deciding verifier's first.
         is_run: Whether it is a run.
-        advantage: The run's advantage estimator; None if it had none.
-        scale: Factor on advantages by problem id; 1 if missing.
     """
 
     path: Path
     problems: dict[str, Problem]
     terms: tuple[Term, ...]
     is_run: bool
-    advantage: EstimatorRef | None = None
-    scale: Mapping[str, float] = field(default_factory=dict)
 
     def groups(self) -> Iterator[StoredGroup]:
         """Yield every group in stored order, reading lazily.
@@ -160,8 +140,7 @@ def _results(path: Path, host: Host) -> Stored:
         )
     weights = [one["weight"] for one in spec["rewards"]] if "rewards" in spec else [1.0]
     terms = tuple(Term(None, weight) for weight in weights)
-    advantage = _estimator(host, ComponentRef(use="group"))
-    return Stored(path, {p.id: p for p in every}, terms, is_run=False, advantage=advantage)
+    return Stored(path, {p.id: p for p in every}, terms, is_run=False)
 
 
 def _run(run: RunFolder, host: Host) -> Stored:
@@ -169,25 +148,10 @@ def _run(run: RunFolder, host: Host) -> Stored:
     host.configure(resolved.plugins)
     config = resolved.config
     problems: dict[str, Problem] = {}
-    scale: dict[str, float] = {}
     for ref in config.data.sources:
-        loaded = {p.id: p for p in resolved.build("dataset", ref).load()}
-        problems |= loaded
-        scale |= dict.fromkeys(loaded, ref.advantage_scale)
-    chosen = resolved.advantage()
-    return Stored(
-        run.path,
-        problems,
-        tuple(Term(None, one.weight, one.schedule) for one in config.rewards),
-        is_run=True,
-        advantage=None if chosen is None else _estimator(host, chosen),
-        scale=scale,
-    )
-
-
-def _estimator(host: Host, ref: ComponentRef) -> EstimatorRef:
-    component = build(host, "advantage", ref)
-    return EstimatorRef(ref.use.rpartition("/")[2], Estimator(ref.use, component), ref.with_)
+        problems |= {p.id: p for p in resolved.build("dataset", ref).load()}
+    terms = tuple(Term(None, one.weight, one.schedule) for one in config.rewards)
+    return Stored(run.path, problems, terms, is_run=True)
 
 
 def _completion(row: Row) -> Completion:

@@ -17,14 +17,11 @@ from rlvr_core.builtin.evals.stats import (
     estimate,
     estimate_answers,
     jackknife,
-    unseen_share,
 )
 from rlvr_core.builtin.evals.store import Row
 
 MAX_STRATA = 60
 """Number of values above which a tag is treated as a label and not stratified by."""
-FEW = 100
-"""Number of problems from which on what is not among them is rare: 3 % of all problems at most."""
 
 ByProblem = Mapping[str, Sequence[Row]]
 
@@ -42,11 +39,9 @@ def summarise(results: Sequence[Row]) -> dict[str, Json]:
         "n_completions": len(results),
         "truncation_rate": fmean(row["truncated"] for row in results),
         "metrics": {name: one.data() for name, one in metrics.items()},
-        "notes": [note for name, one in metrics.items() if (note := _unseen(name, one))],
         **usage_of(results),
         "graders": _graders(by_problem),
         "strata": _strata(by_problem),
-        "strata_left_out": sorted(_tag_values(by_problem).keys() - _small_tags(by_problem).keys()),
     }
 
 
@@ -126,23 +121,6 @@ def _metrics(by_problem: ByProblem) -> dict[str, Estimate]:
         "length": average(by_problem, lambda row: row["n_tokens"]),
     }
     return {name: one for name, one in metrics.items() if one is not NOTHING}
-
-
-def _unseen(name: str, one: Estimate) -> str | None:
-    """Say what an interval of few values without bounds cannot know; nothing in them tells it."""
-    if one.method != "t" or one.n >= FEW:
-        return None
-    return f"{name}: {few_problems(one.n)}; the interval cannot know of it, and is then too narrow"
-
-
-def few_problems(n: int) -> str:
-    """Say what an evaluation of few problems does not see; empty from ``FEW`` on."""
-    if n >= FEW:
-        return ""
-    return (
-        f"with {n} problems, what up to {unseen_share(n):.0%} of problems do (say, very long "
-        "answers) is missed altogether in at least 1 evaluation of 20"
-    )
 
 
 def _graders(by_problem: ByProblem) -> dict[str, Json]:

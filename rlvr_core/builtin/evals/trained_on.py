@@ -28,74 +28,57 @@ PROMPTS = ("prompt", "messages", "question", "problem", "instruction")
 """Fields in which a row's prompt is looked for, in this order."""
 
 
-def trained_on(
-    model_path: str, named: Sequence[str], host: Host, runs_dir: str = "runs"
-) -> Trained:
-    """Collect what is known of a model's training data.
-
-    Args:
-        model_path: Its folder or Hub id. For a checkpoint of a run, this includes the run's data,
-            the data of the run whose checkpoint it started from, and so on.
-        named: Further training data named by the user: runs, or files of JSON rows.
-        host: The loaded plugins.
-        runs_dir: Folder of run folders.
-
-    Raises:
-        ConfigError: If data named by the user cannot be found or read. If a checkpoint's own data
-            cannot be read, this is noted in ``unknown`` instead, because the model may have been
-            moved.
-    """
-    trained = Trained()
-    for text in named:
-        _take_named(trained, text, host, runs_dir)
-    inherit(trained, model_path, host)
-    if not trained.sources and not trained.unknown:
-        trained.unknown.append(
-            "what the model was trained on is not known; --trained-on RUN_OR_JSONL says it"
-        )
-    return trained
-
-
 def check_run(data: RunData) -> DataReport:
     """Look for held-out problems in a run's training data, including that of its initial model.
 
+    For ``rlvr eval`` the training data is that of the run whose checkpoint it evaluates.
+
     Raises:
-        ConfigError: If a task has more of them than the run allows.
+        ConfigError: If a task has more of them than allowed, or data that the user names cannot
+            be read. A checkpoint's own data that cannot be read is noted instead, because the
+            model may have been moved.
     """
     trained = Trained()
     for name, problems in data.trained.items():
         trained.add_problems(name, problems)
-    inherit(trained, data.model)
-    found = {name: trained.search(some) for name, some in data.held_out.items()}
-    check(found, data.max_contaminated, data.where, "guards.max_contaminated")
+    host = load_host()
+    for text in data.trained_on:
+        _take_named(trained, text, host)
+    inherit(trained, data.model, host)
+    if not trained.sources and not trained.unknown:
+        trained.unknown.append(
+            "what the model was trained on is not known; --trained-on RUN_OR_JSONL says it"
+        )
+    results = {name: trained.search(some) for name, some in data.held_out.items()}
+    check(results, data.max_contaminated, data.where, data.remedy)
     return DataReport(
         "contamination",
-        {name: one.data() for name, one in found.items()},
-        tuple(f"{name}: {line}" for name, one in found.items() for line in one.lines()),
+        {name: one.data() for name, one in results.items()},
+        tuple(f"{name}: {line}" for name, one in results.items() for line in one.lines()),
     )
 
 
-def inherit(trained: Trained, model_path: str, host: Host | None = None) -> None:
+def inherit(trained: Trained, model_path: str, host: Host) -> None:
     """Add what a model was trained on before, if it is a checkpoint of a run."""
     run = run_of(Path(model_path).expanduser())
     if run is None or _name(run) in trained.sources:
         return
     try:
-        _take_run(trained, run, host or load_host())
+        _take_run(trained, run, host)
     except RlvrError as error:
         first = error.complaints[0]
         place = f" ({first.where})" if first.where else ""
         trained.unknown.append(f"the data of run {run.name} cannot be read: {first.what}{place}")
 
 
-def _take_named(trained: Trained, text: str, host: Host, runs_dir: str) -> None:
+def _take_named(trained: Trained, text: str, host: Host) -> None:
     path = Path(text).expanduser()
     if "://" in text or path.is_file():
         trained.add(text, _rows(text))
         return
     if path.name.endswith((".jsonl", ".json", ".gz")) and not path.exists():
         raise ConfigError(f"there is no file '{text}'", where="--trained-on")
-    _take_run(trained, run_of(path) or find_run(text, runs_dir), host)
+    _take_run(trained, run_of(path) or find_run(text), host)
 
 
 def _take_run(trained: Trained, run: RunFolder, host: Host) -> None:
@@ -115,12 +98,12 @@ def _take_answers(
     trained: Trained, run: RunFolder, resolved: Resolved, recorded: dict[str, Any]
 ) -> None:
     """Add the given answers that losses with their own data imitated; rare, and needs torch."""
-    own = {loc: ref for loc, ref in resolved.config.losses.items() if ref.data is not None}
-    if not own:
+    imitating = {loc: ref for loc, ref in resolved.config.losses.items() if ref.data is not None}
+    if not imitating:
         return
     from rlvr_core.api.services import answered, dotted, load_answers
 
-    for loc, ref in own.items():
+    for loc, ref in imitating.items():
         assert ref.data is not None
         loader, target = resolved.build("dataset", ref.data), ref.with_.get("target")
         answers = load_answers(loader, target, resolved.config.run.seed, ref.data.use)
@@ -141,9 +124,8 @@ def _name(run: RunFolder) -> str:
 
 
 def _rows(text: str) -> Iterator[tuple[str, str | Sequence[Message] | None]]:
-    found = False
+    number = 0
     for number, row in read_rows(local_path(text)):
-        found = True
         id_, prompt = row.get("id"), next((row[key] for key in PROMPTS if key in row), None)
         if prompt is not None and not isinstance(prompt, str):
             prompt = _conversation(prompt, f"{text}:{number}")
@@ -154,7 +136,7 @@ def _rows(text: str) -> Iterator[tuple[str, str | Sequence[Message] | None]]:
                 remedy=f"a prompt is looked for in: {', '.join(PROMPTS)}",
             )
         yield (f"line {number}" if id_ is None else str(id_)), prompt
-    if not found:
+    if not number:
         raise DataError("there are no rows", where=text)
 
 

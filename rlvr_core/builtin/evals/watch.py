@@ -2,30 +2,29 @@
 
 Progress is stored only in the result folders, so that a watcher can be stopped and restarted, and a
 checkpoint counts as done only if it has a result (T79). A checkpoint is held from the moment it is
-seen until it is evaluated; one that was removed before it was seen is named in the table.
+seen until it is evaluated.
 """
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rlvr_core.api import Complaint, ConfigError, Json, PluginError, RunError, RunView
-from rlvr_core.api.services import RunFolder, lock_folder, write_atomic, write_failed
+from rlvr_core.api import Complaint, ConfigError, PluginError, RunError, RunView
+from rlvr_core.api.services import RunFolder
 from rlvr_core.builtin.evals import leash
-from rlvr_core.builtin.evals.held import Holder, written_steps
-from rlvr_core.builtin.evals.spec import differences
-from rlvr_core.builtin.evals.watch_table import summaries, write_missed, write_table
+from rlvr_core.builtin.evals.held import Holder
+from rlvr_core.builtin.evals.watch_table import summaries, write_table
 
 LASTING = (ConfigError.exit_code, PluginError.exit_code)
 """Exit codes of errors that another attempt would not fix."""
+ATTEMPTS = 3
+"""Number of attempts per checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +54,6 @@ class Job:
         return (self.out / "summary.json").is_file()
 
     @property
-    def lock(self) -> Path:
-        """File that is locked as long as a process evaluates it."""
-        return self.out.with_name(f".{self.out.name}.lock")
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether a process writes its results, such as one that an earlier watcher started."""
-        return any(map(_locked, (self.lock, *self.out.glob("**/.lock"))))
-
-    @property
     def spoilt(self) -> bool:
         """Whether too many answers of a task were truncated."""
         return any(one["spoilt"] for one in summaries(self.out / "summary.json").values())
@@ -75,34 +64,22 @@ class Watcher:
     """Evaluates checkpoints, one at a time on each device.
 
     Attributes:
-        runs: Returns the runs to watch, including new ones.
+        runs: The runs to watch.
         out: Folder of all results and of the table.
         command: The command that evaluates a job into its folder.
         devices: Values of CUDA_VISIBLE_DEVICES; None leaves it as it is.
-        attempts: Number of attempts per checkpoint.
         say: Called with progress messages.
         busy: The evaluation running on each device.
         failed: Number of failed attempts of each evaluation.
-        hopeless: Evaluations that would fail again at every attempt.
-        elsewhere: Evaluations that another process is running.
-        missed: Steps of each run whose checkpoints were removed before they were evaluated.
     """
 
-    runs: Callable[[], Sequence[RunFolder]]
+    runs: Sequence[RunFolder]
     out: Path
     command: Callable[[Job], list[str]]
     devices: Sequence[str | None]
-    attempts: int
     say: Callable[[str], None]
     busy: dict[str | None, tuple[Job, subprocess.Popen[bytes]]] = field(default_factory=dict)
     failed: dict[Path, int] = field(default_factory=dict)
-    hopeless: set[Path] = field(default_factory=set)
-    elsewhere: set[Path] = field(default_factory=set)
-    missed: dict[str, list[int]] = field(default_factory=dict)
-
-    @property
-    def _holder(self) -> Holder:
-        return Holder(self.out)
 
     def watch(self, seconds: float) -> None:
         """Run until every run has ended and its checkpoints are evaluated.
@@ -120,14 +97,13 @@ class Watcher:
             for _, process in self.busy.values():
                 process.terminate()
                 process.wait()
-        self._write(self.runs())
-        given_up = [out for out in self.failed if self._given_up(out)]
+        write_table(self.out)
+        given_up = [out for out, times in self.failed.items() if times >= ATTEMPTS]
         if given_up:
             raise RunError.collect(
                 [
                     Complaint(
-                        f"{out.relative_to(self.out)} could not be evaluated in "
-                        f"{self.failed[out]} attempts: {_last_words(out)}",
+                        f"{out.relative_to(self.out)} could not be evaluated: {_last_words(out)}",
                         where=f"{out}.log",
                     )
                     for out in given_up
@@ -137,17 +113,15 @@ class Watcher:
     def look(self) -> bool:
         """Collect finished evaluations, start new ones; return whether any are left to wait for."""
         # read before listing checkpoints, so that one written in between is not missed
-        runs = self.runs()
-        running = any(_running(run) for run in runs)
-        self._take_in(runs)
-        waiting = self._waiting(runs)
+        running = any(RunView(run).outcome == "running" for run in self.runs)
+        self._take_in()
+        waiting = self._waiting()
         free = [device for device in self.devices if device not in self.busy]
-        for job in waiting:
-            if free and not self._evaluated_elsewhere(job):
-                self._begin(job, free.pop(0))
+        for job, device in zip(waiting, free, strict=False):
+            self._begin(job, device)
         return running or bool(self.busy) or bool(waiting)
 
-    def _take_in(self, runs: Sequence[RunFolder]) -> None:
+    def _take_in(self) -> None:
         for device, (job, process) in list(self.busy.items()):
             if process.poll() is None:
                 continue
@@ -155,98 +129,40 @@ class Watcher:
             if job.done:  # also if it ended with an error, as for truncated answers
                 spoilt = ", but too many answers were cut off: spoilt" if job.spoilt else ""
                 self.say(f"{job.label}: evaluated{spoilt}")
-                self._write(runs)
-            elif job.elsewhere:
-                continue  # another process holds the folder: not a failure, wait for it
+                write_table(self.out)
             elif not job.checkpoint.is_dir():
                 self.say(f"{job.label}: the run took the checkpoint away before it was evaluated")
             else:
-                self.failed[job.out] = self.failed.get(job.out, 0) + 1
-                if process.returncode in LASTING:
-                    self.hopeless.add(job.out)
+                lasting = process.returncode in LASTING
+                self.failed[job.out] = ATTEMPTS if lasting else self.failed.get(job.out, 0) + 1
                 self.say(
                     f"{job.label}: failed (exit {process.returncode}): {_last_words(job.out)} "
                     f"(see {job.out}.log)"
                 )
 
-    def _given_up(self, out: Path) -> bool:
-        return out in self.hopeless or self.failed.get(out, 0) >= self.attempts
-
-    def _waiting(self, runs: Sequence[RunFolder]) -> list[Job]:
+    def _waiting(self) -> list[Job]:
         """Hold all checkpoints without a result; return those not being evaluated here."""
         busy = {job.out for job, _ in self.busy.values()}
-        found = []
-        for run in runs:
-            for step, path in self._holder.available(run).items():
+        holder, waiting = Holder(self.out), []
+        for run in self.runs:
+            for step, path in holder.available(run).items():
                 job = Job(run, step, path, self.out / run.name / path.name)
                 if job.done:
-                    self._holder.release(run, step)
-                elif not self._given_up(job.out) and (held := self._holder.hold(run, path)):
-                    found.append(replace(job, checkpoint=held))
-        return [job for job in found if job.out not in busy]
-
-    def _evaluated_elsewhere(self, job: Job) -> bool:
-        """Return whether another process evaluates a job, and report that once."""
-        if not job.elsewhere:
-            self.elsewhere.discard(job.out)
-            return False
-        if job.out not in self.elsewhere:
-            self.elsewhere.add(job.out)
-            self.say(f"{job.label}: another process is evaluating it; waiting for that")
-        return True
-
-    def _write(self, runs: Sequence[RunFolder]) -> None:
-        """Write the table, and name the checkpoints that were removed before they were seen."""
-        for run in runs:
-            folder, written = self.out / run.name, written_steps(run)
-            # read after the written steps, so that a new checkpoint does not count as missed
-            there = self._holder.available(run)
-            missed = [
-                step
-                for step in written
-                if step not in there and not (folder / f"step{step:06d}" / "summary.json").is_file()
-            ]
-            for step in set(missed) - set(self.missed.get(run.name, ())):
-                self.say(
-                    f"{run.name} step {step}: missed, the run removed the checkpoint before it was "
-                    f"evaluated; a larger checkpoint.keep or a smaller --poll helps"
-                )
-            self.missed[run.name] = missed
-            write_missed(folder, missed)
-        write_table(self.out)
+                    holder.release(run, step)
+                elif self.failed.get(job.out, 0) < ATTEMPTS and (held := holder.hold(run, path)):
+                    waiting.append(replace(job, checkpoint=held))
+        return [job for job in waiting if job.out not in busy]
 
     def _begin(self, job: Job, device: str | None) -> None:
         self.say(f"{job.label}: evaluating" + (f" on device {device}" if device else ""))
         job.out.parent.mkdir(parents=True, exist_ok=True)
         visible = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
-        start = [sys.executable, leash.__file__, str(os.getpid()), str(job.lock)]
+        start = [sys.executable, leash.__file__, str(os.getpid())]
         with Path(f"{job.out}.log").open("ab") as log:
             process = subprocess.Popen(
                 [*start, *self.command(job)], stdout=log, stderr=log, env=os.environ | visible
             )
         self.busy[device] = (job, process)
-
-
-def _running(run: RunFolder) -> bool:
-    """Whether a run may still write checkpoints; False if its process died."""
-    return RunView(run).outcome == "running"
-
-
-def _locked(path: Path) -> bool:
-    """Whether another process holds the record lock of a file."""
-    try:
-        descriptor = os.open(path, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return True
-    except OSError:
-        return False  # the file system has no locks
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _last_words(out: Path) -> str:
@@ -255,39 +171,3 @@ def _last_words(out: Path) -> str:
     nonempty = [line.strip() for line in lines if line.strip()]
     errors = [line for line in nonempty if "error:" in line.lower()]
     return (errors or nonempty or ["it said nothing"])[-1]
-
-
-def claim(out: Path, settings: Mapping[str, Json]) -> int:
-    """Lock a folder for one watcher with one set of evaluation settings.
-
-    Args:
-        out: Folder of the results; created if missing.
-        settings: The evaluation settings, which are stored in the folder.
-
-    Returns:
-        The descriptor of the lock, which ends with this process.
-
-    Raises:
-        ConfigError: If the folder holds results for other settings.
-        RunError: If another watcher uses it, or it cannot be written.
-    """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise write_failed(error, out) from error
-    lock = lock_folder(out, "wait for it, or give another --out")
-    path = out / "watch.json"
-    if path.exists():
-        changes = differences(json.loads(path.read_text(encoding="utf-8")), settings)
-        if changes:
-            raise ConfigError.collect(
-                [
-                    Complaint(
-                        "the folder holds results of other tasks or settings",
-                        str(out),
-                        (*changes, "give another --out"),
-                    )
-                ]
-            )
-    write_atomic(path, json.dumps(settings, indent=1) + "\n")
-    return lock

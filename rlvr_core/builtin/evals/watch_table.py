@@ -1,4 +1,4 @@
-"""The table of what ``rlvr watch`` has evaluated: step by task by metric, and what it missed."""
+"""The table of what ``rlvr watch`` has evaluated: step by task by metric."""
 
 from __future__ import annotations
 
@@ -11,29 +11,19 @@ from typing import Any
 from rlvr_core.api.services import write_atomic
 
 COLUMNS = ("run", "step", "task", "metric", "value", "low", "high", "n", "spoilt")
-MISSED = "missed.json"
-"""File in the folder of a run's results with the steps that could not be evaluated."""
 
 
 def table(out: Path) -> list[dict[str, Any]]:
-    """Return one row per run, step, task and metric, from the summaries in a folder.
-
-    A checkpoint that was removed before it could be evaluated has a row with the metric ``missed``.
-    """
+    """Return one row per run, step, task and metric, from the summaries in a folder."""
     rows = []
     for path in sorted(out.glob("*/step*/summary.json")):
         run, step = path.parts[-3], int(path.parts[-2].removeprefix("step"))
         for task, summary in summaries(path).items():
-            own = {f"task:{name}": one for name, one in summary["task_metrics"].items()}
-            for name, one in {**summary["metrics"], **own}.items():
+            of_task = {f"task:{name}": one for name, one in summary["task_metrics"].items()}
+            for name, one in {**summary["metrics"], **of_task}.items():
                 numbers = {key: one[key] for key in ("value", "low", "high", "n")}
                 key = {"run": run, "step": step, "task": task, "metric": name}
                 rows.append({**key, **numbers, "spoilt": summary["spoilt"]})
-    for path in out.glob(f"*/{MISSED}"):
-        none: dict[str, Any] = dict.fromkeys(COLUMNS)
-        for step in json.loads(path.read_text(encoding="utf-8")):
-            row = {"run": path.parent.name, "step": step, "task": "", "metric": "missed", "n": 0}
-            rows.append({**none, **row, "spoilt": False})
     return sorted(rows, key=lambda row: (row["run"], row["step"]))
 
 
@@ -41,19 +31,6 @@ def summaries(path: Path) -> dict[str, Any]:
     """Read the summary of each task of one checkpoint, by task name."""
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["tasks"]
     return found
-
-
-def write_missed(folder: Path, steps: list[int]) -> None:
-    """Write which steps of a run were missed, or remove the file if none was.
-
-    Raises:
-        RunError: If it cannot be written.
-    """
-    if steps:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(folder / MISSED, json.dumps(steps) + "\n")
-    else:
-        (folder / MISSED).unlink(missing_ok=True)
 
 
 def write_table(out: Path) -> None:

@@ -46,9 +46,9 @@ def ledger(runs: Sequence[Records]) -> Iterator[Plot]:
 
 def timing(runs: Sequence[Records]) -> Iterator[Plot]:
     """Yield the seconds by phase of each run, by step."""
-    named = list(dict.fromkeys(phase for run in runs for phase in phases(run)))
+    named = list(dict.fromkeys(p for run in runs for p in totals(run.timing) if "." not in p))
     for number, run in enumerate(runs):
-        steps = run.timing.steps
+        steps = run.timing
         width = width_of(list(steps))
         counts = Counter(step // width for step in steps)
         series = []
@@ -68,17 +68,12 @@ def timing(runs: Sequence[Records]) -> Iterator[Plot]:
         )
 
 
-def phases(run: Records) -> list[str]:
-    """Return the phases that add up to a step, the longest first."""
-    return [phase for phase in phase_seconds(run) if "." not in phase]
-
-
-def phase_seconds(run: Records) -> dict[str, float]:
+def totals(steps: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
     """Return the seconds of each phase over the whole run, the longest first."""
-    totals: Counter[str] = Counter()
-    for times in run.timing.steps.values():
-        totals.update(times)
-    return dict(totals.most_common())
+    seconds: Counter[str] = Counter()
+    for times in steps.values():
+        seconds.update(times)
+    return dict(seconds.most_common())
 
 
 def staleness(runs: Sequence[Records]) -> Iterator[Plot]:

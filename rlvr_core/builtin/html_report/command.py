@@ -25,39 +25,26 @@ if TYPE_CHECKING:
     help="The page; a file of that name is replaced.",
 )
 @click.option(
-    "--plots",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Write each plot as PNG and SVG, too.",
-)
-@click.option(
     "--runs-dir", default="runs", show_default=True, metavar="DIR", help="Where runs are."
 )
-def report(runs: tuple[str, ...], out: Path, plots: Path | None, runs_dir: str) -> None:
+def report(runs: tuple[str, ...], out: Path, runs_dir: str) -> None:
     """Write one HTML page of what runs did; the file needs no network and no other file.
 
     RUN is 'last', a run's name, the beginning of one, or its folder, finished or not. Several runs
     are drawn over each other, their configurations and code compared with the first one's, and
     their evaluations tested problem by problem.
 
-    Example: rlvr report last --out report.html --plots figures
+    Example: rlvr report last --out report.html
     """
     from rlvr_core.api.services import write_atomic
-    from rlvr_core.builtin.html_report.images import write_images
     from rlvr_core.builtin.html_report.page import page
     from rlvr_core.builtin.html_report.records import Records, labels
-    from rlvr_core.builtin.html_report.sections import metric_plots, sections
 
     _check_place(out)
     views = _find(runs, runs_dir)
     records = [Records(*one) for one in zip(views, labels(views), strict=True)]
-    parts, (each_metric, declared) = sections(records), metric_plots(records)
-    write_atomic(out, page(records, parts, each_metric, declared))
+    write_atomic(out, page(records))
     print_line(f"wrote {out}")
-    if plots is not None:
-        drawn = [plot for section in parts for plot in section.plots]
-        images = write_images([*drawn, *each_metric], plots)
-        print_line(f"wrote {len(images)} images to {plots}")
 
 
 def _check_place(out: Path) -> None:

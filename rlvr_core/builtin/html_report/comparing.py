@@ -11,8 +11,6 @@ from rlvr_core.api.services import brief, load_host, printable
 from rlvr_core.builtin.html_report.learning import task_name
 from rlvr_core.builtin.html_report.records import Records
 
-PATCH = 20_000
-"""Maximum characters shown of a file of ``patches/``."""
 _VALUE = 300
 
 
@@ -70,21 +68,6 @@ def differences(runs: Sequence[Records]) -> Iterator[Difference]:
             Table("Code, data, model, versions, machine", ("part", "difference"), rest),
             words,
         )
-
-
-def changes(run: Records) -> list[tuple[str, str]]:
-    """Return name and text of the changes to code that a run recorded, cut to ``PATCH``."""
-    found = []
-    for path in sorted(run.view.folder.patches.glob("*.patch")):
-        try:
-            with path.open(encoding="utf-8", errors="replace") as file:
-                text = file.read(PATCH + 1)
-        except OSError:
-            continue
-        if text.strip():
-            more = "\n[… the rest is in the run's folder]" if len(text) > PATCH else ""
-            found.append((path.name, printable(text[:PATCH]) + more))
-    return found
 
 
 def tests(runs: Sequence[Records]) -> Table | None:

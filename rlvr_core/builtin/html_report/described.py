@@ -13,8 +13,6 @@ LONG = 30
 
 def described(plot: Plot) -> Table:
     """Return the numbers of a plot."""
-    if plot.kind == "marks":
-        return Table(plot.title, ("run", "what", "after steps"), list(_marks(plot)))
     if plot.kind == "stack":
         return Table(plot.title, ("part", "sum of the bars"), list(_sums(plot)))
     if plot.kind == "dots":
@@ -56,16 +54,6 @@ def _highest(size: dict[int, float]) -> int:
 def _sums(plot: Plot) -> Iterator[Sequence[str]]:
     for series in plot.series:
         yield series.name, f"{sum(float(y) for y in series.y if y is not None):,.6g}"
-
-
-def _marks(plot: Plot) -> Iterator[Sequence[str]]:
-    for series in plot.series:
-        places: dict[str, list[str]] = {}
-        for x, y in zip(series.x, series.y, strict=True):
-            places.setdefault(str(y), []).append(_place(x))
-        for name, steps in places.items():
-            more = f" and {len(steps) - LONG} more" if len(steps) > LONG else ""
-            yield series.name, name, ", ".join(steps[:LONG]) + more
 
 
 def _value(series: Series, i: int, value: object) -> str:

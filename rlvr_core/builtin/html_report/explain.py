@@ -8,16 +8,6 @@ from typing import Any
 from rlvr_core.api import Metric, RlvrError
 from rlvr_core.api.services import load_host
 
-_REPORTING = (
-    "step-invariants",
-    "known-verdicts",
-    "reference-votes",
-    "seeds",
-    "idle",
-    "ahead",
-)
-"""Services of the core that report metrics in runs whose configuration does not name them."""
-
 
 def explanations(
     names: Sequence[str], configs: Sequence[Mapping[str, Any]]
@@ -39,10 +29,8 @@ def explanations(
 
 
 def _components(configured: set[str]) -> Iterator[Any]:
-    reporting = {f"core/{name}" for name in _REPORTING}
     for entry in load_host().registry.entries.values():
-        may_report = entry.name in reporting if entry.kind == "service" else entry.kind != "command"
-        if not may_report or not {entry.name, entry.leaf} & (configured | reporting):
+        if entry.kind == "command" or not {entry.name, entry.leaf} & configured:
             continue
         try:
             yield entry.load()

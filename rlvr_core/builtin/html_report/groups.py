@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
-
-from rlvr_core.builtin.html_report.trace import Trace
 
 SPANS = 8
 """Number of equal parts of the run from which samples are taken."""
@@ -38,31 +36,26 @@ class Groups:
         seen: Outcomes of the groups that were read and judged, oldest first.
         samples: Groups to show, as recorded: from each of ``SPANS`` equal parts of the run, the
             first of each outcome: mixed, right, wrong, not judged.
-        notes: What was left out, in sentences.
     """
 
     seen: list[Seen] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
 
-def read_groups(trace: Trace, steps: int) -> Groups:
+def read_groups(rollouts: Iterable[dict[str, Any]], steps: int) -> Groups:
     """Read the groups of a run of ``steps`` steps."""
     found = Groups()
     chosen: dict[tuple[int, str], dict[str, Any]] = {}
-    read = 0
-    for row in trace:
+    for row in rollouts:
         step, completions = row.get("step"), row.get("completions")
         if not isinstance(step, int) or not isinstance(completions, list):
             continue
-        read += 1
         passed = [one["passed"] for one in _rows(completions) if isinstance(one["passed"], bool)]
         if passed:
-            found.seen.append(Seen(step, fmean(passed), _labels(row)))
+            found.seen.append(Seen(step, fmean(passed), labels_of(row)))
         span = min(SPANS - 1, step * SPANS // max(1, steps))
         chosen.setdefault((span, outcome(row)), row)
     found.samples = sorted(chosen.values(), key=lambda row: int(row["step"]))
-    found.notes = list(_notes(trace, read))
     return found
 
 
@@ -90,20 +83,8 @@ def _reward(row: Mapping[str, Any]) -> float:
     return reward if isinstance(reward, int | float) else float("-inf")
 
 
-def _labels(row: Mapping[str, Any]) -> dict[str, str]:
+def labels_of(row: Mapping[str, Any]) -> dict[str, str]:
     """Return the labels of a group's problem; lists and other structures are left out."""
     tags = row.get("tags")
     known = {"data set": row.get("dataset"), **(tags if isinstance(tags, dict) else {})}
     return {key: str(value) for key, value in known.items() if isinstance(value, str | int)}
-
-
-def _notes(trace: Trace, read: int) -> Iterator[str]:
-    if trace.every > 1:
-        yield (
-            f"rollouts.jsonl is large: every {trace.every}th group was read, {read:,} of them; "
-            "pass rates by group and the samples are of these"
-        )
-    for name in trace.damaged:
-        yield f"{name} is damaged: what comes after the damage is left out"
-    if trace.too_long:
-        yield f"{trace.too_long} lines of rollouts.jsonl are too long to be read"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,7 @@ from rlvr_core.builtin.html_report.described import described
 from rlvr_core.builtin.html_report.plot import Plot
 from rlvr_core.builtin.html_report.plotly_figures import figure, plotly_js
 from rlvr_core.builtin.html_report.records import Records
-from rlvr_core.builtin.html_report.sections import Section, samples, trouble
-from rlvr_core.builtin.html_report.sections import metric_plots as made_plots
-from rlvr_core.builtin.html_report.sections import sections as made_sections
+from rlvr_core.builtin.html_report.sections import metric_plots, samples, sections, trouble
 
 _HERE = Path(__file__).parent
 FIRST_SHOWN = (
@@ -44,25 +42,14 @@ FIRST_SHOWN = (
 """Metrics whose plots are visible at first, where a run has them."""
 
 
-def page(
-    runs: Sequence[Records],
-    sections: Sequence[Section],
-    metric_plots: Sequence[Plot],
-    declared: Mapping[str, Metric | None],
-) -> str:
-    """Return the page.
-
-    Args:
-        runs: The runs, the one to compare with first.
-        sections: The sections between outcome and metrics.
-        metric_plots: A plot of each metric.
-        declared: The declaration of each metric.
+def page(runs: Sequence[Records]) -> str:
+    """Return the page of runs, the one to compare with first.
 
     Raises:
         MachineError: If plotly is not installed.
     """
     plotly, script = plotly_js(), (_HERE / "report.js").read_text(encoding="utf-8")
-    plots = [plot for section in sections for plot in section.plots]
+    content, figures = _content(runs)
     return (
         environment()
         .get_template("report.html.j2")
@@ -74,8 +61,8 @@ def page(
             style=(_HERE / "report.css").read_text(encoding="utf-8"),
             plotly=plotly,
             script=script,
-            data=embedded({plot.id: figure(plot) for plot in [*plots, *metric_plots]}),
-            **_content(runs, sections, metric_plots, declared),
+            data=embedded(figures),
+            **content,
         )
     )
 
@@ -87,15 +74,13 @@ def fragment(run: Records) -> dict[str, Any]:
         ``links`` to its sections and its ``body`` as HTML, and ``figures``: plotly's JSON by the
         id of the plot, for ``report.js``.
     """
-    parts, (each_metric, declared) = made_sections([run]), made_plots([run])
-    plots = [plot for section in parts for plot in section.plots]
-    content = _content([run], parts, each_metric, declared)
+    content, figures = _content([run])
     shown: Any = environment().get_template("parts.html.j2").module
     ends = (content["runs"], content["sections"], content["metrics"])
     return {
         "links": str(shown.links(*ends)),
         "body": str(shown.body(*ends, content["first_shown"])),
-        "figures": {plot.id: figure(plot) for plot in [*plots, *each_metric]},
+        "figures": figures,
     }
 
 
@@ -127,18 +112,17 @@ def environment(*folders: Path) -> Environment:
     return templates
 
 
-def _content(
-    runs: Sequence[Records],
-    sections: Sequence[Section],
-    metric_plots: Sequence[Plot],
-    declared: Mapping[str, Metric | None],
-) -> dict[str, Any]:
-    return {
+def _content(runs: Sequence[Records]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the template shows, and the figure of each plot by its id."""
+    parts, (each_metric, declared) = sections(runs), metric_plots(runs)
+    content = {
         "runs": [_run(run) for run in runs],
-        "sections": sections,
-        "metrics": [_metric(plot, declared[plot.title], runs) for plot in metric_plots],
-        "first_shown": [plot for plot in metric_plots if plot.title in FIRST_SHOWN],
+        "sections": parts,
+        "metrics": [_metric(plot, declared[plot.title], runs) for plot in each_metric],
+        "first_shown": [plot for plot in each_metric if plot.title in FIRST_SHOWN],
     }
+    plots = [*(plot for section in parts for plot in section.plots), *each_metric]
+    return content, {plot.id: figure(plot) for plot in plots}
 
 
 def embedded(value: Any) -> str:
@@ -169,7 +153,7 @@ def _run(run: Records) -> dict[str, Any]:
         "outcome": run.view.outcome,
         "facts": run.facts,
         "trouble": trouble(run),
-        "notes": [*run.summary["notes"], *run.groups.notes],
+        "notes": run.summary["notes"],
         "samples": samples(run),
     }
 

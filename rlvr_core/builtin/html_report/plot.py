@@ -1,4 +1,4 @@
-"""The content of a plot, independent of the renderer: plotly for pages, matplotlib for images."""
+"""The content of a plot, independent of the page that draws it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Literal
 
 Number = float | None
 
-Kind = Literal["lines", "stack", "bars", "dots", "marks"]
+Kind = Literal["lines", "stack", "bars", "dots"]
 """``lines`` over a number, with bands; ``stack`` of bars over a number; ``bars`` beside each other
-over words; ``dots`` with intervals beside words; ``marks`` at numbers beside words."""
+over words; ``dots`` with intervals beside words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Series:
     Attributes:
         name: Its name in the legend.
         x: Positions along the horizontal axis: numbers, or words of ``bars``.
-        y: Values; None leaves a gap. Words of ``dots`` and ``marks``.
+        y: Values; None leaves a gap. Words of ``dots``.
         low: Lower ends of the 95% intervals of the values.
         high: Upper ends.
         slot: Number of its colour, line style and marker.
@@ -67,5 +67,5 @@ class Plot:
 
     @property
     def places(self) -> list[str]:
-        """The words of ``dots`` and ``marks``, in order of appearance."""
+        """The words of ``dots``, in order of appearance."""
         return list(dict.fromkeys(str(y) for one in self.series for y in one.y))

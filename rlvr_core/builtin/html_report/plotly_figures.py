@@ -55,9 +55,8 @@ def figure(plot: Plot) -> dict[str, Any]:
     if plot.share:
         value = "xaxis" if plot.kind == "dots" else "yaxis"
         layout[value] |= {"rangemode": "tozero", "tickformat": ".3~g"}
-    if plot.kind == "dots" and plot.share:
-        layout["xaxis"]["range"] = [0, 1]
-    if plot.kind in ("dots", "marks"):
+    if plot.kind == "dots":
+        layout["xaxis"] |= {"range": [0, 1]} if plot.share else {}
         rows = [_text(place) for place in plot.places]
         layout["yaxis"] |= {
             "type": "category",
@@ -66,9 +65,7 @@ def figure(plot: Plot) -> dict[str, Any]:
             "autorange": "reversed",  # plotly counts from below
             "title": {"text": ""},
         }
-        layout["height"] = 140 + _ROW * len(rows) * (
-            1 if plot.kind == "marks" else len(plot.series)
-        )
+        layout["height"] = 140 + _ROW * len(rows) * len(plot.series)
         layout["scattermode"] = "group"  # runs beside each other in a row, not over each other
     if plot.kind == "bars":
         layout["xaxis"]["type"] = "category"
@@ -101,23 +98,15 @@ def _lines(plot: Plot, series: Series) -> Iterator[dict[str, Any]]:
 
 
 def _dots(plot: Plot, series: Series) -> Iterator[dict[str, Any]]:
-    across = _across(plot, series, "%{y}: <b>%{x:.4~g}</b>")
-    yield {**across, "error_x": _interval(series, series.x)}
-
-
-def _marks(plot: Plot, series: Series) -> Iterator[dict[str, Any]]:
-    yield _across(plot, series, "%{y}, after %{x} steps")
-
-
-def _across(plot: Plot, series: Series, hover: str) -> dict[str, Any]:
-    """Return markers along rows that have names."""
-    return {
+    """Yield markers along rows that have names."""
+    yield {
         **_common(plot, series),
         "mode": "markers",
         "orientation": "h",
         "cliponaxis": False,
         "y": [_text(str(y)) for y in series.y],
-        "hovertemplate": _hover(hover, series),
+        "hovertemplate": _hover("%{y}: <b>%{x:.4~g}</b>", series),
+        "error_x": _interval(series, series.x),
     }
 
 
@@ -128,7 +117,7 @@ def _bars(plot: Plot, series: Series) -> Iterator[dict[str, Any]]:
     yield {**_common(plot, series), "type": "bar", "hovertemplate": _hover(label, series)}
 
 
-_TRACES = {"lines": _lines, "stack": _bars, "bars": _bars, "dots": _dots, "marks": _marks}
+_TRACES = {"lines": _lines, "stack": _bars, "bars": _bars, "dots": _dots}
 
 
 def _common(plot: Plot, series: Series) -> dict[str, Any]:

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from rlvr_core.api import RunView
 from rlvr_core.api.services import facts, finite, load_host, read_jsonl
 from rlvr_core.builtin.html_report.groups import Groups, read_groups
-from rlvr_core.builtin.html_report.trace import BUDGET, Trace
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """The times of a run's steps.
-
-    Attributes:
-        steps: Seconds by phase, by step; a phase with a dot is a part of another.
-        resumed: Steps before which the run was resumed.
-    """
-
-    steps: Mapping[int, Mapping[str, float]]
-    resumed: list[int]
+from rlvr_core.builtin.reports.speed import step_seconds
 
 
 class Records:
@@ -33,16 +17,12 @@ class Records:
     Args:
         view: The run.
         label: Name of the run in the report.
-        budget: Maximum bytes of the rollouts to parse.
         groups: The groups, if already read; None to read the rollouts.
     """
 
-    def __init__(
-        self, view: RunView, label: str, budget: int = BUDGET, groups: Groups | None = None
-    ) -> None:
+    def __init__(self, view: RunView, label: str, groups: Groups | None = None) -> None:
         self.view = view
         self.label = label
-        self._budget = budget
         self._groups = groups
 
     @cached_property
@@ -81,30 +61,13 @@ class Records:
         """Outcomes and samples of the groups."""
         if self._groups is not None:
             return self._groups
-        trace = Trace(self.view.folder.traces / "rollouts.jsonl", self._budget)
-        return read_groups(trace, self.view.steps)
+        rollouts = read_jsonl(self.view.folder.traces / "rollouts.jsonl")
+        return read_groups(rollouts, self.view.steps)
 
     @cached_property
-    def timing(self) -> Timing:
-        """Times of the steps that have metrics; a resumed run may have timed more."""
-        known = {row["step"] for row in self.rows}
-        steps: dict[int, Mapping[str, float]] = {}
-        resumed, waiting = [], False
-        for line in read_jsonl(self.view.folder.traces / "timing.jsonl"):
-            waiting |= "resumed" in line
-            step, seconds = line.get("step"), line.get("seconds")
-            if not isinstance(step, int) or not isinstance(seconds, dict):
-                continue
-            if waiting:
-                resumed.append(step)
-                waiting = False
-            if step in known or not known:
-                steps[step] = {phase: _seconds(value) for phase, value in seconds.items()}
-        return Timing(dict(sorted(steps.items())), resumed)
-
-
-def _seconds(value: Any) -> float:
-    return value if isinstance(value, int | float) and math.isfinite(value) else 0.0
+    def timing(self) -> dict[int, dict[str, float]]:
+        """Seconds by phase of each step that has metrics; a phase with a dot is a part."""
+        return step_seconds(self.view)
 
 
 def labels(views: list[RunView]) -> list[str]:

@@ -8,12 +8,14 @@ from typing import Any
 
 from rlvr_core.api import Metric
 from rlvr_core.api.services import FATES, brief, printable
-from rlvr_core.builtin.html_report import accounts, comparing, findings, learning
+from rlvr_core.builtin.html_report import accounts, comparing, learning
 from rlvr_core.builtin.html_report.comparing import Difference, Table
 from rlvr_core.builtin.html_report.explain import explanations
 from rlvr_core.builtin.html_report.groups import outcome, shown_completions
 from rlvr_core.builtin.html_report.plot import Plot
 from rlvr_core.builtin.html_report.records import Records
+from rlvr_core.builtin.reports.findings import run_findings
+from rlvr_core.builtin.reports.speed import phase_rows
 
 TEXT = 4000
 """Maximum characters shown of a prompt or a completion; longer ones lose their middle."""
@@ -31,7 +33,6 @@ class Section:
         plots: Its plots.
         tables: Its tables.
         differences: Differences between the runs.
-        patches: Changes to code, by the label of the run.
     """
 
     id: str
@@ -40,12 +41,11 @@ class Section:
     plots: list[Plot] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
-    patches: list[tuple[str, str, str]] = field(default_factory=list)
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing in it."""
-        return not (self.plots or self.tables or self.differences or self.patches)
+        return not (self.plots or self.tables or self.differences)
 
 
 def sections(runs: Sequence[Records]) -> list[Section]:
@@ -134,7 +134,6 @@ def _comparison(runs: Sequence[Records]) -> Section:
     section.tables = [table] if table else []
     if several:
         section.differences = list(comparing.differences(runs))
-    section.patches = [(run.label, *patch) for run in runs for patch in comparing.changes(run)]
     return section
 
 
@@ -157,34 +156,29 @@ def _evaluations(runs: Sequence[Records]) -> Section:
     ]
     head = (*_run_column(runs), "task", "steps", "n", "accuracy", "other metrics")
     table = Table("Every evaluation, with the 95% interval of its accuracy", head, rows)
-    notes = {
-        f"{one['task']}: {one['note']}." for run in runs for one in run.evaluations if one["note"]
-    }
-    text = " ".join(sorted(notes))
-    return Section("evaluations", "Evaluations", text, tables=[table] if rows else [])
+    return Section("evaluations", "Evaluations", tables=[table] if rows else [])
 
 
 def _guards(runs: Sequence[Records]) -> Section:
     rows = [
         (
             *_label(run, runs),
-            one.metric,
-            str(len(one.steps)),
-            str(one.steps[0]),
-            f"{max(one.values):.4g}",
+            finding["metric"],
+            str(len(finding["steps"])),
+            str(finding["steps"][0]),
+            f"{max(finding['values']):.4g}",
         )
         for run in runs
-        for one in findings.findings(run)
+        for finding in run_findings(run.view)
     ]
     head = (*_run_column(runs), "metric", "steps", "first after", "largest value")
     text = (
-        "This is what guards measured in each step. What they warned about while the run went on "
-        "stands under Outcome; the message of a guard that stopped a run is the error there."
+        "Metrics that are 0 in each step of a healthy run. What guards warned about stands under "
+        "Outcome; the message of a guard that stopped the run is the error there."
     )
     if not rows:
-        text = f"No metric of a guard is out of place. {text}"
-    tables = [Table("Findings", head, rows)] if rows else []
-    return Section("guards", "Guards", text, _drawn([findings.time_line(runs)]), tables)
+        text = f"No metric is out of place. {text}"
+    return Section("guards", "Guards", text, tables=[Table("Findings", head, rows)] if rows else [])
 
 
 def _ledger(runs: Sequence[Records]) -> Section:
@@ -213,14 +207,11 @@ def _share(book: Mapping[str, Any], name: str) -> str:
 
 
 def _timing(runs: Sequence[Records]) -> Section:
-    rows = []
-    for run in runs:
-        totals = accounts.phase_seconds(run)
-        whole = sum(totals[phase] for phase in accounts.phases(run))
-        rows += [
-            (*_label(run, runs), phase, f"{spent:.1f}", f"{spent / whole:.1%}" if whole else "")
-            for phase, spent in sorted(totals.items(), key=lambda item: _below(item, totals))
-        ]
+    rows = [
+        (*_label(run, runs), phase, f"{seconds:.1f}", share)
+        for run in runs
+        for phase, seconds, share in phase_rows(accounts.totals(run.timing))
+    ]
     head = (*_run_column(runs), "phase", "seconds", "share of the steps' time")
     tables = [Table("Seconds by phase; a phase with a dot is a part of another", head, rows)]
     return Section(
@@ -235,13 +226,6 @@ def _run_column(runs: Sequence[Records]) -> tuple[str, ...]:
 def _label(run: Records, runs: Sequence[Records]) -> tuple[str, ...]:
     """Return the cell that names a run, where there are several."""
     return (run.label,) if len(runs) > 1 else ()
-
-
-def _below(item: tuple[str, float], totals: Mapping[str, float]) -> tuple[float, str, float]:
-    """Sort key: the longest phase first, each followed by its parts."""
-    phase, spent = item
-    whole = phase.partition(".")[0]
-    return -totals.get(whole, 0.0), whole, -spent if "." in phase else float("-inf")
 
 
 def _drawn(plots: Iterable[Plot]) -> list[Plot]:

@@ -7,13 +7,11 @@ environment that Accelerate would have set.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field
 
 from rlvr_core.api import ConfigError, LaunchPlan, LaunchRequest
-from rlvr_core.builtin.jobs.inside.ahead import check_inside
 from rlvr_core.builtin.jobs.processes import Nodes, ProcessConfig, process_plan, supervise
 
 
@@ -62,7 +60,3 @@ class AccelerateLauncher:
     def submit(self, plan: LaunchPlan) -> int:
         """Start this machine's processes and wait; see ``Launcher.submit``."""
         return supervise(plan)
-
-    def ask_ahead(self, plan: LaunchPlan) -> Iterator[tuple[str, bool | None, str]]:
-        """Have the processes examine their machines, and end; see ``check_inside``."""
-        return check_inside(plan)

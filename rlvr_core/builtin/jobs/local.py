@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from rlvr_core.api import LaunchPlan, LaunchRequest
-from rlvr_core.builtin.jobs.inside.ahead import check_inside
 from rlvr_core.builtin.jobs.processes import Nodes, ProcessConfig, process_plan, supervise
 
 
@@ -25,7 +22,3 @@ class LocalLauncher:
     def submit(self, plan: LaunchPlan) -> int:
         """Start the processes and wait; see ``Launcher.submit``."""
         return supervise(plan)
-
-    def ask_ahead(self, plan: LaunchPlan) -> Iterator[tuple[str, bool | None, str]]:
-        """Have the processes examine their machines, and end; see ``check_inside``."""
-        return check_inside(plan)

@@ -30,7 +30,8 @@ from rlvr_core.api import (
     Store,
     StoredFile,
 )
-from rlvr_core.api.services import COMPLETE, RunObserver, progress
+from rlvr_core.api.launching import RunMirror
+from rlvr_core.api.services import COMPLETE, progress
 from rlvr_core.builtin.jobs.copying import CHECKPOINTS, Behind, FolderCopy, step_of
 from rlvr_core.builtin.jobs.known import Known, hidden
 from rlvr_core.builtin.jobs.ownership import (
@@ -80,7 +81,7 @@ def probe(store: Store) -> None:
     store.delete([key])
 
 
-class RunMirror(RunObserver):
+class FolderMirror(RunMirror):
     """The mirror of a run: observes the run's events, and copies new content of the folder.
 
     Args:
@@ -278,7 +279,7 @@ class Mirror:
                 f"the store has what this folder never had, as {', '.join(lacking[:3])}",
                 where="run.mirror",
                 remedy=(
-                    "fetch it first, into a folder of its own: rlvr jobs download … --to DIR",
+                    "fetch it first, into a folder of its own: rlvr jobs fetch … --to DIR",
                     "or copy this run to another place: --set run.mirror=URI",
                 ),
             )

@@ -38,7 +38,6 @@ from rlvr_core.api import (
 from rlvr_core.api.services import LOST, Stop
 from rlvr_core.builtin.jobs.commands.rank import STOPPED
 from rlvr_core.builtin.jobs.gpus import GIVEN, VISIBLE, Gpu, chosen_gpus, given_gpus
-from rlvr_core.builtin.jobs.inside.wheels import driver_cuda, too_old
 
 ENGINE_GPUS = "RLVR_ENGINE_GPUS"
 """Environment variable with the GPUs that ``--engine-gpus`` reserves for engines."""
@@ -281,15 +280,12 @@ def _check_gpus(details: Mapping[str, Any]) -> None:
     named = details["environment"].get(VISIBLE)
     if there >= wanted or (named is None and there == 0):
         return
-    build = torch.version.cuda
-    fault = too_old(driver_cuda(), f"torch {torch.__version__}", build) if build else ()
     asked = f"--gpus names {named}" if named else f"{wanted} processes are to train"
     raise MachineError(
-        f"{asked}, and torch sees {there or 'no'} GPU{'s' if there > 1 else ''} of them here"
-        + (f": {fault[0]}" if fault else ""),
+        f"{asked}, and torch sees {there or 'no'} GPU{'s' if there > 1 else ''} of them here "
+        f"(it is built for CUDA {torch.version.cuda or 'none'})",
         where="--gpus",
         remedy=(
-            *fault[1:],
             "see what is there: nvidia-smi -L; python -c 'import torch; print(torch.version.cuda)'",
             f"to train on the CPU leave --gpus out and set {VISIBLE}=''",
         ),

@@ -1,11 +1,7 @@
-"""The launcher ``core/ray``: a job on a Ray cluster, submitted to its job server.
-
-The job trains on its own node, or with ``nodes`` on machines that Ray places (``ray_group``).
-"""
+"""The launcher ``core/ray``: a job on a Ray cluster, submitted to its job server."""
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import sys
@@ -29,7 +25,6 @@ from rlvr_core.api import (
     LaunchRequest,
     MachineError,
 )
-from rlvr_core.builtin.jobs import ray_group
 from rlvr_core.builtin.jobs.commands.attempt import MODULE, attempt_words
 from rlvr_core.builtin.jobs.elsewhere import (
     checked_store,
@@ -76,25 +71,17 @@ class RayLauncher:
         """URI of a folder that the job copies its run to, as it goes on: s3://bucket/runs, or
         file:///shared/runs on nodes that share it. What lies on the node goes with the job."""
         cpus: Annotated[float, Field(ge=0)] = 1
-        """CPUs of the job itself, or of each machine; actors and engines on the cluster have their
-        own."""
+        """CPUs of the job itself; actors and engines on the cluster have their own."""
         gpus: GpuCount | None = None
-        """Number of GPUs to train on, on each machine."""
+        """Number of GPUs to train on."""
         engine_gpus: GpuCount | None = None
         """Number of additional GPUs there for an engine that runs in its own processes."""
         processes: Annotated[int, Field(gt=0)] | None = None
-        """Number of processes on each machine; null: one per GPU of ``gpus``, or one."""
-        nodes: Annotated[int, Field(gt=0)] | None = None
-        """Number of machines that train, which Ray places together with the config's actors, in one
-        placement group; null: the job itself trains."""
+        """Number of processes; null: one per GPU of ``gpus``, or one."""
         memory_gb: Annotated[float, Field(gt=0)] | None = None
-        """Memory of the job itself, or of each machine."""
+        """Memory of the job itself."""
         resources: list[str] = []
-        """NAME=NUMBER of a resource of the cluster's own that the job, or each machine, needs."""
-        deadline: Annotated[float, Field(gt=0)] = 600
-        """With ``nodes``: seconds for the cluster to have room for all of them and all actors."""
-        restarts: Annotated[int, Field(ge=0)] = 0
-        """With ``nodes``: how often a run is started again that failed, or that lost a machine."""
+        """NAME=NUMBER of a resource of the cluster's own that the job needs."""
         env: list[str] = []
         """NAME=VALUE for the environment of the job and its actors; no secrets."""
         include: list[str] = []
@@ -102,8 +89,7 @@ class RayLauncher:
         python: str = "python"
         """The command of the Python on the nodes that has rlvr."""
         grace: Annotated[int, Field(gt=0)] = 600
-        """Seconds that a job which is stopped has to finish its step and write a checkpoint, and
-        machines to end after another one failed."""
+        """Seconds that a job which is stopped has to finish its step and write a checkpoint."""
         wait: bool = False
         """Show what the job prints, and end with its exit code."""
         poll: Annotated[float, Field(gt=0)] = 2.0
@@ -121,7 +107,7 @@ class RayLauncher:
         config = self._config
         address = address_of(config.address)
         store = checked_store(config.store)
-        self._check(request)
+        self._check()
         staged = stage(
             request,
             config.include,
@@ -137,8 +123,7 @@ class RayLauncher:
             "config": str(request.files[0].absolute()) if request.files else "",
             "command": self._command(request, staged),
             "directory": staged.layout.directory,
-            "group": self._group(request),
-            "resources": {} if config.nodes else self._resources(),
+            "resources": self._resources(),
             "environment": pairs(config.env) | {_GRACE: str(config.grace)},
             "files": [one.as_json() for one in staged.files],
             "store": store,
@@ -162,9 +147,6 @@ class RayLauncher:
         name = details["name"] if rlvr[0] == "eval" else ""
         attempt = attempt_words(runs, job, rlvr, takes_over=bool(before), name=name)
         words = [python, "-m", MODULE, *attempt]
-        if group := details["group"]:
-            wanted = group | {"directory": details["directory"], "command": words}
-            words = [python, "-m", ray_group.MODULE, json.dumps(wanted)]
         # Ray watches the job as a launcher does: its signal then waits for the end of the step
         marked = ["env", f"TORCHELASTIC_RUN_ID={job}", *words]
         entry = f"cd {shlex.quote(details['directory'])} && exec {shlex.join(marked)}"
@@ -194,11 +176,6 @@ class RayLauncher:
         sys.stdout.flush()
         return self._wait(server, job) if self._config.wait else 0
 
-    def ask_ahead(self, plan: LaunchPlan) -> Iterator[tuple[str, bool | None, str]]:
-        """Whether the job server answers."""
-        self._server()
-        yield "machines", True, f"the job server answers at {plan.details['address']}"
-
     def status(self, job: str) -> JobStatus:
         """What the cluster says; see ``JobLauncher.status``."""
         return _status(self._server().info(job))
@@ -226,7 +203,7 @@ class RayLauncher:
     def _server(self) -> JobServer:
         return JobServer(address_of(self._config.address))
 
-    def _check(self, request: LaunchRequest) -> None:
+    def _check(self) -> None:
         """Refuse options that do not go together, and what is no pair or looks like a secret.
 
         The dashboard shows it to everybody.
@@ -236,12 +213,6 @@ class RayLauncher:
         for name, number in pairs(config.resources).items():
             if not re.fullmatch(r"\d+(\.\d+)?", number):
                 found.append(Complaint(f"the resource {name} takes a number", "--resources"))
-        if config.nodes and request.arguments[0] == "eval":
-            found.append(Complaint("an evaluation takes one machine", "--nodes"))
-        if config.nodes and not (config.cpus or config.gpus or config.engine_gpus):
-            found.append(Complaint("a machine needs CPUs or GPUs", "--cpus"))
-        if not config.nodes and config.restarts:
-            found.append(Complaint("it goes with --nodes", "--restarts"))
         if found:
             raise ConfigError.collect(found)
 
@@ -249,39 +220,11 @@ class RayLauncher:
         config = self._config
         first, *words = staged.arguments(request)
         begin = [config.python, "-m", "rlvr_core.cli.main"]
-        if config.nodes:
-            _, counts = self._counts(request)
-            return [*begin, "launch", *words, "--backend", "accelerate", *counts]
         if first == "eval" or not (config.gpus or config.engine_gpus or config.processes):
             return [*begin, first, *words]
-        _, counts = self._counts(request)
-        return [*begin, "launch", *words, "--backend", "local", *counts]
-
-    def _counts(self, request: LaunchRequest) -> tuple[int, list[str]]:
-        config = self._config
         processes = config.processes or (None if config.gpus else 1)
-        return counted(processes, config.gpus, config.engine_gpus, request)
-
-    def _group(self, request: LaunchRequest) -> dict[str, Any] | None:
-        """What a run on machines that Ray places is to reserve: ``trainers.Wanted`` in part."""
-        config = self._config
-        if not config.nodes:
-            return None
-        names = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
-        asked = {name.removeprefix("entrypoint_"): n for name, n in self._resources().items()}
-        own = asked.pop("resources", {})
-        wanted: dict[str, Any] = {
-            "nodes": config.nodes,
-            "machine": {names[name]: count for name, count in asked.items() if count} | own,
-            "processes": self._counts(request)[0],
-            "actors": ray_group.actors_of(request),
-        }
-        return wanted | {
-            "words": ray_group.words_for(**wanted),
-            "deadline": config.deadline,
-            "grace": config.grace,
-            "restarts": config.restarts,
-        }
+        _, counts = counted(processes, config.gpus, config.engine_gpus, request)
+        return [*begin, "launch", *words, "--backend", "local", *counts]
 
     def _resources(self) -> dict[str, Any]:
         """What Ray is to reserve for the job, as ``submit_job`` calls it."""
@@ -298,44 +241,25 @@ class RayLauncher:
         return found
 
     def _wait(self, server: JobServer, job: str) -> int:
-        """Show what a job prints, and return its exit code; Ctrl-C leaves the job as it is."""
+        """Wait for a job, print its log, and return its exit code; Ctrl-C leaves it as it is."""
         sys.stderr.write(f"Ctrl-C ends this command alone; the job: rlvr jobs stop {job}\n")
-        log, answered = _Log(), time.monotonic()
+        answered, shown = time.monotonic(), 0
         while True:
             try:
-                log.begin()
-                server.follow(job, log.show)
-                info = server.info(job)
+                info, log = server.info(job), server.log(job)
             except MachineError as error:  # the job goes on, whatever is between it and us
                 if time.monotonic() - answered >= _QUIET:
                     raise
                 sys.stderr.write(f"{error.complaints[0].what}; asking again\n")
             else:
                 answered = time.monotonic()
-                now = _status(info)
+                sys.stdout.write(log[shown:])
+                sys.stdout.flush()
+                shown, now = len(log), _status(info)
                 if now.state not in ("waiting", "running", "unknown"):
-                    log.begin()
-                    log.show(server.log(job))  # what the connection ended before
                     sys.stderr.write(f"{job}: {now.state} ({now.detail})\n")
                     return _exit_code(now, info.driver_exit_code)
             time.sleep(self._config.poll)
-
-
-class _Log:
-    """A log that is read from its start again after a lost connection, and shown once."""
-
-    def __init__(self) -> None:
-        self._shown = self._read = 0
-
-    def begin(self) -> None:
-        self._read = 0
-
-    def show(self, piece: str) -> None:
-        new = piece[max(0, self._shown - self._read) :]
-        self._read += len(piece)
-        self._shown = max(self._shown, self._read)
-        sys.stdout.write(new)
-        sys.stdout.flush()
 
 
 def _status(info: Any) -> JobStatus:
@@ -366,11 +290,7 @@ def _lines(details: Mapping[str, Any]) -> Iterator[str]:
     resources |= resources.pop("entrypoint_resources", {})
     asked = ", ".join(f"{count:g} {words.get(name, name)}" for name, count in resources.items())
     yield f"a Ray job for {details['name']}, submitted to {details['address']}"
-    if group := details["group"]:
-        yield f"one placement group, reserved before anything starts: {group['words']}"
-        yield f"training processes on each machine: {group['processes']}"
-    else:
-        yield f"it needs: {asked}"
+    yield f"it needs: {asked}"
     yield f"command: {shlex.join(details['command'])}, in {details['directory']}"
     yield f"copies of the run: {details['store']}/JOB"
     for name, value in details["environment"].items():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import importlib.util
 import logging
 import os
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -93,10 +92,6 @@ class JobServer:
         """Return all that a job has printed."""
         return str(self._asked(job, self._client.get_job_logs))
 
-    def follow(self, job: str, show: Callable[[str], object]) -> None:
-        """Show what a job prints until it has ended, or the connection has."""
-        self._asked(job, lambda _: asyncio.run(_shown(self._client.tail_job_logs(job), show)))
-
     def _asked(self, job: str, ask: Callable[[str], Any]) -> Any:
         try:
             return ask(job)
@@ -125,11 +120,6 @@ class JobServer:
                     "ray start --head, which shows its address",
                 ),
             ) from error
-
-
-async def _shown(pieces: AsyncIterator[str], show: Callable[[str], object]) -> None:
-    async for piece in pieces:
-        show(piece)
 
 
 @contextlib.contextmanager

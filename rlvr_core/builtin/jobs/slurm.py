@@ -23,7 +23,6 @@ from rlvr_core.api import (
 )
 from rlvr_core.builtin.jobs.jobs import Job, JobBook
 from rlvr_core.builtin.jobs.processes import GpuCount, counted
-from rlvr_core.builtin.jobs.slurm_partition import FORMAT, Wanted, findings
 
 _STATES: dict[str, JobState] = {
     "PENDING": "waiting",
@@ -198,15 +197,6 @@ class SlurmLauncher:
         JobBook().add(book)
         sys.stdout.write(f"{job}\n")
         return 0
-
-    def ask_ahead(self, plan: LaunchPlan) -> Iterator[tuple[str, bool | None, str]]:
-        """Compare the job with its partition, then ask ``sbatch --test-only`` for the rest."""
-        details: Mapping[str, Any] = plan.details
-        config = self._config
-        told = _slurm(["sinfo", "--noheader", f"--format={FORMAT}"])
-        yield from findings(told, Wanted(config.partition, config.time, config.nodes, self._gpus))
-        _slurm(["sbatch", "--test-only"], details["script"])
-        yield "machines", True, "sbatch --test-only takes the script"
 
     def status(self, job: str) -> JobStatus:
         """Query the scheduler; see ``JobLauncher.status``."""

@@ -251,21 +251,7 @@ def longest(documents: Sequence[Document], tokenizer: PreTrainedTokenizerBase, l
     """Return the context length that the engine needs.
 
     Raises:
-        DataError: If a document does not fit the model; names the first few.
+        DataError: If a document does not fit the model.
     """
     codec = Codec(tokenizer, limit)
-    faults: list[DataError] = []
-    most = 1
-    for document in documents:
-        try:
-            most = max(most, codec.longest(document))
-        except DataError as error:
-            faults.append(error)
-    if faults:
-        complaints = [one.complaints[0] for one in faults[:3]]
-        if len(faults) > len(complaints):
-            last = complaints[-1]
-            more = f"and {len(faults) - len(complaints)} more like it"
-            complaints[-1] = type(last)(last.what, last.where, (*last.remedy, more))
-        raise DataError.collect(complaints)
-    return most
+    return max((codec.longest(document) for document in documents), default=1)

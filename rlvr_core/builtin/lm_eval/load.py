@@ -7,9 +7,8 @@ import hashlib
 import io
 import json
 import logging
-import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -128,22 +127,17 @@ def digest(document: Document) -> str:
 
 
 def identity(task: Any) -> dict[str, Json]:
-    """Return version and definition of a task."""
-    definition = task.dump_config()
-    definition.pop("metadata", None)
-    for key in ("dataset_kwargs", "dataset_path"):  # paths of data differ between machines
-        definition.pop(key, None)
-    text = json.dumps(definition, sort_keys=True, default=_plain)
+    """Return version and a hash of the definition of a task."""
+    # paths of data differ between machines
+    beside = {"metadata", "dataset_kwargs", "dataset_path"}
+    definition = {key: value for key, value in task.dump_config().items() if key not in beside}
+    # a value that JSON lacks is named by its type, without its address in memory
+    text = json.dumps(definition, sort_keys=True, default=lambda value: type(value).__qualname__)
     return {
         "version": str(task.VERSION),
         "num_fewshot": task.config.num_fewshot,
         "definition": hashlib.sha256(text.encode()).hexdigest()[:16],
     }
-
-
-def _plain(value: Any) -> str:
-    """Format a value that JSON lacks, without the memory address in some reprs."""
-    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _import() -> str:
@@ -175,25 +169,15 @@ def _find(config: LmEval.Config) -> Mapping[str, Any]:
         if manager is None or config.task not in manager.all_tasks:
             manager = TaskManager(include_path=path)
         if config.task not in manager.all_tasks:
-            raise _unknown(config.task, manager.all_tasks)
+            raise ConfigError(
+                f"lm_eval has no task '{config.task}'",
+                remedy="list them: lm_eval ls tasks; a folder of your own: include_path",
+            )
         try:
             found: Mapping[str, Any] = manager.load([config.task])
         except Exception as error:
             raise _failed(config.task, "it could not be loaded", error) from error
     return found
-
-
-def _unknown(name: str, known: Sequence[str]) -> ConfigError:
-    import difflib
-
-    near = difflib.get_close_matches(name, known, n=3)
-    return ConfigError(
-        f"lm_eval has no task '{name}'",
-        remedy=(
-            f"did you mean: {', '.join(near)}?" if near else "",
-            "list them: lm_eval ls tasks; a folder of your own: include_path",
-        ),
-    )
 
 
 def _failed(name: str, what: str, error: Exception) -> DataError:
@@ -211,14 +195,10 @@ def _check(tasks: Mapping[str, Any], config: LmEval.Config) -> None:
         if getattr(task, "MULTIMODAL", False):
             complaints.append(Complaint(f"lm_eval task '{name}' is about images or sound"))
         if getattr(task, "UNSAFE_CODE", False):
-            complaints.extend(_unsafe(name, config))
-        fixed = config.num_fewshot not in (None, 0) and task.config.num_fewshot == 0
-        if fixed:
             complaints.append(
                 Complaint(
-                    f"lm_eval task '{name}' is defined without examples (num_fewshot: 0), which "
-                    f"the harness does not let be changed",
-                    remedy=("leave num_fewshot out",),
+                    f"lm_eval task '{name}' runs code that the model wrote, without a sandbox",
+                    remedy=("take a task of rlvr-code, such as code/humaneval",),
                 )
             )
         unknown = sorted((task.config.generation_kwargs or {}).keys() - _KNOWN)
@@ -230,27 +210,6 @@ def _check(tasks: Mapping[str, Any], config: LmEval.Config) -> None:
             )
     if complaints:
         raise ConfigError.collect(complaints)
-
-
-def _unsafe(name: str, config: LmEval.Config) -> list[Complaint]:
-    """What is missing before a task may run the model's code on this machine (T82)."""
-    found = []
-    if not config.unsafe_code:
-        found.append(
-            Complaint(
-                f"lm_eval task '{name}' runs code that the model wrote, on this machine and "
-                f"without a sandbox",
-                remedy=("if the machine may be harmed: unsafe_code: true",),
-            )
-        )
-    if os.environ.get("HF_ALLOW_CODE_EVAL") != "1":
-        found.append(
-            Complaint(
-                f"lm_eval task '{name}' needs HF_ALLOW_CODE_EVAL=1 in the environment",
-                remedy=(f"HF_ALLOW_CODE_EVAL=1 rlvr eval … --with task={config.task}",),
-            )
-        )
-    return found
 
 
 def _set_up(task: Any, config: LmEval.Config) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,13 +14,11 @@ from rlvr_core.api import (
     Completion,
     ComponentConfig,
     ConfigError,
-    Estimate,
     EvalReport,
     ExternalAnswer,
     Group,
     Json,
     Judged,
-    MachineError,
     ModelAccess,
     Problem,
     RunError,
@@ -62,10 +61,6 @@ class LmEval:
         metric: str | None = None
         """Which of its metrics decides whether a document passed, as ``exact_match,strict-match``;
         null: the first."""
-        unsafe_code: bool = False
-        """Allow tasks that run code the model wrote on this machine."""
-
-    needs_engine = True
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -97,16 +92,15 @@ class LmEval:
     @property
     def sampling(self) -> SamplingParams:
         """Sampling parameters; with the largest budget if the tasks of a group differ."""
-        every = {one.sampling for one in self._loaded.documents.values() if one.sampling}
-        heats = {(one.temperature, one.top_p, one.top_k) for one in every}
-        if len(heats) > 1:
+        every = [one.sampling for one in self._loaded.documents.values() if one.sampling]
+        if not every:
+            return SamplingParams(temperature=0.0, max_tokens=1)
+        if len({(one.temperature, one.top_p, one.top_k) for one in every}) > 1:
             raise ConfigError(
                 f"lm_eval task '{self.config.task}' holds tasks that sample differently",
                 remedy="evaluate them one by one",
             )
-        temperature, top_p, top_k = heats.pop() if heats else (0.0, 1.0, 0)
-        most = max((one.max_tokens for one in every), default=1)
-        return SamplingParams(temperature, top_p, top_k, most)
+        return replace(max(every, key=lambda one: one.max_tokens), stop=())
 
     def identity(self) -> Mapping[str, Json]:
         """Versions of the harness and of each task, and a hash of each task's definition."""
@@ -160,10 +154,6 @@ class LmEval:
                 ),
             )
 
-    def estimates(self, groups: Sequence[Group]) -> Mapping[str, Estimate] | None:
-        """Return None: the core computes the intervals."""
-        return None
-
     def score(self, groups: Sequence[Group]) -> EvalReport:
         """Return the harness's own aggregates; those of tasks in a group as ``task: metric``."""
         rows: dict[str, list[Values]] = {}
@@ -193,11 +183,6 @@ class LmEval:
             aggregate = how.get(key.partition(",")[0], mean)
             try:
                 found[key] = aggregate([row[key] for row in rows if key in row])
-            except ImportError as error:
-                raise MachineError(
-                    f"lm_eval task '{name}': metric {key} needs a package that is missing: {error}",
-                    remedy="pip install 'rlvr-core[lm-eval]'",
-                ) from error
             except Exception as error:
                 if len(rows) > 1:  # some metrics are undefined for a single document
                     raise RunError(
@@ -215,13 +200,12 @@ class LmEval:
                 f"lm_eval task '{self.config.task}' has no metric '{self.config.metric}'",
                 remedy=f"it has: {', '.join(values)}",
             )
-        answer = self._shown(document, completions)
         score = parts.get(metric or "")
         if score is None:
             why = "its metrics are about all documents together"
-            return Verdict(None, "unscorable", parts=parts, extracted=answer, detail=why)
+            return Verdict(None, "unscorable", parts=parts, detail=why)
         passed = bool(score) if score in (0.0, 1.0) else None
-        return Verdict(score, passed=passed, parts=parts, extracted=answer, detail=f"by {metric}")
+        return Verdict(score, passed=passed, parts=parts, detail=f"by {metric}")
 
     def _of(self, document: Document, completions: Sequence[Completion]) -> Values:
         """Return the values of every metric on a document; each kind of answer is judged once."""
@@ -229,16 +213,6 @@ class LmEval:
         if key not in self._values:
             self._values[key] = _values(document, [one.text for one in completions])
         return self._values[key]
-
-    def _shown(self, document: Document, completions: Sequence[Completion]) -> str | None:
-        """Return the judged answer: the filtered text, or the most likely choice."""
-        if document.sampling is not None:
-            filtered = next(iter(document.instances[0].filtered_resps.values()), None)
-            return filtered if isinstance(filtered, str) else None
-        if len(document.instances) < 2:
-            return None
-        scored = [answer[0] for answer in json.loads(completions[0].text)]
-        return str(document.instances[int(np.argmax(scored))].args[-1])
 
 
 def _values(document: Document, texts: Sequence[str]) -> Values:

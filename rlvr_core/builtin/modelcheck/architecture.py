@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rlvr_core.api import Finding
 from rlvr_core.api.services import ModelSection, max_positions
-from rlvr_core.builtin.modelcheck.report import Finding
-from rlvr_core.builtin.modelcheck.subject import Subject
+from rlvr_core.builtin.modelcheck.folder import ModelFolder
 
 TRAINED = 16
 """Bytes per trained parameter: float32 weight, gradient, and two Adam moments."""
 
 
-def size(subject: Subject) -> Iterator[Finding]:
+def size(subject: ModelFolder) -> Iterator[Finding]:
     """Report its class and size, and the memory of its weights."""
     model, _ = subject.loaded
     config = subject.config.get_text_config()
@@ -23,14 +23,12 @@ def size(subject: Subject) -> Iterator[Finding]:
         "model/architecture",
         "ok",
         f"{type(model).__name__}, {count:,} parameters{shape}",
-        data={"class": type(model).__name__, "parameters": count},
     )
     yield Finding(
         "model/memory",
         "note",
         f"weights: {_size(2 * count)} in bfloat16, {_size(4 * count)} in float32; "
         f"full training: {_size(TRAINED * count)} and activations (rlvr plan CONFIG counts them)",
-        data={"bfloat16": 2 * count, "float32": 4 * count, "training": TRAINED * count},
     )
 
 
@@ -39,7 +37,7 @@ def _size(n_bytes: int) -> str:
     return f"{n_bytes / 2**30:.3g} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.3g} MiB"
 
 
-def context(subject: Subject) -> Finding:
+def context(subject: ModelFolder) -> Finding:
     """Report its context length."""
     section = ModelSection(
         path=subject.reference, revision=subject.revision, trust_remote_code=subject.trust
@@ -47,4 +45,4 @@ def context(subject: Subject) -> Finding:
     _ = subject.config
     length = max_positions(str(subject.folder), section)
     text = f"{length:,} tokens, prompt and answer together"
-    return Finding("model/context", "ok", text, data={"positions": length})
+    return Finding("model/context", "ok", text)

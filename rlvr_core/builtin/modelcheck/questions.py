@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from rlvr_core.api import Finding
+from rlvr_core.builtin.doctor.report import Report, first_line
 from rlvr_core.builtin.modelcheck import architecture, token_checks, weight_checks
-from rlvr_core.builtin.modelcheck.report import BrokenPartError, Finding, Report, first_line
-from rlvr_core.builtin.modelcheck.subject import Subject
+from rlvr_core.builtin.modelcheck.folder import ModelFolder
+from rlvr_core.builtin.modelcheck.report import BrokenPartError
 
-Question = Callable[[Subject], Finding | Iterable[Finding] | None]
+Question = Callable[[ModelFolder], Finding | Iterable[Finding] | None]
 
 
-def _config(subject: Subject) -> Iterator[Finding]:
+def _config(subject: ModelFolder) -> Iterator[Finding]:
     kind = subject.config.model_type
     code = subject.raw_config.get("auto_map")
     yield Finding("config", "ok", f"config.json of a {kind}" + (", with code" if code else ""))
@@ -20,16 +22,13 @@ def _config(subject: Subject) -> Iterator[Finding]:
 _MODEL: tuple[tuple[str, Question], ...] = (
     ("config", _config),
     ("weights/files", weight_checks.files),
-    ("weights/dtype", weight_checks.dtype),
     ("weights/values", weight_checks.values),
     ("weights/names", weight_checks.names),
-    ("weights/tied", weight_checks.tie),
     ("model/architecture", architecture.size),
     ("model/context", architecture.context),
     ("tokenizer/vocabulary", token_checks.vocabulary),
     ("tokenizer/special", token_checks.special),
     ("tokenizer/template", token_checks.template),
-    ("tokenizer/round-trip", token_checks.round_trip),
 )
 _ADAPTER: tuple[tuple[str, Question], ...] = (
     ("adapter", weight_checks.adapter),
@@ -38,18 +37,18 @@ _ADAPTER: tuple[tuple[str, Question], ...] = (
 )
 
 
-def examine(subject: Subject) -> Report:
+def examine(subject: ModelFolder) -> Report:
     """Return the findings about a model."""
     report = Report()
     named: set[str] = set()
     for id_, ask in _ADAPTER if subject.is_adapter else _MODEL:
         answers: list[Finding] = []  # keeps the findings of a check up to an error
         try:
-            found = ask(subject)
-            answers += [found] if isinstance(found, Finding) else found or ()
+            answer = ask(subject)
+            answers += [answer] if isinstance(answer, Finding) else answer or ()
         except BrokenPartError as error:
             if error.part in named:
-                answers.append(Finding(id_, "skip", f"not examined: {error.part} is broken"))
+                answers.append(Finding(id_, "note", f"not examined: {error.part} is broken"))
             else:
                 answers.append(Finding(id_, "fail", error.text, error.remedy))
             named.add(error.part)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.builtin.modelcheck.report import BrokenPartError, first_line
+from rlvr_core.builtin.doctor.report import first_line
+from rlvr_core.builtin.modelcheck.report import BrokenPartError
 
 SIZES = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),

@@ -7,62 +7,59 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rlvr_core.api import Message, Problem
+from rlvr_core.api import Finding, Message, Problem
 from rlvr_core.api.services import PromptSection, Renderer
-from rlvr_core.builtin.modelcheck.report import Finding, at_first, first_line
-from rlvr_core.builtin.modelcheck.subject import Subject, quiet
+from rlvr_core.builtin.doctor.prompts import token_ids
+from rlvr_core.builtin.doctor.report import at_first, first_line
+from rlvr_core.builtin.modelcheck.folder import ModelFolder, quiet
 
 _SPARE = 0.1
 """Maximum share of embedding rows without a token, from padding of the vocabulary."""
 _CHAT = re.compile(r"(^|[-_.])(it|chat|instruct)([-_.]|$)", re.IGNORECASE)
 _OWN = "use the tokenizer that belongs to the model"
-_SAMPLE = "If 3 boxes hold 17 pens each, then 3*17 = 51.\n\nSo the answer is \\boxed{51}."
 
 
-def vocabulary(subject: Subject) -> Finding:
+def vocabulary(subject: ModelFolder) -> Finding:
     """Whether every token has a row of the embedding, and most rows a token."""
     rows = _rows(subject)
     ids = subject.tokenizer.get_vocab()
     above = sorted((id_, token) for token, id_ in ids.items() if id_ >= rows)
     text = f"{len(ids):,} tokens, the embedding has {rows:,} rows"
-    data = {"tokens": len(ids), "rows": rows}
     name = "tokenizer/vocabulary"
     if above:
         shown = at_first([f"{token!r} is {id_}" for id_, token in above], 2)
-        return Finding(name, "fail", f"{text}; {shown}", f"{_OWN}, or enlarge the embedding", data)
+        return Finding(name, "fail", f"{text}; {shown}", f"{_OWN}, or enlarge the embedding")
     if rows - len(ids) > max(_SPARE * rows, 64):
         spare = f"{text}: {(rows - len(ids)) / rows:.0%} of them have no token"
-        return Finding(name, "warn", f"{spare}; is it another model's tokenizer?", _OWN, data)
-    return Finding(name, "ok", text, data=data)
+        return Finding(name, "warn", f"{spare}; is it another model's tokenizer?", _OWN)
+    return Finding(name, "ok", text)
 
 
-def special(subject: Subject) -> Iterator[Finding]:
+def special(subject: ModelFolder) -> Iterator[Finding]:
     """Whether model and tokenizer agree on the tokens that end and that pad a text."""
     rows, tokenizer = _rows(subject), subject.tokenizer
     ends = {
-        "tokenizer": set(_ids(tokenizer.eos_token_id)),
-        "config.json": set(_ids(getattr(subject.config.get_text_config(), "eos_token_id", None))),
-        "generation_config.json": set(_ids(_generation(subject).get("eos_token_id"))),
+        "tokenizer": token_ids(tokenizer.eos_token_id),
+        "config.json": token_ids(getattr(subject.config.get_text_config(), "eos_token_id", None)),
+        "generation_config.json": token_ids(_generation(subject).get("eos_token_id")),
     }
-    pads = _ids(tokenizer.pad_token_id)
+    pads = token_ids(tokenizer.pad_token_id)
     eos_ids = {name: sorted(ids) for name, ids in ends.items() if ids}
     shown = ", ".join(
         f"{name} {' '.join(repr(_token(tokenizer, id_)) for id_ in ids)}"
         for name, ids in eos_ids.items()
     )
-    data = {"eos": eos_ids, "pad": list(pads)}
     outside = [id_ for ids in (*ends.values(), pads) for id_ in ids if not 0 <= id_ < rows]
     name = "tokenizer/special"
     if outside:
         text = f"the special tokens {outside} have no row of the embedding ({rows:,} rows)"
-        yield Finding(name, "fail", text, _OWN, data)
+        yield Finding(name, "fail", text, _OWN)
     elif not eos_ids:
         yield Finding(
             name,
             "fail",
             "no token ends a text, so that every completion would be cut off",
             "set eos_token in tokenizer_config.json",
-            data,
         )
     elif disagreement := _disagreement(ends):
         yield Finding(
@@ -70,21 +67,12 @@ def special(subject: Subject) -> Iterator[Finding]:
             "warn",
             f"{disagreement} ({shown})",
             "generation ends at all of them; name in generation_config.json those it was taught",
-            data,
         )
     else:
-        yield Finding(name, "ok", f"ends at: {shown}", data=data)
-    if not pads:
-        yield Finding("tokenizer/pad", "note", "no padding token; rlvr needs none")
-    elif not outside and set(pads) & ends["tokenizer"]:
-        yield Finding(
-            "tokenizer/pad",
-            "note",
-            "it pads with the token that ends a text: no harm in rlvr, which masks by length",
-        )
+        yield Finding(name, "ok", f"ends at: {shown}")
 
 
-def template(subject: Subject) -> Iterator[Finding]:
+def template(subject: ModelFolder) -> Iterator[Finding]:
     """Whether there is a chat template, and what a run would do with it."""
     tokenizer = subject.tokenizer
     name = "tokenizer/template"
@@ -112,38 +100,17 @@ def template(subject: Subject) -> Iterator[Finding]:
             name, "fail", description, "put the template of the model's own repository there"
         )
         return
-    yield Finding(name, "note", description, data={"text_as_chat": renderer.text_as_chat})
+    yield Finding(name, "note", description)
 
 
-def round_trip(subject: Subject) -> Finding:
-    """Whether a text is the same after encoding and decoding."""
-    tokenizer = subject.tokenizer
-    ids = tokenizer(_SAMPLE, add_special_tokens=False)["input_ids"]
-    back = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-    name = "tokenizer/round-trip"
-    unknown = tokenizer.unk_token_id
-    if unknown is not None and unknown in ids:
-        text = f"{ids.count(unknown)} of {len(ids)} tokens of a plain sentence are unknown to it"
-        return Finding(name, "warn", text, _OWN)
-    if back.strip() != _SAMPLE:
-        return Finding(name, "warn", f"a sentence comes back as {back!r}", _OWN)
-    return Finding(name, "ok", f"a sentence of {len(_SAMPLE)} characters is {len(ids)} tokens")
-
-
-def _rows(subject: Subject) -> int:
+def _rows(subject: ModelFolder) -> int:
     model, _ = subject.loaded
     return int(model.get_input_embeddings().weight.shape[0])
 
 
-def _generation(subject: Subject) -> dict[str, Any]:
+def _generation(subject: ModelFolder) -> dict[str, Any]:
     name = "generation_config.json"
     return subject.json(name) if (subject.folder / name).is_file() else {}
-
-
-def _ids(value: Any) -> tuple[int, ...]:
-    if value is None or isinstance(value, bool):
-        return ()
-    return (value,) if isinstance(value, int) else tuple(int(one) for one in value)
 
 
 def _token(tokenizer: Any, id_: int) -> str:

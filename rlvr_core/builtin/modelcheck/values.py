@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-from rlvr_core.builtin.modelcheck.report import BrokenPartError
 from rlvr_core.builtin.modelcheck.stored import Stored
 
 _LAYOUTS = {
@@ -28,13 +25,11 @@ class Values:
     Attributes:
         nan: Number of NaN values.
         infinite: Number of infinite values.
-        zero: Whether all are zero.
-        constant: Whether all are one number.
+        constant: Whether all are one number, such as zero.
     """
 
     nan: int
     infinite: int
-    zero: bool
     constant: bool
 
 
@@ -50,7 +45,7 @@ def values_of(one: Stored) -> Values | None:
     kind, exponent, mantissa = layout
     stored = np.memmap(one.file, dtype=f"<{kind}", mode="r", offset=one.start, shape=(one.numel,))
     nan = infinite = 0
-    zero = constant = True
+    constant = True
     for start in range(0, one.numel, _CHUNK):
         bits = stored[start : start + _CHUNK]
         odd = bits[(bits & exponent) == exponent]
@@ -58,74 +53,17 @@ def values_of(one: Stored) -> Values | None:
             nans = int(np.count_nonzero(odd & mantissa))
             nan += nans
             infinite += odd.size - nans
-        zero = zero and not np.any(bits & (exponent | mantissa))
         constant = constant and bool(np.all(bits == stored[0]))
-    return Values(nan, infinite, zero, constant or zero)
+    return Values(nan, infinite, constant)
 
 
 def _of_tensor(one: Stored) -> Values:
     nan = infinite = 0
-    zero = constant = True
+    constant = True
     flat = one.tensor.reshape(-1)
     for start in range(0, one.numel, _CHUNK):
         part = flat[start : start + _CHUNK]
         nan += int(part.isnan().sum())
         infinite += int(part.isinf().sum())
-        zero = zero and not bool(part.any())
         constant = constant and bool((part == flat[0]).all())
-    return Values(nan, infinite, zero, constant)
-
-
-@dataclass(frozen=True, slots=True)
-class Odd:
-    """Tensors of a model that no training leaves behind.
-
-    Attributes:
-        n: Number of tensors that were read.
-        infinite: Names of those with values that are NaN or infinite.
-        constant: Names of the matrices that are one number throughout, most often zero.
-    """
-
-    n: int
-    infinite: tuple[str, ...]
-    constant: tuple[str, ...]
-
-
-def odd_of(tensors: Iterable[Stored]) -> Odd:
-    """Read tensors, and return the odd ones."""
-    n, infinite, constant = 0, list[str](), list[str]()
-    for one in tensors:
-        found = values_of(one)
-        if found is None:
-            continue
-        n += 1
-        if found.nan or found.infinite:
-            infinite.append(one.name)
-        # adapters begin with a zero matrix; a vector of ones is a new norm
-        elif found.constant and len(one.shape) > 1 and one.numel > 1 and ".lora_B" not in one.name:
-            constant.append(one.name)
-    return Odd(n, tuple(infinite), tuple(constant))
-
-
-def odd_tensors(path: str, largest: int, most: int) -> Odd:
-    """The service ``core/odd-tensors``: look at the weights of a model's folder.
-
-    Args:
-        path: The folder; of anything else, no tensor is read.
-        largest: Bytes of a tensor up to which it is read.
-        most: Bytes of all tensors that are read.
-    """
-    from rlvr_core.builtin.modelcheck.subject import Subject
-
-    if not Path(path).is_dir():
-        return Odd(0, (), ())
-    try:
-        stored = Subject(path, Path(path)).weights.tensors.values()
-    except BrokenPartError:
-        return Odd(0, (), ())  # loading the model says what is wrong with its files
-    some, amount = [], 0
-    for one in stored:
-        if one.n_bytes <= largest and amount + one.n_bytes <= most:
-            amount += one.n_bytes
-            some.append(one)
-    return odd_of(some)
+    return Values(nan, infinite, constant)

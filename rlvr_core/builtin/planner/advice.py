@@ -39,13 +39,13 @@ def advise(planner: Planner, plan: Plan, count: int) -> list[Change]:
         least = 0.99 * plan.speed.step
         good = [c for c in found if c and c.plan.fits and c.plan.speed.step < least]
         return sorted(good, key=lambda one: one.plan.speed.step)
-    found = [_fitted(planner, count, (), exact=True) or _fitted(planner, count, ())]
-    if found[0] is None and not plan.setup.adapter:
+    tried = [_fitted(planner, count, ())]
+    if tried[0] is None and not plan.setup.adapter:
         more = (_fitted(planner, n, ("train.parallel=fsdp",)) for n in _COUNTS if n > count)
-        found.append(next((one for one in more if one), None))
+        tried.append(next((change for change in more if change), None))
     if not plan.setup.adapter:
-        found.append(_fitted(planner, count, (_ADAPTER,)))
-    return [one for one in found if one]
+        tried.append(_fitted(planner, count, (_ADAPTER,)))
+    return [change for change in tried if change]
 
 
 def _try(planner: Planner, count: int, settings: Sequence[str]) -> Change | None:
@@ -56,33 +56,23 @@ def _try(planner: Planner, count: int, settings: Sequence[str]) -> Change | None
         return None
 
 
-def _fitted(
-    planner: Planner, count: int, first: tuple[str, ...], *, exact: bool = False
-) -> Change | None:
-    """Add the change that helps most until the run fits, and drop those it fits without.
-
-    Args:
-        planner: Plans.
-        count: GPUs.
-        first: Settings that stay.
-        exact: Whether only such are allowed as change no update but by rounding.
-    """
+def _fitted(planner: Planner, count: int, first: tuple[str, ...]) -> Change | None:
+    """Add to the settings ``first`` the change that helps most, until the run fits."""
     best = _try(planner, count, first)
     for _ in range(_ROUNDS):
         if best is None or best.plan.fits:
             break
         now = best
-        more = [_with(now.settings, one) for one in _smaller(now.plan, exact)]
+        more = [_with(now.settings, setting) for setting in _smaller(now.plan)]
         tried = [_try(planner, count, settings) for settings in more]
-        found = [one for one in tried if one and _lack(one) < _lack(now)]
+        helping = [change for change in tried if change and _lack(change) < _lack(now)]
         # of those that fit, the one that costs the least time
-        best = min(found, key=lambda one: (_lack(one), one.plan.speed.step), default=None)
+        best = min(helping, key=lambda one: (_lack(one), one.plan.speed.step), default=None)
     if best is None or not best.plan.fits:
         return None
     for setting in best.settings:
         if setting not in first:
-            fewer = tuple(one for one in best.settings if one != setting)
-            without = _try(planner, count, fewer)
+            without = _try(planner, count, [one for one in best.settings if one != setting])
             best = without if without and without.plan.fits else best
     return best
 
@@ -97,7 +87,7 @@ def _with(settings: tuple[str, ...], one: str) -> tuple[str, ...]:
     return (*(old for old in settings if old.partition("=")[0] != key), one)
 
 
-def _smaller(plan: Plan, exact: bool) -> Iterator[str]:
+def _smaller(plan: Plan) -> Iterator[str]:
     """Changes that may take less memory."""
     setup = plan.setup
     if setup.every != 1:
@@ -113,9 +103,9 @@ def _smaller(plan: Plan, exact: bool) -> Iterator[str]:
     split = 2 * setup.split
     if setup.trainers % split == 0 and not setup.compiled and not [*_budgets(setup)]:
         yield f"train.context_parallel={split}"  # a single row may be too long
-    if not (exact or setup.half):
+    if not setup.half:
         yield "model.dtype=bfloat16"
-    if setup.moments == 8 and not (exact or setup.adapter):
+    if setup.moments == 8 and not setup.adapter:
         yield "train.optimizer=adamw-8bit"
     yield from _share(plan)
 

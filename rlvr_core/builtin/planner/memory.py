@@ -1,7 +1,7 @@
 """Bytes of one training GPU, by part and at the worst moment of a step.
 
-``moments.py`` has what a step takes beside what is held throughout. docs/plan.md has the formulas,
-and what they were compared with.
+``moments.py`` has what a step takes beside what is held throughout. docs/doctor.md has the
+formulas, and what they were compared with.
 """
 
 from __future__ import annotations

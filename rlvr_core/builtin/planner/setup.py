@@ -83,7 +83,6 @@ class Setup:
         every: Activations of each so-manieth layer are computed again in the backward pass; 0: of
             none.
         compiled: Whether layers are compiled.
-        fused: Whether RMS norms take torch's fused kernel where layers are not compiled.
         fsdp: Whether the trainers hold shards.
         shard_size: Trainers that share one copy; None for all of them.
         split: Trainers that split the tokens of each micro-batch.
@@ -114,7 +113,6 @@ class Setup:
     dtype: str
     every: int
     compiled: bool
-    fused: bool
     fsdp: bool
     shard_size: int | None
     split: int
@@ -134,11 +132,6 @@ class Setup:
     passes: int
     updates: int
     checkpoints: int
-
-    @property
-    def fuses_norms(self) -> bool:
-        """Whether each RMS norm is one kernel; those of compiled layers are a part of others."""
-        return self.fused and not self.compiled
 
     @property
     def recomputed(self) -> int:
@@ -344,7 +337,6 @@ def setup_of(
         dtype=config.model.dtype,
         every=every_of(train.gradient_checkpointing),
         compiled=train.compile,
-        fused=True,
         fsdp=train.parallel == "fsdp" and trainers > 1,
         shard_size=train.shard_size,
         split=train.context_parallel,
@@ -400,7 +392,13 @@ def _engine(
         if options.get("urls"):
             notes.append("each of engine.with.urls is taken as one GPU more of the same kind")
     elif engine_gpus is not None:
-        gpus = _beside(count, engine_gpus)
+        if 2 * engine_gpus != count:  # an engine that works ahead has one GPU for each that trains
+            raise ConfigError(
+                f"of {count} GPUs {engine_gpus} are for engines, and as many have to train",
+                where="--engine-gpus",
+                remedy=f"--count {2 * engine_gpus}, or engine: core/vllm-server",
+            )
+        gpus = engine_gpus
     if options.get("kv_cache_mb"):
         weights = BYTES[config.model.dtype] * shape.params / wide
         memory = weights + RESERVED + options["kv_cache_mb"] * 2**20
@@ -441,14 +439,13 @@ def _actors(resolved: Resolved, card: Card, count: int, notes: list[str]) -> Eng
     )
 
 
-def _shards(options: dict[str, object], count: int) -> int:
+def _shards(options: dict[str, Any], count: int) -> int:
     """GPUs over which an engine that shares them with the trainer splits its weights.
 
     Raises:
         ConfigError: If the GPUs do not divide into engines.
     """
-    wide = options.get("tensor_parallel_size") or 1
-    assert isinstance(wide, int)
+    wide = int(options.get("tensor_parallel_size") or 1)
     if count % wide:
         raise ConfigError(
             f"{count} GPUs do not divide into engines of {wide}",
@@ -458,39 +455,19 @@ def _shards(options: dict[str, object], count: int) -> int:
     return wide
 
 
-def _beside(count: int, engine_gpus: int) -> int:
-    """GPUs of engines that work ahead: each training process has one of one GPU.
-
-    Raises:
-        ConfigError: If they are not as many as those that train.
-    """
-    if 2 * engine_gpus != count:
-        raise ConfigError(
-            f"of {count} GPUs {engine_gpus} are for engines: an engine that works ahead takes one "
-            "GPU for each that trains",
-            where="--engine-gpus",
-            remedy=f"--count {2 * engine_gpus}, or engine: core/vllm-server",
-        )
-    return engine_gpus
-
-
-def _servers(options: dict[str, object], count: int, engine_gpus: int | None) -> tuple[int, int]:
+def _servers(options: dict[str, Any], count: int, engine_gpus: int | None) -> tuple[int, int]:
     """GPUs of all servers, and of each.
 
     Raises:
         ConfigError: If they are too many, or do not divide into servers.
     """
-    urls, wide = options.get("urls"), options.get("tensor_parallel") or 1
-    given, servers = options.get("gpus"), options.get("servers")
-    assert isinstance(wide, int)
-    if isinstance(urls, list) and urls:
-        return len(urls), 1
-    gpus = len(given) if isinstance(given, list) else engine_gpus
-    if gpus is None:
-        gpus = servers_of(options)
-    elif gpus % wide or gpus == 0 or (isinstance(servers, int) and servers * wide != gpus):
+    if options.get("urls"):
+        return len(options["urls"]), 1
+    wide = int(options.get("tensor_parallel") or 1)
+    gpus = engine_gpus if engine_gpus and not options.get("gpus") else servers_of(options)
+    if gpus % wide or (options.get("servers") or gpus // wide) * wide != gpus:
         raise ConfigError(
-            f"{gpus} engine GPUs do not divide into {servers or 'any number of'} servers of {wide}",
+            f"{gpus} engine GPUs do not divide into servers of {wide}",
             where="engine.with",
             remedy="servers x tensor_parallel has to be the number of engine GPUs",
         )

@@ -13,7 +13,7 @@ from rlvr_core.api.services import check_model_path
 if TYPE_CHECKING:
     from rlvr_core.api.services import LoraSection, ModelSection
 
-_REMEDY = "rlvr plan knows dense decoders with gated MLPs, such as Llama, Qwen2 and Qwen3"
+_REMEDY = "it knows dense decoders such as Llama, Qwen2, Qwen3, by folder or hub id (filled cache)"
 _LINEAR = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 """Products of a layer, by their names in the models that the formulas are of."""
 _BESIDE = {"", "self_attn", "mlp", "act_fn", "q_norm", "k_norm"}
@@ -114,21 +114,18 @@ def _skeleton(path: str, revision: str | None, trust: bool) -> Any:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    try:
-        config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=trust)
-    except Exception as error:
-        raise MachineError(
-            f"config.json of '{path}' cannot be read: {_first(error)}",
-            where="model.path",
-            remedy="name a model folder, or a hub id: that needs the network or a filled cache",
-        ) from error
     auto: Any = AutoModelForCausalLM
     try:
+        config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=trust)
         with torch.device("meta"):
             return auto.from_config(config, trust_remote_code=trust)
     except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
         raise MachineError(
-            f"the model cannot be built: {_first(error)}", where="model.path", remedy=_REMEDY
+            f"the model of '{path}' cannot be built from its config.json: "
+            f"{type(error).__name__}: {lines[0]}",
+            where="model.path",
+            remedy=_REMEDY,
         ) from error
 
 
@@ -205,8 +202,3 @@ def _adapter(model: Any, lora: LoraSection) -> Adapter:
         layer_params=params(inside),
         params=params(chosen.values()),
     )
-
-
-def _first(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"

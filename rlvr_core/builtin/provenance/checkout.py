@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import threading
 from pathlib import Path
 
 from rlvr_core.api import Json
@@ -57,29 +56,18 @@ def git(directory: Path, *arguments: str) -> str | None:
     """What a git command prints, cut at ``_PATCH_BYTES``; None if it fails or takes too long."""
     environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:
-        process = subprocess.Popen(
+        done = subprocess.run(
             ["git", "-c", "core.fsmonitor=false", "-c", "color.ui=false", *arguments],
             cwd=directory,
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_GIT_SECONDS,
+            check=False,
         )
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return None
-    timer = threading.Timer(_GIT_SECONDS, process.kill)
-    timer.start()
-    try:
-        assert process.stdout is not None
-        output = process.stdout.read(_PATCH_BYTES + 1)
-        cut = len(output) > _PATCH_BYTES
-        if cut:
-            process.kill()
-        process.stdout.close()
-        code = process.wait()
-    finally:
-        timer.cancel()
-    if cut:
+    if len(done.stdout) > _PATCH_BYTES:
         told = f"\n[cut: longer than {_PATCH_BYTES} bytes]\n"
-        return output[:_PATCH_BYTES].decode("utf-8", "replace") + told
-    return output.decode("utf-8", "replace") if code == 0 else None
+        return done.stdout[:_PATCH_BYTES].decode("utf-8", "replace") + told
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None

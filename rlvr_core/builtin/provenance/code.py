@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -20,8 +19,6 @@ from rlvr_core.builtin.provenance.user_files import siblings, source_of
 CORE = "rlvr_core"
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG")
 """Environment variables that decide in what order numbers are added up."""
-_SHORT = 16
-"""Hexadecimal digits of the hash of one file in a table of files."""
 
 
 def code_hash(use: str, target: str) -> str | None:
@@ -64,8 +61,8 @@ def packages(host: Host) -> dict[str, dict[str, Json]]:
     """Describe the code of the core and of every loaded plugin, by package.
 
     Returns:
-        Of each: version of its distribution, SHA-256, state of its git checkout (see
-        ``_checkout``), and ``files``: the first digits of each file's SHA-256 by its path.
+        Of each: version of its distribution, SHA-256 of its files, and ``git``: root, commit and
+        changed files of the checkout that it is imported from, None outside of one.
     """
     found: dict[str, dict[str, Json]] = {}
     for record in host.records:
@@ -73,91 +70,42 @@ def packages(host: Host) -> dict[str, dict[str, Json]]:
         folder = location(name)
         if name in found or record.status in ("failed", "off") or folder is None:
             continue
-        single = folder.is_file()
-        table = _table(folder) if not single else {folder.name: _short(_read(folder))}
-        found[name] = {
-            "version": record.version,
-            "sha256": _of_table(table),
-            "git": _checkout(folder),
-            "files": {f"{name}/{path}" if not single else path: h for path, h in table.items()},
-        }
+        digest = package_hash(name)
+        found[name] = {"version": record.version, "sha256": digest, "git": _checkout(folder)}
     return found
 
 
-def file_tables(code: Mapping[str, Mapping[str, Json]]) -> dict[str, dict[str, str]]:
-    """Return the table of files of each package, of what ``packages`` found."""
-    return {name: one["files"] for name, one in code.items()}
+def installed_code(host: Host) -> dict[str, Json]:
+    """Describe what computes here: ``code`` of the core and of plugins, and ``threads``."""
+    return {"code": {"packages": packages(host)}, "threads": threads()}
 
 
-def installed_code(host: Host, folder: Path) -> dict[str, Json]:
-    """Describe what computes here: code of the core and of plugins, and numbers of threads.
-
-    Args:
-        host: The loaded plugins.
-        folder: Where tables of files and changes of checkouts are kept.
-
-    Returns:
-        ``code``, as ``keep_code`` returns it, and ``threads``.
-    """
-    return {"code": keep_code(folder, packages(host)), "threads": threads()}
-
-
-def unlike_code(
-    one: Mapping[str, Any], other: Mapping[str, Any], folders: tuple[Path, Path]
-) -> dict[str, str]:
-    """Return the packages whose code differs, with the files.
+def unlike_code(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, str]:
+    """Return the packages whose code differs, with versions and commits.
 
     Args:
-        one: What ``keep_code`` returned.
+        one: ``code`` of ``installed_code``.
         other: The same of another time or machine.
-        folders: Where each was kept.
     """
-    tables = [kept_tables(*pair) for pair in zip(folders, (one, other), strict=True)]
-    found = code_differences(one["packages"], other["packages"], *tables)
+    found = code_differences(one["packages"], other["packages"])
     return {difference.key: difference.text for difference in found}
 
 
-def keep_code(folder: Path, code: Mapping[str, dict[str, Json]]) -> dict[str, Json]:
-    """Keep tables of files and the changes of checkouts in a folder; return the rest.
+def keep_changes(folder: Path, code: Mapping[str, Mapping[str, Any]]) -> None:
+    """Keep the diffs of packages that are imported from changed checkouts.
 
     Args:
-        folder: The folder, which is created.
+        folder: ``patches/`` of a run.
         code: What ``packages`` returned.
-
-    Returns:
-        ``packages``; ``files``: the name of the table; ``patches``: the name of the changes of
-        each checkout, by its root.
     """
-    name = _keep(folder, json.dumps(file_tables(code), indent=1), "json")
-    roots: dict[str, list[Path]] = {}
     for package, one in code.items():
         place = location(package)
-        if one["git"] and one["git"]["changed"] and place is not None:
-            roots.setdefault(one["git"]["root"], []).append(place)
-    patches = {}
-    for root, places in roots.items():
-        patches[root] = _keep(folder, Redactor().patch(diff_of(places)), "patch")
-    rest = {
-        package: {key: value for key, value in one.items() if key != "files"}
-        for package, one in code.items()
-    }
-    return {"packages": rest, "files": name, "patches": patches}
-
-
-def kept_tables(folder: Path, code: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the table of files of each package that was kept; empty if it is gone."""
-    try:
-        found = json.loads((folder / str(code.get("files"))).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _keep(folder: Path, text: str, suffix: str) -> str:
-    name = f"code-{hashlib.sha256(text.encode()).hexdigest()[:8]}.{suffix}"
-    folder.mkdir(exist_ok=True)
-    write_atomic(folder / name, text)
-    return name
+        if place is None or not one["git"] or not one["git"]["changed"]:
+            continue
+        directory = place if place.is_dir() else place.parent
+        text = changes(directory, "HEAD", "--", str(place)) or ""
+        folder.mkdir(exist_ok=True)
+        write_atomic(folder / f"{package}.patch", Redactor().patch(text))
 
 
 def threads() -> dict[str, Json]:
@@ -169,14 +117,6 @@ def threads() -> dict[str, Json]:
     return found
 
 
-def diff_of(folders: Iterable[Path]) -> str:
-    """Return the changes of folders in one checkout since its last commit, as a patch."""
-    given = [str(folder) for folder in folders]
-    start = Path(given[0])
-    place = start if start.is_dir() else start.parent
-    return changes(place, "HEAD", "--", *given) or ""
-
-
 def digest_of(parts: Iterable[bytes]) -> str:
     """Return the SHA-256 of parts, each with its length."""
     digest = hashlib.sha256()
@@ -186,16 +126,9 @@ def digest_of(parts: Iterable[bytes]) -> str:
 
 
 def _checkout(folder: Path) -> Json:
-    """Describe the git checkout that a package is imported from; None if it is in none.
-
-    Returns:
-        Root, commit, and names of files that differ from it (``changed``) or that git does not
-        track (``untracked``).
-    """
+    """Return root, commit and changed files of the git checkout that a package is imported from."""
     place = folder if folder.is_dir() else folder.parent
-    if "site-packages" in place.parts or not any(
-        (one / ".git").exists() for one in (place, *place.parents)
-    ):
+    if "site-packages" in place.parts:
         return None
     status = git(place, "status", "--porcelain=v1", "--untracked-files=all", "--", str(folder))
     tracked = git(place, "ls-files", "--", str(folder))
@@ -203,13 +136,7 @@ def _checkout(folder: Path) -> Json:
     if status is None or not tracked or head is None:
         return None  # a folder that git ignores is no checkout of the package
     commit, root = head.splitlines()
-    lines = status.splitlines()
-    return {
-        "root": root,
-        "commit": commit,
-        "changed": [line[3:] for line in lines if not line.startswith("??")],
-        "untracked": [line[3:] for line in lines if line.startswith("??")],
-    }
+    return {"root": root, "commit": commit, "changed": [line[3:] for line in status.splitlines()]}
 
 
 def location(package: str) -> Path | None:
@@ -226,7 +153,7 @@ def location(package: str) -> Path | None:
 
 
 def _table(folder: Path) -> dict[str, str]:
-    """Return the first digits of the SHA-256 of each file below a folder, by path."""
+    """Return the SHA-256 of each file below a folder, by path."""
     files = (
         one
         for one in sorted(folder.rglob("*"))
@@ -234,15 +161,13 @@ def _table(folder: Path) -> dict[str, str]:
         and one.suffix not in (".pyc", ".pyo")
         and not any(part.startswith(".") for part in one.relative_to(folder).parts)
     )
-    return {one.relative_to(folder).as_posix(): _short(_read(one)) for one in files}
+    return {
+        one.relative_to(folder).as_posix(): hashlib.sha256(_read(one)).hexdigest() for one in files
+    }
 
 
 def _of_table(table: Mapping[str, str]) -> str:
     return digest_of(part.encode() for item in table.items() for part in item)
-
-
-def _short(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:_SHORT]
 
 
 def _read(file: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""``rlvr diff``: in what two runs differ, or a run and what is here."""
+"""``rlvr diff``: in what two runs differ."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run")
-@click.argument("other", required=False)
+@click.argument("other")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @click.option(
     "--runs-dir", default="runs", show_default=True, metavar="DIR", help="Where runs are."
 )
-def diff(run: str, other: str | None, as_json: bool, runs_dir: str) -> None:
+def diff(run: str, other: str, as_json: bool, runs_dir: str) -> None:
     """Say in what RUN and OTHER differ, part by part.
 
     Parts are the configuration, code (by package and file), verifiers, data, prompts as rendered,
@@ -27,20 +27,12 @@ def diff(run: str, other: str | None, as_json: bool, runs_dir: str) -> None:
     variables. Each run is 'last', a name, the beginning of one, or a folder; folders that were
     copied from elsewhere will do.
 
-    Without OTHER, RUN is compared with what is here: in what a repetition of it on this machine,
-    from its resolved configuration, would differ, and what it lacks.
-
     Example: rlvr diff gsm8k-20260101-120000 gsm8k-20260102-090000
     """
     from rlvr_core.api import RunView
-    from rlvr_core.builtin.provenance.runs import compare_runs, compare_with_here
+    from rlvr_core.builtin.provenance.runs import compare_runs
 
-    first = RunView.find(run, runs_dir)
-    found = (
-        compare_with_here(first)
-        if other is None
-        else compare_runs(first, RunView.find(other, runs_dir))
-    )
+    found = compare_runs(RunView.find(run, runs_dir), RunView.find(other, runs_dir))
     if as_json:
         print_json(found.data())
         return
@@ -57,8 +49,6 @@ def report(found: RunDifferences) -> list[str]:
         of_part = [one for one in found.differences if one.part == part]
         if of_part:
             lines += ["", part, *(f"  {one.words}" for one in of_part)]
-    if found.missing:
-        lines += ["", "missing here", *(f"  {text}" for text in found.missing)]
     same = ", ".join(found.same)
     lines += ["", f"the same: {same or 'nothing'}"]
     if found.unknown:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-SHOWN = 6
-"""Files that are named of a longer list."""
 _BESIDE = {("prompts", "description"), ("model", "path"), ("model", "revision")}
 """What is recorded for people: another name is no other model."""
 
@@ -63,18 +61,13 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Differ
 
 
 def code_differences(
-    one: Mapping[str, Mapping[str, Any]],
-    other: Mapping[str, Mapping[str, Any]],
-    one_files: Mapping[str, Mapping[str, str]],
-    other_files: Mapping[str, Mapping[str, str]],
+    one: Mapping[str, Mapping[str, Any]], other: Mapping[str, Mapping[str, Any]]
 ) -> list[Difference]:
-    """Return the packages whose code differs, and in which files.
+    """Return the packages whose code differs, with their versions and commits.
 
     Args:
         one: Packages of the first run by name: ``version``, ``sha256``, ``git``.
         other: Packages of the second.
-        one_files: Hash of each file of each package of the first.
-        other_files: Those of the second.
     """
     found = []
     for name in {**one, **other}:
@@ -84,9 +77,8 @@ def code_differences(
             values = (first and first["version"], second and second["version"])
             found.append(Difference("code", name, values, f"{name}: {where}"))
         elif first["sha256"] != second["sha256"]:
-            named = _files(one_files.get(name, {}), other_files.get(name, {}))
-            text = f"{name} {_versions(first, second)}: {named}"
             values = (first["sha256"], second["sha256"])
+            text = f"{name}: {_state(first)} and {_state(second)}"
             found.append(Difference("code", name, values, text))
     return found
 
@@ -105,32 +97,14 @@ def flat(value: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _files(one: Mapping[str, str], other: Mapping[str, str]) -> str:
-    if not one or not other:
-        return "its files differ"
-    parts = []
-    for word, names in (
-        ("changed", [name for name in one if name in other and one[name] != other[name]]),
-        ("only in the first", [name for name in one if name not in other]),
-        ("only in the second", [name for name in other if name not in one]),
-    ):
-        if names:
-            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-            parts.append(f"{word}: {', '.join(names[:SHOWN])}{more}")
-    return "; ".join(parts)
-
-
-def _versions(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    first, second = (f"{each['version']}{_commit(each)}" for each in (one, other))
-    return first if first == second else f"{first} and {second}"
-
-
-def _commit(package: Mapping[str, Any]) -> str:
+def _state(package: Mapping[str, Any]) -> str:
+    """Return version, commit and number of changed files of a package, and its hash."""
     git = package.get("git")
-    if not git:
-        return ""
-    changed = len(git["changed"]) + len(git["untracked"])
-    return f" at {git['commit'][:8]}" + (f" with {changed} files changed" if changed else "")
+    text = f"{package['version']}"
+    if git:
+        count = len(git["changed"])
+        text += f" at {git['commit'][:8]}" + (f" with {count} files changed" if count else "")
+    return f"{text} ({str(package['sha256'])[:8]})"
 
 
 def _shown(value: Any) -> str:

@@ -10,22 +10,11 @@ from rlvr_core.api.services import Redactor
 from rlvr_core.builtin.provenance.code import THREAD_VARIABLES
 
 VARIABLES = (
-    *("OMP_", "MKL_", "KMP_", "OPENBLAS_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_"),
-    *(
-        "TORCH_",
-        "TORCHINDUCTOR_",
-        "TORCHDYNAMO_",
-        "PYTORCH_",
-        "TRITON_",
-        "VLLM_",
-        "HF_",
-        "TRANSFORMERS_",
-        "TOKENIZERS_",
-        "RLVR_PLUGINS",
-        "RLVR_DATA",
-    ),
-    *("PYTHONHASHSEED", "TF32_", "NO_TF32", "FLASH_ATTENTION_"),
-)
+    "OMP_", "MKL_", "KMP_", "OPENBLAS_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_",
+    "TORCH_", "TORCHINDUCTOR_", "TORCHDYNAMO_", "PYTORCH_", "TRITON_", "VLLM_", "HF_",
+    "TRANSFORMERS_", "TOKENIZERS_", "RLVR_PLUGINS", "RLVR_DATA", "PYTHONHASHSEED", "TF32_",
+    "NO_TF32", "FLASH_ATTENTION_",
+)  # fmt: skip
 """How the names of environment variables begin that may change results."""
 ELSEWHERE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 """What says where or for whom a run is, not what it computes."""

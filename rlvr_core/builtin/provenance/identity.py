@@ -15,19 +15,11 @@ from rlvr_core.api.services import (
     files,
     versions,
 )
-from rlvr_core.builtin.provenance.code import (
-    code_hash,
-    file_tables,
-    keep_code,
-    kept_tables,
-    packages,
-    threads,
-)
+from rlvr_core.builtin.provenance.code import code_hash, keep_changes, packages, threads
 from rlvr_core.builtin.provenance.compare import Difference, code_differences, differences
 from rlvr_core.builtin.provenance.environment import environment
 from rlvr_core.builtin.provenance.lineage import of_run
 from rlvr_core.builtin.provenance.model import model_identity, tokenizer_identity
-from rlvr_core.builtin.provenance.surroundings import surroundings
 
 REFUSED = ("model", "tokenizer", "prompts", "verifiers")
 """Parts that a run must be resumed with; of the others it is said that they are not the same."""
@@ -58,10 +50,8 @@ def identify(prepared: Any, manifest: Manifest, say: Callable[[str], None], *, f
         manifest.update(resumed_over=[*manifest.fields.get("resumed_over", []), now])
     elif not fresh:
         say("note: what the run was made of when it began is not recorded, and not compared")
-    found |= {
-        "code": keep_code(manifest.folder.patches, code),
-        "lineage": of_run(prepared, manifest.folder),
-    }
+    keep_changes(manifest.folder.patches, code)
+    found |= {"code": {"packages": code}, "lineage": of_run(prepared, manifest.folder)}
     manifest.update(identity=found)
 
 
@@ -83,9 +73,6 @@ def identity_of(prepared: Any) -> dict[str, Json]:
         "verifiers": {
             name: code_hash(name.partition("#")[0], spec.target) for name, spec in specs.items()
         },
-        "surroundings": {
-            name: surroundings(name.partition("#")[0], spec.target) for name, spec in specs.items()
-        },
         "threads": threads(),
         "environment": environment(),
     }
@@ -99,22 +86,12 @@ def _rendered(renderer: Renderer, problems: Iterable[Problem]) -> str:
     return digest.hexdigest()
 
 
-def recorded_tables(folder: RunFolder, identity: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the table of files of each package, as a run recorded it; empty if it is gone."""
-    return kept_tables(folder.patches, identity.get("code", {}))
-
-
 def _check(prepared: Any, manifest: Manifest, found: Mapping[str, Any]) -> list[str]:
     """Return in what a resumed run differs from what it was; refuse what it may not."""
     recorded = manifest.fields["identity"]
     accepted = tuple(prepared.config.run.accept_changed)
     differ = differences(recorded, found)
-    differ += code_differences(
-        recorded["code"]["packages"],
-        found["code"],
-        recorded_tables(manifest.folder, recorded),
-        file_tables(found["code"]),
-    )
+    differ += code_differences(recorded["code"]["packages"], found["code"])
     before = {"versions": manifest.fields.get("versions")}
     differ += differences(before, {"versions": versions(prepared.resolved.host.plugin_versions())})
     refused = [one for one in differ if _stops(one, accepted)]
@@ -143,7 +120,7 @@ def _complaints(
         remedy: tuple[str, ...]
         if one.part == "verifiers":
             remedy = (
-                "install the version the run began with (rlvr diff RUN names the files)",
+                "install the version the run began with",
                 f"to go on with the code that is here: --set 'run.accept_changed=[{listed}]'",
             )
         else:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlvr_core.api import GenerationRequest, RlvrError, RunError
 from rlvr_core.builtin.ray.host import EngineHost
-from rlvr_core.builtin.ray.messages import ActorArgs, Answers, LoadedWeights, Reply, SentWeights
+from rlvr_core.builtin.ray.messages import ActorArgs, Answers, Reply, SentWeights
 
 
 class RolloutActor:
@@ -34,7 +34,7 @@ class RolloutActor:
         return await self._reply(self._host.call(self._host.start))
 
     async def load_weights(self, weights: SentWeights) -> Reply:
-        """Load weights and sample the probe; the reply has ``LoadedWeights``."""
+        """Load weights and sample the probe; the reply has what was sampled."""
         host = self._host
         loaded = await self._reply(host.call(lambda: host.load_weights(weights)))
         if loaded.kind != "done":
@@ -44,7 +44,7 @@ class RolloutActor:
         answered = await self._reply(probe)
         if answered.kind != "done":
             return answered
-        return Reply("done", LoadedWeights(loaded.value, *answered.value))
+        return Reply("done", answered.value[0])
 
     async def submit(self, batch: Sequence[tuple[int, GenerationRequest]]) -> None:
         """Take requests, all at once; ``answer`` waits for each."""

@@ -1,4 +1,4 @@
-"""The Ray cluster: reaching it, reserving places on it, and saying what it has."""
+"""The Ray cluster: reaching it, and saying what it has."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ import importlib.util
 import os
 import signal
 import socket
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from rlvr_core.api import ConfigError, MachineError
 
 _REACH = 5.0
 """Seconds for the head of a cluster to take a connection."""
-_READ = 10.0
-"""Seconds to read a log on another node."""
-_LAST_LINES = 5
 
 OPTION = "engine.with.address"
 START = "start one: ray start --head, and on each further machine ray start --address=HEAD:6379"
@@ -119,39 +115,6 @@ def _signals_kept() -> Iterator[None]:
                 signal.signal(one, handler)
 
 
-def reserve(
-    bundles: Sequence[Mapping[str, float]], seconds: float, where: str = "engine.with"
-) -> Any:
-    """Reserve one place for each actor, spread over the nodes, in one placement group.
-
-    Raises:
-        MachineError: If the cluster has no room for all of them within so many seconds.
-    """
-    from ray.util.placement_group import placement_group, remove_placement_group
-
-    group = placement_group([dict(one) for one in bundles], strategy="SPREAD")
-    if not group.wait(seconds):
-        remove_placement_group(group)
-        raise no_room(bundles, seconds, where)
-    return group
-
-
-def no_room(
-    bundles: Sequence[Mapping[str, float]], seconds: float, where: str = "engine.with"
-) -> MachineError:
-    """The error for places that the cluster did not have in time."""
-    each = ", ".join(f"{count:g} {name}" for name, count in bundles[0].items())
-    return MachineError(
-        f"the Ray cluster had no room for {len(bundles)} actors of {each} each within "
-        f"{seconds:g} s; it has {resources()}",
-        where=where,
-        remedy=(
-            "lower actors, cpus or gpus, or add nodes: ray start --address=HEAD:6379",
-            f"raise {where}.deadline where nodes are on their way",
-        ),
-    )
-
-
 def resources() -> str:
     """What the cluster has, and how much of it is free."""
     ray = import_ray("engine ray")
@@ -162,26 +125,3 @@ def resources() -> str:
 
 
 _KINDS = ("CPU", "GPU")
-
-
-def last_lines(node: str, file: str) -> list[str]:
-    """The last lines of a log on a node; none if they cannot be read there any more."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    there = NodeAffinitySchedulingStrategy(node, soft=False)
-    read = ray.remote(_tail).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
-    try:
-        lines: list[str] = ray.get(read.remote(file), timeout=_READ)
-    except Exception:  # the node is gone too, or nobody answers there: the cause was told before
-        return []
-    return lines
-
-
-def _tail(file: str) -> list[str]:
-    with Path(file).open("rb") as log:
-        log.seek(0, os.SEEK_END)
-        log.seek(max(0, log.tell() - 8192))
-        text = log.read().decode("utf-8", "replace")
-    lines = [line.rstrip() for line in text.splitlines()]
-    return [line for line in lines if line and not line.startswith(":")][-_LAST_LINES:]

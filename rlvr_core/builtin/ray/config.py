@@ -20,8 +20,6 @@ class RayConfig(ComponentConfig):
     actors: Count = 1
     """Actors of each training process: one place for each is reserved, in one placement group,
     before the run starts."""
-    max_actors: Count | None = None
-    """Actors it may grow to as the cluster gets room; null: no more than ``actors``."""
     cpus: Annotated[float, Field(ge=0)] = 1
     """Processors of each actor."""
     gpus: Annotated[float, Field(ge=0)] = 0
@@ -37,21 +35,13 @@ class RayConfig(ComponentConfig):
     """Completions one actor is asked for at a time."""
 
     @model_validator(mode="after")
-    def _grows(self) -> RayConfig:
-        if self.max_actors is not None and self.max_actors < self.actors:
-            raise ValueError(f"max_actors is {self.max_actors}, and actors {self.actors}")
+    def _has_resources(self) -> RayConfig:
         if not self.cpus and not self.gpus:
             raise ValueError("an actor needs cpus or gpus")
         return self
 
-    def bundles(self, workers: int) -> tuple[str, list[dict[str, float]]]:
-        """What is reserved for each training process, and its kind; see ``PlacedByRay``."""
-        del workers
-        resources = {"CPU": self.cpus, "GPU": self.gpus}
-        each = {name: count for name, count in resources.items() if count}
-        return "engine", [each] * self.actors
-
     @property
-    def most_actors(self) -> int:
-        """Actors that there may be at a time."""
-        return self.max_actors or self.actors
+    def resources(self) -> dict[str, float]:
+        """Resources of one actor, as Ray names them."""
+        every = {"CPU": self.cpus, "GPU": self.gpus}
+        return {name: count for name, count in every.items() if count}

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable
 from queue import Empty
 
-from rlvr_core.api import RlvrError, RunError
-from rlvr_core.builtin.ray.fleet import Call, Fleet
-from rlvr_core.builtin.ray.messages import LoadedWeights, Reply, SentWeights
+from rlvr_core.api import Generation, RlvrError, RunError
+from rlvr_core.builtin.ray.actors import Actors, Call
+from rlvr_core.builtin.ray.messages import Reply, SentWeights
 from rlvr_core.builtin.ray.requests import RequestQueue, resolve
 
 POLL = 0.5
@@ -20,17 +20,17 @@ POLL = 0.5
 
 
 class Dispatcher:
-    """The thread between a request queue and a fleet of actors.
+    """The thread between a request queue and the actors.
 
     Args:
-        fleet: The actors.
+        actors: The actors.
         requests: What they are to answer.
         check: See ``ActorPool``.
         max_in_flight: Completions one actor is asked for at a time.
         interleave: Whether an actor that is generating is given more work.
 
     Attributes:
-        state: Guards the fleet, the requests, and all below; notified when any changes.
+        state: Guards the actors, the requests, and all below; notified when any changes.
         weights: What the actors are to hold; None for those of the model's files.
         paused: Whether nothing is dispatched, and who joins has to wait for its weights.
         broken: Why the actors cannot go on.
@@ -38,14 +38,14 @@ class Dispatcher:
 
     def __init__(
         self,
-        fleet: Fleet,
+        actors: Actors,
         requests: RequestQueue,
-        check: Callable[[SentWeights, str, LoadedWeights], None],
+        check: Callable[[SentWeights, str, Generation], None],
         *,
         max_in_flight: int,
         interleave: bool,
     ) -> None:
-        self._fleet, self._requests, self._check = fleet, requests, check
+        self._actors, self._requests, self._check = actors, requests, check
         self._max_in_flight, self._interleave = max_in_flight, interleave
         self.state = threading.Condition()
         self.weights: SentWeights | None = None
@@ -64,7 +64,7 @@ class Dispatcher:
             self.broken = self.broken or error
             self._requests.fail_all(self.broken)
             self.state.notify_all()
-        self._fleet.ended.put(None)
+        self._actors.ended.put(None)
 
     def close(self, timeout: float) -> None:
         """End the thread; what is unfinished fails."""
@@ -84,15 +84,15 @@ class Dispatcher:
         """Start what is due, give weights to who waits for them, and dispatch."""
         if self.broken is not None:
             return
-        self._fleet.start_due()
-        for slot in self._fleet.slots:
+        self._actors.start_due()
+        for slot in self._actors.slots:
             if slot.state != "started":
                 continue
             if self.weights is None:
                 slot.state = "ready"
             elif not self.paused:
-                self._fleet.load(slot, self.weights)
-        self._fleet.check_present(wanted=bool(self._requests))
+                self._actors.load(slot, self.weights)
+        self._actors.check_present(wanted=bool(self._requests))
         self.dispatch()
         self.state.notify_all()
 
@@ -104,18 +104,18 @@ class Dispatcher:
         """
         if self.paused or self.broken is not None:
             return
-        free = [slot for slot in self._fleet.ready if self._interleave or not slot.items]
+        free = [slot for slot in self._actors.ready if self._interleave or not slot.items]
         dealt = self._requests.deal([slot.load for slot in free], self._max_in_flight)
         for slot, items in zip(free, dealt, strict=True):
             if items:
-                self._fleet.give(slot, items)
+                self._actors.give(slot, items)
 
     # -- in the thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._closing:
             try:
-                call = self._fleet.ended.get(timeout=POLL)
+                call = self._actors.ended.get(timeout=POLL)
             except Empty:
                 call = None
             try:
@@ -146,14 +146,14 @@ class Dispatcher:
         if call.number != slot.number or slot.state == "absent":
             return  # of an actor that was lost already
         if (error := call.result.exception()) is not None:
-            self._requests.put_back(self._fleet.lost(slot, error))
+            self._requests.put_back(self._actors.lost(slot, error))
             return
         reply = call.result.result()
         match call.method:
             case "start" if reply.kind == "done":
-                self._fleet.joined(slot, reply.value)
-            case "start" if self._fleet.up or slot.elastic:  # it lives, but is of no use
-                self._fleet.lost(slot, reply.value)
+                self._actors.joined(slot, reply.value)
+            case "start" if self._actors.up:  # it lives, but is of no use
+                self._actors.lost(slot, reply.value)
             case "load_weights" if reply.kind == "done":
                 assert self.weights is not None
                 self._check(self.weights, slot.name, reply.value)

@@ -20,18 +20,17 @@ from rlvr_core.api import (
     NamedTensors,
     RlvrError,
     RunError,
-    TransportChoice,
     WeightSource,
     traits_of,
 )
 from rlvr_core.api.services import ComponentRef, Host, build, files, load_host
-from rlvr_core.builtin.ray import cluster, launch
-from rlvr_core.builtin.ray.bundles import Bundles
+from rlvr_core.builtin.ray import actor_args, cluster
 from rlvr_core.builtin.ray.config import RayConfig
 from rlvr_core.builtin.ray.messages import Answers
+from rlvr_core.builtin.ray.placement import Placement, reserve
 from rlvr_core.builtin.ray.pool import ActorPool
 from rlvr_core.builtin.ray.slots import Limits
-from rlvr_core.builtin.ray.sync import WeightSync, chosen_transport
+from rlvr_core.builtin.ray.weight_sync import WeightSync
 
 
 class RayEngine:
@@ -47,7 +46,7 @@ class RayEngine:
             "completions",
         ),
     )
-    traits = EngineTraits(takes_transport=True)
+    traits = EngineTraits()
 
     def __init__(self, config: RayConfig) -> None:
         self._config = config
@@ -61,10 +60,10 @@ class RayEngine:
                 remedy="name an engine that generates in its process, as vllm and transformers do, "
                 f"or leave ray out: engine: {self._use}",
             )
-        self.traits = replace(traits, takes_transport=True, elsewhere=False)
+        self.traits = replace(traits, takes_transport=False, elsewhere=False)
         self._interruptible = isinstance(inner, Interruptible)
         self._pool: ActorPool | None = None
-        self._places: Bundles | None = None
+        self._placement: Placement | None = None
         self._connected = False
         self._sync: WeightSync | None = None
         self._counts = (0, 0)
@@ -73,29 +72,27 @@ class RayEngine:
         """Reach the cluster, reserve the places, and start the actors; see ``Engine.start``.
 
         Raises:
-            ConfigError: If the transport cannot be used.
             MachineError: If Ray is missing, no cluster answers, or it has too little room.
             RlvrError: What an engine says that does not start.
         """
         assert context.model is not None, "the trainer's model is what the actors' are made like"
-        chosen = chosen_transport(context.transport, _host())
-        self._sync = WeightSync(chosen.make(), self._config.most_actors, context)
+        self._sync = WeightSync(context)
         self._connected = cluster.connect(self._config.address)
         try:
-            self._start_actors(context, chosen)
+            self._start_actors(context)
         except BaseException:
             self.close()
             raise
 
-    def _start_actors(self, context: EngineContext, chosen: TransportChoice) -> None:
+    def _start_actors(self, context: EngineContext) -> None:
         config, own_weights = self._config, self.traits.own_weights
         assert self._sync is not None
-        self._places = launch.reserve_places(config)
-        args = launch.actor_args(config, self._use, context, chosen, own_weights=own_weights)
+        self._placement = reserve(config.resources, config.actors, config.deadline, "engine.with")
+        args = actor_args.actor_args(config, self._use, context, own_weights=own_weights)
         self._pool = ActorPool(
-            launch.slots(config, self._places),
+            actor_args.slots(config, self._placement),
             Limits(config.deadline, config.restarts, config.max_in_flight),
-            launch.put(args),
+            actor_args.put(args),
             split=self.traits.continuous,
             check=self._sync.check,
         )
@@ -139,9 +136,9 @@ class RayEngine:
     def load_weights(self, version: int, source: WeightSource) -> None:
         """Send the trainer's weights to all actors; see ``Engine.load_weights``.
 
-        Every actor says by a fingerprint of all bits what arrived, and samples a probe that is
-        compared with the trainer's own log-probs. An actor that is lost meanwhile is replaced, and
-        its successor proves the same before it is asked for anything.
+        Every actor samples a probe that is compared with the trainer's own log-probs. An actor that
+        is lost meanwhile is replaced, and its successor proves the same before it is asked for
+        anything.
 
         Raises:
             RunError: If an actor did not take them. The engine then refuses all further work.
@@ -222,16 +219,14 @@ class RayEngine:
         """End the actors and give their places back; see ``Engine.close``."""
         if self._pool is not None:
             self._pool.close()
-        places, self._places = self._places, None
-        if places is not None:
-            places.give_back()
+        placement, self._placement = self._placement, None
+        if placement is not None:
+            placement.remove()
         if self._connected:
             import ray
 
             self._connected = False
             ray.shutdown()
-        if self._sync is not None:
-            self._sync.close()
 
     def _started(self) -> ActorPool:
         if self._pool is None:

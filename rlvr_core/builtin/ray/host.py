@@ -17,9 +17,7 @@ from rlvr_core.api import (
     FingerprintsWeights,
     GenerationRequest,
     Interruptible,
-    Json,
     MachineError,
-    RunError,
 )
 from rlvr_core.builtin.ray.messages import ActorArgs, Answers, SentWeights
 
@@ -46,7 +44,6 @@ class EngineHost:
         component = find(load_host(), "engine", args.use, args.options, made({}, Mark("")), ())
         self._entry = component.entry
         self._engine: Any = component.make("engine.with.engine")
-        self._transport = args.transport.make()
         self._module: Any = None
         self._open: set[Future[Answers]] = set()
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -92,23 +89,20 @@ class EngineHost:
             "node": ray.get_runtime_context().get_node_id(),
             "host": platform.node(),
             "pid": os.getpid(),
-            "log": os.path.realpath("/proc/self/fd/2"),
         }
 
-    def load_weights(self, weights: SentWeights) -> str:
-        """Receive weights and load them; returns the fingerprint of what arrived."""
-        from rlvr_core.builtin.ray.weights import ReceivedSource, digest_of
+    def load_weights(self, weights: SentWeights) -> None:
+        """Read weights from Ray's object store, and load them."""
+        import ray
 
-        received: dict[str, Tensor] = {}
-        for message in weights.messages:
-            self._receive(message, received)
-        digest = digest_of(received)
+        from rlvr_core.builtin.ray.weights import ReceivedSource
+
+        received: dict[str, Tensor] = ray.get(weights.tensors[0])
         source = ReceivedSource(self._module, received, weights.adapter_config)
         if self._module is not None:
             source.refresh()
         with self._named("could not load weights"):
             self._engine.load_weights(weights.version, source)
-        return digest
 
     def submit(self, batch: Sequence[tuple[GenerationRequest, Future[Answers]]]) -> None:
         """Hand requests to the engine; their futures are resolved as it finishes them."""
@@ -136,7 +130,6 @@ class EngineHost:
         """End the engine, after whatever it is doing."""
         self._closed = True
         self._engine.close()
-        self._transport.close()
 
     def _serve(self) -> None:
         while not self._closed:
@@ -171,20 +164,6 @@ class EngineHost:
                 to.set_exception(named)
         else:
             to.set_result(given.result())
-
-    def _receive(self, message: Json, into: dict[str, Tensor]) -> None:
-        try:
-            self._transport.receive(message, into.update, self._index)
-        except OSError as error:
-            raise RunError(
-                f"the rollout actor on {platform.node()} cannot read the weights: {error}",
-                where="engine.transport",
-                remedy=(
-                    "leave engine.transport out: weights then go over TCP and need no folder",
-                    "engine.transport: {use: files, with: {folder: ...}} names a folder that "
-                    "trainer and actors see at the same place",
-                ),
-            ) from error
 
     def _named(self, failed: str) -> contextlib.AbstractContextManager[None]:
         return self._entry.named(f"{failed} in a rollout actor", "engine.with.engine")

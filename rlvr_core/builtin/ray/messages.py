@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlvr_core.api import EngineContext, Generation, GenerationRequest, Json, TransportChoice
+from rlvr_core.api import EngineContext, Generation, GenerationRequest, Json
 
 Answers = tuple[Generation, ...]
 
@@ -21,7 +21,6 @@ class ActorArgs:
         context: For its ``start``; ``model`` has no weights.
         own_weights: Whether it loads its first weights by itself, and takes others by name.
         device: For its copy of the trainer's model.
-        transport: How it receives weights.
         threads: Number of compute threads.
         environment: Variables to set.
         version: The trainer's version of rlvr-core.
@@ -32,7 +31,6 @@ class ActorArgs:
     context: EngineContext
     own_weights: bool
     device: str
-    transport: TransportChoice
     threads: int
     environment: Mapping[str, str]
     version: str
@@ -40,34 +38,19 @@ class ActorArgs:
 
 @dataclass(frozen=True, slots=True)
 class SentWeights:
-    """Weights that were sent, for an actor to receive and load.
+    """Weights in Ray's object store, for an actor to load.
 
     Attributes:
         version: Their version.
-        messages: The transport's messages that bring them.
+        tensors: Reference to the tensors by name; in a list, so that Ray hands on the reference.
         adapter_config: Configuration of the LoRA adapter that they are; None for whole weights.
-        digest: Fingerprint of what was sent.
         probe: What to sample after they are loaded.
     """
 
     version: int
-    messages: Sequence[Json]
+    tensors: Sequence[Any]
     adapter_config: Mapping[str, Json] | None
-    digest: str
     probe: GenerationRequest
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedWeights:
-    """What an actor says after it has loaded weights.
-
-    Attributes:
-        digest: Fingerprint of what arrived.
-        answer: What it sampled for the probe.
-    """
-
-    digest: str
-    answer: Generation
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from rlvr_core.api import GenerationRequest, RlvrError, RunError
+from rlvr_core.api import Generation, GenerationRequest, RlvrError, RunError
+from rlvr_core.builtin.ray.actors import Actors
 from rlvr_core.builtin.ray.cluster import resources
 from rlvr_core.builtin.ray.dispatcher import POLL, Dispatcher
-from rlvr_core.builtin.ray.fleet import Fleet
-from rlvr_core.builtin.ray.messages import Answers, LoadedWeights, Reply, SentWeights
+from rlvr_core.builtin.ray.messages import Answers, Reply, SentWeights
 from rlvr_core.builtin.ray.requests import RequestQueue
 from rlvr_core.builtin.ray.slots import Limits, Slot
 
@@ -39,40 +39,39 @@ class ActorPool:
         args: Any,
         *,
         split: bool,
-        check: Callable[[SentWeights, str, LoadedWeights], None],
+        check: Callable[[SentWeights, str, Generation], None],
     ) -> None:
         self.slots = list(slots)
         self._deadline = limits.deadline
-        self._fleet = Fleet(self.slots, limits, args)
+        self._actors = Actors(self.slots, limits, args)
         self._requests = RequestQueue(split=split)
         self._dispatcher = Dispatcher(
-            self._fleet,
+            self._actors,
             self._requests,
             check,
             max_in_flight=limits.max_in_flight,
             interleave=split,
         )
-        self._state = self._dispatcher.state  # guards the fleet and the requests
+        self._state = self._dispatcher.state  # guards the actors and the requests
         self._closed = False
 
     def start(self, weights: SentWeights | None) -> None:
-        """Start the actors, and return when all but the elastic ones are ready.
+        """Start the actors, and return when all are ready.
 
         Raises:
             RlvrError: If one does not start.
         """
         self._dispatcher.weights = weights
         self._dispatcher.start()
-        fixed = [slot for slot in self.slots if not slot.elastic]
         self._wait_until(
-            lambda: all(slot.state == "ready" for slot in fixed),
+            lambda: all(slot.state == "ready" for slot in self.slots),
             lambda: (
-                f"{sum(slot.state != 'ready' for slot in fixed)} of {len(fixed)} rollout "
+                f"{sum(slot.state != 'ready' for slot in self.slots)} of {len(self.slots)} rollout "
                 f"actors did not start; the cluster has {resources()}"
             ),
         )
         with self._state:
-            self._fleet.up = True
+            self._actors.up = True
 
     def submit(self, request: GenerationRequest) -> Future[Answers]:
         """Queue a request for the next ``begin``; its future is resolved by the pool's thread."""
@@ -140,8 +139,8 @@ class ActorPool:
         """Within ``paused``: have every ready actor load weights, and check that it did."""
         with self._state:
             self._dispatcher.weights = weights
-            for slot in self._fleet.ready:
-                self._fleet.load(slot, weights)
+            for slot in self._actors.ready:
+                self._actors.load(slot, weights)
         self._wait_until_loaded()
 
     def fingerprints(self) -> list[tuple[str, dict[str, int]]]:
@@ -151,7 +150,7 @@ class ActorPool:
             RlvrError: If one cannot say.
         """
         with self._state:
-            calls = [(slot, self._fleet.call(slot, "fingerprint")) for slot in self._fleet.ready]
+            calls = [(slot, self._actors.call(slot, "fingerprint")) for slot in self._actors.ready]
         found = []
         for slot, reference in calls:
             reply = self._reply(slot, reference)
@@ -166,10 +165,10 @@ class ActorPool:
         """Cancel every request, on the actors too, before it returns."""
         with self._state:
             futures = self._requests.clear()
-            busy = [slot for slot in self._fleet.ready if slot.items]
+            busy = [slot for slot in self._actors.ready if slot.items]
             for slot in self.slots:
                 slot.items = {}
-            calls = [(slot, self._fleet.call(slot, "abort")) for slot in busy]
+            calls = [(slot, self._actors.call(slot, "abort")) for slot in busy]
             self._state.notify_all()
         for future in futures:
             future.cancel()
@@ -183,17 +182,17 @@ class ActorPool:
     def n_ready(self) -> int:
         """Actors that hold the right weights and can be asked."""
         with self._state:
-            return len(self._fleet.ready)
+            return len(self._actors.ready)
 
     def counts(self) -> tuple[int, int]:
         """Actors replaced, and completions that were asked for again, so far."""
         with self._state:
-            return self._fleet.restarts, self._requests.resent
+            return self._actors.restarts, self._requests.resent
 
     def take_events(self) -> list[str]:
         """Messages about actors since the last call."""
         with self._state:
-            events, self._fleet.events = self._fleet.events, []
+            events, self._actors.events = self._actors.events, []
         return events
 
     def close(self) -> None:
@@ -202,11 +201,11 @@ class ActorPool:
             return
         self._closed = True
         self._dispatcher.close(_CLOSE_TIMEOUT)
-        self._fleet.close(_CLOSE_TIMEOUT)
+        self._actors.close(_CLOSE_TIMEOUT)
 
     def _wait_until_loaded(self) -> None:
         self._wait_until(
-            lambda: not self._fleet.loading, lambda: "a rollout actor did not load its weights"
+            lambda: not self._actors.loading, lambda: "a rollout actor did not load its weights"
         )
 
     def _wait_until(self, reached: Callable[[], bool], what: Callable[[], str]) -> None:

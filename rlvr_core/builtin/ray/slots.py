@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from rlvr_core.builtin.ray.requests import WorkItem
 
-State = Literal["absent", "starting", "started", "loading", "ready", "given up"]
+State = Literal["absent", "starting", "started", "loading", "ready"]
 
 
 @dataclass(eq=False, slots=True)
@@ -17,7 +17,6 @@ class Slot:
 
     Attributes:
         index: Its number among the slots.
-        elastic: Whether it is one beyond the placement group, which may never come.
         create: Makes an actor there; Ray starts it when its place is free.
         actor: Handle of the actor.
         number: How many actors it has had.
@@ -29,7 +28,6 @@ class Slot:
     """
 
     index: int
-    elastic: bool
     create: Callable[[], Any]
     actor: Any = None
     number: int = 0

@@ -1,9 +1,8 @@
-"""Weights at an actor: a model to load them into, and fingerprints of what arrived."""
+"""Weights at an actor: a model to load them into."""
 
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,6 @@ import torch
 from torch import Tensor
 
 from rlvr_core.api import Adapter, Json
-from rlvr_core.api.services import weight_checksums
 
 
 @dataclass(slots=True)
@@ -80,20 +78,3 @@ def materialise(module: Any, device: str) -> None:
         for name, buffer in owner._buffers.items():
             if buffer is not None:
                 owner._buffers[name] = buffer.to(device)
-
-
-def digest_of(tensors: Mapping[str, Tensor]) -> str:
-    """A fingerprint of tensors: names, dtypes, and every bit in its place."""
-    return join_digests({name: tensor_digest(tensor) for name, tensor in tensors.items()})
-
-
-def tensor_digest(tensor: Tensor) -> str:
-    """A fingerprint of one tensor."""
-    (checksum,) = weight_checksums([("", tensor)]).values()
-    return f"{tensor.dtype} {tuple(tensor.shape)} {checksum}"
-
-
-def join_digests(parts: Mapping[str, str]) -> str:
-    """One fingerprint of the fingerprints of tensors by name, in whatever order they came."""
-    text = "\n".join(f"{name} {parts[name]}" for name in sorted(parts))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]

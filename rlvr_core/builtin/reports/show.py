@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
     from rlvr_core.builtin.reports.plot import Points
 
 _WIDTH = 76
-_BAR = 24
 _PROMPT_CHARACTERS = 600
 _ANSWER_CHARACTERS = 600
 
@@ -32,11 +33,6 @@ _ANSWER_CHARACTERS = 600
     help="Show the last N groups of completions [default: 1; with --json none].",
 )
 @click.option(
-    "--conversation",
-    metavar="ID",
-    help="Show one conversation of several turns; a part of an ID that fits several lists them.",
-)
-@click.option(
     "--metric", "metrics", multiple=True, metavar="NAME", help="Plot this metric; may be repeated."
 )
 def show(
@@ -44,7 +40,6 @@ def show(
     as_json: bool,
     runs_dir: str,
     rollouts: int | None,
-    conversation: str | None,
     metrics: tuple[str, ...],
 ) -> None:
     """Show what a run did: its outcome, learning curve, ledger and sample answers.
@@ -54,24 +49,12 @@ def show(
     """
     from rlvr_core.api import RunView
     from rlvr_core.api.services import before_after
-    from rlvr_core.builtin.reports.tail import tail_jsonl
 
     view = RunView.find(run, runs_dir)
-    folder = view.folder
-    if conversation is not None:
-        from rlvr_core.builtin.reports.conversations import find_conversations, lines
-
-        found = find_conversations(folder, conversation)
-        if as_json:
-            print_json(found)
-        for line in () if as_json else lines(found):
-            print_line(line)
-        return
     summary = full_summary(view)
     chosen = _chosen_metrics(view, metrics)
-    groups = tail_jsonl(
-        folder.traces / "rollouts.jsonl", rollouts if rollouts is not None else int(not as_json)
-    )
+    shown_groups = rollouts if rollouts is not None else int(not as_json)
+    groups = last_lines(view.folder.traces / "rollouts.jsonl", shown_groups)
     if as_json:
         if chosen:
             summary["metrics"] = {
@@ -106,38 +89,34 @@ def report(
             yield from _group(group)
 
 
-def run_sections(view: RunView, width: int) -> list[tuple[str, list[str]]]:
-    """Return the parts of the report about the whole run: the service ``core/run-lines``."""
-    return list(sections(full_summary(view), {}, width))
-
-
 def full_summary(view: RunView) -> dict[str, Any]:
-    """Return a run's summary, with meta, speed, reproduction and findings."""
+    """Return a run's summary, with meta, speed and findings."""
     from rlvr_core.api.services import load_host
+    from rlvr_core.builtin.reports.findings import cut_off_notes, run_findings
     from rlvr_core.builtin.reports.speed import speed_of
 
     host, summary = load_host(), view.summary()
     summary["meta"] = {k: v for k, v in (view.config.get("meta") or {}).items() if v is not None}
     summary["speed"] = speed_of(view)
-    summary["reproduction"] = host.service("core/reproduction")(view)
-    summary["findings"] = host.service("core/run-findings")(view)
-    summary["notes"] = [*summary["notes"], *_cut_off(summary["findings"])]
+    summary["findings"] = run_findings(view)
+    summary["notes"] = [*summary["notes"], *cut_off_notes(view)]
     return summary
 
 
-def _cut_off(findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Say what to do about evaluations whose answers were cut off."""
-    for one in findings:
-        task, found, _ = one["metric"].partition(": cut off")
-        if found:
-            yield (
-                f"evaluation {task}: up to {max(one['values']):.1%} of the answers were cut off at "
-                "the token cap; raise max_tokens of the task in eval.tasks"
-            )
+def last_lines(path: Path, n: int) -> list[dict[str, Any]]:
+    """Return the last ``n`` lines of a stream; of a long one only the files that have them."""
+    from rlvr_core.api.services import read_jsonl, segments
+
+    lines: list[dict[str, Any]] = []
+    for part in (path, *reversed(segments(path))):
+        if len(lines) >= n:
+            break
+        lines = [*deque(read_jsonl(part), maxlen=n - len(lines)), *lines]
+    return lines
 
 
 def sections(
-    summary: Mapping[str, Any], chosen: Mapping[str, Points], width: int = _WIDTH
+    summary: Mapping[str, Any], chosen: Mapping[str, Points]
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield the parts about the whole run, each as title and lines, safe on a terminal."""
     from rlvr_core.api.services import facts, printable
@@ -147,22 +126,18 @@ def sections(
     rows = [("folder", summary["folder"]), *facts(summary)]
     rows += [(key, str(value)) for key, value in summary.get("meta", {}).items()]
     rows += [("note", note) for note in summary["notes"]]
-    rows += [("to repeat", text) for text in summary.get("reproduction", {}).get("missing", ())]
     yield (
         printable(summary["name"]),
         [f"  {printable(label):<12}{printable(value)}" for label, value in rows],
     )
-    if drawing := plot(chosen or _learning_curve(summary), width=width):
+    if drawing := plot(chosen or _learning_curve(summary), width=_WIDTH):
         yield "metrics" if chosen else "learning curve", printable(drawing).split("\n")
     if summary.get("speed"):
         yield "time of a step", [printable(line) for line in lines_of(summary["speed"])]
     if "ledger" in summary:
         yield "ledger: where every completion went", list(_ledger(summary["ledger"]))
-    if summary.get("staleness"):
-        title = "staleness: updates between sampling and training"
-        yield title, list(_staleness(summary["staleness"]))
     if summary.get("findings"):
-        yield "findings of guards", list(_findings(summary["findings"]))
+        yield "findings", list(_findings(summary["findings"]))
 
 
 def _chosen_metrics(view: RunView, names: Sequence[str]) -> dict[str, Points]:
@@ -226,16 +201,6 @@ def _ledger(ledger: Mapping[str, Any]) -> Iterator[str]:
         yield "  IT DOES NOT BALANCE: some completions are unaccounted for"
 
 
-def _staleness(ages: Mapping[str, int]) -> Iterator[str]:
-    total, most = sum(ages.values()), max(ages.values())
-    width = len(f"{total:,}")
-    for age, count in ages.items():
-        label = f"{age} update{'' if age == '1' else 's'}"
-        bar = "#" * round(_BAR * count / most) if most else ""
-        share = f"{count / total:7.1%}" if total else ""
-        yield f"  {label:<28}{count:>{width},}{share}  {bar}"
-
-
 def _findings(findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for one in findings:
         steps, values = one["steps"], one["values"]
@@ -270,7 +235,7 @@ def _group(group: Mapping[str, Any]) -> Iterator[str]:
         if row.get("advantage") is not None:
             heading.append(f"advantage {_shown(row['advantage'])}")
         heading.append(str(row.get("fate", "")))
-        yield from _block(" ".join(filter(None, heading)), row.get("text"), _ANSWER_CHARACTERS)
+        yield from _block(" ".join(filter(None, heading)), _text(row), _ANSWER_CHARACTERS)
     yield ""
 
 
@@ -281,6 +246,14 @@ def _block(label: str, text: Any, limit: int) -> Iterator[str]:
     yield f"    {printable(label)}"
     for line in printable(str(text or ""), limit).split("\n"):
         yield f"    | {line}"
+
+
+def _text(row: Mapping[str, Any]) -> Any:
+    """Return the text of a completion; of a conversation, every turn behind its role."""
+    turns = (row.get("transcript") or {}).get("turns")
+    if not turns:
+        return row.get("text")
+    return "\n".join(f"{turn.get('role')}: {turn.get('text') or ''}" for turn in turns)
 
 
 def _mark(row: Mapping[str, Any]) -> str:

@@ -2,57 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlvr_core.api.services import read_jsonl
+from rlvr_core.api import RunView
+from rlvr_core.api.services import finite, read_jsonl
 
-if TYPE_CHECKING:
-    from rlvr_core.api import RunView
 
-_GPU = "gpu/"
+def step_seconds(view: RunView) -> dict[int, dict[str, float]]:
+    """Return the seconds by phase of each step that has metrics, in the order of the steps.
+
+    A phase such as ``train.forward`` is a part of ``train``. A resumed run has timings of steps
+    that were cut away: the newest of each step counts.
+    """
+    known = {row["step"] for row in view.metrics.rows}
+    steps: dict[int, dict[str, float]] = {}
+    for line in read_jsonl(view.folder.traces / "timing.jsonl"):
+        step, seconds = line.get("step"), line.get("seconds")
+        if isinstance(step, int) and isinstance(seconds, dict) and (step in known or not known):
+            steps[step] = {phase: finite(value) or 0.0 for phase, value in seconds.items()}
+    return dict(sorted(steps.items()))
 
 
 def speed_of(view: RunView) -> dict[str, Any]:
     """Return the mean seconds of a step by phase, and medians of GPU metrics.
 
     Both leave out the first step where there are more, since kernels are chosen and compiled in it.
-    A phase such as ``train.forward`` is a part of ``train``. The memory is the most of any step.
-    Of a GPU there is also which attention the run took, and why no faster one, and how many norms
-    of each model are fused.
+    The memory is the most of any step. Of a GPU there is also which attention the run took, and why
+    no faster one.
     """
-    rows = view.metrics.rows
-    # a resumed run has timings of steps that were cut away: the newest of each step counts
-    lines = {line.get("step"): line.get("seconds") for line in _timings(view)}
-    known = [lines.get(row["step"]) for row in rows]
-    phases = [line for line in known if isinstance(line, dict)]
-    later = phases[1:] or phases
-    found: dict[str, Any] = {}
-    if later:
+    speed: dict[str, Any] = {}
+    steps = list(step_seconds(view).values())
+    if later := steps[1:] or steps:
         names = dict.fromkeys(name for line in later for name in line)
-        found["seconds"] = {n: sum(_numbers(later, n)) / len(later) for n in names}
-    gpu = {n: _numbers(rows[1:] or rows, n) for n in sorted(view.metrics.keys()) if _is_gpu(n)}
-    if reached := {name: median(values) for name, values in gpu.items() if values}:
-        if "gpu/peak_memory" in reached:
-            reached["gpu/peak_memory"] = max(_numbers(rows, "gpu/peak_memory"))
-        found["gpu"] = reached
-    if chosen := view.manifest.get("checks", {}).get("attention"):
-        found["attention"] = chosen
-    if fused := view.manifest.get("checks", {}).get("norms"):
-        found["norms"] = fused
-    return found
+        speed["seconds"] = {
+            name: math.fsum(line.get(name, 0.0) for line in later) / len(later) for name in names
+        }
+    rows = view.metrics.rows
+    for name in sorted(metric for metric in view.metrics if metric.startswith("gpu/")):
+        values = [value for row in rows if (value := finite(row.get(name))) is not None]
+        if values:
+            most = max(values) if name == "gpu/peak_memory" else median(values[1:] or values)
+            speed.setdefault("gpu", {})[name] = most
+    if attention := view.manifest.get("checks", {}).get("attention"):
+        speed["attention"] = attention
+    return speed
+
+
+def phase_rows(seconds: Mapping[str, float]) -> Iterator[tuple[str, float, str]]:
+    """Yield name, seconds and share of each phase, the longest first and followed by its parts."""
+    whole = sum(value for name, value in seconds.items() if "." not in name)
+    longest = sorted(seconds, key=lambda name: -seconds[name])
+    for name in (name for name in longest if "." not in name):
+        for phase in (name, *(part for part in longest if part.startswith(f"{name}."))):
+            yield phase, seconds[phase], f"{seconds[phase] / whole:.1%}" if whole else ""
 
 
 def lines_of(speed: Mapping[str, Any]) -> Iterator[str]:
     """Yield the figures as lines of text."""
-    seconds = speed.get("seconds", {})
-    whole = sum(value for name, value in seconds.items() if "." not in name)
-    for name in _in_order(seconds):
-        outer, _, inner = name.rpartition(".")
-        label = f"  {inner}" if outer else inner
-        share = f"{seconds[name] / whole:7.1%}" if whole else ""
-        yield f"  {label:<28}{seconds[name]:>9.3f} s{share}"
+    for phase, seconds, share in phase_rows(speed.get("seconds", {})):
+        outer, _, inner = phase.rpartition(".")
+        yield f"  {f'  {inner}' if outer else inner:<28}{seconds:>9.3f} s{share:>7}"
     gpu = speed.get("gpu", {})
     words = [
         f"{label} {gpu[name]:{form}}{unit}"
@@ -65,29 +77,6 @@ def lines_of(speed: Mapping[str, Any]) -> Iterator[str]:
     ]
     if words:
         yield f"  GPU of process 0, while it trains: {', '.join(words)}"
-    if chosen := speed.get("attention"):
-        why = f": {chosen['reason']}" if chosen["reason"] else ""
-        yield f"  attention: {chosen['rows']} rows, {chosen['kernel']}{why}"
-    if fused := speed.get("norms"):
-        said = (f"{sum(one.values()) or 'none'} of the {name}" for name, one in fused.items())
-        yield f"  RMS norms by torch's fused kernel: {', '.join(said)}"
-
-
-def _timings(view: RunView) -> list[dict[str, Any]]:
-    return [*read_jsonl(view.folder.traces / "timing.jsonl")]
-
-
-def _in_order(names: Mapping[str, float]) -> Iterator[str]:
-    """Yield each phase, followed by its parts."""
-    for name in names:
-        if "." not in name:
-            yield name
-            yield from (part for part in names if part.startswith(f"{name}."))
-
-
-def _is_gpu(name: str) -> bool:
-    return name.startswith(_GPU)
-
-
-def _numbers(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
-    return [float(row[name]) for row in rows if isinstance(row.get(name), int | float)]
+    if attention := speed.get("attention"):
+        why = f": {attention['reason']}" if attention["reason"] else ""
+        yield f"  attention: {attention['rows']} rows, {attention['kernel']}{why}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.api.services import RunConfig, find_run, parse_options, resolve_file
@@ -12,24 +12,55 @@ from rlvr_core.api.services import RunConfig, find_run, parse_options, resolve_f
 if TYPE_CHECKING:
     from rlvr_core.api.services import Host, Resolved, RunFolder
 
-FREE_KEYS = (
+EXACT_KEYS = (
     "train.steps",
-    "train.parallel",
-    "train.context_parallel",
+    "train.engine_restarts",
+    "train.max_nonfinite_steps",
+    "train.reference.offload",
     "checkpoint.",
     "eval.every",
     "eval.early_stop",
-    "guards.max_contaminated",
+    "guards",
+    "verify.pool",
+    "verify.workers",
+    "verify.memory_mb",
+    "verify.max_error_rate",
+    "environment.workers",
+    "eval.max_contaminated",
     "track",
     "plugins.",
     "meta.",
     "run.dir",
     "run.mirror",
     "run.timeout",
+    "run.identity",
     "run.accept_changed",
     "data.cache_uri",
+    "data.max_overlong_share",
 )
-"""What may differ between a run and its resumption without changing the steps already taken."""
+"""What may change when a run is resumed, and has no effect on what it computes."""
+
+ROUNDED_KEYS = (
+    "train.tokens_per_micro_batch",
+    "train.gradient_checkpointing",
+    "train.compile",
+    "train.parallel",
+    "train.shard_size",
+    "train.context_parallel",
+    "verify.timeout",
+    "environment.timeout",
+    "environment.straggler_timeout",
+    "environment.concurrent",
+    *(
+        f"engine.with.{option}"
+        for option in (
+            *("gpu_memory_utilization", "kv_cache_mb", "max_num_seqs", "enforce_eager", "sleep"),
+            *("sleep_level", "tensor_parallel", "servers", "urls", "gpus", "folder", "restarts"),
+            *("deadline", "hang_after", "max_in_flight", "actors"),
+        )
+    ),
+)
+"""What may change too, and moves results by rounding, or where something was cut off by time."""
 
 
 def run_to_resume(
@@ -57,7 +88,7 @@ def run_to_resume(
         # made of the number of steps, and that may be another now
         warmup = f"train.warmup_steps={stored.config.train.warmup_steps}"
         given = resolve_file(config, [warmup, *overrides], host)
-    _same_run(_flat(stored.dump()), _flat(given.dump()), folder)
+    _check_changes(changed_values(stored.dump(), given.dump()), folder)
     return given, folder
 
 
@@ -67,27 +98,33 @@ def _run_dir(overrides: Sequence[str]) -> str:
     return str(given.get("run", {}).get("dir") or RunConfig.model_fields["run"].default.dir)
 
 
-def _same_run(stored: dict[str, object], given: dict[str, object], folder: RunFolder) -> None:
-    differing = [
-        key
-        for key in sorted(stored.keys() | given.keys())
-        if stored.get(key) != given.get(key) and not key.startswith(FREE_KEYS)
+def changed_values(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the values of two configurations that differ, ``[before, now]`` by dotted key."""
+    before, now = _flat(stored), _flat(given)
+    return {
+        key: [before.get(key), now.get(key)]
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key)
+    }
+
+
+def _check_changes(changes: Mapping[str, list[Any]], folder: RunFolder) -> None:
+    """Refuse changes of what the steps already taken depend on."""
+    refused = {
+        key: values
+        for key, values in changes.items()
+        if not key.startswith((*EXACT_KEYS, *ROUNDED_KEYS))
+    }
+    if not refused:
+        return
+    start = f"or begin a new run from its weights: --set model.path={folder.checkpoints}/latest"
+    complaints = [
+        Complaint(f"{key} is {now!r} here and {before!r} in the run", str(folder.path))
+        for key, (before, now) in refused.items()
     ]
-    if differing:
-        raise ConfigError.collect(
-            [
-                Complaint(
-                    f"{key} is {given.get(key)!r} here and {stored.get(key)!r} in the run",
-                    where=str(folder.path),
-                    remedy=(
-                        ("resume without a config file to go on as it was, or start a new run",)
-                        if key == differing[-1]
-                        else ()
-                    ),
-                )
-                for key in differing
-            ]
-        )
+    last = complaints[-1]
+    remedy = (f"leave {', '.join(refused)} as in the run, and the resumption goes on", start)
+    raise ConfigError.collect([*complaints[:-1], Complaint(last.what, last.where, remedy)])
 
 
 def _flat(value: object, prefix: str = "") -> dict[str, object]:

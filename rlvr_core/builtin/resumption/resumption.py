@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import ConfigError, MachineError, RunError
-from rlvr_core.api.services import restore
+from rlvr_core.api.services import resolve_file, restore
+from rlvr_core.builtin.resumption.chosen import ROUNDED_KEYS, changed_values
 from rlvr_core.builtin.resumption.kept import keep_records
 
 if TYPE_CHECKING:
@@ -22,12 +23,21 @@ class Resumption:
         session: The run, as ``rlvr_core.run.session.Session`` holds it.
         manifest: Its record; None in a process that does not write it.
         targets: Components that the user named by file or module, by how they are named.
+        config: The configuration that the run goes on with, as plain data.
     """
 
-    def __init__(self, session: Any, manifest: Manifest | None, targets: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        session: Any,
+        manifest: Manifest | None,
+        targets: Mapping[str, str],
+        config: Mapping[str, Any],
+    ) -> None:
         self._session = session
         self._manifest = manifest
         self._targets = targets
+        self._config = config
+        self._changes: dict[str, list[Any]] = {}
 
     def checkpoint(self) -> Path | None:
         """The newest complete checkpoint; None to start again in the same folder.
@@ -39,6 +49,8 @@ class Resumption:
         """
         session, manifest = self._session, self._manifest
         assert manifest is not None, "rank 0 decides"
+        stored = resolve_file(session.folder.resolved, [], session.host)  # of the steps so far
+        self._changes = changed_values(stored.dump(), self._config)
         newest: Path | None = session.checkpoints.newest(session.events.message)
         where = str(session.folder.path)
         if newest is None and manifest.fields.get("outcome") in ("finished", "stopped"):
@@ -115,9 +127,25 @@ class Resumption:
             session.events.message(f"warning: {what}")
         if changed:
             sources = session.host.service("core/sources")(session.folder, self._targets)
+        self._say_changes()
         manifest.resume(
-            command=command, step=session.step, sources=sources, processes=session.ranks.world
+            command=command,
+            step=session.step,
+            sources=sources,
+            processes=session.ranks.world,
+            config=self._changes,
         )
+
+    def _say_changes(self) -> None:
+        """Say which values of the configuration are others from here on."""
+        say = self._session.events.message
+        for key, (before, now) in self._changes.items():
+            say(f"from step {self._session.step} on, {key} is {now!r}; it was {before!r}")
+        rounded = [key for key in self._changes if key.startswith(ROUNDED_KEYS)]
+        if rounded:
+            say(
+                f"note: with another {', '.join(rounded)} the run is no longer the same bit for bit"
+            )
 
     def _check_seen(self, checkpoint: Path) -> None:
         """Refuse a checkpoint that only some machines see."""

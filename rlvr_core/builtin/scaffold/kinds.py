@@ -122,13 +122,6 @@ TEMPLATES: Mapping[str, Template] = {
         needs=("safetensors",),
         page="rlvr docs engines#transports-of-your-own",
     ),
-    "forward_path": Template(
-        "a forward path",
-        "each row by itself, so that nothing is spent on padding",
-        "`predict` computes what predicts each loss token",
-        needs=("torch",),
-        page="rlvr docs hooks",
-    ),
     "command": Template(
         "a command",
         "the step of a run at which a metric was highest",
@@ -136,13 +129,6 @@ TEMPLATES: Mapping[str, Template] = {
         needs=("click",),
         shell="rlvr $name best runs/NAME",
         page="rlvr docs hooks",
-    ),
-    "service": Template(
-        "measured figures of models",
-        "figures for `rlvr models baselines`",
-        "`FIGURES` holds what was measured",
-        shell="rlvr models baselines",
-        page="rlvr docs models#measured-figures",
     ),
     "observer": Template(
         "hooks that watch a run",

@@ -29,10 +29,6 @@ class Choice:
         """Draw one of the values."""
         return random.choice(self.values)
 
-    def ends(self) -> tuple[Json, ...]:
-        """Return values that represent all: every one of them."""
-        return self.values
-
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -58,19 +54,15 @@ class Range:
         # exp and log round, so the number may exceed a bound
         return min(max(drawn, self.low), self.high)
 
-    def ends(self) -> tuple[Json, ...]:
-        """Return values that represent all: the bounds."""
-        return (self.low, self.high)
-
 
 Axis = Choice | Range
 Values = dict[str, Json]
 """The values of a trial, by key of the config."""
 
 
-def grid(axes: Mapping[str, Axis]) -> Iterator[Values]:
+def grid(axes: Mapping[str, Choice]) -> Iterator[Values]:
     """Yield all combinations; the last parameter changes fastest."""
-    for combination in itertools.product(*(axis.ends() for axis in axes.values())):
+    for combination in itertools.product(*(axis.values for axis in axes.values())):
         yield dict(zip(axes, combination, strict=True))
 
 

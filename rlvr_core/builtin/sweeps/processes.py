@@ -1,4 +1,4 @@
-"""Executes the runs of a sweep, some in parallel; and local processes as a place for them."""
+"""Executes the runs of a sweep in processes of this machine, some in parallel."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 from rlvr_core.api import RunError
 from rlvr_core.api.services import escape, list_runs, lock_folder, option
@@ -28,140 +29,54 @@ PATIENCE = 60
 REMEDY = "another rlvr sweep works there: wait until it has ended, or stop it"
 
 
-class Work(Protocol):
-    """A source of runs."""
-
-    def next(self) -> Run | None:
-        """Return a run to start now; None if there is none until another one has ended."""
-
-    def ended(self, run: Run) -> None:
-        """Handle the end of a run, whatever its result."""
-
-
-class Job(Protocol):
-    """A run that was started somewhere."""
-
-    def poll(self) -> int | None:
-        """Return the exit code of its process; None while it runs."""
-
-    def why(self) -> str | None:
-        """Return a reason for its end that its process could not log itself, if there is one."""
-
-    def terminate(self) -> None:
-        """Ask it to end."""
-
-    def kill(self) -> None:
-        """Kill it, and release its resources."""
-
-
-class Place(Protocol):
-    """Where runs are executed."""
-
-    def room(self) -> int:
-        """Return how many runs may execute at once."""
-
-    def start(self, run: Run) -> Job:
-        """Start a run, or resume the one in its folder."""
-
-
 @dataclass(slots=True)
 class _Started:
+    """A process of this machine that carries out a run."""
+
     run: Run
-    job: Job
+    process: subprocess.Popen[bytes]
+    log: IO[bytes]
+    slot: int
     lock: int
 
+    def close(self) -> None:
+        """Kill the process if it is still there, and release the run's folder."""
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+        os.close(self.lock)
 
-def carry_out(work: Work, place: Place, say: Callable[[str], None]) -> None:
-    """Start runs until there are no more, and wait for them.
+
+def carry_out(runs: Sequence[Run], parallel: int, say: Callable[[str], None]) -> None:
+    """Start runs in processes of this machine until there are no more, and wait for them.
 
     Args:
-        work: The source of runs.
-        place: Where they are executed.
+        runs: The runs, in order.
+        parallel: Maximum number of processes at once; they share this machine's GPUs.
         say: Called with progress messages.
 
     Raises:
         KeyboardInterrupt: After every started run has ended.
     """
-    running: list[_Started] = []
+    cards = shares(given_gpus() if parallel > 1 else [], parallel)
+    waiting, running = deque(runs), list[_Started]()
     try:
-        while True:
-            while len(running) < place.room() and (run := work.next()) is not None:
-                started = _start(run, place, say)
-                if started is None:
-                    work.ended(run)
-                else:
-                    running.append(started)
-            if not running:
-                return
+        while waiting or running:
+            while waiting and len(running) < parallel:
+                slot = min(set(range(parallel)) - {one.slot for one in running})
+                started = _start(waiting.popleft(), slot, cards[slot], say)
+                running += [started] if started is not None else []
             for one in list(running):
-                code = one.job.poll()
+                code = one.process.poll()
                 if code is None:
                     continue
                 running.remove(one)
-                note_fault(one.run, code, one.job.why())
-                _close(one)
+                note_fault(one.run, code)
+                one.close()
                 say(f"{one.run.label}: {'finished' if code == 0 else 'failed'}")
-                work.ended(one.run)
             time.sleep(POLL)
     finally:
         _stop(running)
-
-
-class Here:
-    """Processes of this machine, which share its GPUs.
-
-    Args:
-        parallel: Maximum number of processes at once.
-    """
-
-    def __init__(self, parallel: int) -> None:
-        self._cards = shares(given_gpus() if parallel > 1 else [], parallel)
-        self._free = set(range(parallel))
-        self._parallel = parallel
-
-    def room(self) -> int:
-        """Return the maximum number of processes."""
-        return self._parallel
-
-    def start(self, run: Run) -> Job:
-        """Start the process of a run."""
-        slot = min(self._free)
-        self._free.remove(slot)
-        cards = self._cards[slot]
-        log = run.log.open("ab")
-        process = subprocess.Popen(
-            child_command(run.folder),
-            env=os.environ | ({} if cards is None else {VISIBLE: cards}),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C only reaches it through this process
-        )
-        return _Process(process, log, lambda: self._free.add(slot))
-
-
-@dataclass(slots=True)
-class _Process:
-    """A process of this machine."""
-
-    process: subprocess.Popen[bytes]
-    log: IO[bytes]
-    give_back: Callable[[], None]
-
-    def poll(self) -> int | None:
-        return self.process.poll()
-
-    def why(self) -> str | None:
-        return None
-
-    def terminate(self) -> None:
-        self.process.terminate()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.log.close()
-        self.give_back()
 
 
 def child_command(folder: Path) -> list[str]:
@@ -204,7 +119,7 @@ def given_gpus() -> list[str]:
     return [one.strip() for one in shown.split(",")][: torch.cuda.device_count()]
 
 
-def _start(run: Run, place: Place, say: Callable[[str], None]) -> _Started | None:
+def _start(run: Run, slot: int, cards: str | None, say: Callable[[str], None]) -> _Started | None:
     """Start a run; return None if another process has it, or has finished it."""
     run.prepare()
     try:
@@ -217,24 +132,26 @@ def _start(run: Run, place: Place, say: Callable[[str], None]) -> _Started | Non
         return None
     forget_fault(run)
     begun = bool(list_runs(run.folder))
-    started = _Started(run, place.start(run), lock)
+    log = run.log.open("ab")
+    process = subprocess.Popen(
+        child_command(run.folder),
+        env=os.environ | ({} if cards is None else {VISIBLE: cards}),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # Ctrl-C only reaches it through this process
+    )
     say(f"{run.label}: {'goes on' if begun else 'started'}")
-    return started
-
-
-def _close(started: _Started) -> None:
-    """Release the resources of a run that has ended."""
-    started.job.kill()
-    os.close(started.lock)
+    return _Started(run, process, log, slot, lock)
 
 
 def _stop(running: Sequence[_Started]) -> None:
     """End runs; kill them on a further interrupt or if they take too long."""
     for one in running:
-        one.job.terminate()
+        one.process.terminate()
     until = time.monotonic() + PATIENCE
     with contextlib.suppress(KeyboardInterrupt):
-        while time.monotonic() < until and any(one.job.poll() is None for one in running):
+        while time.monotonic() < until and any(one.process.poll() is None for one in running):
             time.sleep(POLL)
     for one in running:
-        _close(one)
+        one.close()

@@ -30,14 +30,14 @@ class SweepConfig(ComponentConfig):
     """Folder that holds folders of sweeps, relative to the working directory."""
     config: str
     """Config of the run that is varied, relative to this file."""
-    method: Literal["grid", "random", "tpe"] = "grid"
-    """``grid`` takes all combinations, ``random`` draws values, ``tpe`` learns from results."""
+    method: Literal["grid", "random"] = "grid"
+    """``grid`` takes all combinations, ``random`` draws values."""
     parameters: dict[str, Any] = Field(min_length=1)
     """Values by dotted key of the config."""
     trials: Positive | None = None
-    """How many combinations ``random`` and ``tpe`` try."""
+    """How many combinations ``random`` tries."""
     seed: Natural = 0
-    """Seed of the values that ``random`` and ``tpe`` draw."""
+    """Seed of the values that ``random`` draws."""
     seeds: Positive | Annotated[list[Natural], Field(min_length=1)] = 1
     """Runs of each trial: a number, which counts up from the config's ``run.seed``, or a list."""
     metric: str = Field(min_length=1)

@@ -112,18 +112,11 @@ def result_of(trial: Trial, metric: str, estimate: Callable[[Sequence[float]], E
     return Result(trial, states, estimate(known))
 
 
-def note_fault(run: Run, code: int, why: str | None = None) -> None:
-    """Record why the process of a run failed, if its exit code means failure.
-
-    Args:
-        run: The run.
-        code: The exit code.
-        why: The reason, if its log cannot contain it.
-    """
-    if code == 0:
-        return
-    error = _short(why) if why else _reason(run, code)
-    write_atomic(_fault_file(run), json.dumps({"code": code, "error": error}) + "\n")
+def note_fault(run: Run, code: int) -> None:
+    """Record why the process of a run failed, if its exit code means failure."""
+    if code != 0:
+        fault = {"code": code, "error": _reason(run, code)}
+        write_atomic(_fault_file(run), json.dumps(fault) + "\n")
 
 
 def forget_fault(run: Run) -> None:

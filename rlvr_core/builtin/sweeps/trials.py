@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,16 +13,13 @@ import yaml
 
 from rlvr_core.api import Complaint, ConfigError, Json, RlvrError
 from rlvr_core.api.services import option, resolve_file, write, write_atomic
-from rlvr_core.builtin.sweeps.axes import Values, drawn, grid
+from rlvr_core.builtin.sweeps.axes import Choice, Values, drawn, grid
 from rlvr_core.builtin.sweeps.metric import check_metric, check_reported
 from rlvr_core.builtin.sweeps.state import CONFIG_FILE, LOG_FILE
 
 if TYPE_CHECKING:
     from rlvr_core.api.services import Host, Resolved
     from rlvr_core.builtin.sweeps.spec import Sweep
-
-Tried = tuple[int, Values]
-"""Number and values of a trial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,58 +66,24 @@ class Trial:
 
     number: int
     values: Values
-    folder: Path
     runs: tuple[Run, ...]
     direction: str
     """Whether its configs ``maximize`` or ``minimize`` the metric."""
 
-    def prepare(self) -> None:
-        """Write its values to its folder."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(_values_file(self.folder), json.dumps(self.values, indent=2) + "\n")
 
-
-def known_values(sweep: Sweep) -> list[Tried]:
-    """Return the trials whose values are known before any has a result.
-
-    With ``tpe``, these are the trials in its folder.
-    """
+def values_of(sweep: Sweep) -> Iterator[Values]:
+    """Yield the values of every trial, by number."""
     spec = sweep.spec
     if spec.method == "grid":
-        return list(enumerate(grid(sweep.axes)))
+        yield from grid({key: axis for key, axis in sweep.axes.items() if isinstance(axis, Choice)})
+        return
     assert spec.trials is not None
-    if spec.method == "random":
-        return [(n, drawn(sweep.axes, spec.seed, n)) for n in range(spec.trials)]
-    found = []
     for number in range(spec.trials):
-        try:
-            text = _values_file(trial_folder(sweep, number)).read_text(encoding="utf-8")
-        except FileNotFoundError:
-            continue  # not chosen yet, or the chosen values were invalid together
-        found.append((number, json.loads(text)))
-    return found
+        yield drawn(sweep.axes, spec.seed, number)
 
 
-def probes(sweep: Sweep) -> list[Tried]:
-    """Return the end values of every parameter, between which ``tpe`` chooses."""
-    ends = {key: axis.ends() for key, axis in sweep.axes.items()}
-    first = {key: values[0] for key, values in ends.items()}
-    found = [first]
-    for key, values in ends.items():
-        found += [{**first, key: value} for value in values[1:]]
-    return list(enumerate(found))
-
-
-def make_trials(
-    sweep: Sweep, tried: Iterable[Tried], host: Host, *, of_folder: bool = True
-) -> list[Trial]:
+def make_trials(sweep: Sweep, host: Host) -> list[Trial]:
     """Check the config of every trial, and return the trials.
-
-    Args:
-        sweep: The sweep.
-        tried: Numbers and values.
-        host: The plugins.
-        of_folder: Whether they are the trials of the sweep's folder, and must match those there.
 
     Raises:
         RlvrError: If configs are wrong, or differ from those in the sweep's folder; reports the
@@ -128,9 +91,9 @@ def make_trials(
     """
     trials, faults, kinds = [], defaultdict[Complaint, list[int]](list), set[type[RlvrError]]()
     judged: dict[str, RlvrError | None] = {}
-    for number, values in tried:
+    for number, values in enumerate(values_of(sweep)):
         try:
-            trial = make_trial(sweep, number, values, host, of_folder=of_folder)
+            trial = _make_trial(sweep, number, values, host)
             _check_judged(sweep, trial, host, judged)
         except RlvrError as error:
             kinds.add(type(error))
@@ -139,18 +102,16 @@ def make_trials(
             continue
         trials.append(trial)
     if faults:
-        none_valid = len(trials) == 0
+        wrong = set().union(*faults.values())
         complaints = [
-            one if none_valid and len(of) == len(set().union(*faults.values())) else _named(one, of)
-            for one, of in faults.items()
+            fault if not trials and len(numbers) == len(wrong) else _named(fault, numbers)
+            for fault, numbers in faults.items()
         ]
         raise (kinds.pop() if len(kinds) == 1 else ConfigError).collect(complaints)
     return trials
 
 
-def make_trial(
-    sweep: Sweep, number: int, values: Values, host: Host, *, of_folder: bool = True
-) -> Trial:
+def _make_trial(sweep: Sweep, number: int, values: Values, host: Host) -> Trial:
     """Check the config of a trial, and return the trial.
 
     Raises:
@@ -161,16 +122,15 @@ def make_trial(
     seeds = sweep.spec.seeds
     first = resolved.config.run.seed
     listed = seeds if isinstance(seeds, list) else range(first, first + seeds)
-    folder, data = trial_folder(sweep, number), resolved.dump()
+    folder, data = sweep.folder / f"trial{number:03d}", resolved.dump()
     runs = []
     for seed in listed:
         name = f"{sweep.spec.name}-{number:03d}-s{seed}"
         config = {**data, "run": {**data["run"], "name": name, "seed": seed}}
         run = Run(number, seed, folder / f"seed{seed}", config)
-        if of_folder:
-            _check_same(run)
+        _check_same(run)
         runs.append(run)
-    return Trial(number, values, folder, tuple(runs), direction)
+    return Trial(number, values, tuple(runs), direction)
 
 
 def _check_judged(
@@ -191,15 +151,6 @@ def _check_judged(
 
 def _resolved(sweep: Sweep, values: Values, host: Host) -> Resolved:
     return resolve_file(sweep.base, [option(key, value) for key, value in values.items()], host)
-
-
-def trial_folder(sweep: Sweep, number: int) -> Path:
-    """Return the folder of a trial."""
-    return sweep.folder / f"trial{number:03d}"
-
-
-def _values_file(folder: Path) -> Path:
-    return folder / "values.json"
 
 
 def _check_same(run: Run) -> None:

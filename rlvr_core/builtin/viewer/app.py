@@ -11,28 +11,24 @@ from typing import Any
 from urllib.parse import quote
 
 from starlette.applications import Starlette
-from starlette.background import BackgroundTask
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from rlvr_core.api import ConfigError, RlvrError, RunError
-from rlvr_core.api.services import load_host, printable
+from rlvr_core.api.services import printable
+from rlvr_core.builtin.html_report.page import assets
 from rlvr_core.builtin.viewer import pages
 from rlvr_core.builtin.viewer.choice import Choice
 from rlvr_core.builtin.viewer.export import KINDS
 from rlvr_core.builtin.viewer.fence import HEADERS, Fence
-from rlvr_core.builtin.viewer.group import prepare
 from rlvr_core.builtin.viewer.index import Cache
 from rlvr_core.builtin.viewer.indexing import Follower
 from rlvr_core.builtin.viewer.pages import Viewer
-from rlvr_core.builtin.viewer.reader import MARKED
 from rlvr_core.builtin.viewer.runs import MissingError, OutsideError, Runs, state
 
 HERE = Path(__file__).parent
-LARGEST_CHANGE = 100_000
-"""Bytes of a request that changes something."""
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 
 
@@ -46,10 +42,9 @@ def application(runs: Runs, cache: Cache) -> Starlette:
     Raises:
         MachineError: If plotly is not installed.
     """
-    report = load_host().service("core/run-report")
     own = {name: (HERE / name).read_text(encoding="utf-8") for name in ("viewer.css", "viewer.js")}
-    files = {name: text.encode() for name, text in {**report.assets(), **own}.items()}
-    viewer = Viewer(runs, Follower(cache), report, HERE, _stamped(files))
+    files = {name: text.encode() for name, text in {**assets(), **own}.items()}
+    viewer = Viewer(runs, Follower(cache), HERE, _stamped(files))
 
     @asynccontextmanager
     async def life(_: Starlette) -> Any:
@@ -85,14 +80,13 @@ class Site:
             Route("/", self._page(pages.runs_page)),
             Route("/state", self._list_state),
             Route("/static/{stamp}/{name}", self._static),
-            Route(run, self._page(pages.run_page, prepare)),
+            Route(run, self._page(pages.run_page)),
             Route(f"{run}/state", self._run_state),
             Route(f"{run}/report", self._report),
-            Route(f"{run}/rollouts", self._page(pages.rollouts_page, prepare)),
+            Route(f"{run}/rollouts", self._page(pages.rollouts_page)),
             Route(f"{run}/groups/{{key}}", self._page(pages.group_page)),
             Route(f"{run}/problem", self._page(pages.problem_page)),
             Route(f"{run}/export", self._export),
-            Route(f"{run}/marks", self._mark, methods=["POST"]),
         ]
 
     def faulty(self, request: Request, error: Exception) -> Response:
@@ -101,7 +95,7 @@ class Site:
         status = {MissingError: 404, OutsideError: 403, ConfigError: 400, RunError: 409}.get(
             type(error), 500
         )
-        if request.method != "GET" or request.url.path.endswith(("/state", "/report")):
+        if request.url.path.endswith(("/state", "/report")):
             return _json({"error": printable(str(error))}, status)
         text = self._viewer.render("fault.html.j2", fault=error, status=status)
         return HTMLResponse(text.encode("utf-8", "backslashreplace"), status)
@@ -121,15 +115,11 @@ class Site:
         answer.headers.update(HEADERS)  # this response does not pass through Fence
         return answer
 
-    def _page(
-        self, make: Callable[[Viewer, Request], str], after: Callable[[], None] | None = None
-    ) -> Callable[[Request], Response]:
-        """Return a handler that sends a page, then runs ``after`` to prepare for the next page."""
-        task = BackgroundTask(after) if after else None
+    def _page(self, make: Callable[[Viewer, Request], str]) -> Callable[[Request], Response]:
+        """Return a handler that sends a page."""
 
         def answer(request: Request) -> Response:
-            text = make(self._viewer, request).encode("utf-8", "backslashreplace")
-            return HTMLResponse(text, background=task)
+            return HTMLResponse(make(self._viewer, request).encode("utf-8", "backslashreplace"))
 
         return answer
 
@@ -155,9 +145,6 @@ class Site:
 
     def _export(self, request: Request) -> Response:
         return _export(self._viewer, request)
-
-    async def _mark(self, request: Request) -> Response:
-        return await _mark(self._viewer, request)
 
 
 def _stamped(files: dict[str, bytes]) -> dict[str, str]:
@@ -192,38 +179,3 @@ def _export(viewer: Viewer, request: Request) -> Response:
     name = quote(f"{folder.name}-{'answers' if kind == 'sft' else 'rollouts'}.jsonl", safe="")
     headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}"}
     return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)
-
-
-async def _mark(viewer: Viewer, request: Request) -> Response:
-    """Change a note or a favourite.
-
-    Raises:
-        ConfigError: If the body is not JSON with a valid key, favourite and note.
-        RunError: If the notes cannot be read.
-    """
-    from starlette.concurrency import run_in_threadpool
-
-    raw = b""
-    async for block in request.stream():
-        raw += block
-        if len(raw) > LARGEST_CHANGE:
-            raise ConfigError("the note is too long")
-    folder = viewer.runs.open(request.path_params["run"])
-    try:
-        requested = json.loads(raw)
-        key, favourite, note = requested["key"], requested.get("favourite"), requested.get("note")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise ConfigError("the request is not JSON with a key") from None
-    if (
-        not isinstance(key, str)
-        or not isinstance(favourite, bool | None)
-        or not isinstance(note, str | None)
-        or not MARKED.fullmatch(key)
-    ):
-        raise ConfigError("a mark has a group as its key, 'favourite' and 'note'")
-    marks = viewer.marks(folder)
-    try:
-        await run_in_threadpool(marks.change, key, favourite=favourite, note=note)
-    except RunError as error:
-        return _json({"error": printable(str(error))}, 409)
-    return _json(marks.read().get(key, {}))

@@ -56,7 +56,6 @@ class Choice:
         reward_from: Lowest reward.
         reward_to: Highest reward.
         text: Part of completion, prompt or verdict, in capitals or not.
-        marked: ``favourites`` or ``notes``.
         sort: A key of ``SORTS``.
         page: Page of the list, counted from 1.
     """
@@ -73,7 +72,6 @@ class Choice:
     reward_from: str = ""
     reward_to: str = ""
     text: str = ""
-    marked: str = ""
     sort: str = "newest"
     page: str = "1"
 
@@ -96,7 +94,7 @@ class Choice:
         for name in ("reward_from", "reward_to"):
             _number(chosen, name, float)
         kinds = {"sort": SORTS, "group": OUTCOMES, "answer": ANSWERS}
-        for name, allowed in {**kinds, "marked": ("favourites", "notes")}.items():
+        for name, allowed in kinds.items():
             value = getattr(chosen, name)
             if value and value not in allowed:
                 raise ConfigError(f"{name} is one of {', '.join(allowed)}, not '{value}'")
@@ -118,7 +116,7 @@ class Choice:
         """Number of groups on earlier pages."""
         return (max(1, int(self.page)) - 1) * PAGE
 
-    def groups(self, marks: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[Any]]:
+    def groups(self) -> tuple[str, list[Any]]:
         """Return the SQL condition on groups ``g``, and its parameters."""
         conditions, values = ["1"], list[Any]()
 
@@ -136,9 +134,6 @@ class Choice:
             add("g.dataset = ?", self.dataset)
         if self.group:
             add(OUTCOMES[self.group])
-        if self.marked:
-            keys = sorted(marked_groups(marks, self.marked))
-            add(f"g.key IN ({', '.join('?' * len(keys))})", *keys)
         inner, inner_values = self.completions()
         if inner != "1":
             add(
@@ -183,11 +178,9 @@ class Found:
     total: int
 
 
-def find(
-    index: sqlite3.Connection, choice: Choice, marks: Mapping[str, Mapping[str, Any]]
-) -> Found:
+def find(index: sqlite3.Connection, choice: Choice) -> Found:
     """Return a page of the chosen groups."""
-    where, values = choice.groups(marks)
+    where, values = choice.groups()
     order = SORTS[choice.sort]
     found = index.execute(f"SELECT g.id FROM groups g WHERE {where} ORDER BY {order}", values)
     ids = [row[0] for row in found]
@@ -203,10 +196,10 @@ def find(
 
 
 def neighbours(
-    index: sqlite3.Connection, choice: Choice, marks: Mapping[str, Mapping[str, Any]], key: str
+    index: sqlite3.Connection, choice: Choice, key: str
 ) -> tuple[str | None, str | None]:
     """Return the keys of the chosen groups before and after one."""
-    where, values = choice.groups(marks)
+    where, values = choice.groups()
     order = SORTS[choice.sort]
     found = index.execute(f"SELECT g.key FROM groups g WHERE {where} ORDER BY {order}", values)
     keys = [row[0] for row in found]
@@ -231,15 +224,8 @@ def options(index: sqlite3.Connection) -> dict[str, list[str]]:
         "fate": distinct("fate", "completions"),
         "status": distinct("status", "completions"),
         "finish": distinct("finish", "completions"),
-        "marked": ["favourites", "notes"],
         "sort": list(SORTS),
     }
-
-
-def marked_groups(marks: Mapping[str, Mapping[str, Any]], kind: str) -> set[str]:
-    """Return the groups that are marked, or that have a marked completion."""
-    field = "favourite" if kind == "favourites" else "note"
-    return {key.partition("/")[0] for key, mark in marks.items() if mark.get(field)}
 
 
 def _number(choice: Choice, name: str, kind: type[int] | type[float]) -> None:

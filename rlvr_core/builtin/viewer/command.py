@@ -23,13 +23,11 @@ PORT = 6806
     show_default=True,
     help="Port on this machine; 0 takes a free one.",
 )
-@click.option("--terminal", is_flag=True, help="Browse here, by the keyboard.")
-def view(folder: str, port: int, *, terminal: bool) -> None:
-    """Browse runs and their rollouts in a web browser or here, live while they go on.
+def view(folder: str, port: int) -> None:
+    """Browse runs and their rollouts in a web browser, live while they go on.
 
     DIR is a folder of run folders, or the folder of one run. It serves this machine alone, needs
-    no network, and ends with Ctrl-C. From elsewhere: ssh -L 6806:127.0.0.1:6806 HOST, or on HOST
-    itself with --terminal.
+    no network, and ends with Ctrl-C. From elsewhere: ssh -L 6806:127.0.0.1:6806 HOST
 
     Example: rlvr view runs
     """
@@ -50,9 +48,6 @@ def view(folder: str, port: int, *, terminal: bool) -> None:
             where="DIR",
             remedy="say where runs are: rlvr view DIR; run.dir of their config is 'runs' as a rule",
         )
-    if terminal:
-        _browse(root)
-        return
     try:
         import uvicorn
 
@@ -72,27 +67,6 @@ def view(folder: str, port: int, *, terminal: bool) -> None:
         )
         print_line(f"http://{ADDRESS}:{bound.getsockname()[1]}/  (Ctrl-C ends it)")
         uvicorn.Server(config).run(sockets=[bound])
-
-
-def _browse(root: Path) -> None:
-    """Browse in the terminal.
-
-    Raises:
-        MachineError: If textual is not installed, or this is no terminal.
-    """
-    from rlvr_core.api import MachineError
-
-    try:
-        from rlvr_core.builtin.viewer.terminal.browser import browse
-    except ImportError as error:
-        raise MachineError(
-            f"rlvr view --terminal needs textual, which does not import: {error}",
-            remedy='pip install "rlvr-core[view]"',
-        ) from error
-    from rlvr_core.builtin.viewer.index import Cache
-    from rlvr_core.builtin.viewer.runs import Runs
-
-    browse(Runs(root), Cache())
 
 
 def _listening(port: int) -> socket.socket:

@@ -30,11 +30,9 @@ class Selection:
     samples: list[set[int]]
 
 
-def select(
-    index: sqlite3.Connection, choice: Choice, marks: Mapping[str, Mapping[str, Any]]
-) -> Selection:
+def select(index: sqlite3.Connection, choice: Choice) -> Selection:
     """Return the groups and completions that fit a choice, on all pages."""
-    where, values = choice.groups(marks)
+    where, values = choice.groups()
     inner, inner_values = choice.completions()
     groups = index.execute(
         f"SELECT g.id, g.key, g.part, g.offset, g.length FROM groups g WHERE {where} "

@@ -76,10 +76,9 @@ def refused(method: str, headers: MutableMapping[str, str]) -> str:
         return "its Host is not this machine; open the address that rlvr view printed"
     if origin is not None and origin != f"http://{host}":
         return "it is from a page of another site"
-    site = headers.get("sec-fetch-site", "none")
     if method not in SAFE:
-        # browsers send the origin of the page with every such request
-        return "" if origin is not None else "it changes something and does not say from where"
+        return "the viewer changes nothing"
+    site = headers.get("sec-fetch-site", "none")
     if site in ("same-origin", "none") or headers.get("sec-fetch-mode") == "navigate":
         return ""
     return "it is from a page of another site"

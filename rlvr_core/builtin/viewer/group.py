@@ -112,15 +112,6 @@ def tool_formats(config: Any) -> list[ToolFormat]:
 
 
 @cache
-def prepare() -> None:
-    """Import what the page of a group needs, and find the tool formats; done once."""
-    import huggingface_hub  # noqa: F401
-    import tokenizers  # noqa: F401
-
-    tool_formats({})
-
-
-@cache
 def _installed_formats() -> tuple[str, ...]:
     entries = load_host().registry.entries.values()
     return tuple(entry.name for entry in entries if entry.kind == "tool_format")

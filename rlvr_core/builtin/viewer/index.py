@@ -19,6 +19,7 @@ from typing import Any
 
 from rlvr_core.api import MachineError
 from rlvr_core.api.services import cache_folder, finite
+from rlvr_core.builtin.html_report.groups import labels_of
 
 KEPT_DAYS = 30
 """Days after which an unused index is removed."""
@@ -177,7 +178,7 @@ def add_group(
         draw,
         storable(row.get("problem_id")),
         storable(row.get("dataset") or ""),
-        json.dumps(_labels(row)),
+        json.dumps({storable(k): storable(v) for k, v in labels_of(row).items()}),
         storable(row.get("prompt") or "")[:SEARCHED],
         len(members),
         len(passed),
@@ -241,17 +242,6 @@ def _free_key(index: sqlite3.Connection, key: str) -> str:
         taken += 1
         free = f"{key}-{taken}"
     return free
-
-
-def _labels(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the data set and tags of a group's problem, as the report labels them."""
-    tags = row.get("tags")
-    known = {"data set": row.get("dataset"), **(tags if isinstance(tags, dict) else {})}
-    return {
-        storable(key): storable(value)
-        for key, value in known.items()
-        if isinstance(value, str | int)
-    }
 
 
 def _whole(value: Any) -> int | None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from rlvr_core.api import ConfigError
-from rlvr_core.api.services import RunFolder, brief, facts, printable
+from rlvr_core.api.services import RunFolder, brief, facts
+from rlvr_core.builtin.html_report.groups import Groups, Seen
+from rlvr_core.builtin.html_report.page import environment, fragment
+from rlvr_core.builtin.html_report.records import Records
 from rlvr_core.builtin.viewer import compare
 from rlvr_core.builtin.viewer.choice import PAGE, Choice
-from rlvr_core.builtin.viewer.group import TEXT
 from rlvr_core.builtin.viewer.index import reading
 from rlvr_core.builtin.viewer.indexing import FIRST_LOOK, GLANCE, Follower
 from rlvr_core.builtin.viewer.reader import Reader, span
@@ -30,17 +32,15 @@ class Viewer(Reader):
     Args:
         runs: The runs.
         follower: Builds indexes.
-        report: The service ``core/run-report``.
         templates: Folder of the templates.
         files: The address of each static file.
     """
 
     def __init__(
-        self, runs: Runs, follower: Follower, report: Any, templates: Path, files: dict[str, str]
+        self, runs: Runs, follower: Follower, templates: Path, files: dict[str, str]
     ) -> None:
         super().__init__(runs, follower)
-        self._report = report
-        self._templates = report.environment(templates)
+        self._templates = environment(templates)
         self._templates.globals |= {"files": files, "number": _number, "span": span, "path": _path}
         self._reports: dict[str, tuple[str, dict[str, Any]]] = {}
         self._lock = threading.Lock()
@@ -55,19 +55,21 @@ class Viewer(Reader):
         with self._lock:
             known = self._reports.get(folder.name)
             if known is None or known[0] != key:
-                sections = self._report(self.runs.view(folder), list(self._seen(folder)))
+                groups = Groups(list(self._seen(folder)))
+                sections = fragment(Records(self.runs.view(folder), folder.name, groups))
                 self._reports.pop(folder.name, None)
                 self._reports[folder.name] = known = key, sections
                 for oldest in list(self._reports)[:-KEPT]:
                     del self._reports[oldest]
             return known[1]
 
-    def _seen(self, folder: RunFolder) -> Iterator[tuple[int, float, Mapping[str, str]]]:
+    def _seen(self, folder: RunFolder) -> Iterator[Seen]:
         with reading(self.follow(folder)) as index:
             for row in index.execute(
                 "SELECT step, passed, judged, labels FROM groups WHERE judged"
             ):
-                yield row["step"], row["passed"] / row["judged"], json.loads(row["labels"])
+                rate = row["passed"] / row["judged"]
+                yield Seen(row["step"], rate, json.loads(row["labels"]))
 
 
 def runs_page(viewer: Viewer, request: Request) -> str:
@@ -121,8 +123,7 @@ def rollouts_page(viewer: Viewer, request: Request) -> str:
     """Return the rollout browser."""
     folder, common = _run(viewer, request)
     choice = Choice.of(request.query_params)
-    marks, fault = viewer.marks_read(folder)
-    found, lists = viewer.find(folder, choice, marks)
+    found, lists = viewer.find(folder, choice)
     pages = max(1, -(-found.total // PAGE))
     page = max(1, int(choice.page))
     return viewer.render(
@@ -137,8 +138,7 @@ def rollouts_page(viewer: Viewer, request: Request) -> str:
         before=choice.query(page=str(page - 1)) if page > 1 else None,
         after=choice.query(page=str(page + 1)) if page < pages else None,
         query=choice.query(),
-        marks=marks,
-        notes=[*common["progress"].notes, *fault],
+        notes=common["progress"].notes,
     )
 
 
@@ -147,25 +147,12 @@ def group_page(viewer: Viewer, request: Request) -> str:
     folder, common = _run(viewer, request)
     choice, key = Choice.of(request.query_params), request.path_params["key"]
     whole = request.query_params.get("whole") == "1"
-    opened = viewer.group(folder, choice, key, whole=whole)
     return viewer.render(
         "group.html.j2",
         **common,
-        key=key,
-        group=opened.listed,
-        prompt=printable(opened.prompt, None if whole else TEXT),
-        completions=opened.completions,
-        facts=opened.facts,
-        missing=opened.missing,
-        coloured=opened.coloured,
+        **viewer.group(folder, choice, key, whole=whole),
         colours=COLOURS,
-        times=opened.times,
-        before=opened.before,
-        after=opened.after,
         query=choice.query(),
-        whole=whole,
-        marks=opened.marks,
-        notes=opened.notes,
     )
 
 
@@ -183,7 +170,6 @@ def problem_page(viewer: Viewer, request: Request) -> str:
         kinds=compare.WHICH,
         draws=draws,
         total=total,
-        notes=[],
     )
 
 

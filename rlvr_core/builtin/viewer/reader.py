@@ -1,29 +1,23 @@
-"""Reads what web pages and terminal show of a run."""
+"""Reads what the pages show of a run."""
 
 from __future__ import annotations
 
-import re
-import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError, RunError
-from rlvr_core.api.services import RunFolder, finite
+from rlvr_core.api.services import RunFolder, finite, printable
 from rlvr_core.builtin.viewer import compare, group
 from rlvr_core.builtin.viewer.choice import Choice, Found, find, neighbours, options
 from rlvr_core.builtin.viewer.export import answers, recorded, select
 from rlvr_core.builtin.viewer.gaps import add_gaps
 from rlvr_core.builtin.viewer.index import reading
 from rlvr_core.builtin.viewer.indexing import FIRST_LOOK, Follower
-from rlvr_core.builtin.viewer.marks import Marks
 from rlvr_core.builtin.viewer.runs import MissingError, Runs
 from rlvr_core.builtin.viewer.stream import read_rows
 from rlvr_core.builtin.viewer.tokens import tokenizer_of
-
-MARKED = re.compile(r"\d+\.(?:\d+|x)(?:-\d+)?(?:/\d+)?")
-"""What a mark may belong to: a group, or a completion of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,44 +44,8 @@ class Progress:
         return self.done / self.total if self.total else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A group that was opened.
-
-    Attributes:
-        key: Its key.
-        listed: Its row in the index.
-        prompt: Its prompt, as the model saw it.
-        completions: What is shown of each completion.
-        facts: Name and value of each fact.
-        missing: What cannot be shown, and why.
-        times: How often its problem was drawn.
-        before: Key of the group before it among the chosen ones.
-        after: Key of the one after it.
-        marks: Notes and favourites of the run.
-        notes: What is wrong with them.
-    """
-
-    key: str
-    listed: sqlite3.Row
-    prompt: str
-    completions: list[group.Shown]
-    facts: list[tuple[str, str]]
-    missing: list[str]
-    times: int
-    before: str | None
-    after: str | None
-    marks: dict[str, dict[str, Any]]
-    notes: list[str]
-
-    @property
-    def coloured(self) -> bool:
-        """Whether there are tokens to colour."""
-        return any(turn.tokens for one in self.completions for turn in one.turns)
-
-
 class Reader:
-    """Reads runs, with their indexes and marks.
+    """Reads runs, with their indexes.
 
     Args:
         runs: The runs.
@@ -101,17 +59,6 @@ class Reader:
     def follow(self, folder: RunFolder, patience: float = FIRST_LOOK) -> Path:
         """Keep a run's index up to date; return its file."""
         return self.follower.follow(folder.path, folder.traces / "rollouts.jsonl", patience)
-
-    def marks(self, folder: RunFolder) -> Marks:
-        """Return the notes and favourites of a run."""
-        return Marks(folder, self.follower.cache.file(folder.path).with_suffix(".notes-lock"))
-
-    def marks_read(self, folder: RunFolder) -> tuple[dict[str, dict[str, Any]], list[str]]:
-        """Return a run's marks, and what is wrong with them."""
-        try:
-            return self.marks(folder).read(), []
-        except RunError as error:
-            return {}, [str(error)]
 
     def progress(self, folder: RunFolder, patience: float = FIRST_LOOK) -> Progress:
         """Return the progress of a run's index, waiting up to ``patience`` seconds if it is new."""
@@ -134,15 +81,13 @@ class Reader:
             notes.append(f"the index cannot be built: {fault}")
         return Progress(done, total, groups, notes, known is not None and done >= total)
 
-    def find(
-        self, folder: RunFolder, choice: Choice, marks: Mapping[str, Mapping[str, Any]]
-    ) -> tuple[Found, dict[str, list[str]]]:
+    def find(self, folder: RunFolder, choice: Choice) -> tuple[Found, dict[str, list[str]]]:
         """Return a page of the chosen groups, and the values that lists offer."""
         with reading(self.follow(folder)) as index:
-            return find(index, choice, marks), options(index)
+            return find(index, choice), options(index)
 
-    def group(self, folder: RunFolder, choice: Choice, key: str, *, whole: bool) -> Opened:
-        """Open a group.
+    def group(self, folder: RunFolder, choice: Choice, key: str, *, whole: bool) -> dict[str, Any]:
+        """Return what the page of a group shows.
 
         Args:
             folder: The run.
@@ -153,7 +98,6 @@ class Reader:
         Raises:
             MissingError: If there is no such group, or it is no longer in the run's files.
         """
-        marks, fault = self.marks_read(folder)
         inner, inner_values = choice.completions()
         with reading(self.follow(folder)) as index:
             listed = index.execute("SELECT * FROM groups WHERE key = ?", (key,)).fetchone()
@@ -162,7 +106,7 @@ class Reader:
                     f"there is no group {key} in what was read so far",
                     remedy="look for it among the rollouts",
                 )
-            before, after = neighbours(index, choice, marks, key)
+            before, after = neighbours(index, choice, key)
             times = index.execute(
                 "SELECT count(*) FROM groups WHERE problem = ?", (listed["problem"],)
             ).fetchone()[0]
@@ -184,19 +128,18 @@ class Reader:
         shown = group.completions(row, view, tokenizer, whole=whole)
         for one in shown:
             one.matches = one.sample in fitting
-        return Opened(
-            key,
-            listed,
-            str(row.get("prompt") or ""),
-            shown,
-            _group_facts(row, view),
-            group.not_recorded(row, tokenizer),
-            times,
-            before,
-            after,
-            marks,
-            fault,
-        )
+        return {
+            "key": key,
+            "group": listed,
+            "prompt": printable(str(row.get("prompt") or ""), None if whole else group.TEXT),
+            "completions": shown,
+            "facts": _group_facts(row, view),
+            "missing": group.not_recorded(row, tokenizer),
+            "coloured": any(turn.tokens for one in shown for turn in one.turns),
+            "times": times,
+            "before": before,
+            "after": after,
+        }
 
     def draws(self, folder: RunFolder, problem: str, which: str) -> tuple[list[compare.Draw], int]:
         """Return the draws of one problem across the steps, and their total number.
@@ -237,7 +180,7 @@ class Reader:
                 remedy="export them when all are read",
             )
         with reading(self.follow(folder)) as index:
-            selection = select(index, choice, self.marks(folder).read())
+            selection = select(index, choice)
         stream = folder.traces / "rollouts.jsonl"
         if kind != "sft":
             return recorded(stream, selection)

@@ -123,41 +123,6 @@
     setTimeout(follow, Math.max(EVERY, Math.min(10 * took, REPORT_EVERY)));
   }
 
-  async function mark(change) {
-    const address = location.pathname.replace(/\/groups\/.*/, "/marks");
-    const answer = await fetch(address, {
-      method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(change),
-    });
-    const made = await answer.json();
-    if (!answer.ok) throw new Error(made.error);
-    return made;
-  }
-
-  function say(text) {
-    const place = document.querySelector(".note-form [role=status]");
-    if (place) place.textContent = text;
-  }
-
-  function marks() {
-    for (const star of document.querySelectorAll("[data-mark]")) {
-      star.addEventListener("click", async () => {
-        const favourite = star.getAttribute("aria-pressed") !== "true";
-        try {
-          await mark({ key: star.dataset.mark, favourite });
-          star.setAttribute("aria-pressed", String(favourite));
-        } catch (error) { say(error.message); }
-      });
-    }
-    const form = document.querySelector("[data-note]");
-    form?.addEventListener("submit", async (event) => {
-      event.preventDefault();
-      try {
-        await mark({ key: form.dataset.note, note: form.querySelector("textarea").value });
-        say("Saved.");
-      } catch (error) { say(error.message); }
-    });
-  }
-
   function tokens() {
     const side = document.querySelector(".side");
     if (!side) return;
@@ -187,7 +152,6 @@
   const KEYS = {
     j: () => document.querySelector("a[rel=next]")?.click(),
     k: () => document.querySelector("a[rel=prev]")?.click(),
-    f: () => document.querySelector("[data-mark]")?.click(),
     "/": () => {
       const field = document.querySelector("input[type=search]");
       if (field) return field.focus();
@@ -206,7 +170,6 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     keepTheme();
-    marks();
     tokens();
     keys();
     follow();

@@ -122,13 +122,13 @@ def findings() -> list[Finding]:
     )
     lines = []
     for one in found:
-        state = f"works{' and is taken' if one.variant == chosen else ''}: {MEANS[one.variant]}"
-        notes = tuple(f"does not stop: {weakness}" for weakness in WEAKNESSES[one.variant])
-        lines.append(
-            Finding(f"sandbox {one.variant}", state, notes)
-            if one.works
-            else Finding(f"sandbox {one.variant}", f"not here: {one.missing}")
-        )
+        id_ = f"sandbox/{one.variant}"
+        if not one.works:
+            lines.append(Finding(id_, "note", f"not here: {one.missing}"))
+            continue
+        chosen_words = " and is taken" if one.variant == chosen else ""
+        weak = "; ".join(f"does not stop: {weakness}" for weakness in WEAKNESSES[one.variant])
+        lines.append(Finding(id_, "ok", f"works{chosen_words}: {MEANS[one.variant]}", weak))
     return lines
 
 

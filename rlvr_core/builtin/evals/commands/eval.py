@@ -60,8 +60,6 @@ def _print(name: str, summary: Row) -> None:
     task_metrics = {key: one for key, one in summary["task_metrics"].items() if key not in _SAME}
     rows += [(f"task: {metric}", *cells(one)) for metric, one in task_metrics.items()]
     output.print_table(("metric", "value", "95% interval", "n", "by"), rows)
-    for note in summary["notes"]:
-        output.print_line(f"note: {note}")
     for who, one in (("model", summary), *summary["graders"].items()):
         if "usage" in one:
             output.print_line(f"asked {who}: {spent(one['usage'])}")

@@ -45,23 +45,23 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The common options, as click gives them."""
+    """The common options, as click gives them, with their defaults."""
 
-    tasks: tuple[str, ...]
-    options: tuple[str, ...]
-    graders: tuple[str, ...]
-    config: Path | None
-    overrides: tuple[str, ...]
-    step: int | None
-    runs_dir: str
-    engine: str | None
-    limit: int | None
-    seed: int | None
-    out: Path | None
-    allow_truncation: bool
-    trained_on: tuple[str, ...]
-    allow_contamination: bool
-    as_json: bool
+    tasks: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    graders: tuple[str, ...] = ()
+    config: Path | None = None
+    overrides: tuple[str, ...] = ()
+    step: int | None = None
+    runs_dir: str = "runs"
+    engine: str | None = None
+    limit: int | None = None
+    seed: int | None = None
+    out: Path | None = None
+    allow_truncation: bool = False
+    trained_on: tuple[str, ...] = ()
+    allow_contamination: bool = False
+    as_json: bool = False
 
 
 def common(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,11 +101,10 @@ def open_session(
         lambda: _path(text, where, host),
         n=n,
         sampling=sampling,
-        runs_dir=given.runs_dir,
+        max_tokens=where.max_tokens if where else None,
     )
-    for name, found in session.contamination.items():
-        for line in found.lines():
-            say(f"{name}: {line}")
+    for line in session.lines:
+        say(line)
     label = where.label if where else text.replace(":", "-").replace("/", "-")
     return session, Path("evals") / label
 

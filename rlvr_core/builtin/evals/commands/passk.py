@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +14,11 @@ from rlvr_core.builtin.evals.commands.eval_options import Options, common, open_
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rlvr_core.builtin.evals.passk import Rule
-
 Row = dict[str, Any]
 
 
 @click.command()
-@click.argument("model", nargs=-1)
+@click.argument("model", required=False)
 @common
 @click.option("--n", type=click.IntRange(1), default=128, show_default=True, help="Completions.")
 @click.option("--k", "ks", default="1", show_default=True, help="Which k, as in 1,2,4,8.")
@@ -35,15 +32,12 @@ Row = dict[str, Any]
 @click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, help="1 is off.")
 @click.option("--top-k", type=click.IntRange(0), default=0, help="0 is off.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Cap instead of the task's own.")
-@click.option("--threshold", type=float, help="Score that counts as correct [the outcome].")
-@click.option("--shard", metavar="I/N", help="Only one share of the problems, as in 0/4.")
-@click.option("--merge", is_flag=True, help="MODEL... are folders: put their shards together.")
 @click.option("--curriculum", type=click.Path(path_type=Path), help="Write ids, easiest first.")
 @click.option("--min", "low", type=click.FloatRange(0, 1), default=0.0, help="Least pass rate.")
 @click.option("--max", "high", type=click.FloatRange(0, 1), default=1.0, help="Largest one.")
 @click.option("--sft", type=click.Path(path_type=Path), help="Write correct completions.")
 def passk(
-    model: tuple[str, ...],
+    model: str | None,
     *,
     n: int,
     ks: str,
@@ -51,9 +45,6 @@ def passk(
     top_p: float,
     top_k: int,
     max_tokens: int | None,
-    threshold: float | None,
-    shard: str | None,
-    merge: bool,
     curriculum: Path | None,
     low: float,
     high: float,
@@ -63,45 +54,29 @@ def passk(
     """Sample each problem --n times: pass@k by the unbiased estimator, and how hard each is.
 
     MODEL and what concerns the task are as in `rlvr eval`. The same command again goes on where it
-    was stopped. Shards of one evaluation may run anywhere; afterwards, with their folders in
-    place of MODEL: rlvr passk --merge FOLDER... --k 1,2,4 --out WHOLE
+    was stopped.
 
     Writes difficulty.jsonl beside the results. --min and --max choose what --curriculum writes.
 
     Example: rlvr passk last --task math/gsm8k-test --n 16 --k 1,4,16 --curriculum order.txt
     """
     from rlvr_core.builtin.evals.evaluate import check_truncation
-    from rlvr_core.builtin.evals.passk import Rule, Shard, check_ks, run, summarise
-    from rlvr_core.builtin.evals.passk import merge as merge_shards
+    from rlvr_core.builtin.evals.passk import check_ks, run, summarise
 
-    given, requested_ks, rule = Options(**options), _ks(ks), Rule(threshold)
-    _check_files(curriculum, sft, (low, high), threshold)
-    if merge:
-        if given.out is None or not model:
-            raise ConfigError("--merge needs the folders to merge, and --out for the whole")
-        _only_merging()
-        shards = [Path(one) for one in model]
-        folders = merge_shards(shards, given.out, allow_truncation=given.allow_truncation)
-    else:
-        if len(model) > 1:
-            raise ConfigError("one MODEL at a time", remedy="or did you mean --merge?")
-        check_ks(requested_ks, n)
-        part = None if shard is None else Shard.parse(shard)
-        sampling: Row = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
-        sampling |= {} if max_tokens is None else {"max_tokens": max_tokens}
-        name = model[0] if model else None
-        session, folder = open_session(name, given, n=n, sampling=sampling)
-        out = given.out or folder.with_name(f"{folder.name}-passk")
-        folders = run(session, out, part, say)
-    found = {str(folder): summarise(folder, requested_ks, rule) for folder in folders}
+    given, requested_ks = Options(**options), _ks(ks)
+    _check_files(curriculum, sft, (low, high))
+    check_ks(requested_ks, n)
+    sampling: Row = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
+    sampling |= {} if max_tokens is None else {"max_tokens": max_tokens}
+    session, folder = open_session(model, given, n=n, sampling=sampling)
+    folders = run(session, given.out or folder.with_name(f"{folder.name}-passk"), say)
+    found = {str(folder): summarise(folder, requested_ks) for folder in folders}
     _report(found, as_json=given.as_json)
     check_truncation(found)
-    _files(folders, rule, curriculum, (low, high), sft)
+    _files(folders, curriculum, (low, high), sft)
 
 
-def _check_files(
-    curriculum: Path | None, sft: Path | None, rates: tuple[float, float], threshold: float | None
-) -> None:
+def _check_files(curriculum: Path | None, sft: Path | None, rates: tuple[float, float]) -> None:
     """Report mistakes in the options before anything is sampled."""
     low, high = rates
     for path, flag in ((curriculum, "--curriculum"), (sft, "--sft")):
@@ -113,28 +88,6 @@ def _check_files(
         raise ConfigError(f"--min {low:g} is above --max {high:g}: no problem would be left")
     if curriculum is None and (low, high) != (0.0, 1.0):
         raise ConfigError("--min and --max choose what --curriculum FILE writes; name the file")
-    if threshold is not None and not math.isfinite(threshold):
-        raise ConfigError("the score that counts as correct must be a number", where="--threshold")
-
-
-def _only_merging() -> None:
-    """Refuse options that would change what the shards have sampled already."""
-    context = click.get_current_context()
-    given = {
-        name
-        for name in context.params
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    }
-    odd = given - {
-        *("model", "merge", "ks", "threshold", "out", "as_json", "allow_truncation"),
-        *("curriculum", "low", "high", "sft"),
-    }
-    if odd:
-        flags = [param.opts[0] for param in context.command.params if param.name in odd]
-        raise ConfigError(
-            f"--merge puts results together as they are: {', '.join(flags)} would have no effect",
-            remedy="leave it out; the shards say what they are of",
-        )
 
 
 def _report(found: Mapping[str, Row], *, as_json: bool) -> None:
@@ -144,10 +97,9 @@ def _report(found: Mapping[str, Row], *, as_json: bool) -> None:
         output.print_json({"tasks": found})
         return
     for folder, summary in found.items():
-        part = f", shard {summary['shard']}" if summary["shard"] else ""
         output.print_line(
-            f"{summary['task']}{part}: {summary['n_problems']} problems x "
-            f"{summary['n_per_problem']}, correct: {summary['correct']}, truncated "
+            f"{summary['task']}: {summary['n_problems']} problems x "
+            f"{summary['n_per_problem']}, truncated "
             f"{summary['truncation_rate']:.1%}, spec {summary['spec_hash'][:16]}"
         )
         rows = [(f"pass@{k}", *cells(one)) for k, one in summary["pass_at_k"].items()]
@@ -162,7 +114,6 @@ def _report(found: Mapping[str, Row], *, as_json: bool) -> None:
 
 def _files(
     folders: Sequence[Path],
-    rule: Rule,
     curriculum: Path | None,
     rates: tuple[float, float],
     sft: Path | None,
@@ -173,7 +124,7 @@ def _files(
         count = write_curriculum(curriculum, folders, *rates)
         say(f"{count} ids with a pass rate from {rates[0]:g} to {rates[1]:g}: {curriculum}")
     if sft is not None:
-        written, left_out = write_sft(sft, folders, rule)
+        written, left_out = write_sft(sft, folders)
         say(f"{written} correct completions: {sft}")
         for what, count in left_out.items():
             say(f"left out: {count} {what}")

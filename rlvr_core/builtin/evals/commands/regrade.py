@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -82,12 +81,8 @@ def _print(changes: Changes, of_run: bool) -> None:
         *((f"new verdicts: {name}", str(count)) for name, count in found["statuses"].items()),
         ("mean change of the score", _number(found["score_change"])),
         ("groups of several", str(found["groups"])),
-        ("groups with another order", str(found["groups_reordered"])),
         ("groups that gain a signal", str(found["groups_gained_signal"])),
         ("groups that lose theirs", str(found["groups_lost_signal"])),
-        ("advantages", _estimator(found["advantage_mode"], found["advantage_options"])),
-        ("mean size of their change", _number(found["advantage_mean_abs_change"])),
-        ("advantages that change sign", str(found["advantage_sign_flips"])),
     ]
     output.print_table(("what", "found"), rows)
     for one in found["examples"]:
@@ -102,12 +97,6 @@ def _print(changes: Changes, of_run: bool) -> None:
                 f"answer {judged['extracted']!r}: {judged['detail']}"
             )
         output.print_line(f"  {one['text']!r}")
-
-
-def _estimator(name: str | None, options: Mapping[str, Any]) -> str:
-    if name is None:
-        return "none, or of more than what is stored"
-    return ", ".join([f"by '{name}'", *(f"{key}: {value}" for key, value in options.items())])
 
 
 def _number(value: float | None) -> str:

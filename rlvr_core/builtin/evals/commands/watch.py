@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 @click.option("--runs-dir", default="runs", show_default=True, help="Folder of run folders.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the results [evals/watch].")
 @click.option("--devices", help="GPUs to use, one evaluation on each, by place or UUID.")
-@click.option("--attempts", type=click.IntRange(1), default=3, show_default=True)
 @click.option(
     "--poll",
     type=click.FloatRange(0, min_open=True),
@@ -40,20 +39,18 @@ def watch(
     runs_dir: str,
     out: Path | None,
     devices: str | None,
-    attempts: int,
     poll: float,
 ) -> None:
     """Evaluate every checkpoint of RUNS as soon as it is complete; stop when the runs have ended.
 
-    RUNS are names or folders of runs, or patterns of either ('gsm8k-*'), which later runs may fit
-    as well. Writes table.md, table.csv and table.json: step by task by metric. A watcher that was
-    stopped goes on where it was.
+    RUNS are names or folders of runs. Writes table.md, table.csv and table.json: step by task by
+    metric. A watcher that was stopped goes on where it was.
 
     Example: rlvr watch last --task math/gsm8k-test --devices 6,7
     """
-    from rlvr_core.builtin.evals.watch import Watcher, claim
+    from rlvr_core.api.services import find_run, local_path, lock_folder
+    from rlvr_core.builtin.evals.watch import Watcher
     from rlvr_core.builtin.evals.watch_table import table
-    from rlvr_core.builtin.evals.watched import Watched
 
     if not tasks and config is None:
         raise ConfigError("evaluate what?", remedy="give --task NAME, or --config FILE")
@@ -66,17 +63,19 @@ def watch(
         return [*start, *arguments, "--out", str(job.out)]
 
     folder = out or Path("evals") / "watch"
-    watched = Watched(runs, runs_dir)
+    watched = [find_run(str(local_path(text)), runs_dir) for text in runs]
+    if len({run.name for run in watched}) < len(watched):
+        raise ConfigError("two runs have the same name", remedy="watch each with its own --out")
     device_list = _devices(devices)
     _check(tasks, config, overrides)
     Stop().listen()
-    claim(folder, {"tasks": list(tasks), "config": _text(config), "set": list(overrides)})
+    folder.mkdir(parents=True, exist_ok=True)
+    lock_folder(folder, "wait for it, or give another --out")
     watcher = Watcher(
-        runs=watched.runs,
+        runs=watched,
         out=folder,
         command=command,
         devices=device_list,
-        attempts=attempts,
         say=lambda text: output.print_line(text, stderr=True),
     )
     watcher.watch(poll)
@@ -97,13 +96,6 @@ def _check(tasks: tuple[str, ...], config: Path | None, overrides: tuple[str, ..
     host = load_host()
     for ref in eval_config.tasks:
         find(host, "eval_task", ref.use, ref.with_, made({}, Mark("--task")), ())
-
-
-def _text(config: Path | None) -> str | None:
-    try:
-        return None if config is None else config.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"it cannot be read: {error}", where=str(config)) from error
 
 
 def _devices(text: str | None) -> list[str | None]:

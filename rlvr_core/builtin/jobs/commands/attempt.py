@@ -16,7 +16,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 from rlvr_core.api import RlvrError
-from rlvr_core.api.services import end_with_parent, fetch_newest, fetch_results, send_results
+from rlvr_core.api.services import fetch_newest, fetch_results, send_results
 
 MODULE = "rlvr_core.builtin.jobs.commands.attempt"
 
@@ -44,17 +44,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--job", required=True)
     parser.add_argument("--results", default="")
     parser.add_argument("--takes-over", action="store_true")
-    parser.add_argument("--root", default="runs", help="folder for a run that is fetched")
-    parser.add_argument("--parent", type=int, help="process with which this one has to end")
     parser.add_argument("words", nargs="+")
     given = parser.parse_args(arguments)
-    if given.parent is not None:
-        end_with_parent(given.parent)
     begin = [sys.executable, "-m", "rlvr_core.cli.main"]
     try:
         if given.results:
             return _evaluate(begin, given.words, given.runs, given.results)
-        words = [*given.words, *resumption(given.runs, Path(given.root))]
+        words = [*given.words, *resumption(given.runs, Path("runs"))]
     except RlvrError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code

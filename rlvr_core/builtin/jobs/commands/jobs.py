@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import time
-from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlvr_core.api import Complaint, ConfigError, DataError
+from rlvr_core.api import Complaint, ConfigError, DataError, MachineError
 from rlvr_core.api.services import output
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Host
-    from rlvr_core.builtin.jobs.fetch import Fetch
     from rlvr_core.builtin.jobs.jobs import Job
-
-QUIET = 3600.0
-"""Seconds without any change after which ``sync`` stops."""
 
 
 @click.group()
@@ -35,7 +26,7 @@ def jobs() -> None:
 @jobs.command("list")
 @click.option("--states", is_flag=True, help="Ask what each of them is doing.")
 @click.option("--limit", type=click.IntRange(1), help="Only so many, the newest.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print all that was written down, as JSON.")
 def list_(states: bool, limit: int | None, as_json: bool) -> None:
     """List the jobs that were submitted from here, newest first."""
     from dataclasses import asdict
@@ -46,38 +37,20 @@ def list_(states: bool, limit: int | None, as_json: bool) -> None:
     every, damaged = book.read()
     if damaged:
         output.print_line(damaged_words(damaged, book.path), stderr=True)
-    found = every[:limit]
-    state = _states(found) if states else {}
+    shown = every[:limit]
+    state = {job.job: {"state": _state(job)} for job in shown} if states else {}
     if as_json:
-        output.print_json([asdict(job) | state.get(job.job, {}) for job in found])
+        output.print_json([asdict(job) | state.get(job.job, {}) for job in shown])
         return
-    if not found:
+    if not shown:
         output.print_line("no job was submitted from here yet")
         return
     rows = [
         [job.job, job.name, *state.get(job.job, {}).values(), job.launcher, _time(job), job.config]
-        for job in found
+        for job in shown
     ]
     more = ["state"] if states else []
     output.print_table(["job", "run", *more, "launcher", "submitted", "config"], rows)
-
-
-@jobs.command()
-@click.argument("job")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def show(job: str, as_json: bool) -> None:
-    """Show everything that was written down about JOB."""
-    from dataclasses import asdict
-
-    from rlvr_core.builtin.jobs.jobs import JobBook
-
-    found = asdict(JobBook().find(job))
-    if as_json:
-        output.print_json(found)
-        return
-    for name, value in found.items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        output.print_line(f"{name}: {text}")
 
 
 @jobs.command()
@@ -123,61 +96,42 @@ def stop(job: str) -> None:
     show_default=True,
     help="Which to fetch; 'last' is the newest and the best.",
 )
-def download(job: str, to: Path, checkpoints: str) -> None:
-    """Fetch the run of JOB; what is here already is not fetched again.
+def fetch(job: str, to: Path, checkpoints: Any) -> None:
+    """Fetch the runs of JOB, while it runs or later; what is here already is not fetched again.
 
     JOB may also be where runs are: s3://bucket/runs.
     """
-    for folder in _fetch(job, to, checkpoints):
-        output.print_line(str(folder))
+    from rlvr_core.api.services import is_uri, load_host
+    from rlvr_core.builtin.jobs.fetch import Fetch, runs_in
+    from rlvr_core.builtin.jobs.jobs import JobBook
 
-
-@jobs.command()
-@click.argument("job")
-@click.option("--to", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
-@click.option(
-    "--poll",
-    type=click.FloatRange(0, min_open=True),
-    default=60.0,
-    show_default=True,
-    help="Seconds between two looks.",
-)
-@click.option(
-    "--checkpoints", type=click.Choice(["none", "last", "all"]), default="none", show_default=True
-)
-def sync(job: str, to: Path, poll: float, checkpoints: str) -> None:
-    """Fetch the records of JOB again and again while it runs.
-
-    Ends when the job has, or after an hour without any change.
-    """
-    from rlvr_core.api import MachineError
-
-    quiet_since = time.monotonic()
-    answered = away = False
-    while True:
-        ended, changes = None, list[int]()
+    uri = job if is_uri(job) else JobBook().find(job).runs
+    if not is_uri(uri):
+        raise ConfigError(
+            f"the runs of this job lie on machines that share their files: {uri}",
+            remedy=f"look at them there: rlvr show RUN --runs-dir {uri}",
+        )
+    host = load_host()
+    names = runs_in(host.ask_store(uri))
+    if not names:
+        raise ConfigError(f"the job has written nothing to {uri} yet")
+    faults: list[Complaint] = []
+    for name in names:
+        place = f"{uri.rstrip('/')}/{name}"
         try:
-            ended = _ended(job)  # asked first: what it wrote last is then fetched below
-            with contextlib.suppress(_NothingYetError):
-                _fetch(job, to, checkpoints, changes.append)
-        except MachineError as error:
-            ended = None  # what is left is fetched when that works again
-            if not answered or time.monotonic() - quiet_since >= QUIET:
-                raise
-            if not away:
-                output.print_line(f"{error.complaints[0].what}; going on", stderr=True)
-            away = True
-        else:
-            answered, away = True, False
-        if sum(changes):
-            quiet_since = time.monotonic()
-        if ended:
-            output.print_line(f"the job has ended ({ended}); everything is in {to}")
-            return
-        if time.monotonic() - quiet_since >= QUIET:
-            output.print_line(f"nothing has changed for an hour; what there is is in {to}")
-            return
-        time.sleep(poll)
+            transfer = Fetch(host.ask_store(place), to / name, checkpoints, place=place)
+        except DataError as error:  # the other runs are fetched nevertheless
+            faults += error.complaints
+            continue
+        if transfer.changed_here:
+            output.print_line(f"{name}: gone on here; the store has nothing newer", stderr=True)
+        if transfer.files:
+            size = f"{transfer.files} files, {transfer.size:,} bytes"
+            output.print_line(f"{name}: {size}", stderr=True)
+        transfer.run()
+        output.print_line(str(to / name))
+    if faults:
+        raise DataError.collect(faults)
 
 
 @jobs.command()
@@ -230,28 +184,13 @@ def _not_fetched(folder: Path) -> None:
     )
 
 
-class _NothingYetError(ConfigError):
-    """The job has written nothing so far."""
-
-
-def _states(jobs: Sequence[Job]) -> dict[str, dict[str, str]]:
-    """The state of each job; what cannot be asked is unknown."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    from rlvr_core.api import MachineError
-
-    def state(job: Job, launcher: Any) -> str:
-        try:
-            return str(launcher.status(job.job).state)
-        except MachineError as error:
-            output.print_line(f"{job.job}: {error.complaints[0].what}", stderr=True)
-            return "unknown"
-
-    # made here: loading plugins redirects stdout, which threads must not do at the same time
-    launchers = [_launcher(job) for job in jobs]
-    with ThreadPoolExecutor(8) as pool:
-        found = pool.map(state, jobs, launchers)
-        return {job.job: {"state": one} for job, one in zip(jobs, found, strict=True)}
+def _state(job: Job) -> str:
+    """What a job is doing; what cannot be asked is unknown."""
+    try:
+        return str(_launcher(job).status(job.job).state)
+    except MachineError as error:
+        output.print_line(f"{job.job}: {error.complaints[0].what}", stderr=True)
+        return "unknown"
 
 
 def _of(text: str) -> tuple[Job, Any]:
@@ -265,73 +204,7 @@ def _launcher(job: Job) -> Any:
     from rlvr_core.api.services import ComponentRef, build, load_host
 
     ref = ComponentRef.model_validate({"use": job.launcher, "with": dict(job.options)})
-    return build(load_host(), "launcher", ref, f"rlvr jobs show {job.job}")
-
-
-def _ended(text: str) -> str | None:
-    """How a job ended; None while it goes on, or where nobody can be asked."""
-    if "://" in text:
-        return None
-    found, launcher = _of(text)
-    state: str = launcher.status(found.job).state
-    return None if state in ("waiting", "running", "unknown") else state
-
-
-def _fetch(
-    text: str, to: Path, which: Any, changed: Callable[[int], object] | None = None
-) -> list[Path]:
-    """Fetch every run of a job."""
-    from rlvr_core.api.services import is_uri, load_host
-    from rlvr_core.builtin.jobs.fetch import Fetch, runs_in
-    from rlvr_core.builtin.jobs.jobs import JobBook
-
-    uri = text if is_uri(text) else JobBook().find(text).runs
-    if not is_uri(uri):
-        raise ConfigError(
-            f"the runs of this job lie on machines that share their files: {uri}",
-            remedy=f"look at them there: rlvr show RUN --runs-dir {uri}",
-        )
-    host: Host = load_host()
-    faults: list[Complaint] = []
-    names = runs_in(host.ask_store(uri))
-    if not names:
-        raise _NothingYetError(f"the job has written nothing to {uri} yet")
-    folders = []
-    for name in names:
-        place = f"{uri.rstrip('/')}/{name}"
-        try:
-            fetch = Fetch(host.ask_store(place), to / name, which, place=place)
-        except DataError as error:  # the other runs are fetched nevertheless
-            faults += error.complaints
-            continue
-        if fetch.changed_here:
-            output.print_line(f"{name}: gone on here; the store has nothing newer", stderr=True)
-        if changed is not None:
-            changed(fetch.files)
-        with _progress(name, fetch) as told:
-            fetch.run(told)
-        folders.append(to / name)
-    if faults:
-        raise DataError.collect(faults)
-    return folders
-
-
-@contextlib.contextmanager
-def _progress(name: str, fetch: Fetch) -> Iterator[Callable[[int], None] | None]:
-    """A bar on a terminal; elsewhere a line, when there is something to do."""
-    if not fetch.files:
-        yield None
-        return
-    if not output.is_terminal(stderr=True):
-        output.print_line(f"{name}: {fetch.files} files, {fetch.size:,} bytes", stderr=True)
-        yield None
-        return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=output.console(stderr=True)) as bar:
-        task = bar.add_task(name, total=fetch.size)
-        yield lambda n: bar.advance(task, n)
+    return build(load_host(), "launcher", ref, f"job {job.job}")
 
 
 def _time(job: Job) -> str:

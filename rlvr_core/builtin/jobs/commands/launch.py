@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rlvr_core.api.services import Host
     from rlvr_core.builtin.jobs.jobs import Job
 
-_FLAGS = ("processes", "gpus", "engine_gpus", "nodes", "node_rank", "main_address", "main_port")
+_OPTIONS = "rlvr.launch.options"
 
 
 class LaunchCommand(click.Command):
@@ -22,29 +22,24 @@ class LaunchCommand(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The command's own options, then those of the backend that was named."""
-        return [*super().get_params(ctx), *ctx.meta.get(_MORE, ())]
+        return [*super().get_params(ctx), *ctx.meta.get(_OPTIONS, ())]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Look for the backend first."""
-        backend = _named(args)
-        if backend is not None and backend.rpartition("/")[2] not in _SIMPLE:
-            own = {option for one in super().get_params(ctx) for option in one.opts}
-            ctx.meta[_MORE] = [one for one in _options_of(backend) if not {*one.opts} & own]
+        own = {option for param in super().get_params(ctx) for option in param.opts}
+        ctx.meta[_OPTIONS] = [
+            one for one in _options_of(_backend_in(args)) if not {*one.opts} & own
+        ]
         return super().parse_args(ctx, args)
 
 
-_MORE = "rlvr.launch.options"
-_SIMPLE = ("local", "accelerate")
-"""Backends whose every option is one of the command's own."""
-
-
-def _named(args: list[str]) -> str | None:
-    for index, word in enumerate(args):
-        if word == "--backend" and index + 1 < len(args):
-            return args[index + 1]
+def _backend_in(args: list[str]) -> str:
+    for word, following in zip(args, [*args[1:], ""], strict=True):
+        if word == "--backend" and following:
+            return following
         if word.startswith("--backend="):
             return word.partition("=")[2]
-    return None
+    return "local"
 
 
 def _options_of(backend: str) -> list[click.Option]:
@@ -55,9 +50,8 @@ def _options_of(backend: str) -> list[click.Option]:
     from rlvr_core.api.services import load_host
 
     options = []
-    for name, field in config_class(
-        load_host().entry("launcher", backend).load()
-    ).model_fields.items():
+    config = config_class(load_host().entry("launcher", backend).load())
+    for name, field in config.model_fields.items():
         kinds = {field.annotation, *get_args(field.annotation)}
         flag = bool in kinds
         several = any(get_origin(kind) is list or kind is list for kind in kinds)
@@ -80,17 +74,6 @@ def _options_of(backend: str) -> list[click.Option]:
 @click.option(
     "--backend", default="local", show_default=True, help="Where: see rlvr list launchers."
 )
-@click.option("--processes", type=click.IntRange(min=1), help="Processes on this machine.")
-@click.option(
-    "--gpus",
-    metavar="0,1",
-    help="GPUs to train on, one for each process; for slurm their number.",
-)
-@click.option("--engine-gpus", metavar="2,3", help="GPUs of an engine in processes of its own.")
-@click.option("--nodes", type=click.IntRange(min=1), help="Machines; give the command on each.")
-@click.option("--node-rank", type=click.IntRange(min=0), help="This machine's number, from 0.")
-@click.option("--main-address", metavar="NAME", help="Machine 0, as the others reach it.")
-@click.option("--main-port", type=click.IntRange(1, 65535), help="A free port there.")
 @click.option(
     "--with", "options", multiple=True, metavar="KEY=VALUE", help="Another option of the backend."
 )
@@ -133,17 +116,8 @@ def _options_of(backend: str) -> list[click.Option]:
     help="A line that looks like a secret, and may leave this machine.",
 )
 @click.option("--dry-run", is_flag=True, help="Check the config, print the plan, and stop.")
-@click.option(
-    "--preflight",
-    "ahead",
-    is_flag=True,
-    help="Check what can be known before the launch costs anything, and stop.",
-)
-@click.option("--json", "as_json", is_flag=True, help="With --dry-run or --preflight: print JSON.")
-@click.pass_context
+@click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
 def launch(
-    ctx: click.Context,
-    /,
     config: Path | None,
     backend: str,
     options: tuple[str, ...],
@@ -155,7 +129,6 @@ def launch(
     take_over: bool,
     allowed_secrets: tuple[str, ...],
     dry_run: bool,
-    ahead: bool,
     as_json: bool,
     **flags: Any,
 ) -> int:
@@ -178,8 +151,8 @@ def launch(
         with_beside,
     )
 
-    if as_json and not (dry_run or ahead):
-        raise click.UsageError("--json goes with --dry-run or --preflight")
+    if as_json and not dry_run:
+        raise click.UsageError("--json goes with --dry-run")
     if evaluate is not None and eval_config is not None:
         raise click.UsageError("--eval trains nothing: there are no checkpoints for --eval-config")
     if evaluate is not None and resume:
@@ -197,10 +170,14 @@ def launch(
             request = replace(request, arguments=(*request.arguments, "--take-over"))
     else:
         request, given_tree = to_evaluate(config, overrides, evaluate, host)
-    names = {option.name for option in ctx.meta.get(_MORE, ())}
-    more = {name: flags[name] for name in names if flags[name] not in (None, ())}
-    more = {name: list(v) if isinstance(v, tuple) else v for name, v in more.items()}
-    given = parse_options(options) | _given(flags) | more
+    given = parse_options(options) | {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in flags.items()
+        if value not in (None, ())
+    }
+    for name in {"gpus", "engine_gpus"} & given.keys():  # 0,1
+        words = given[name] if isinstance(given[name], list) else [given[name]]
+        given[name] = [part.strip() for word in words for part in str(word).split(",")]
     if before is not None:
         given = _as_before(before, given, host)
     ref = ComponentRef.model_validate({"use": backend, "with": given})
@@ -224,11 +201,6 @@ def launch(
     if traits.elsewhere:
         request = for_elsewhere(request, given_tree)
     plan = launcher.plan(request)
-    if ahead:
-        from rlvr_core.builtin.jobs.commands.preflight import preflight
-
-        words = [str(config), *(word for one in overrides for word in ("--set", one))]
-        return preflight(launcher, plan, words, as_json=as_json, evaluates=evaluate is not None)
     if not dry_run:
         code: int = launcher.submit(plan)
         return code
@@ -256,20 +228,9 @@ def _earlier(resume: str, backend: str, host: Host) -> Job | None:
         raise ConfigError(
             f"job {job.job} evaluated a model: it has no run to go on with",
             where="--resume",
-            remedy=f"evaluate once more: {_evaluation(job, backend)}",
+            remedy="evaluate once more, with --eval MODEL",
         )
     return job
-
-
-def _evaluation(job: Job, backend: str) -> str:
-    """The command that asks for the same evaluation."""
-    import shlex
-
-    sets = [str(one) for one in _listed(job.details.get("set"))]
-    models = [one.partition("=")[2] for one in sets if one.startswith("model.path=")]
-    words = ["rlvr", "launch", job.config, "--backend", backend, "--eval", *(models[-1:] or ["…"])]
-    rest = [one for one in sets if not one.startswith("model.path=")]
-    return shlex.join([*words, *(word for one in rest for word in ("--set", one))])
 
 
 def _as_before(job: Job, given: dict[str, Any], host: Host) -> dict[str, Any]:
@@ -282,12 +243,3 @@ def _as_before(job: Job, given: dict[str, Any], host: Host) -> dict[str, Any]:
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _given(flags: dict[str, Any]) -> dict[str, Any]:
-    """The options of the command line that were given, as the launcher's."""
-    given = {name: flags[name] for name in _FLAGS if flags[name] is not None}
-    for name in ("gpus", "engine_gpus"):
-        if name in given:
-            given[name] = [part.strip() for part in given[name].split(",")]
-    return given
