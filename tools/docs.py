@@ -16,8 +16,6 @@ from metrics import page as metrics
 from rlvr_bs4.table import page as archetypes
 from rlvr_core.builtin.configs.reference import loss_options
 from rlvr_core.builtin.configs.reference import reference as config_reference
-from rlvr_gym.table import page as generators
-from rlvr_ifeval.table import page as constraints
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES: dict[str, Callable[[], str]] = {
@@ -32,8 +30,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/loss-options.md": loss_options,
     "docs/metrics.md": metrics,
     "plugins/rlvr_bs4/ARCHETYPES.md": archetypes,
-    "plugins/rlvr_gym/GENERATORS.md": generators,
-    "plugins/rlvr_ifeval/CONSTRAINTS.md": constraints,
 }
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait
     from rlvr_core.data.prompts import Renderer
     from rlvr_core.host.host import Host
     from rlvr_core.step.objective import MakeTeacher
+    from rlvr_core.verify.reward import RewardPlan
 
 
 @hookimpl
@@ -438,316 +439,6 @@ def register_verifier_pools(registrar: Registrar) -> None:
 
 
 @hookimpl
-def register_services(registrar: Registrar) -> None:
-    """Parts of a run that are loaded only when it needs them."""
-    registrar.add(
-        "ahead",
-        "rlvr_core.builtin.asynchronous.ahead:Ahead",
-        summary="Rollouts ahead of the trainer, for train.max_staleness above 0.",
-    )
-    registrar.add(
-        "replay",
-        "rlvr_core.builtin.replay.source:ReplaySource",
-        summary="Rollouts that are trained on in several steps, for max_reads of a sampler.",
-    )
-    registrar.add(
-        "choose-engine",
-        "rlvr_core.builtin.vllm.choice:choose_engine",
-        summary="The choice of an engine, where none is named.",
-    )
-    registrar.add(
-        "find-run",
-        "rlvr_core.builtin.reports.find:find_run",
-        summary="A run by its name, the beginning of it, or last.",
-    )
-    registrar.add(
-        "run-to-resume",
-        "rlvr_core.builtin.resumption.chosen:run_to_resume",
-        summary="The run of --resume, and the configuration that it goes on with.",
-    )
-    registrar.add(
-        "resumption",
-        "rlvr_core.builtin.resumption.resumption:Resumption",
-        summary="Where a resumed run goes on.",
-    )
-    registrar.add(
-        "checkout",
-        "rlvr_core.builtin.provenance.checkout:save_patches",
-        summary="State of the git checkout that a run is started in, with its diffs.",
-    )
-    registrar.add(
-        "sources",
-        "rlvr_core.builtin.provenance.sources:save_sources",
-        summary="Copies of the files that a config names as components.",
-    )
-    registrar.add(
-        "changed-sources",
-        "rlvr_core.builtin.provenance.sources:changed",
-        summary="Which of them a resumed run finds changed.",
-    )
-    registrar.add(
-        "without-secrets",
-        "rlvr_core.builtin.jobs.secrets:without_secrets",
-        summary="Takes out of a text what looks like a secret.",
-    )
-    registrar.add(
-        "preview",
-        "rlvr_core.builtin.samplers.preview:preview",
-        summary="What the first steps of a run would draw, for --dry-run.",
-    )
-    registrar.add(
-        "eval-curves",
-        "rlvr_core.builtin.evals.curves:curves_and_heldout",
-        summary="What a run's summary says of its evaluations.",
-    )
-    registrar.add(
-        "evaluation-points",
-        "rlvr_core.builtin.evals.of_runs:evaluation_points",
-        summary="The evaluations of a run, with their intervals.",
-    )
-    registrar.add(
-        "paired-evaluations",
-        "rlvr_core.builtin.evals.of_runs:paired_evaluations",
-        summary="Tests of whether the evaluations of runs differ, problem by problem.",
-    )
-    registrar.add(
-        "estimate",
-        "rlvr_core.builtin.evals.stats:estimate",
-        summary="The mean of one value a problem, with its interval.",
-    )
-    registrar.add(
-        "check-eval-metric",
-        "rlvr_core.builtin.evals.metric_check:check_metric_of",
-        summary="A clear refusal of a metric that no evaluation of a run reports.",
-    )
-    registrar.add(
-        "ray-connect",
-        "rlvr_core.builtin.ray.cluster:connect",
-        summary="A connection to a running Ray cluster.",
-    )
-    registrar.add(
-        "metric-direction",
-        "rlvr_core.builtin.evals.direction:direction_of",
-        summary="Whether a metric of an evaluation improves by rising or by falling.",
-    )
-    registrar.add(
-        "glossary",
-        "rlvr_core.record.metrics:run_glossary",
-        summary="What the metrics of the kernel and of given components mean.",
-    )
-    registrar.add(
-        "staleness",
-        "rlvr_core.builtin.asynchronous.ages:staleness",
-        summary="What a run's summary says of the age of its completions.",
-    )
-    registrar.add(
-        "gpus",
-        "rlvr_core.builtin.jobs.gpus:chosen_gpus",
-        summary="Which cards are meant by numbers: places within those that a run was given.",
-    )
-    registrar.add(
-        "verifier-function",
-        "rlvr_core.builtin.verifiers.function:verifier_of",
-        summary="A plain function as a verifier.",
-    )
-    registrar.add(
-        "dataset-function",
-        "rlvr_core.builtin.datasets.function:dataset_of",
-        summary="A plain function as a data set.",
-    )
-    registrar.add(
-        "advantage-function",
-        "rlvr_core.builtin.functions.learning:advantage_of",
-        summary="A plain function as an advantage estimator.",
-    )
-    registrar.add(
-        "loss-function",
-        "rlvr_core.builtin.functions.learning:loss_of",
-        summary="A plain function as a loss.",
-    )
-    registrar.add(
-        "schedule-function",
-        "rlvr_core.builtin.functions.learning:schedule_of",
-        summary="A plain function as a schedule.",
-    )
-    registrar.add(
-        "displays",
-        "rlvr_core.builtin.displays.display:make_display",
-        summary="Progress as a live bar, a line a step, or JSON lines.",
-    )
-    registrar.add(
-        "waiting",
-        "rlvr_core.builtin.displays.waiting:waiting",
-        summary="What a command waits for, on a terminal.",
-    )
-    registrar.add(
-        "plugin-commands",
-        "rlvr_core.builtin.catalog.plugin_commands:group_of",
-        summary="The commands of a plugin, as one group.",
-    )
-    registrar.add(
-        "yaml-fault",
-        "rlvr_core.builtin.configs.reading:yaml_fault",
-        summary="What is wrong with text that is no YAML.",
-    )
-    registrar.add(
-        "file-fault",
-        "rlvr_core.builtin.configs.reading:file_fault",
-        summary="What is wrong with a configuration file that cannot be read.",
-    )
-    registrar.add(
-        "config-faults",
-        "rlvr_core.builtin.configs.faults:complaints",
-        summary="What is wrong with a configuration, in plain words with suggestions.",
-    )
-    registrar.add(
-        "blame",
-        "rlvr_core.builtin.catalog.blame:blame",
-        summary="Whose fault an unexpected exception is.",
-    )
-    registrar.add(
-        "missing",
-        "rlvr_core.builtin.catalog.missing:Missing",
-        summary="Why a component or plugin cannot be had, and what to do.",
-    )
-    registrar.add(
-        "file-faults",
-        "rlvr_core.builtin.catalog.file_faults:FileFaults",
-        summary="What is wrong with a component that is named by a file or module.",
-    )
-    registrar.add(
-        "beginning",
-        "rlvr_core.builtin.provenance.warned:begin",
-        summary="Records what a run is made of, what was found before it, and what it warns about.",
-    )
-    registrar.add(
-        "run-differences",
-        "rlvr_core.builtin.provenance.runs:compare_runs",
-        summary="In what two runs differ, part by part.",
-    )
-    registrar.add(
-        "evaluations",
-        "rlvr_core.builtin.evals.in_run:RunEvaluations",
-        summary="Evaluations inside a run, for eval.tasks.",
-    )
-    registrar.add(
-        "tracking",
-        "rlvr_core.builtin.trackers.tracking:Tracking",
-        summary="Sends a run's numbers to its trackers, for track.",
-    )
-    registrar.add(
-        "machines",
-        "rlvr_core.builtin.jobs.agreement:check_agreement",
-        summary="Refuses machines that have other code, libraries or configuration.",
-    )
-    registrar.add(
-        "doctor",
-        "rlvr_core.builtin.doctor.command:doctor",
-        summary="Examines a configuration on its own model and data.",
-    )
-    registrar.add(
-        "judge-calibration",
-        "rlvr_core.builtin.calibration.gate:calibrated",
-        summary="Measures the judges of a run before it trains on them, for the guard preflight.",
-    )
-    registrar.add(
-        "card",
-        "rlvr_core.builtin.planner.cards:card_named",
-        summary="Public figures of a GPU by its name.",
-    )
-    registrar.add(
-        "flash-works",
-        "rlvr_core.builtin.packing.attention_mask:flash_on",
-        summary="Whether packed rows get torch's flash kernel on a GPU.",
-    )
-    registrar.add(
-        "attention-way",
-        "rlvr_core.builtin.packing.way:way_of_run",
-        summary="Which rows and which attention a run on a GPU trains with, and why.",
-    )
-    registrar.add(
-        "gpu-checks",
-        "rlvr_core.builtin.gpu.checks:check_gpus",
-        summary="What the GPUs of this machine are and can do, for rlvr doctor --gpu.",
-    )
-    registrar.add(
-        "given-answers",
-        "rlvr_core.builtin.demonstrations.given_answers:GivenAnswers",
-        summary="The answers that losses such as core/sft imitate.",
-    )
-    registrar.add(
-        "lora",
-        "rlvr_core.builtin.lora.model_adapter:LORA",
-        summary="LoRA as what is trained of the policy, for model.lora.",
-    )
-    registrar.add(
-        "gathered-source",
-        "rlvr_core.builtin.fsdp.gathered_source:gathered_source",
-        summary="The weights of a sharded policy for engines, for train.parallel: fsdp.",
-    )
-    registrar.add(
-        "shard",
-        "rlvr_core.builtin.fsdp.sharding:shard",
-        summary="Splits a model over the processes, for train.parallel: fsdp.",
-    )
-    registrar.add(
-        "shards",
-        "rlvr_core.builtin.fsdp.shards:shards_of",
-        summary="What each process writes of a sharded checkpoint, for train.parallel: fsdp.",
-    )
-    registrar.add(
-        "read-shards",
-        "rlvr_core.builtin.fsdp.shards:read_shards",
-        summary="Reads a sharded checkpoint into any number of processes.",
-    )
-    registrar.add(
-        "stored-dtype",
-        "rlvr_core.builtin.fsdp.loading:stored_dtype",
-        summary="The dtype of a model's files, which are mapped into memory in it.",
-    )
-    registrar.add(
-        "compile",
-        "rlvr_core.builtin.compiling.layers:compiled_model",
-        summary="The policy's layers under torch.compile, for train.compile.",
-    )
-    registrar.add(
-        "tensor-parallel",
-        "rlvr_core.builtin.vllm.group:size_faults",
-        summary="Why processes and model do not divide into shared vLLM engines.",
-    )
-    registrar.add(
-        "context-parallel",
-        "rlvr_core.builtin.packing.context:ContextParallel",
-        summary="Processes that share micro-batches, for train.context_parallel.",
-    )
-    registrar.add(
-        "context-faults",
-        "rlvr_core.builtin.packing.context:group_faults",
-        summary="Why processes do not divide into groups of train.context_parallel.",
-    )
-    registrar.add(
-        "padded-because",
-        "rlvr_core.builtin.packing.packed:padded_because",
-        summary="Why a model's configuration rules out packed rows.",
-    )
-    registrar.add(
-        "check-processes",
-        "rlvr_core.builtin.fsdp.checks:check_processes",
-        summary="What several training processes do not go together with.",
-    )
-    registrar.add(
-        "check-offload",
-        "rlvr_core.builtin.offload.checks:check_offload",
-        summary="What train.reference.offload does not go together with.",
-    )
-    registrar.add(
-        "offload",
-        "rlvr_core.builtin.offload.layers:offload",
-        summary="A frozen reference in host memory, for train.reference.offload.",
-    )
-
-
-@hookimpl
 def register_forward_paths(registrar: Registrar) -> None:
     """Faster ways to compute a model than each row whole and padded."""
     registrar.add(
@@ -880,11 +571,6 @@ def register_trackers(registrar: Registrar) -> None:
 @hookimpl
 def register_transports(registrar: Registrar) -> None:
     """How weights reach an engine in other processes."""
-    registrar.add(
-        "shared-memory",
-        "rlvr_core.builtin.asynchronous.shared_weights:SharedMemory",
-        summary="Memory that trainer and engine share; for an engine in a process of its own.",
-    )
     registrar.add(
         "cuda-ipc",
         "rlvr_core.builtin.asynchronous.cuda_ipc:CudaIpc",
@@ -1204,6 +890,16 @@ def mirror_run(
     from rlvr_core.builtin.jobs.mirror import FolderMirror
 
     return FolderMirror(uri, open_store, keep, say)
+
+
+@hookimpl
+def calibrate_judges(
+    problems: Sequence[Problem], plan: RewardPlan, resolved: Resolved
+) -> DataReport:
+    """By answers whose right verdict is known."""
+    from rlvr_core.builtin.calibration.gate import calibrated
+
+    return calibrated(problems, plan, resolved)
 
 
 @hookimpl

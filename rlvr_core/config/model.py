@@ -26,10 +26,6 @@ _FSDP_SHARDS = dict.fromkeys(
 """What to suggest for each of DeepSpeed's names."""
 
 
-ENGINE_RESTARTS = 3
-"""Default of ``train.engine_restarts``."""
-
-
 def _checkpointing(value: object) -> object:
     if not re.fullmatch("auto|none|all|every-([2-9]|[1-9][0-9]+)", str(value)):
         raise ValueError(f"must be auto, none, all, or every-2, every-3 and so on, not {value}")
@@ -358,9 +354,6 @@ class TrainSection(ComponentConfig):
     """With ``max_staleness``, what happens to unfinished requests at a weight sync: ``drain``
     finishes them first, ``abort`` samples them again with the new weights, ``keep`` continues them,
     so that their tokens have mixed versions."""
-    engine_restarts: Natural = ENGINE_RESTARTS
-    """With ``max_staleness``, how often in a run the engine's process is restarted after it died.
-    The new process gets the last weights, and every unanswered request again."""
     mask_truncated: bool = False
     """Leave completions that hit the token cap out of the loss (they stay in the baseline)."""
     max_nonfinite_steps: Natural = 5
@@ -399,12 +392,6 @@ class TrainSection(ComponentConfig):
             raise ValueError(
                 f"in_flight: {self.in_flight} has no effect with max_staleness: 0: nothing is "
                 f"generated while training runs; set max_staleness to 1 or more"
-            )
-        if self.max_staleness == 0 and self.engine_restarts != ENGINE_RESTARTS:
-            raise ValueError(
-                f"engine_restarts: {self.engine_restarts} has no effect with max_staleness: 0: the "
-                "engine has no process of its own; set max_staleness to 1 or more "
-                "(vllm-server has engine.with.restarts)"
             )
         return self
 

@@ -24,16 +24,9 @@ from rlvr_core.api import (
     SamplerTraits,
     traits_of,
 )
-from rlvr_core.api.services import (
-    Ages,
-    Generator,
-    ReplayBuffer,
-    Rollouts,
-    RolloutSource,
-    more_groups,
-)
+from rlvr_core.api.rollouts import Ages, Rollouts, RolloutSource
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
-from rlvr_core.builtin.asynchronous.child import ChildEngine, in_child
+from rlvr_core.builtin.asynchronous.child import in_child
 from rlvr_core.builtin.asynchronous.distributed import (
     BalancedGenerator,
     DistributedProducer,
@@ -42,9 +35,12 @@ from rlvr_core.builtin.asynchronous.distributed import (
 )
 from rlvr_core.builtin.asynchronous.link import link_up
 from rlvr_core.builtin.asynchronous.producer import Producer
+from rlvr_core.builtin.replay.buffer import ReplayBuffer
+from rlvr_core.rollout.collect import Generator, more_groups
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Resolved, SourceParts
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.rollout.source import SourceParts
 
 
 LINK_LIMIT = 60.0
@@ -72,7 +68,6 @@ class Ahead:
             "completions",
         ),
         Metric("staleness/expired", "Groups too old for the reads they had left.", "groups"),
-        *ChildEngine.reports,
     )
 
     background = True
@@ -134,14 +129,6 @@ class Ahead:
 
     def _background(self, engine: Engine, name: str) -> BackgroundEngine:
         if isinstance(engine, BackgroundEngine):
-            default = type(self._train).model_fields["engine_restarts"].default
-            if self._train.engine_restarts != default:
-                raise ConfigError(
-                    f"train.engine_restarts is for engines that are put into a process of their "
-                    f"own, and {name} has processes of its own making",
-                    where=self._resolved.where(("train", "engine_restarts")),
-                    remedy="leave it out; rlvr list engine NAME shows the engine's own options",
-                )
             return engine
         if traits_of(engine, EngineTraits).separate:
             raise ConfigError(
@@ -160,7 +147,7 @@ class Ahead:
                     "or take engine: vllm-server with tensor_parallel, on GPUs of its own",
                 ),
             )
-        return in_child(engine, self._run.timeout, self._train.engine_restarts)
+        return in_child(engine, self._run.timeout)
 
     def source(self, parts: SourceParts) -> RolloutSource:
         """See ``RolloutMode.source``; all processes of the run must call it together."""

@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 
 from rlvr_core.api import config_class
-from rlvr_core.api.services import CORE, load_host
 from rlvr_core.builtin.configs.keys import Key, component_keys, run_keys
+from rlvr_core.host.discovery import CORE
+from rlvr_core.host.host import load_host
 
 _HEAD = """# Every key of a configuration
 

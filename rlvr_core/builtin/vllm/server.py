@@ -25,14 +25,12 @@ from rlvr_core.api import (
     EngineTraits,
     Generation,
     GenerationRequest,
-    InheritsFiles,
     MachineError,
     Metric,
     RlvrError,
     RunError,
     WeightSource,
 )
-from rlvr_core.api.services import ChosenTransport, Ranks, StopStrings
 from rlvr_core.builtin.vllm.adapter import NAME, AdapterFolder, server_options
 from rlvr_core.builtin.vllm.client import Probe, ServerClient, label_of
 from rlvr_core.builtin.vllm.files import Files
@@ -57,6 +55,9 @@ from rlvr_core.builtin.vllm.weight_publisher import (
     ServerWeights,
     WeightPublisher,
 )
+from rlvr_core.engines.sampling import StopStrings
+from rlvr_core.engines.transport import ChosenTransport
+from rlvr_core.parallel.ranks import Ranks
 
 
 @dataclass(slots=True)
@@ -401,12 +402,6 @@ def chosen_transport(config: ServerConfig, context: EngineContext) -> ChosenTran
             "transport nccl needs a GPU, and this process has none",
             where="engine.transport",
             remedy="set engine.transport: files",
-        )
-    if isinstance(chosen.make(), InheritsFiles):
-        raise ConfigError(
-            f"transport {chosen.name} needs a process that inherits open files, and servers do not",
-            where="engine.transport",
-            remedy="leave it out, or take files",
         )
     return chosen
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from rlvr_sagemaker.options import Options, pairs
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Job
+    from rlvr_core.builtin.jobs.jobs import Job
 
-_OF_THE_COMMAND = {"job_name", "wait", "poll", "build", "push", "local", "gpus"}
+_OF_THE_COMMAND = {"job_name", "wait", "poll", "build"}
 """What says how one submission goes, and nothing about the job."""
 
 
-def kept(config: Options, request: Mapping[str, Any]) -> dict[str, Any]:
+def details_to_keep(config: Options, request: Mapping[str, Any]) -> dict[str, Any]:
     """Details of a job in the book.
 
     What came from the environment is written out, since that may be another one by then. Secrets
@@ -34,10 +34,11 @@ def kept(config: Options, request: Mapping[str, Any]) -> dict[str, Any]:
         "image": request["AlgorithmSpecification"]["TrainingImage"],
         "instance_type": config.needed("instance_type"),
     }
-    return {"options": options, "secret_arns": [[*one] for one in pairs(config.secrets).items()]}
+    arns = [list(pair) for pair in pairs(config.secrets).items()]
+    return {"options": options, "secret_arns": arns}
 
 
-def as_before(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
+def options_of(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a job that goes on with the run of ``job``.
 
     An option that is given takes the place of the job's, a list as a whole. Two follow from

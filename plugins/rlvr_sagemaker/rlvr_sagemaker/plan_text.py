@@ -10,25 +10,23 @@ from rlvr_sagemaker.options import gpu_list
 
 def lines_of(details: Mapping[str, Any]) -> Iterator[str]:
     """Lines that say what a job is, what goes along, where things come to, and who needs what."""
-    request, told = details["request"], details["description"]
-    local = told["runs"] is None
-    does = "evaluates" if told["arguments"][0] == "eval" else "trains"
+    request, description = details["request"], details["description"]
+    does = "evaluates" if description["arguments"][0] == "eval" else "trains"
     yield f"job {details['job']} {does} {details['name']}"
-    yield from (f"  {line}" for line in ([] if local else _machines(details)))
-    if local:
-        yield "  on this machine, with docker"
+    yield from (f"  {line}" for line in _machines(details))
     yield f"  image {request['AlgorithmSpecification']['TrainingImage']}"
-    yield "it does: rlvr " + " ".join(told["arguments"])
-    if told.get("eval_config"):
-        given = [word for one in told["eval_set"] for word in ("--set", one)]
-        gpus = ["--devices", ",".join(map(str, told["eval_gpus"]))] if told["eval_gpus"] else []
-        words = ["--config", told["eval_config"], *given, *gpus]
+    yield "it does: rlvr " + " ".join(description["arguments"])
+    if description.get("eval_config"):
+        given = [word for override in description["eval_set"] for word in ("--set", override)]
+        words = ["--config", description["eval_config"], *given]
+        if description["eval_gpus"]:
+            words += ["--devices", ",".join(map(str, description["eval_gpus"]))]
         yield "and beside it: rlvr watch RUN " + " ".join(words)
-    yield from _files(details, "the container" if local else details["code"])
-    yield f"runs come to {'runs/' + details['job'] if local else details['runs']}"
+    yield from _files(details)
+    yield f"runs come to {details['runs']}"
     yield "environment:"
     yield from (f"  {name}={value}" for name, value in request["Environment"].items())
-    yield from (f"  {name} is the secret {arn}" for name, arn in told["secrets"].items())
+    yield from (f"  {name} is the secret {arn}" for name, arn in description["secrets"].items())
     yield from _permissions(details["permissions"], request["RoleArn"])
 
 
@@ -37,9 +35,9 @@ def _machines(details: Mapping[str, Any]) -> Iterator[str]:
     machines, stop = request["ResourceConfig"], request["StoppingCondition"]
     spot = request.get("EnableManagedSpotTraining")
     kinds = machines.get("InstanceGroups") or [machines]
-    told = " and ".join(f"{one['InstanceCount']} {one['InstanceType']}" for one in kinds)
-    yield f"on {told}{', spot' if spot else ''}"
-    yield from _processes(details["options"], sum(one["InstanceCount"] for one in kinds))
+    kinds_text = " and ".join(f"{kind['InstanceCount']} {kind['InstanceType']}" for kind in kinds)
+    yield f"on {kinds_text}{', spot' if spot else ''}"
+    yield from _processes(details["options"], sum(kind["InstanceCount"] for kind in kinds))
     longest = f"for at most {stop['MaxRuntimeInSeconds'] / 3600:g} hours"
     if spot:
         longest += f", waiting included {stop['MaxWaitTimeInSeconds'] / 3600:.4g}"
@@ -62,28 +60,28 @@ def _processes(options: Mapping[str, Any], machines: int) -> Iterator[str]:
         )
 
 
-def _files(details: Mapping[str, Any], where: str) -> Iterator[str]:
+def _files(details: Mapping[str, Any]) -> Iterator[str]:
     files = details["files"]
     go = "1 file goes" if len(files) == 1 else f"{len(files)} files go"
-    yield f"{go} to {where} ({_size(sum(one['size'] for one in files))}):"
-    width = max((len(one["key"]) for one in files), default=0)
-    for one in files:
-        link = f"  <- {one['real']}" if "real" in one else ""
-        yield f"  {one['key']:<{min(width, 60)}}  {_size(one['size']):>9}{link}"
+    yield f"{go} to {details['code']} ({_size(sum(file['size'] for file in files))}):"
+    width = max((len(file["key"]) for file in files), default=0)
+    for file in files:
+        link = f"  <- {file['real']}" if "real" in file else ""
+        yield f"  {file['key']:<{min(width, 60)}}  {_size(file['size']):>9}{link}"
     if details["description"]["install"]:
         yield "installed in the job: " + ", ".join(details["description"]["install"])
 
 
-def _permissions(needs: list[Mapping[str, Any]], role: str) -> Iterator[str]:
-    if not needs:
+def _permissions(permissions: list[Mapping[str, Any]], role: str) -> Iterator[str]:
+    if not permissions:
         return
-    yield "permissions (rlvr sagemaker iam prints policies that give them for a whole store):"
-    for who, title in (("submitter", "whoever submits"), ("role", role)):
+    yield "permissions (rlvr sagemaker iam prints them as policies):"
+    for who, title in (("submitter", "whoever submits"), ("job", role)):
         yield f"  {title}:"
-        for need in needs:
-            if need["who"] == who:
-                yield f"    {', '.join(need['actions'])}"
-                yield from (f"      {one}" for one in need["resources"])
+        for permission in permissions:
+            if permission["who"] == who:
+                yield f"    {', '.join(permission['actions'])}"
+                yield from (f"      {resource}" for resource in permission["resources"])
 
 
 def _size(size: int) -> str:

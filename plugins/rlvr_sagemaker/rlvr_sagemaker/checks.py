@@ -42,7 +42,7 @@ def name_faults(name: str | None) -> list[Complaint]:
 
 def account_faults(config: Options) -> Iterator[Complaint]:
     """What is wrong with what every job needs; all of it is there."""
-    store, role, machine = (config.needed(one) for one in ("store", "role", "instance_type"))
+    store, role, machine = map(config.needed, ("store", "role", "instance_type"))
     bucket = store[len("s3://") :].partition("/")[0]
     if not is_s3(store):
         yield Complaint("it is no s3:// URI", "--store", ("write s3://bucket/folder",))
@@ -90,12 +90,8 @@ def secret_faults(arn: str, flag: str) -> Iterator[Complaint]:
     yield Complaint(what, flag, (f"the whole ARN: {look} --query ARN --output text",))
 
 
-def request_faults(config: Options) -> list[Complaint]:
+def request_faults(config: Options) -> Iterator[Complaint]:
     """What is wrong with the other options by themselves."""
-    return list(_request_faults(config))
-
-
-def _request_faults(config: Options) -> Iterator[Complaint]:
     if config.image is not None and not _IMAGE.fullmatch(config.image):
         yield Complaint("it is no image's URI", "--image", ("it has no https:// and no spaces",))
     if config.region is not None and not _REGION.fullmatch(config.region):
@@ -105,37 +101,33 @@ def _request_faults(config: Options) -> Iterator[Complaint]:
         yield Complaint("it is no KMS key's ARN", "--kms-key", remedy)
     if max(config.max_runtime, config.max_wait or 0) > LONGEST:
         yield Complaint("a job takes 28 days at most", "--max-runtime, --max-wait")
-    for flag, prefix, values in (
+    for flag, prefix, ids in (
         ("--subnets", "subnet-", config.subnets),
         ("--security-groups", "sg-", config.security_groups),
     ):
-        for one in values:
-            if not re.fullmatch(prefix + "[0-9a-zA-Z-]{1,25}", one):
-                yield Complaint(f"'{one}' does not look like {prefix}…", flag)
-    yield from _pair_faults(config)
-
-
-def _pair_faults(config: Options) -> Iterator[Complaint]:
-    """NAME=VALUE words; what is wrong is not shown, since it may be a secret in the wrong place."""
-    for number, one in enumerate(config.env, 1):
-        name, _, value = one.partition("=")
-        if not _VARIABLE.fullmatch(name) or not value:
-            yield Complaint("write NAME=VALUE", f"--env, number {number}")
-        elif len(value) > 512:
-            what = f"the value of {name} has {len(value)} characters; AWS takes 512"
-            yield Complaint(what, "--env", ("put it into a file, and the file with --include",))
-    for number, one in enumerate(config.tags, 1):
-        name, _, value = one.partition("=")
-        if not _TAG.fullmatch(name) or not value or len(value) > 256:
-            yield Complaint("write NAME=VALUE", f"--tags, number {number}")
-    for flag, values in (
-        ("--env", config.env),
-        ("--secrets", config.secrets),
-        ("--tags", config.tags),
-    ):
-        names = [one.partition("=")[0] for one in values]
-        if len(set(names)) < len(names):
-            yield Complaint("a name is given twice", flag)
-    given = {one.partition("=")[0] for one in config.env}
-    if given & {one.partition("=")[0] for one in config.secrets}:
+        for id in ids:
+            if not re.fullmatch(prefix + "[0-9a-zA-Z-]{1,25}", id):
+                yield Complaint(f"'{id}' does not look like {prefix}…", flag)
+    yield from _pair_faults("--env", config.env, _VARIABLE, 512)
+    yield from _pair_faults("--tags", config.tags, _TAG, 256)
+    yield from _pair_faults("--secrets", config.secrets, _VARIABLE, 2048)
+    if {*_names(config.env)} & {*_names(config.secrets)}:
         yield Complaint("a name is given by both", "--env, --secrets")
+
+
+def _pair_faults(
+    flag: str, pairs: list[str], name: re.Pattern[str], longest: int
+) -> Iterator[Complaint]:
+    """NAME=VALUE words; what is wrong is not shown, since it may be a secret in the wrong place."""
+    for number, (key, _, value) in enumerate((pair.partition("=") for pair in pairs), 1):
+        if not name.fullmatch(key) or not value:
+            yield Complaint("write NAME=VALUE", f"{flag}, number {number}")
+        elif len(value) > longest:
+            what = f"the value of {key} has {len(value)} characters; AWS takes {longest}"
+            yield Complaint(what, flag, ("put it into a file, and the file with --include",))
+    if len({*_names(pairs)}) < len(pairs):
+        yield Complaint("a name is given twice", flag)
+
+
+def _names(pairs: list[str]) -> list[str]:
+    return [pair.partition("=")[0] for pair in pairs]

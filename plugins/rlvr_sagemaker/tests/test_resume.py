@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from rlvr_core.api import JobStatus
-from rlvr_core.builtin.jobs.jobs import Job, JobBook
+from rlvr_core.builtin.jobs.jobs import JobBook
 from rlvr_core.cli.main import cli
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.launcher import SageMakerLauncher
@@ -108,7 +107,7 @@ def test_what_is_given_again_takes_the_place_of_the_jobs(first):
     assert new["Environment"] == {"PYTHONUNBUFFERED": "1", "A": "x"}  # a list as a whole
     assert found["description"]["arguments"][-2:] == ["--set", "train.steps=7"]
     assert "of its own it has --env, --instance-type, --job-name, --spot\n" in told
-    built = resumed("--build", "--push", "--image", IMAGE.replace(":1", ":9"))[0]
+    built = resumed("--build", "--image", IMAGE.replace(":1", ":9"))[0]
     assert built["request"]["AlgorithmSpecification"]["TrainingImage"].endswith(":9")
 
 
@@ -126,28 +125,4 @@ def test_t99_the_book_has_arns_of_secrets_and_no_values(first):
     (job,) = JobBook().jobs()
     assert job.details["secret_arns"] == [["HF_TOKEN", SECRET]]
     assert "<redacted>" not in JobBook().path.read_text()
-    assert not {"job_name", "wait", "build", "push", "local"} & set(job.details["options"])
-
-
-def test_a_job_of_an_older_book_goes_on_with_what_is_given(project):
-    old = {"arguments": ["run", "train.yaml"], "set": []}
-    where = {"region": "eu-north-1", "store": "s3://some-bucket/x"}
-    config = str(Path("train.yaml").absolute())
-    JobBook().add(
-        Job("old", "sagemaker/sagemaker", "demo", config, options=where,
-            runs="s3://some-bucket/x/jobs/old/runs", details=old)
-    )  # fmt: skip
-    found = resumed("--role", ROLE, "--image", IMAGE, "--instance-type", "ml.g6e.12xlarge")[0]
-    assert found["runs"] == "s3://some-bucket/x/jobs/old/runs"
-    assert found["region"] == "eu-north-1"
-
-
-def test_a_job_that_evaluated_has_no_run_to_go_on_with(cloud, project):
-    words = ["--role", ROLE, "--image", IMAGE, "--instance-type", "ml.g6e.12xlarge"]
-    words += ["--store", f"s3://{cloud.bucket}/x", "--job-name", f"j-{cloud.bucket}"]
-    launch("evals.yaml", "--eval", "tiny:math/arithmetic", *words)
-    for config in ([], ["train.yaml"]):
-        words = ["launch", *config, "--backend", "sagemaker", "--resume", "last"]
-        told = CliRunner().invoke(cli, words).exception
-        assert f"job j-{cloud.bucket} evaluated a model: it has no run to go on with" in str(told)
-        assert f"{project / 'evals.yaml'} --backend sagemaker --eval tiny:math/arith" in str(told)
+    assert not {"job_name", "wait", "build"} & set(job.details["options"])
