@@ -1,4 +1,4 @@
-"""The public names as text: one line a name and member, for the frozen list and ``docs/api.md``."""
+"""The public names as text: one line a name and member, for the frozen list and the site."""
 
 from __future__ import annotations
 
@@ -18,34 +18,10 @@ FACES: tuple[ModuleType, ...] = (api, services)
 _SIMPLE = (bool, float, int, str, tuple, type(None))
 """Values whose ``repr`` is the same in every process."""
 
-_HEAD = """# The public face: what is promised, and how it changes
+_HEAD = """# Public names
 
-Written by `tools/docs.py`; the lists below come from the code.
-
-A plugin imports `rlvr_core.api` and nothing else of the core, first-party plugins included
-(`make check` holds it):
-
-- **`rlvr_core.api`** has the types, protocols, hooks, base classes and errors that components are
-  written with. Importing it loads neither torch nor pydantic; a name is loaded when it is first
-  used.
-- **`rlvr_core.api.services`** has what the kernel can do for a plugin that is more than one
-  component: reading data, rendering prompts, judging, the files of a run.
-- **`rlvr_core.testing`** has the conformance checks and fixtures for a plugin's own tests.
-
-What is promised, for versions 0.x:
-
-1. A name in `rlvr_core.api` stays, and keeps its meaning, within a minor version (0.2.x). A minor
-   version may change it; `CHANGELOG.md` then says what changed and what to write instead.
-2. Names in `rlvr_core.api.services` may also change in a minor version, and more readily.
-3. Fields may be added to types, keyword arguments with a default to functions, and methods with a
-   default to base classes at any time. The order of fields is no contract: construct with keywords.
-4. When a hook changes in a way that old plugins cannot stand, `API_VERSION` goes up, and a plugin
-   that was written for an older one (`RLVR_API` in its module) is refused, with that as the reason.
-5. Everything else under `rlvr_core` is internal, whether or not it begins with an underscore.
-
-A test compares these names, their fields and their signatures with the list in
-`tests/plugins/public_api.txt`. Whoever changes the face changes that list in the same commit:
-`python tools/docs.py` writes it.
+Written by `tools/docs.py` from the code. [plugins.md](../plugins.md#what-is-promised) says what is
+promised of these names, and how they change.
 """
 
 
@@ -70,7 +46,7 @@ def stub(face: ModuleType) -> str:
 
 
 def page() -> str:
-    """The page ``docs/api.md``."""
+    """The page of the public names."""
     parts = [_HEAD]
     for face in FACES:
         parts.append(f"## `{face.__name__}`\n\n| name | what it is |\n|---|---|")

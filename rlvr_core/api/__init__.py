@@ -1,7 +1,7 @@
 """The public face of rlvr: types, protocols, hooks and errors that a plugin imports.
 
 Importing it loads nothing else: each name is imported from its home when it is first used. What is
-promised of these names stands in ``docs/api.md``; services of the kernel are in
+promised of these names stands in ``docs/plugins.md``; services of the kernel are in
 ``rlvr_core.api.services``.
 """
 

@@ -18,7 +18,7 @@ from the code: each generator of reasoning-gym 0.1.25 at its default options. `n
 *References*: the generator's own answers that pass. *Corrupted*: the kind of wrong reference that
 passes most often. *Blind*: the best strategy that ignores the question, on problems it was not
 chosen by. *Shuffled*: answers of other problems that pass. The limits are those of
-[`rlvr data check`](../../docs/data.md#checking-a-task-set).
+[`rlvr data check`](../../docs/your-data.md#check-a-task-set).
 """
 _COLUMNS = "n | references | corrupted | blind | shuffled"
 
