@@ -1,8 +1,8 @@
 """The gate (``rlvr data check``) over reasoning-gym's generators, one row for each.
 
 Fenced generators are measured too, so that the reasons in ``rlvr_gym/fences.py`` are figures. Rows
-are written as they are made; ``--out plugins/rlvr_gym/rlvr_gym/gate.json`` is the table of
-``plugins/rlvr_gym/GENERATORS.md``, and with ``--levels`` it is ``levels.json`` beside it, by which
+are written as they are made; ``--out plugins/rlvr_gym/rlvr_gym/gate.json`` is the table that
+the tests read, and with ``--levels`` it is ``levels.json`` beside it, by which
 levels are fenced.
 
 Examples:

@@ -19,8 +19,6 @@ from config_reference import page as config_reference
 from metrics import page as metrics
 
 from rlvr_bs4.table import page as archetypes
-from rlvr_gym.table import page as generators
-from rlvr_ifeval.table import page as constraints
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT: dict[str, Callable[[], str]] = {
@@ -29,8 +27,6 @@ KEPT: dict[str, Callable[[], str]] = {
     "rlvr_core/testing/__init__.pyi": partial(faces.stub, faces.testing),
     "tests/plugins/public_api.txt": faces.frozen,
     "plugins/rlvr_bs4/ARCHETYPES.md": archetypes,
-    "plugins/rlvr_gym/GENERATORS.md": generators,
-    "plugins/rlvr_ifeval/CONSTRAINTS.md": constraints,
 }
 REFERENCE: dict[str, Callable[[], str]] = {
     "docs/_generated/commands.md": commands,

@@ -49,12 +49,7 @@ sampling: {n: 2, max_tokens: 4}
 engine: transformers
 loss: {use: core/grpo}
 train: {steps: 2, prompts_per_step: 2}
-guards:
-  {preflight: false, seeds: false, max_idle_steps: 0, prompts: false, completions: false,
-   parity: false, calibration: false,
-   advantages: false, updates: false, optimizer: false, loss: false, rewards: false,
-    kl: false, draws: false, tokens: false, sync: false, resume: false, watchdog: false,
-     canaries: false, references: false, reported: false}
+guards: [{use: defaults, off: true}]
 track: []
 """
 MAKE_MODEL = """

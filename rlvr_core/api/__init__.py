@@ -21,7 +21,8 @@ _HOMES = {
         "ChangedError Complaint ConfigError DataError IdleError MachineError PluginError "
         "RefusedError RlvrError RunError"
     ),
-    "api.forward": "Decoder ForwardPath ForwardPathFactory MicroBatch ModelAdapter",
+    "api.forward": "ForwardPath ForwardPathFactory MicroBatch ModelAdapter",
+    "api.guards": "BindsToRun GuardContext LooksBeforeRun StepView",
     "api.hooks": (
         "API_VERSION CheckpointSaved DataReport EvalFinished Finding GroupsScored RunData "
         "RunFinished RunStarted StepFinished hookimpl"
@@ -50,8 +51,7 @@ _HOMES = {
         "VerifierTraits traits_of"
     ),
     "api.transport": (
-        "InheritsFiles NamedTensors OutgoingWeights TensorMeta TransportChoice TransportLink "
-        "WeightTransport"
+        "NamedTensors OutgoingWeights TensorMeta TransportChoice TransportLink WeightTransport"
     ),
     "api.verdicts": "Estimate Span Usage Verdict VerdictStatus",
     "builtin.bridges.public": "lm_eval_metric trl_reward verifiers_environment",

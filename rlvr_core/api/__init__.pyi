@@ -47,11 +47,14 @@ from rlvr_core.api.errors import PluginError as PluginError
 from rlvr_core.api.errors import RefusedError as RefusedError
 from rlvr_core.api.errors import RlvrError as RlvrError
 from rlvr_core.api.errors import RunError as RunError
-from rlvr_core.api.forward import Decoder as Decoder
 from rlvr_core.api.forward import ForwardPath as ForwardPath
 from rlvr_core.api.forward import ForwardPathFactory as ForwardPathFactory
 from rlvr_core.api.forward import MicroBatch as MicroBatch
 from rlvr_core.api.forward import ModelAdapter as ModelAdapter
+from rlvr_core.api.guards import BindsToRun as BindsToRun
+from rlvr_core.api.guards import GuardContext as GuardContext
+from rlvr_core.api.guards import LooksBeforeRun as LooksBeforeRun
+from rlvr_core.api.guards import StepView as StepView
 from rlvr_core.api.hooks import API_VERSION as API_VERSION
 from rlvr_core.api.hooks import CheckpointSaved as CheckpointSaved
 from rlvr_core.api.hooks import DataReport as DataReport
@@ -134,7 +137,6 @@ from rlvr_core.api.traits import Traits as Traits
 from rlvr_core.api.traits import TransportTraits as TransportTraits
 from rlvr_core.api.traits import VerifierTraits as VerifierTraits
 from rlvr_core.api.traits import traits_of as traits_of
-from rlvr_core.api.transport import InheritsFiles as InheritsFiles
 from rlvr_core.api.transport import NamedTensors as NamedTensors
 from rlvr_core.api.transport import OutgoingWeights as OutgoingWeights
 from rlvr_core.api.transport import TensorMeta as TensorMeta

@@ -128,7 +128,7 @@ class RunData:
         model: ``model.path`` as configured.
         trained: Problems by the name of what they are trained on in (``the training data``).
         held_out: Problems by eval task.
-        max_contaminated: ``guards.max_contaminated``, the accepted share of a task's problems.
+        max_contaminated: ``eval.max_contaminated``, the accepted share of a task's problems.
         where: File and line of ``eval.tasks``.
         trained_on: Runs and files of rows that the user names as further training data.
         remedy: The option that accepts such problems.
@@ -140,7 +140,7 @@ class RunData:
     max_contaminated: float
     where: str
     trained_on: tuple[str, ...] = ()
-    remedy: str = "guards.max_contaminated"
+    remedy: str = "eval.max_contaminated"
 
 
 @dataclass(frozen=True, slots=True)

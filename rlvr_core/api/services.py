@@ -8,9 +8,7 @@ from rlvr_core.api.lazy import face
 
 _HOMES = {
     "algorithm.estimate": "Estimator judged_step",
-    "algorithm.policy": (
-        "ClipConfig ClippedPolicyLoss PolicyConfig PolicyLoss PolicyTerms RatioConfig"
-    ),
+    "algorithm.policy": ("ClipConfig PolicyConfig PolicyLoss PolicyTerms RatioConfig"),
     "algorithm.ratio": "exp_linear row_mean_log_ratio",
     "algorithm.reduce": "Tally constant row_mean row_sum token_mean",
     "api.components": "RunObserver Stateful declared_metrics",
@@ -38,8 +36,6 @@ _HOMES = {
     "builtin.jobs.staging": "Layout Staged overrides stage walk",
     "builtin.lora.adapter": "write_adapter",
     "builtin.lora.export": "is_adapter write_merged",
-    "builtin.packing.joined_attention": "JoinedMask",
-    "builtin.packing.packed": "PackedTokens pack",
     "builtin.provenance.code": "code_hash installed_code package_hash unlike_code",
     "builtin.provenance.lineage": "lineage_lines lineage_of write_lineage",
     "builtin.provenance.model": "model_identity tokenizer_identity",
@@ -58,7 +54,7 @@ _HOMES = {
     "config.load": "Draft LoadedConfig complaints load_config read_draft",
     "config.model": (
         "ComponentRef EarlyStopSection EnvironmentSection Fraction LoraSection ModelSection "
-        "Natural ParitySection Positive PromptSection RewardRef RunConfig SplitSection "
+        "Natural Positive PromptSection RewardRef RunConfig SplitSection "
         "VerifySection"
     ),
     "config.resolve": "Resolved build find parse_options plugin_options resolve_file",

@@ -6,7 +6,6 @@ imported from its home when it is first used; the kernel itself never imports th
 from rlvr_core.algorithm.estimate import Estimator as Estimator
 from rlvr_core.algorithm.estimate import judged_step as judged_step
 from rlvr_core.algorithm.policy import ClipConfig as ClipConfig
-from rlvr_core.algorithm.policy import ClippedPolicyLoss as ClippedPolicyLoss
 from rlvr_core.algorithm.policy import PolicyConfig as PolicyConfig
 from rlvr_core.algorithm.policy import PolicyLoss as PolicyLoss
 from rlvr_core.algorithm.policy import PolicyTerms as PolicyTerms
@@ -70,9 +69,6 @@ from rlvr_core.builtin.jobs.staging import walk as walk
 from rlvr_core.builtin.lora.adapter import write_adapter as write_adapter
 from rlvr_core.builtin.lora.export import is_adapter as is_adapter
 from rlvr_core.builtin.lora.export import write_merged as write_merged
-from rlvr_core.builtin.packing.joined_attention import JoinedMask as JoinedMask
-from rlvr_core.builtin.packing.packed import PackedTokens as PackedTokens
-from rlvr_core.builtin.packing.packed import pack as pack
 from rlvr_core.builtin.provenance.code import code_hash as code_hash
 from rlvr_core.builtin.provenance.code import installed_code as installed_code
 from rlvr_core.builtin.provenance.code import package_hash as package_hash
@@ -128,7 +124,6 @@ from rlvr_core.config.model import Fraction as Fraction
 from rlvr_core.config.model import LoraSection as LoraSection
 from rlvr_core.config.model import ModelSection as ModelSection
 from rlvr_core.config.model import Natural as Natural
-from rlvr_core.config.model import ParitySection as ParitySection
 from rlvr_core.config.model import Positive as Positive
 from rlvr_core.config.model import PromptSection as PromptSection
 from rlvr_core.config.model import RewardRef as RewardRef

@@ -157,22 +157,22 @@ def register_losses(registrar: Registrar) -> None:
     """The policy-gradient family, and learning from given answers."""
     registrar.add(
         "grpo",
-        "rlvr_core.builtin.losses.policy_family:GRPO",
+        "rlvr_core.losses:GRPO",
         summary="Clipped surrogate; every completion counts the same.",
     )
     registrar.add(
         "dapo",
-        "rlvr_core.builtin.losses.policy_family:DAPO",
+        "rlvr_core.losses:DAPO",
         summary="Range wider above 1 than below; every loss token of the step counts the same.",
     )
     registrar.add(
         "dr_grpo",
-        "rlvr_core.builtin.losses.policy_family:DrGRPO",
+        "rlvr_core.losses:DrGRPO",
         summary="Rewards only centred, sums divided by a constant: no length or difficulty bias.",
     )
     registrar.add(
         "gspo",
-        "rlvr_core.builtin.losses.policy_family:GSPO",
+        "rlvr_core.losses:GSPO",
         summary="Clips the ratio of whole completions.",
     )
     registrar.add(
@@ -217,7 +217,7 @@ def register_losses(registrar: Registrar) -> None:
     )
     registrar.add(
         "sft",
-        "rlvr_core.builtin.demonstrations.sft:SFT",
+        "rlvr_core.losses:SFT",
         summary="Likelihood of given answers: a warm start, or one term beside others.",
     )
 
@@ -227,27 +227,27 @@ def register_advantages(registrar: Registrar) -> None:
     """Published estimators."""
     registrar.add(
         "group",
-        "rlvr_core.algorithm.advantages:Group",
+        "rlvr_core.advantages:Group",
         summary="GRPO: (R - mean) / std of the group.",
     )
     registrar.add(
         "center",
-        "rlvr_core.algorithm.advantages:Center",
+        "rlvr_core.advantages:Center",
         summary="Dr. GRPO: R - mean of the group.",
     )
     registrar.add(
         "batch",
-        "rlvr_core.algorithm.advantages:Batch",
+        "rlvr_core.advantages:Batch",
         summary="(R - mean of the group) / std of all rewards of the step.",
     )
     registrar.add(
         "rloo",
-        "rlvr_core.algorithm.advantages:Rloo",
+        "rlvr_core.advantages:Rloo",
         summary="R - mean of the others in the group.",
     )
     registrar.add(
         "group_std_ddof1",
-        "rlvr_core.algorithm.advantages:GroupStdDdof1",
+        "rlvr_core.advantages:GroupStdDdof1",
         summary="(R - mean) / std of the group, with the sample standard deviation, as in TRL.",
     )
     registrar.add(
@@ -636,46 +636,6 @@ def register_services(registrar: Registrar) -> None:
         summary="Sends a run's numbers to its trackers, for track.",
     )
     registrar.add(
-        "gold",
-        "rlvr_core.builtin.canaries.gold:preflight",
-        summary="Tries gold answers on the verifiers before a run, for guards.preflight.",
-    )
-    registrar.add(
-        "canaries",
-        "rlvr_core.builtin.canaries.guards:guards_of",
-        summary="Judges known answers in each step, for guards.canaries and guards.references.",
-    )
-    registrar.add(
-        "known-verdicts",
-        "rlvr_core.builtin.canaries.watch:Canaries",
-        summary="What guards.canaries reports.",
-    )
-    registrar.add(
-        "reference-votes",
-        "rlvr_core.builtin.canaries.references:References",
-        summary="What guards.references reports.",
-    )
-    registrar.add(
-        "wrong-answers",
-        "rlvr_core.builtin.canaries.making:wrong_responses",
-        summary="Makes responses that must not pass from one that must.",
-    )
-    registrar.add(
-        "answer-forms",
-        "rlvr_core.builtin.canaries.forms:forms_of",
-        summary="Writes a problem's reference in the forms that verifiers read.",
-    )
-    registrar.add(
-        "agreement",
-        "rlvr_core.builtin.canaries.agreement:agreement",
-        summary="Says what answers agree on.",
-    )
-    registrar.add(
-        "preflight",
-        "rlvr_core.builtin.doctor.preflight:preflight",
-        summary="Examines data, prompts and verifiers before a run, for guards.preflight.",
-    )
-    registrar.add(
         "machines",
         "rlvr_core.builtin.jobs.agreement:check_agreement",
         summary="Refuses machines that have other code, libraries or configuration.",
@@ -688,27 +648,12 @@ def register_services(registrar: Registrar) -> None:
     registrar.add(
         "judge-calibration",
         "rlvr_core.builtin.calibration.gate:calibrated",
-        summary="Measures the judges of a run before it trains on them, for guards.preflight.",
-    )
-    registrar.add(
-        "seeds",
-        "rlvr_core.builtin.guards.seeds:Seeds",
-        summary="Compares repeated completions with their probability, for guards.seeds.",
+        summary="Measures the judges of a run before it trains on them, for the guard preflight.",
     )
     registrar.add(
         "card",
         "rlvr_core.builtin.planner.cards:card_named",
         summary="Public figures of a GPU by its name.",
-    )
-    registrar.add(
-        "gpu",
-        "rlvr_core.builtin.gpu.guard:of_run",
-        summary="Measures a run on a GPU, and tries its largest micro-batch, for guards.memory.",
-    )
-    registrar.add(
-        "gpu-figures",
-        "rlvr_core.builtin.gpu.guard:GpuGuard",
-        summary="What is reported of each step on a GPU.",
     )
     registrar.add(
         "flash-works",
@@ -721,49 +666,9 @@ def register_services(registrar: Registrar) -> None:
         summary="Which rows and which attention a run on a GPU trains with, and why.",
     )
     registrar.add(
-        "fused-norms",
-        "rlvr_core.builtin.norms.fused:fused_norms",
-        summary="RMS norms of eager layers by torch's fused kernel, on a GPU.",
-    )
-    registrar.add(
-        "fused-rotary",
-        "rlvr_core.builtin.rotary.fused:fused_rotary",
-        summary="Rotary positions of eager layers in three kernels, on a GPU.",
-    )
-    registrar.add(
-        "shared-casts",
-        "rlvr_core.builtin.casts.shared:share_casts",
-        summary="One half-precision copy of what several layers are given, on a GPU.",
-    )
-    registrar.add(
-        "fused-adapters",
-        "rlvr_core.builtin.lora.fused:fused_adapters",
-        summary="LoRA's adapters of eager layers in few kernels, on a GPU.",
-    )
-    registrar.add(
         "gpu-checks",
         "rlvr_core.builtin.gpu.checks:check_gpus",
         summary="What the GPUs of this machine are and can do, for rlvr doctor --gpu.",
-    )
-    registrar.add(
-        "idle",
-        "rlvr_core.builtin.guards.idle:Idle",
-        summary="Ends a run that changes no weights, for guards.max_idle_steps.",
-    )
-    registrar.add(
-        "watchdog",
-        "rlvr_core.builtin.watchdog.watchdog:Watchdog",
-        summary="Ends a run that waits too long, for guards.watchdog.",
-    )
-    registrar.add(
-        "invariants",
-        "rlvr_core.builtin.invariants.invariants:invariants_of_run",
-        summary="Checks of what each step computes, for guards.parity and its like.",
-    )
-    registrar.add(
-        "step-invariants",
-        "rlvr_core.builtin.invariants.invariants:Invariants",
-        summary="What the checks of each step report.",
     )
     registrar.add(
         "given-answers",
@@ -845,12 +750,6 @@ def register_services(registrar: Registrar) -> None:
 @hookimpl
 def register_forward_paths(registrar: Registrar) -> None:
     """Faster ways to compute a model than each row whole and padded."""
-    registrar.add(
-        "lean",
-        "rlvr_core.builtin.tiny.lean_path:find_lean",
-        summary="Dense Llama-like models in float32 on a CPU, with fewer and larger operations.",
-        models=("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"),
-    )
     registrar.add(
         "packed",
         "rlvr_core.builtin.packing.packed:find_packed",
@@ -982,11 +881,6 @@ def register_trackers(registrar: Registrar) -> None:
 def register_transports(registrar: Registrar) -> None:
     """How weights reach an engine in other processes."""
     registrar.add(
-        "shared-memory",
-        "rlvr_core.builtin.asynchronous.shared_weights:SharedMemory",
-        summary="Memory that trainer and engine share; for an engine in a process of its own.",
-    )
-    registrar.add(
         "cuda-ipc",
         "rlvr_core.builtin.asynchronous.cuda_ipc:CudaIpc",
         summary="Memory of the GPU that trainer and engine share; the engine has its own process.",
@@ -997,11 +891,6 @@ def register_transports(registrar: Registrar) -> None:
         summary="Files that the engine reads, in shared memory or a folder.",
     )
     registrar.add(
-        "tcp",
-        "rlvr_core.builtin.vllm.tcp:Tcp",
-        summary="Files in shared memory, which each other machine fetches over TCP once.",
-    )
-    registrar.add(
         "nccl",
         "rlvr_core.builtin.vllm.transports:Nccl",
         summary="A broadcast over NCCL to the GPUs of vLLM servers.",
@@ -1010,16 +899,96 @@ def register_transports(registrar: Registrar) -> None:
 
 @hookimpl
 def register_guards(registrar: Registrar) -> None:
-    """Guards that a run asks for; the others are always on."""
+    """Guards; all but ``shadow`` are on by default (``rlvr_core.config.guards``)."""
+    registrar.add(
+        "watchdog",
+        "rlvr_core.guards.watchdog:Watchdog",
+        summary="Ends a run that waits too long for something.",
+    )
+    registrar.add(
+        "preflight",
+        "rlvr_core.guards.preflight:Preflight",
+        summary="Tries gold and wrong answers on the verifiers before a run.",
+    )
+    registrar.add(
+        "resume",
+        "rlvr_core.guards.resume:Resume",
+        summary="Compares what a resumed run goes on with to what it had.",
+    )
+    registrar.add(
+        "completions",
+        "rlvr_core.guards.completions:Completions",
+        summary="Holds text, ending and version of completions against their tokens.",
+    )
+    registrar.add(
+        "parity",
+        "rlvr_core.guards.parity:Parity",
+        summary="Compares log-probs of trainer and engine in every step.",
+    )
+    registrar.add(
+        "tokens",
+        "rlvr_core.guards.tokens:Tokens",
+        summary="Counts that each sampled token is trained on once, and no other.",
+    )
+    registrar.add(
+        "advantages",
+        "rlvr_core.guards.advantages:Advantages",
+        summary="Computes advantages again by plain formulas.",
+    )
+    registrar.add(
+        "kl",
+        "rlvr_core.guards.kl:Kl",
+        summary="Checks the KL term and its reference.",
+    )
+    registrar.add(
+        "loss",
+        "rlvr_core.guards.loss:LossValues",
+        summary="Computes losses and their gradients again by their formulas.",
+    )
+    registrar.add(
+        "updates",
+        "rlvr_core.guards.updates:Updates",
+        summary="Checks that every trained tensor gets a gradient and moves.",
+    )
+    registrar.add(
+        "optimizer",
+        "rlvr_core.guards.optimizer:OptimizerUpdates",
+        summary="Computes updates of a sample of weights again.",
+    )
+    registrar.add(
+        "sync",
+        "rlvr_core.guards.sync:Sync",
+        summary="Reads back the weights that the engine computes with.",
+    )
+    registrar.add(
+        "seeds",
+        "rlvr_core.guards.seeds:Seeds",
+        summary="Compares repeated completions with their probability.",
+    )
+    registrar.add(
+        "canaries",
+        "rlvr_core.guards.canaries:Canaries",
+        summary="Judges known answers and some completions again in every step.",
+    )
     registrar.add(
         "collapse",
-        "rlvr_core.builtin.guards.collapse:Collapse",
+        "rlvr_core.guards.collapse:Collapse",
         summary="Stops a run whose rewards, lengths or entropy fall apart.",
     )
     registrar.add(
+        "idle",
+        "rlvr_core.guards.idle:Idle",
+        summary="Ends a run that changes no weights.",
+    )
+    registrar.add(
         "shadow",
-        "rlvr_core.builtin.guards.shadow:Shadow",
+        "rlvr_core.guards.shadow:Shadow",
         summary="How often verifiers of weight 0 disagree with the one that pays.",
+    )
+    registrar.add(
+        "gpu",
+        "rlvr_core.builtin.gpu.guard:GpuGuard",
+        summary="Measures a run on a GPU, and tries its largest micro-batch.",
     )
 
 

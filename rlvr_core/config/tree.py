@@ -29,7 +29,7 @@ COMPONENTS: dict[Loc, Kind | Literal["verifier_pool"]] = {
     ("loss", "*"): "loss",
     ("loss", "*", "data"): "dataset",
     ("eval", "tasks", "*"): "eval_task",
-    ("guards", "use", "*"): "guard",
+    ("guards", "*"): "guard",
     ("train", "optimizer"): "optimizer",
     ("train", "lr_schedule"): "schedule",
     ("track", "*"): "tracker",

@@ -156,4 +156,6 @@ def export_config(folder: Path, model: Any, dtype: torch.dtype) -> None:
     config["dtype"] = str(dtype).removeprefix("torch.")
     type(model.config).from_dict(config).save_pretrained(folder)
     if model.can_generate() and model.generation_config is not None:
-        model.generation_config.save_pretrained(folder)
+        # as it was read: save_pretrained refuses what many published models have
+        file = folder / "generation_config.json"
+        model.generation_config.to_json_file(file, keys_to_pop=["compile_config"])

@@ -17,6 +17,7 @@ import torch
 from rlvr_core.api import (
     ConfigError,
     DataReport,
+    LooksBeforeRun,
     Loss,
     ModelAdapter,
     RunData,
@@ -43,7 +44,7 @@ from rlvr_core.parallel.model_adapter import chosen_adapter
 from rlvr_core.record.rundir import check_writable
 from rlvr_core.rollout.source import InTurns, RolloutMode, conversations_of
 from rlvr_core.run.evaluations import Evaluations, evaluations_of
-from rlvr_core.run.events import RunEvents
+from rlvr_core.run.events import Guards, RunEvents, build_guards
 from rlvr_core.run.overview import overview
 from rlvr_core.step.model import load_tokenizer
 from rlvr_core.verify.judge import ErrorRate, Judge
@@ -84,7 +85,7 @@ class Prepared:
         data_reports: Findings of plugins about the data, for ``run.json``.
         trackers: The trackers, by name.
         lines: Summary lines for the user.
-        watch: Ends the run if it waits too long; told what is awaited from the first check on.
+        guards: The guards, not bound to the run yet.
     """
 
     resolved: Resolved
@@ -107,7 +108,7 @@ class Prepared:
     data_reports: list[DataReport]
     trackers: dict[str, Tracker]
     lines: list[str]
-    watch: RunObserver
+    guards: Guards
 
     @property
     def config(self) -> RunConfig:
@@ -195,11 +196,12 @@ def prepare(
         RunError: If a gold answer is judged wrongly.
     """
     config, host = resolved.config, resolved.host
-    watch = RunEvents()
+    guards = build_guards(resolved)
     with cached_at(config.data.cache_uri), contextlib.ExitStack() as stack:
-        if config.guards.watchdog:
-            watch.subscribe(stack.enter_context(host.service("core/watchdog")(config)))
-        progress = RunEvents(*displays, watch)
+        for guard in guards.guards.values():
+            if isinstance(guard, contextlib.AbstractContextManager):
+                stack.enter_context(guard)
+        progress = RunEvents(*displays, guards.phases())
         progress.phase("plugins, data sets and their checks")
         host.configure(resolved.plugins)
         parts = _make_parts(resolved)
@@ -280,10 +282,11 @@ def prepare(
             data_reports=data.reports,
             trackers=parts.trackers,
             lines=lines,
-            watch=watch,
+            guards=guards,
         )
-        if config.guards.preflight:
-            lines += host.service("core/preflight")(prepared)
+        for guard in guards.guards.values():
+            if isinstance(guard, LooksBeforeRun):
+                lines += guard.preflight(prepared)
         yield prepared
 
 
@@ -369,7 +372,7 @@ def _load_data(resolved: Resolved, losses: Mapping[Loc, Loss]) -> _Data:
             model=config.model.path,
             trained={"the training data": _problems(sources), **imitated},
             held_out=evaluations.held_out,
-            max_contaminated=config.guards.max_contaminated,
+            max_contaminated=config.eval.max_contaminated,
             where=resolved.where(("eval", "tasks")),
         )
     )

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import json
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from rlvr_core.api import MachineError
 from rlvr_core.host.host import load_host
 from rlvr_core.parallel.model_adapter import adapter_of, is_sharded, like, whole
 
@@ -136,6 +138,29 @@ def save(
         **state,
     }
     (trainer / "state.json").write_text(json.dumps(full, indent=1), encoding="utf-8")
+
+
+def rehearse(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, compute_dtype: torch.dtype
+) -> None:
+    """Write all that a checkpoint has beside tensors to a temporary folder, and remove it.
+
+    Raises:
+        MachineError: If a library refuses to write it, which no step would change.
+    """
+    with tempfile.TemporaryDirectory(prefix="rlvr-rehearsal-") as name:
+        folder = Path(name)
+        (folder / "trainer").mkdir()
+        try:
+            adapter_of(model).save(folder, model, {}, compute_dtype)
+            tokenizer.save_pretrained(folder)
+        except Exception as error:
+            first, *_ = str(error).strip().splitlines() or [""]
+            raise MachineError(
+                f"no checkpoint of this model could be written: {type(error).__name__}: {first}",
+                where="model.path",
+                remedy="mend the file of the model's folder that holds it",
+            ) from error
 
 
 def load(

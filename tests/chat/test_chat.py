@@ -155,7 +155,7 @@ engine: transformers
 loss: grpo
 rewards: [{{use: "./half.py:half"}}]
 train: {{steps: 2, prompts_per_step: 2, lr: 0.05, warmup_steps: 0}}
-guards: {{preflight: false}}
+guards: [{{use: preflight, off: true}}]
 track: []
 """
 HALF = "def half(text, answer):\n    return float(ord(text[:1] or 'a') % 2)\n"

@@ -35,7 +35,7 @@ def test_every_example_is_yaml_of_the_dialect(page):
     ("option", "read", "value"),
     [
         ("train.lr=1e-6", lambda c: c.train.lr, 1e-6),
-        ("guards.preflight=no", lambda c: c.guards.preflight, False),
+        ("run.identity=no", lambda c: c.run.identity, False),
         ("loss.with.answer=no", lambda c: c.loss.with_["answer"], "no"),
         ("loss.with.levels=[010]", lambda c: c.loss.with_["levels"], [10]),
         ("meta.notes=2024-01-31", lambda c: c.meta.notes, "2024-01-31"),

@@ -289,7 +289,7 @@ def test_the_dump_resolves_to_itself(host, run_file, write):
         "data.prompt={system: '', prefix: null}",
         "rewards.1.with.mode={low: 3}",
         "eval.tasks=[sums-test]",
-        "guards={use: [watch], parity: false}",
+        "guards=[watch, {use: defaults, off: true}]",
     ]
     first = resolve_file(run_file, overrides, host)
     write(first.yaml(), "again.yaml")

@@ -25,7 +25,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 import fake_vllm  # type: ignore[import-not-found]
 from carrier import Carrier, Streaming  # type: ignore[import-not-found]
 from embedded import make_tokenizer  # type: ignore[import-not-found]
-from machines import Machine  # type: ignore[import-not-found]
 
 from rlvr_core.api import (
     ConfigError,
@@ -50,7 +49,6 @@ from rlvr_core.builtin.vllm.files import Files, n_bytes
 from rlvr_core.builtin.vllm.pool import LoopThread, Server, ServerPool
 from rlvr_core.builtin.vllm.server import NCCL, VllmServerEngine
 from rlvr_core.builtin.vllm.server_process import gpus_of
-from rlvr_core.builtin.vllm.tcp import Tcp
 from rlvr_core.builtin.vllm.transports import Fingerprint, GroupClient
 from rlvr_core.builtin.vllm.weight_publisher import (
     CopyingWeights,
@@ -650,20 +648,6 @@ def test_servers_of_others_are_used_and_left_running(make):
             sample(engine)
         engine.load_weights(0, ModuleSource(Policy()))
         check(sample(engine), Policy(), 0)
-
-
-def test_a_server_that_sees_no_folder_of_the_trainer_fetches_the_weights(make, tmp_path):
-    machine = Machine(tmp_path / "machine")
-    tcp = ChosenTransport("core/tcp", f"{Tcp.__module__}:{Tcp.__name__}", "core", {})
-    try:
-        with running(within=machine.words) as (_, url):
-            engine = make(urls=[url], transport=tcp)
-            policy = Policy(shift=0.3)
-            engine.load_weights(1, ModuleSource(policy))
-            check(sample(engine), policy, 1)
-            assert any(name.endswith(".safetensors") for name in machine.left())
-    finally:
-        machine.remove()
 
 
 def test_a_server_of_others_that_comes_back_is_given_the_weights_it_lacks(make):

@@ -168,8 +168,8 @@ def test_a_run_refuses_held_out_problems_that_it_trains_on(lab, model_dir):
     write_rows(lab.folder / "data.jsonl", rows)
     done = lab.rlvr("run", "config.yaml", "--dry-run", check=2)
     assert "lab/letters: 1 of 24 problems were trained on: p2 (the prompt of q5)" in done.stderr
-    assert "guards.max_contaminated" in done.stderr
-    lab.rlvr("run", "config.yaml", "--set", "guards.max_contaminated=0.1", "--display", "none")
+    assert "eval.max_contaminated" in done.stderr
+    lab.rlvr("run", "config.yaml", "--set", "eval.max_contaminated=0.1", "--display", "none")
     (run,) = (lab.folder / "runs").iterdir()
     recorded = json.loads((run / "run.json").read_text())["checks"]["contamination"]["lab/letters"]
     assert recorded["examples"] == [{"id": "p2", "trained": "q5", "by": "text"}]

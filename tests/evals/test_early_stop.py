@@ -14,7 +14,7 @@ from rlvr_core.config.model import EarlyStopSection
 TASK = {"use": "lab/letters", "with": {"count": 6}}
 METRIC = "lab/letters:share_of_a"
 STILL = {"steps": 30, "lr": 1e-12, "warmup_steps": 1}
-GUARDS = {"updates": False}  # which would stop a run whose weights do not move
+GUARDS = [{"use": "core/updates", "off": True}]  # which would stop a run whose weights do not move
 
 
 def early(**options):

@@ -89,7 +89,7 @@ def made_of(
 
 def stepped(case: Mapping[str, Any], device: str, *, compiled: bool = False) -> Stepped:
     """Make the steps of a case."""
-    trainer, given, seen = made_of({**case, "fused": not compiled}, device)
+    trainer, given, seen = made_of(case, device)
     if compiled:
         trainer.compiled = compiled_model(trainer.model)
     metrics = [trainer.update(given, step, step).metrics for step in range(case["steps"])]

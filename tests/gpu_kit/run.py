@@ -76,7 +76,6 @@ def fast(record: Record, given: argparse.Namespace) -> None:
     fast.fast(record, [one for one in fast.CASES if given.cases is None or given.cases in one])
     if given.cases is None:
         record.attempt("C", "peer", lambda: fast.peer(record, "1.7B, 512 tokens"))
-        record.attempt("C", "own norms", lambda: fast.own_norms(record, "1.7B, 512 tokens"))
         fast.free()
         record.attempt("C", "profile", lambda: fast.profiled(record))
         fast.free()

@@ -19,9 +19,9 @@ from rlvr_core.api import StepObserver  # noqa: E402
 from rlvr_core.builtin.displays.facts import step_facts  # noqa: E402
 from rlvr_core.builtin.gpu import guard, rehearsal  # noqa: E402
 from rlvr_core.builtin.gpu.worst_case import bytes_per_weight, worst_groups  # noqa: E402
-from rlvr_core.builtin.losses.policy_family import GRPO  # noqa: E402
 from rlvr_core.builtin.optimizers.muon import Muon  # noqa: E402
 from rlvr_core.config.model import SamplingSection, TrainSection  # noqa: E402
+from rlvr_core.losses import GRPO  # noqa: E402
 from rlvr_core.step.objective import LossTerm  # noqa: E402
 from rlvr_core.step.optim import AdamW  # noqa: E402
 
@@ -102,7 +102,7 @@ def test_what_does_not_fit_comes_with_settings_that_were_tried(found):
     tried = [line for line in middle["remedies"] if "tried just now, it fits" in line]
     assert tried
     assert all(line.startswith("set train.") for line in tried)
-    assert any("guards.memory: false" in line for line in middle["remedies"])
+    assert any("memory: false" in line for line in middle["remedies"])
     tiny = found["tiny"]
     assert tiny["remedies"][0].startswith("no smaller budget down to 50 tokens")
 
@@ -267,7 +267,7 @@ def test_a_component_that_cannot_be_rehearsed_does_not_end_the_run(monkeypatch):
 
 
 def test_another_observer_is_told_all_that_it_was_told(monkeypatch):
-    """The guard stands before the invariants, which see the same step."""
+    """The guard stands beside the others, which see the same step."""
     names = [name for name in vars(StepObserver) if not name.startswith("_")]
     told = []
 

@@ -130,8 +130,8 @@ def test_a_step_of_a_model_of_real_size():
 def test_a_token_outside_of_the_vocabulary_is_an_error_before_a_gpu_sees_it():
     sys.path.insert(0, str(HERE.parent / "train"))
     small = importlib.import_module("small")
-    from rlvr_core.builtin.losses.policy_family import GRPO
     from rlvr_core.config.model import TrainSection
+    from rlvr_core.losses import GRPO
     from rlvr_core.step.batch import Row
     from rlvr_core.step.objective import LossTerm
 

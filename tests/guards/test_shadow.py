@@ -3,7 +3,7 @@
 import pytest
 
 from rlvr_core.api import Completion, Group, GroupsScored, Judged, Problem, RunError, Verdict
-from rlvr_core.builtin.guards.shadow import Shadow
+from rlvr_core.guards.shadow import Shadow
 
 DONE = Completion((1,), (2,), (-1.0,), (True,), "", "stop", 0)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rlvr_core.algorithm.advantages import GroupRelativeConfig
+from rlvr_core.advantages import GroupRelativeConfig
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.algorithm.policy import PolicyLoss
 from rlvr_core.api import Completion, Group, Judged, NoConfig, Problem, Verdict

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from rlvr_core.api import LossBatch, Normalizer
-from rlvr_core.builtin.demonstrations.sft import SFT
 from rlvr_core.builtin.distillation.gather_logits import gather_logits, top_logprobs
 from rlvr_core.builtin.distillation.losses import GKD, OPSD, jsd_over_top, kl_over_top
+from rlvr_core.losses import SFT
 
 
 def logs(*p):

@@ -74,7 +74,7 @@ def test_an_engine_that_works_ahead_gets_what_training_leaves():
     share = "engine.with.gpu_memory_utilization=0.7"
     asked = planner(GSM8K, path("1.7B"), "train.max_staleness=1", share, gpu="h100-80")
     found = asked.plan(1)
-    assert found.memory.training - found.memory.engine == pytest.approx(37.27 * 2**30, rel=0.01)
+    assert found.memory.training - found.memory.engine == pytest.approx(37.86 * 2**30, rel=0.01)
     assert not found.fits
     (best, *_) = advise(asked, found, 1)
     assert best.settings == (

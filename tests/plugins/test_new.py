@@ -246,11 +246,12 @@ CONFIGS = [kind for kind, template in TEMPLATES.items() if not template.shell]
         for kind in CONFIGS
     ],
 )
+@pytest.mark.timeout(1000)
 def test_the_configuration_of_a_package_runs_without_a_warning(kind, packages, site, tmp_path):
     file = packages / name_of(kind) / "config.yaml"
     changes = {"model.path": "tiny:core/commands", "train.steps": 2, "run.dir": tmp_path}
     words = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
-    done = Lab(file.parent, site=site).rlvr("run", file.name, *words)
+    done = Lab(file.parent, site=site).rlvr("run", file.name, *words, timeout=900)
     (manifest,) = tmp_path.glob("*/run.json")
     fields = json.loads(manifest.read_text())
     assert fields["outcome"] == "finished"

@@ -25,7 +25,7 @@ from rlvr_core.api import (
     SamplerConfig,
     Source,
 )
-from rlvr_core.builtin.canaries.gold import check as check_gold
+from rlvr_core.guards.gold import check as check_gold
 from rlvr_core.builtin.catalog.blame import blame, faults_named
 from rlvr_core.config.model import ComponentRef, TrainSection
 from rlvr_core.config.resolve import build

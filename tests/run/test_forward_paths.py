@@ -22,8 +22,6 @@ def find(model, adapter):
 
 
 class Plain:
-    decodes = False
-
     def predict(self, batch, module, *, dtype, compiled):
         from rlvr_core.api.services import whole_rows
 

@@ -123,7 +123,7 @@ def test_other_prompts_of_an_evaluation(lab, own_model):
         "use": "core/dataset",
         "with": {"data": {"use": "core/jsonl", "with": source}},
     }
-    evaluated = {"eval": {"tasks": [task]}, "guards": {"max_contaminated": 1.0}}
+    evaluated = {"eval": {"tasks": [task], "max_contaminated": 1.0}}
     runs = []
     for kept in (rows[:4], rows[1:5]):
         (lab.folder / "held-out.jsonl").write_text("\n".join(kept) + "\n")

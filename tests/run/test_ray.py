@@ -251,7 +251,7 @@ def rows(run):
 @pytest.mark.slow
 def test_a_run_with_one_actor_is_the_run_without_ray_bit_for_bit(lab, nodes):
     train = {"steps": 2, "lr": 1e-3, "warmup_steps": 1}
-    guards = {"seeds": True, "sync": True}
+    guards = ["core/seeds", "core/sync"]
     found = []
     for engine in ("transformers", with_actors(nodes, 1)):
         run = lab.run(engine=engine, train=train, guards=guards)

@@ -81,7 +81,7 @@ def start(lab, machines, **sections):
     options = {"actors": 2, "address": address, "deadline": 180} | sections.pop("options", {})
     lab.write(
         engine={"use": "ray", "with": options},
-        **{"train": {"steps": 3, "lr": 1e-3, "warmup_steps": 1}, "guards": {"sync": True}}
+        **{"train": {"steps": 3, "lr": 1e-3, "warmup_steps": 1}, "guards": ["core/sync"]}
         | sections,
     )
     return subprocess.Popen(

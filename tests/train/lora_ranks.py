@@ -14,8 +14,8 @@ from rlvr_core.api import Completion, Group, Judged, NoConfig, Problem
 from rlvr_core.builtin.fsdp.gathered_source import GatheredSource, replica_of
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import merged_tensors
-from rlvr_core.builtin.losses.policy_family import GRPO
 from rlvr_core.config.model import LoraSection, ModelSection, ReferenceSection, TrainSection
+from rlvr_core.losses import GRPO
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.ranks import joined
 from rlvr_core.step import checkpoint

@@ -15,15 +15,14 @@ from transformers import AutoModelForCausalLM
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api import Completion, Group, Judged, LossOutput, LossTraits, NoConfig, Problem
 from rlvr_core.builtin.advantages.reinforce_plus_plus import ReinforcePlusPlus
-from rlvr_core.builtin.demonstrations.sft import SFT
 from rlvr_core.builtin.distillation.losses import GKD, OPSD
 from rlvr_core.builtin.distillation.teacher import Teacher
 from rlvr_core.builtin.fsdp.gathered_source import GatheredSource
-from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO
 from rlvr_core.builtin.packing.context import ContextParallel
 from rlvr_core.builtin.vllm.probe import source_logprobs
 from rlvr_core.config.model import ModelSection, ReferenceSection, TrainSection
 from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.losses import DAPO, GRPO, GSPO, SFT
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.ranks import joined
 from rlvr_core.step import checkpoint

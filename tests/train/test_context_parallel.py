@@ -93,20 +93,6 @@ def test_adapters_and_their_reference_are_those_of_one_process(
             torch.testing.assert_close(one[kind], many[kind], rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_a_guard_sees_a_sum_that_is_a_mean_or_does_not_come_home(found, strategy):
-    for rank in found(2):
-        guard = rank["guard"][strategy]
-        error, said = guard["said"]["none"]
-        assert (error < 1e-5, said) == (True, "")
-        assert "it is 0.5 times that" in guard["said"]["averaged log-probs"][1]
-        for fault in ("averaged keys", "own keys", "own log-probs"):
-            assert "gradient of rows that processes split is not that" in guard["said"][fault][1]
-        assert "log-probs of rows that processes split are" in guard["said"]["positions"][1]
-        assert guard["cleared"]
-
-
 def batch_of(*rows):
     """A micro-batch of (prompt length, answer lengths)."""
     made = [

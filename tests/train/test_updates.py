@@ -34,8 +34,8 @@ from rlvr_core.api import (
 )
 from rlvr_core.builtin.distillation.losses import GKD
 from rlvr_core.builtin.distillation.teacher import Teacher
-from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO
 from rlvr_core.config.model import ReferenceSection, TrainSection
+from rlvr_core.losses import DAPO, GRPO, GSPO
 from rlvr_core.step.objective import LossTerm, Objective
 from rlvr_core.step.reference import SeparateModel
 from rlvr_core.step.step import PolicyTrainer

@@ -12,15 +12,11 @@ from rlvr_bs4.datasets import Pages, rows_of
 from rlvr_bs4.generate import generate
 from rlvr_bs4.grade import grade
 from rlvr_bs4.modes import counts, weights
-from rlvr_bs4.site import PARSERS, resolve
+from rlvr_bs4.site import PARSERS, Site, resolve
 
 
 def say(answer):
     return json.dumps({"status": "ok", "answer": answer})
-
-
-def limited(id):
-    return next(task for task in (generate(id, seed, "small") for seed in range(20)) if task.limit)
 
 
 def script_of(task):

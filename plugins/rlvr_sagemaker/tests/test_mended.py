@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,30 +14,16 @@ from click.testing import CliRunner
 from rlvr_core.api import ConfigError, JobStatus, MachineError
 from rlvr_core.builtin.jobs.jobs import Job, JobBook
 from rlvr_core.cli.main import cli
-from rlvr_sagemaker import aws, image, launcher, local
+from rlvr_sagemaker import aws, image, launcher
 from rlvr_sagemaker import job as job_module
-from rlvr_sagemaker.iam import Account, policies
 from rlvr_sagemaker.launcher import SageMakerLauncher
 from rlvr_sagemaker.options import Options
 from rlvr_sagemaker.place import Place
 from rlvr_sagemaker.store import S3Store
 
-GUIDE = (Path(__file__).parents[3] / "docs" / "sagemaker.md").read_text(encoding="utf-8")
 ROLE = "arn:aws:iam::123456789012:role/rlvr-job"
 IMAGE = "123456789012.dkr.ecr.eu-north-1.amazonaws.com/rlvr:1"
 LISTED = {"Key": "here/a", "Size": 1, "ETag": '"x"'}
-
-
-def test_every_place_of_the_guide_is_one_that_the_policies_open():
-    found = policies(
-        Account(account="123456789012", region="eu-north-1", store="s3://my-bucket/rlvr", role="r")
-    )
-    (opened,) = [one["Resource"] for one in found["job"]["Statement"] if one["Sid"] == "UseStore"]
-    inside = opened.removeprefix("arn:aws:s3:::").rstrip("*")
-    places = re.findall(r"s3://(?:\$BUCKET|my-bucket)/([\w./-]*)", GUIDE)
-    assert len(places) > 8
-    for place in places:
-        assert f"my-bucket/{place}/".startswith(inside), place
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -175,35 +159,9 @@ def test_a_stopped_job_is_gone_on_with_by_a_new_one(cloud, project, monkeypatch)
     assert f"{job} is still at work on that run" in str(busy.exception)
     assert launch(*resume, store=store, config=None).exit_code == 0
     assert [one.runs for one in JobBook().jobs()] == [runs, runs]
-    assert "goes on with its own runs" in str(launch("--resume", job, "--local").exception)
     JobBook().add(Job("7", "core/slurm", "demo", "c"))
     assert "one of core/slurm" in str(launch("--resume", "7", config=None).exception)
     assert "no job" in str(launch("--resume", "none-such", config=None).exception)
-
-
-def test_a_local_job_has_a_folder_and_credentials_of_its_own(cloud, project, monkeypatch):
-    (project / "runs" / "unrelated-20250101-000000").mkdir(parents=True)
-    calls = []
-
-    def docker(command, env, **_):
-        calls.append((command, env))
-        return subprocess.CompletedProcess(command, 0)
-
-    monkeypatch.setattr(local.subprocess, "run", docker)
-    monkeypatch.setattr(local, "engine", lambda: "docker")
-    assert launch("--local", "--job-name", "one", "--region", "eu-west-3").exit_code == 0
-    ((command, env),) = calls
-    assert f"{project / 'runs' / 'one'}:/opt/ml/checkpoints" in command
-    assert not any("test-only-not-real" in word for word in command)
-    given = {command[i + 1] for i, word in enumerate(command) if word == "--env"}
-    assert {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"} <= given
-    assert "AWS_SESSION_TOKEN" not in given
-    assert env["AWS_SECRET_ACCESS_KEY"] == "test-only-not-real"
-    assert env["AWS_REGION"] == "eu-west-3"
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    assert launch("--local", "--job-name", "two").exit_code == 0
-    assert "AWS_ACCESS_KEY_ID" not in calls[1][0]
 
 
 def test_t80_a_watcher_waits_until_the_run_that_was_fetched_runs_again(tmp_path, monkeypatch):
@@ -257,17 +215,14 @@ def test_t92_an_image_that_is_built_needs_no_name(project, monkeypatch, tmp_path
     monkeypatch.delenv("AWS_REGION", raising=False)
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
-    built = ("--build", "--push", "--job-name", "one", "--region", "eu-west-3")
+    built = ("--build", "--job-name", "one", "--region", "eu-west-3")
     found = plan(*built, image=None)["request"]["AlgorithmSpecification"]["TrainingImage"]
     assert found == "123456789012.dkr.ecr.eu-west-3.amazonaws.com/rlvr:one"
     assert image._ECR.match(found)
     mine = IMAGE.replace("eu-north-1", "eu-west-3")
     named = plan(*built, image=mine)["request"]["AlgorithmSpecification"]["TrainingImage"]
     assert named == mine
-    here = plan("--build", "--local", "--job-name", "one", image=None)
-    assert here["request"]["AlgorithmSpecification"]["TrainingImage"] == "rlvr:one"
-    assert "only here" in str(launch("--build", "--dry-run").exception)
-    assert "needs a region" in str(launch("--build", "--push", image=None).exception)
+    assert "needs a region" in str(launch("--build", image=None).exception)
     assert "--image is missing" in str(launch("--dry-run", image=None).exception)
 
 

@@ -33,7 +33,7 @@ from rlvr_core.api.services import (
     more_groups,
 )
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
-from rlvr_core.builtin.asynchronous.child import ChildEngine, in_child
+from rlvr_core.builtin.asynchronous.child import in_child
 from rlvr_core.builtin.asynchronous.distributed import (
     BalancedGenerator,
     DistributedProducer,
@@ -72,7 +72,6 @@ class Ahead:
             "completions",
         ),
         Metric("staleness/expired", "Groups too old for the reads they had left.", "groups"),
-        *ChildEngine.reports,
     )
 
     background = True
@@ -134,14 +133,6 @@ class Ahead:
 
     def _background(self, engine: Engine, name: str) -> BackgroundEngine:
         if isinstance(engine, BackgroundEngine):
-            default = type(self._train).model_fields["engine_restarts"].default
-            if self._train.engine_restarts != default:
-                raise ConfigError(
-                    f"train.engine_restarts is for engines that are put into a process of their "
-                    f"own, and {name} has processes of its own making",
-                    where=self._resolved.where(("train", "engine_restarts")),
-                    remedy="leave it out; rlvr list engine NAME shows the engine's own options",
-                )
             return engine
         if traits_of(engine, EngineTraits).separate:
             raise ConfigError(
@@ -160,7 +151,7 @@ class Ahead:
                     "or take engine: vllm-server with tensor_parallel, on GPUs of its own",
                 ),
             )
-        return in_child(engine, self._run.timeout, self._train.engine_restarts)
+        return in_child(engine, self._run.timeout)
 
     def source(self, parts: SourceParts) -> RolloutSource:
         """See ``RolloutMode.source``; all processes of the run must call it together."""

@@ -1,8 +1,7 @@
 """Runs an engine in a process of its own, so that it generates while this process trains.
 
 The engine has its own weights, which change only at a weight sync. A transport sends them, by
-default through memory that both processes share. They stay in that memory, so that a process that
-died can be restarted with the same weights, and is sent the unanswered requests again.
+default through files in shared memory.
 """
 
 from __future__ import annotations
@@ -10,16 +9,12 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, NamedTuple
-
-from torch import Tensor
+from typing import Any
 
 from rlvr_core.api import (
     ConfigError,
@@ -29,11 +24,9 @@ from rlvr_core.api import (
     FingerprintsWeights,
     Generation,
     GenerationRequest,
-    InheritsFiles,
     Interruptible,
     Json,
     MachineError,
-    Metric,
     NamedTensors,
     RunError,
     SamplingParams,
@@ -55,15 +48,12 @@ from rlvr_core.api.services import (
     trainer_logprobs,
 )
 from rlvr_core.builtin.asynchronous.child_host import SpawnArgs
-from rlvr_core.builtin.asynchronous.child_process import ChildProcess, gpus_for
+from rlvr_core.builtin.asynchronous.child_process import gpus_for
 from rlvr_core.builtin.asynchronous.child_rpc import RequestChannel
-from rlvr_core.builtin.asynchronous.prefix import shared_prefix
-from rlvr_core.builtin.asynchronous.renewals import Renewals
-from rlvr_core.builtin.asynchronous.shared_weights import Outgoing, SharedMemory, folder_on_disk
+from rlvr_core.builtin.asynchronous.shared_weights import Outgoing
+from rlvr_core.builtin.vllm.files import Files
 
-SHARED_MEMORY = ChosenTransport(
-    "core/shared-memory", f"{SharedMemory.__module__}:{SharedMemory.__name__}", "core", {}
-)
+FILES = ChosenTransport("core/files", f"{Files.__module__}:{Files.__name__}", "core", {})
 """The transport used if the configuration names none."""
 
 _PROBE_PROMPT = 65
@@ -72,49 +62,21 @@ _PROBE_PROMPT = 65
 Answers = tuple[Generation, ...]
 
 
-class _Known(NamedTuple):
-    """The answer to the last probe, and the trainer's log-probs of it."""
-
-    version: int
-    token_ids: Sequence[int]
-    logprobs: Sequence[float]
-
-
-def in_child(engine: Engine, deadline: float, restarts: int = 0) -> ChildEngine:
+def in_child(engine: Engine, deadline: float) -> ChildEngine:
     """Wrap an engine that has not been started so that it runs in its own process.
 
     Args:
         engine: The engine.
         deadline: Seconds allowed for a weight sync or scoring.
-        restarts: How often the process is restarted if it dies.
     """
     kind = ScoringChildEngine if isinstance(engine, Scorer) else ChildEngine
-    return kind(engine, deadline, restarts)
+    return kind(engine, deadline)
 
 
 class ChildEngine:
     """The trainer's side: a ``BackgroundEngine``. Methods may be called from any thread."""
 
-    reports = (
-        Metric(
-            "engine/restarts",
-            "Processes of asynchronous engines started again since the last step.",
-            "restarts",
-        ),
-        Metric(
-            "engine/resent",
-            "Completions asked for again, as their process was lost.",
-            "completions",
-        ),
-        Metric(
-            "engine/syncs_on_disk",
-            "Weight syncs since the last step that went through a file outside shared memory, "
-            "which has no room for the weights.",
-            "syncs",
-        ),
-    )
-
-    def __init__(self, engine: Engine, deadline: float, restarts: int) -> None:
+    def __init__(self, engine: Engine, deadline: float) -> None:
         self._engine: Any = engine
         inner = traits_of(engine, EngineTraits)
         self.traits = EngineTraits(
@@ -125,18 +87,12 @@ class ChildEngine:
             inverts_stream=inner.inverts_stream,
         )
         self._deadline = deadline
-        self.channel = RequestChannel(restarts, self._restore)
+        self.channel = RequestChannel()
         self._transport: WeightTransport | None = None
         self._dtype: Any = None
         self._device: Any = None
         self._probe_ids: tuple[int, ...] = ()
-        self._writing = threading.Lock()  # held while weights are sent, or loaded by a new process
-        self._held: tuple[int, list[Json], dict[str, Json] | None] | None = None
-        self._known: _Known | None = None
-        self._renewals = Renewals()
-        self._reported = (0, 0)
-        self._on_disk: str | None = None
-        self._syncs = 0
+        self._sent_before = False
 
     @property
     def in_flight(self) -> frozenset[str]:
@@ -158,17 +114,8 @@ class ChildEngine:
         model: Any = context.model
         assert model is not None, "the trainer's model is what it is copied from"
         self._dtype, self._device = context.dtype, model.device
-        chosen = context.transport or SHARED_MEMORY
+        chosen = context.transport or FILES
         self._transport = _lasting(chosen)
-        files: Sequence[int] = ()
-        if isinstance(self._transport, InheritsFiles):
-            files = self._transport.open_files(self._tensors_of(model))
-            self._on_disk = next(filter(None, map(folder_on_disk, files)), None)
-        if self._on_disk is not None:
-            self.channel.tell(
-                f"weights go to the engine's process through a file in {self._on_disk}, slower "
-                "than shared memory: /dev/shm is too small or absent (docker: --shm-size)"
-            )
         vocabulary = int(model.get_input_embeddings().weight.shape[0])
         length = max(1, min(_PROBE_PROMPT, context.max_model_len - PROBE_TOKENS))
         self._probe_ids = probe_prompt(context.tokenizer, vocabulary, length)
@@ -188,7 +135,7 @@ class ChildEngine:
                 where="engine",
                 remedy="set train.max_staleness: 0, or choose another engine",
             ) from error
-        self.channel.open(message, files, gpus_for(model.device))
+        self.channel.open(message, gpus_for(model.device))
 
     def submit(self, request: GenerationRequest) -> Future[Answers]:
         """Queue a request for the next ``begin`` or ``drain``."""
@@ -202,8 +149,7 @@ class ChildEngine:
         """Wait until every submitted request is finished.
 
         Raises:
-            RunError: If it takes longer than ``timeout`` seconds, or the process is dead and not
-                restarted.
+            RunError: If it takes longer than ``timeout`` seconds, or the process has died.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -225,8 +171,8 @@ class ChildEngine:
 
     def abort(self) -> None:
         """See ``BackgroundEngine``."""
-        if self.channel.drop():
-            self.channel.call("abort", timeout=self._deadline)
+        self.channel.drop()
+        self.channel.call("abort", timeout=self._deadline)
 
     def load_weights(self, version: int, source: WeightSource) -> None:
         """Send the trainer's weights to the engine; see ``Engine.load_weights``.
@@ -241,16 +187,13 @@ class ChildEngine:
         # gathering a sharded policy is collective: do it before any branch that only some processes
         # take
         module = None if source.sharded else source.module
-        with self._may_write():
-            weights, adapter_config = self._weights_of(source)
-            link = _ChildLink()
-            self._transport.send(Outgoing(weights), link)
-            self._held = (version, link.messages, adapter_config)
-        self.channel.call("load_weights", *self._held, timeout=self._deadline)
-        self._syncs += 1
-        unfinished = self.channel.unfinished()
-        self._renewals.loaded(version, unfinished)
-        answer = None if unfinished else self._ask_probe(version)
+        weights, adapter_config = self._weights_of(source)
+        link = _ChildLink()
+        self._transport.send(Outgoing(weights), link)
+        sent = (version, link.messages, adapter_config)
+        self.channel.call("load_weights", *sent, timeout=self._deadline)
+        self._sent_before = True
+        answer = None if self.channel.unfinished() else self._ask_probe(version)
         ours: Sequence[float] = ()
         if module is None:
             # collective too: every process takes part, even if its engine has unfinished requests
@@ -260,7 +203,6 @@ class ChildEngine:
             ours = trainer_logprobs(module, self._probe_ids, answer.token_ids, self._dtype)
         if answer is not None:
             check_probe(answer.logprobs, ours, self._dtype, self._device, version)
-            self._known = _Known(version, answer.token_ids, ours)
 
     def fingerprint(self) -> dict[str, int]:
         """See ``FingerprintsWeights``; nothing of an engine that cannot read its weights back."""
@@ -268,22 +210,6 @@ class ChildEngine:
             return {}
         found: dict[str, int] = self.channel.call("fingerprint", timeout=self._deadline)
         return found
-
-    def metrics(self) -> dict[str, float]:
-        """Return restarts and repeated requests since the last call; see ``ReportsMetrics``."""
-        now, before = (self.channel.restarts, self.channel.resent), self._reported
-        self._reported = now
-        found = {
-            "engine/restarts": float(now[0] - before[0]),
-            "engine/resent": float(now[1] - before[1]),
-        }
-        if self._on_disk is not None:
-            found["engine/syncs_on_disk"], self._syncs = float(self._syncs), 0
-        return found
-
-    def take_events(self) -> list[str]:
-        """Return messages about what happened to the process; see ``ReportsMetrics``."""
-        return self.channel.take_events()
 
     def sleep(self) -> None:
         """Do nothing: the engine generates while the trainer works."""
@@ -300,8 +226,8 @@ class ChildEngine:
     @property
     def pid(self) -> int:
         """Process id of the engine's process."""
-        assert self.channel.working is not None
-        return self.channel.working.pid
+        assert self.channel.process is not None
+        return self.channel.process.pid
 
     # -- weights ---------------------------------------------------------------------------------
 
@@ -311,12 +237,8 @@ class ChildEngine:
             return SimpleNamespace(
                 config=model.config, generation_config=getattr(model, "generation_config", None)
             )
-        return copy.deepcopy(model).cpu().requires_grad_(False)
-
-    def _tensors_of(self, model: Any) -> Iterable[Tensor]:
-        """Return the tensors that the transport must have room for."""
-        alone = self.traits.takes_adapter  # only the adapter, which is all that LoRA trains
-        return [one for one in model.parameters() if one.requires_grad or not alone]
+        # torch computes a layer in another way where its weight asks for no gradient
+        return copy.deepcopy(model).cpu()
 
     def _weights_of(
         self, source: WeightSource
@@ -332,31 +254,16 @@ class ChildEngine:
         sent = [
             (name, parameter)
             for name, parameter in source.module.named_parameters()
-            if parameter.requires_grad or self._held is None
+            if parameter.requires_grad or not self._sent_before
         ]
         return lambda: sent, None
 
-    @contextmanager
-    def _may_write(self) -> Iterator[None]:
-        """Within the block, no starting process loads the weights of the last sync."""
-        if not self._writing.acquire(timeout=self._deadline):
-            raise RunError(
-                f"the engine's process, started again, did not take its weights within "
-                f"{self._deadline:g} s",
-                remedy="raise run.timeout",
-            )
-        try:
-            yield
-        finally:
-            self._writing.release()
-
-    def _probe_request(self, version: int) -> GenerationRequest:
-        params = SamplingParams(max_tokens=PROBE_TOKENS)
-        return GenerationRequest(f"probe@{version}", self._probe_ids, params, (version,))
-
     def _ask_probe(self, version: int) -> Generation:
         """Ask the engine to sample a few tokens with new weights."""
-        future = self.submit(self._probe_request(version))
+        params = SamplingParams(max_tokens=PROBE_TOKENS)
+        future = self.submit(
+            GenerationRequest(f"probe@{version}", self._probe_ids, params, (version,))
+        )
         self.begin()
         try:
             # but not requests that another thread has begun meanwhile
@@ -370,27 +277,6 @@ class ChildEngine:
         if answer.version != version:
             raise RunError(f"the engine says version {answer.version} after sync to {version}")
         return answer
-
-    def _restore(self, process: ChildProcess) -> None:
-        """Send a new process the weights of the last sync, and check that it samples from them."""
-        with self._may_write():
-            if self._held is None:
-                return  # it started with these weights
-            version = self._held[0]
-            limit, known = self._deadline, self._known
-            self.channel.ask(process, "load_weights", *self._held, timeout=limit)
-            if known is None or known.version != version:
-                return  # they were not probed, because requests were unfinished
-            request = self._probe_request(version)
-            (answer,) = self.channel.ask(process, "submit", request, timeout=limit)
-        n = shared_prefix(known.token_ids, answer.token_ids)
-        if n == 0:
-            raise RunError(
-                f"the engine's process, started again with the weights of version {version}, "
-                "answers their probe by another token"
-            )
-        # the trainer may be in the middle of an update: compare with its earlier answer
-        check_probe(answer.logprobs[:n], known.logprobs[:n], self._dtype, self._device, version)
 
 
 class ScoringChildEngine(ChildEngine):
@@ -414,7 +300,7 @@ class _ChildLink:
         self.messages: list[Json] = []
 
     def deliver(self, message: Json) -> None:
-        """Store a message, also for a process that is restarted later."""
+        """Store a message."""
         self.messages.append(message)
 
 
@@ -422,7 +308,7 @@ def _lasting(chosen: TransportChoice) -> WeightTransport:
     """Create the trainer's side of a transport.
 
     Raises:
-        ConfigError: If its messages cannot be received again by a restarted process.
+        ConfigError: If its messages can be received only while it sends.
     """
     transport = chosen.make()
     if not traits_of(transport, TransportTraits).lasting:

@@ -8,7 +8,7 @@ import pickle
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -27,35 +27,30 @@ _FAREWELL = 5.0
 
 
 class ChildProcess:
-    """One process from start to end; a restarted engine gets a new one.
+    """One process from start to end.
 
     Args:
         spawn_args: The pickled ``SpawnArgs``.
-        fds: File descriptors that it inherits.
         gpus: Visible GPUs; empty for those that this process sees.
         hear: Called with each received message, in a separate thread.
-        ended: Called in that thread with this process, the reason, and whether it died; not called
-            if it was told to end.
+        ended: Called in that thread with the reason; not called if it was told to end.
     """
 
     def __init__(
         self,
         spawn_args: bytes,
-        fds: Sequence[int],
         gpus: str,
         hear: Callable[[Message], None],
-        ended: Callable[[ChildProcess, RlvrError, bool], None],
+        ended: Callable[[RlvrError], None],
     ) -> None:
         self._hear, self._ended = hear, ended
-        self.gone: RlvrError | None = None
-        """Why it ended, once the owner has been notified."""
         self._begun: Future[None] = Future()
         self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
         self._closing = False
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self._child = Child(
             "rlvr_core.builtin.asynchronous.child_host",
-            fds,
+            [],
             env=environment(gpus),
             output=self._log.fileno(),
         )
@@ -117,13 +112,12 @@ class ChildProcess:
                 else:
                     self._hear(message)
         except Exception as error:
-            died = isinstance(error, EOFError | OSError)
-            reason = self._end() if died else _unreadable(error)
+            reason = self._end() if isinstance(error, EOFError | OSError) else _unreadable(error)
             self._outbox.put(None)
             if not self._begun.done():
                 self._begun.set_exception(reason)
             if not self._closing:
-                self._ended(self, reason, died)
+                self._ended(reason)
 
     def _write(self) -> None:
         """Send queued messages, in a separate thread.
@@ -142,7 +136,11 @@ class ChildProcess:
         if self._closing:
             return RunError("the engine was closed")
         cause = self._child.cause_of_death(_FAREWELL)
-        return RunError(f"the engine's process is gone: {cause}", where=self._last_words())
+        return RunError(
+            f"the engine's process is gone: {cause}",
+            where=self._last_words(),
+            remedy="rlvr run --resume goes on from the last checkpoint",
+        )
 
     def _last_words(self) -> str:
         try:

@@ -1,15 +1,14 @@
 """Sends weights to an engine in its own process on the trainer's GPU, without host memory.
 
 The trainer copies them into a buffer on the GPU, and the engine's process opens that buffer by a
-handle (CUDA IPC). A restarted process takes them from the buffer, since the trainer's
-own may be in the middle of an update by then.
+handle (CUDA IPC).
 """
 
 from __future__ import annotations
 
 import base64
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,7 +26,7 @@ from rlvr_core.api import (
 from rlvr_core.builtin.asynchronous.shared_weights import read_tensors, room, write_tensors
 
 _WHERE = "engine.transport"
-_OTHER = "leave engine.transport out: weights then go through shared memory"
+_OTHER = "leave engine.transport out: weights then go through files in shared memory"
 
 
 class CudaIpc:
@@ -39,23 +38,28 @@ class CudaIpc:
         self._buffer: Tensor | None = None
         self._handle = ""
 
-    def open_files(self, like: Iterable[Tensor]) -> Sequence[int]:
-        """Reserve the buffer, at least in float32, so that lack of room shows before the run.
+    def send(self, weights: OutgoingWeights, link: TransportLink) -> None:
+        """Copy the weights into the buffer, and send where each lies.
 
         Raises:
-            MachineError: If the weights are not on a GPU, or it has no room for the buffer.
+            MachineError: If there is no GPU, or it has no room for the buffer.
         """
-        size, device = 0, torch.device("cpu")
-        for tensor in like:
-            size, device = size + room(tensor, least=4), tensor.device
-        if device.type != "cuda":
+        if not torch.cuda.is_available():
             raise MachineError(
-                f"transport cuda-ipc needs the trained model on a GPU; it is on {device}",
+                "transport cuda-ipc needs the trained model on a GPU, and there is none",
                 where=_WHERE,
                 remedy=_OTHER,
             )
+        if self._buffer is None:
+            self._reserve(sum(map(room, weights.tensors)))
+        assert self._buffer is not None
+        places: list[Json] = [list(place) for place in write_tensors(self._buffer, weights)]
+        torch.cuda.synchronize()  # another process cannot wait for this one's streams
+        link.deliver({"handle": self._handle, "gpu": _gpu(), "places": places})
+
+    def _reserve(self, size: int) -> None:
         try:
-            self._buffer = torch.empty(size, dtype=torch.uint8, device=device)
+            self._buffer = torch.empty(size, dtype=torch.uint8, device="cuda")
         except torch.OutOfMemoryError as error:
             raise MachineError(
                 f"no room on the GPU for the weights that go to the engine's process: "
@@ -64,14 +68,6 @@ class CudaIpc:
                 remedy=_OTHER,
             ) from error
         self._handle = _shared(self._buffer)
-        return ()
-
-    def send(self, weights: OutgoingWeights, link: TransportLink) -> None:
-        """Copy the weights into the buffer, and send where each lies."""
-        assert self._buffer is not None, "open_files comes first"
-        places: list[Json] = [list(place) for place in write_tensors(self._buffer, weights)]
-        torch.cuda.synchronize()  # another process cannot wait for this one's streams
-        link.deliver({"handle": self._handle, "gpu": _gpu(), "places": places})
 
     def receive(self, message: Json, load: Callable[[NamedTensors], None], index: int) -> None:
         """Pass on the tensors as views of the buffer.

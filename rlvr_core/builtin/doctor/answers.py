@@ -9,6 +9,8 @@ from rlvr_core.api import Finding, Problem, RunError
 from rlvr_core.api.services import outcome
 from rlvr_core.builtin.doctor.report import Check, refused, share
 from rlvr_core.builtin.doctor.subject import Reference, Subject
+from rlvr_core.guards.gold import gold_lines
+from rlvr_core.guards.wrong_answers import wrong_responses
 
 MOST = 0.5
 """Maximum share of problems that pass a kind of wrong response: some do by chance."""
@@ -21,9 +23,7 @@ FEWEST = 4
 def _gold(subject: Subject) -> list[Finding]:
     everything = [*subject.problems, *(p for some in subject.held_out.values() for p in some)]
     try:
-        lines = subject.service("core/gold")(
-            everything, subject.prepared.judge, subject.prepared.resolved
-        )
+        lines = gold_lines(everything, subject.prepared.judge, subject.prepared.resolved)
     except RunError as error:
         return refused("verifier/gold", error)
     return [Finding("verifier/gold", "ok", line.removeprefix("gold: ")) for line in lines]
@@ -35,7 +35,7 @@ def _wrong_answers(subject: Subject) -> list[Finding]:
     for one in subject.references:
         if one.passes:
             by_verifier.setdefault(subject.main(one.problem), []).append(one)
-    make, begun, findings = subject.service("core/wrong-answers"), time.monotonic(), []
+    begun, findings = time.monotonic(), []
     for name, references in by_verifier.items():
         passed: Counter[str] = Counter()
         tried: Counter[str] = Counter()
@@ -43,7 +43,7 @@ def _wrong_answers(subject: Subject) -> list[Finding]:
         for one in references:
             if time.monotonic() - begun > SECONDS:
                 break
-            responses = make(one.problem, one.response, one.answer, options)
+            responses = wrong_responses(one.problem, one.response, one.answer, options)
             verdicts = subject.verdicts(one.problem, list(responses.values()))
             for kind, row in zip(responses, verdicts.result(subject.patience), strict=True):
                 tried[kind] += 1

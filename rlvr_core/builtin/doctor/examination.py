@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Finding, RlvrError
 from rlvr_core.api.services import (
-    RunConfig,
     RunObserver,
     load_host,
     model_path,
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
 LENIENT = (
     "run.name=doctor",
     "run.mirror=null",
+    "guards=[{use: defaults, off: true}]",
+    "eval.max_contaminated=1.0",
     "verify.max_error_rate=1.0",
     "data.max_overlong_share=1.0",
     "eval.every=0",
@@ -65,21 +66,6 @@ def nothing(_: str) -> None:
     """Ignore a message."""
 
 
-def lenient() -> list[str]:
-    """Return the options of an examined run; guards are off, as the examination looks itself."""
-    default = RunConfig.model_fields["guards"].get_default(call_default_factory=True)
-    if isinstance(default, list):
-        return [*LENIENT, "guards=[{use: defaults, off: true}]", "eval.max_contaminated=1.0"]
-    switches = [name for name in type(default).model_fields if getattr(default, name) is True]
-    return [
-        *LENIENT,
-        *(f"guards.{name}=false" for name in (*switches, "parity")),
-        "guards.max_idle_steps=0",
-        "guards.max_contaminated=1.0",
-        "guards.use=[]",
-    ]
-
-
 def examine(
     path: Path,
     overrides: Sequence[str] = (),
@@ -100,7 +86,7 @@ def examine(
     try:
         limits = resolve_file(path, overrides, host).config
         with scratch_folder() as folder:
-            resolved = resolve_file(path, [*overrides, *lenient(), f"run.dir={folder}"], host)
+            resolved = resolve_file(path, [*overrides, *list(LENIENT), f"run.dir={folder}"], host)
             say("loading data")
             locate = partial(model_path, resolved.config.model.path, host)
             with prepare(resolved, locate) as prepared:

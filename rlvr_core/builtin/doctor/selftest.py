@@ -28,7 +28,7 @@ from rlvr_core.api.services import (
     resolve_file,
     start,
 )
-from rlvr_core.builtin.doctor.examination import Drive, lenient, nothing, scratch_folder
+from rlvr_core.builtin.doctor.examination import LENIENT, Drive, nothing, scratch_folder
 from rlvr_core.builtin.doctor.live import params_of, sampled
 from rlvr_core.builtin.doctor.report import Report, refused, share
 from rlvr_core.builtin.doctor.subject import Subject
@@ -113,7 +113,7 @@ class SelfTest:
         resumed: RunFolder | None = None,
     ) -> RunFolder:
         """Run the configuration with changes, in a scratch folder."""
-        options = [*self.overrides, *lenient(), f"run.dir={folder}", *options]
+        options = [*self.overrides, *LENIENT, f"run.dir={folder}", *options]
         resolved = resolve_file(self.path, options, self.host)
         if lr is not None:  # a configured rate of 0 would be refused
             train = resolved.config.train.model_copy(update={"lr": lr})

@@ -10,34 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api import Metric, RlvrError, StepObserver
+from rlvr_core.api import ComponentConfig, Metric, RlvrError, StepObserver
 from rlvr_core.api.services import RunObserver, elapsed, load_host, moment
 from rlvr_core.builtin.gpu.rehearsal import GIB, check, tokens_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rlvr_core.api import (
-        Engine,
         Group,
         GroupsScored,
+        GuardContext,
         LossComputed,
         RunStarted,
         StepFinished,
-        WeightSource,
     )
-    from rlvr_core.api.services import Prepared
 
 _GPU = torch.device("cuda")
 
 
 class GpuGuard(RunObserver, StepObserver):
-    """Measures the steps of one process, and passes on all that it sees to another observer.
-
-    Args:
-        trainer: The policy's trainer.
-        name: The GPU's name; without public figures of it there is no MFU.
-    """
+    """Measures the steps of one process on a GPU; elsewhere it does nothing."""
 
     reports = (
         Metric("gpu/train_seconds", "Seconds of the GPU in the training step of process 0.", "s"),
@@ -46,34 +37,49 @@ class GpuGuard(RunObserver, StepObserver):
         Metric("gpu/peak_memory", "Most memory of tensors while it trained.", "GiB"),
     )
 
-    def __init__(self, trainer: Any, name: str) -> None:
-        self._trainer, self._inner = trainer, trainer.observer
-        self._parameters = sum(one.numel() for one in trainer.model.parameters())
-        card = load_host().service("core/card")(name)
-        half = trainer.precision.compute != torch.float32
-        self._peak = None if card is None else card.peak if half else card.wide
+    class Config(ComponentConfig):
+        """Options of ``core/gpu``."""
+
+        memory: bool = True
+        """Try the largest micro-batch that the run may have before the first rollout."""
+
+    def __init__(self, config: Config) -> None:
+        self._memory = config.memory
+        self._context: GuardContext | None = None
         self._begun: Any = None
         self._tokens = 0
-        self._rehearsal: Any = None
 
-    def rehearse_with(self, prepared: Prepared, engine: Engine, events: RunObserver) -> None:
-        """Try the largest micro-batch when the run begins, while the engine sleeps."""
-        self._rehearsal = (prepared, engine, events)
+    def bind(self, context: GuardContext) -> None:
+        """Say how the trainer computes on its GPU; without one there is nothing to measure."""
+        trainer = context.trainer
+        if trainer.model.device.type != "cuda":
+            return
+        self._context, self._trainer = context, trainer
+        service = load_host().service
+        way = service("core/attention-way")
+        forward_paths = context.config.model.forward_paths
+        chosen = way(trainer.model, forward_paths, trainer.precision.compute)
+        context.record(chosen)  # run.json is written later
+        for line in chosen.lines:
+            context.say(line)
+        card = service("core/card")(torch.cuda.get_device_properties(trainer.model.device).name)
+        half = trainer.precision.compute != torch.float32
+        self._peak = None if card is None else card.peak if half else card.wide
+        self._parameters = sum(one.numel() for one in trainer.model.parameters())
 
     def run_started(self, event: RunStarted) -> None:
-        """The weights are loaded; the first rollout comes next.
+        """Try the largest micro-batch while the engine sleeps: the weights are loaded.
 
         Raises:
-            MachineError: If the largest micro-batch does not fit.
+            MachineError: If it does not fit.
         """
-        if self._rehearsal is None:
+        if self._context is None or not self._memory:
             return
-        prepared, engine, events = self._rehearsal
-        config = prepared.config
-        events.phase("trying the largest micro-batch")
-        prompt = min(prepared.longest_prompt, config.data.max_prompt_tokens)
+        context, config = self._context, self._context.config
+        context.phase("trying the largest micro-batch")
+        prompt = min(context.longest_prompt, config.data.max_prompt_tokens)
         if takes_turns := config.train.max_staleness == 0:
-            engine.sleep()
+            context.engine.sleep()
         try:
             said = check(self._trainer, config, prompt)
         except RlvrError:
@@ -83,9 +89,9 @@ class GpuGuard(RunObserver, StepObserver):
                 raise  # another process has gone, and says why
             what = f"{type(error).__name__}: {error}"
             said = f"warning: the largest micro-batch could not be tried: {what}"
-        events.message(said)
+        context.say(said)
         if takes_turns:
-            engine.wake()
+            context.engine.wake()
 
     # -- of a guard ------------------------------------------------------------------------------
 
@@ -99,33 +105,19 @@ class GpuGuard(RunObserver, StepObserver):
 
     def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
         """See ``StepObserver``."""
-        torch.cuda.reset_peak_memory_stats()
-        self._tokens, self._begun = 0, moment(_GPU)
-        self._inner.step_begins(groups, step, version)
+        if self._context is not None:
+            torch.cuda.reset_peak_memory_stats()
+            self._tokens, self._begun = 0, moment(_GPU)
 
     def loss_computed(self, event: LossComputed) -> None:
         """See ``StepObserver``."""
-        self._tokens += tokens_of(event.micro_batch)
-        self._inner.loss_computed(event)
-
-    def update_begins(self) -> None:
-        """See ``StepObserver``."""
-        self._inner.update_begins()
-
-    def update_ended(self, grad_norm: float, *, applied: bool) -> None:
-        """See ``StepObserver``."""
-        self._inner.update_ended(grad_norm, applied=applied)
-
-    def weights_loaded(self, version: int, source: WeightSource) -> None:
-        """See ``StepObserver``."""
-        self._inner.weights_loaded(version, source)
-
-    def checkpoint_written(self, folder: Path) -> None:
-        """See ``StepObserver``."""
-        self._inner.checkpoint_written(folder)
+        if self._context is not None:
+            self._tokens += tokens_of(event.micro_batch)
 
     def step_ends(self) -> Mapping[str, float]:
         """Return the numbers of the step; what has no meaning is left out."""
+        if self._context is None:
+            return {}
         seconds = elapsed(self._begun, moment(_GPU))
         found = {
             "gpu/train_seconds": seconds,
@@ -136,32 +128,6 @@ class GpuGuard(RunObserver, StepObserver):
             found["gpu/train_tokens_per_second"] = rate
             if self._peak is not None:
                 found["gpu/mfu"] = 6 * self._parameters * rate / self._peak
-        return {**self._inner.step_ends(), **found}
+        return found
 
 
-_FEWER_KERNELS = ("fused-norms", "fused-rotary", "fused-adapters", "shared-casts")
-"""Services that let eager layers be computed in fewer kernels."""
-
-
-def of_run(prepared: Prepared, trainer: Any, engine: Engine, events: RunObserver) -> GpuGuard:
-    """The service ``core/gpu``: measure the trainer's steps, and say how it computes them.
-
-    For ``guards.memory`` the largest is rehearsed.
-
-    Args:
-        prepared: The run.
-        trainer: The policy's trainer; its observer is told all that it was told before.
-        engine: What generates; it sleeps meanwhile.
-        events: Is told how it went.
-    """
-    way = load_host().service("core/attention-way")
-    chosen = way(trainer.model, prepared.config.model.forward_paths, trainer.precision.compute)
-    fewer = (load_host().service(f"core/{name}")(trainer) for name in _FEWER_KERNELS)
-    for report in (chosen, *fewer):
-        prepared.data_reports.append(report)  # run.json is written later
-        for line in report.lines:
-            events.message(line)
-    guard = GpuGuard(trainer, torch.cuda.get_device_properties(trainer.model.device).name)
-    if prepared.config.guards.memory:
-        guard.rehearse_with(prepared, engine, events)
-    return guard

@@ -151,7 +151,8 @@ def check(trainer: Any, config: RunConfig, prompt: int) -> str:
         remedy=(
             *remedies(trainer, config, prompt),
             "rlvr plan CONFIG --gpu NAME computes what else would fit",
-            "guards.memory: false goes on without trying; then it fails when completions are long",
+            "guards: [{use: core/gpu, with: {memory: false}}] goes on without trying; then it "
+            "fails when completions are long",
         ),
     )
 

@@ -42,7 +42,7 @@ class Groups:
     samples: list[dict[str, Any]] = field(default_factory=list)
 
 
-def read_groups(rollouts: Iterable[Mapping[str, Any]], steps: int) -> Groups:
+def read_groups(rollouts: Iterable[dict[str, Any]], steps: int) -> Groups:
     """Read the groups of a run of ``steps`` steps."""
     found = Groups()
     chosen: dict[tuple[int, str], dict[str, Any]] = {}

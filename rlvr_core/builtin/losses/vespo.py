@@ -9,8 +9,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from rlvr_core.api import Metric, Normalizer
-from rlvr_core.api.services import PolicyConfig, PolicyLoss, PolicyTerms, Tally, token_mean
+from rlvr_core.algorithm.policy import PolicyConfig, PolicyLoss, PolicyTerms
+from rlvr_core.algorithm.reduce import token_mean
+from rlvr_core.api import LossBatch, LossOutput, Metric, Normalizer
 
 LOG_LEAST, LOG_MOST = math.log(1e-8), 20.0
 """Bounds of the logarithm of a completion's ratio."""
@@ -50,19 +51,19 @@ class VESPO(PolicyLoss):
                 )
             return self
 
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self._vespo = config
+    options: Config
 
-    def surrogate(self, terms: PolicyTerms, tally: Tally) -> Tensor:
-        """-A logp; its weight is that of the whole completion."""
-        return -terms.advantage_BT * terms.logp_BT
+    def __call__(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
+        """Mean over all loss tokens of -phi A logp, phi with the importance weights in it."""
+        terms = self.terms(batch)
+        phi_B1 = self._phi(terms, terms.importance_weight())
+        terms.tally.mean("loss/phi", phi_B1.expand_as(terms.logp_BT))
+        loss_BT = terms.masked(phi_B1 * (-terms.advantage_BT * terms.logp_BT))
+        return terms.output(token_mean(loss_BT, batch.mask_BT, normalizer), normalizer)
 
-    def weighed(
-        self, loss_BT: Tensor, terms: PolicyTerms, weight_BT: Tensor | None, tally: Tally
-    ) -> Tensor:
-        """Times phi, which has the importance weights in it."""
-        config = self._vespo
+    def _phi(self, terms: PolicyTerms, weight_BT: Tensor | None) -> Tensor:
+        """(B, 1) weight of each completion."""
+        config = self.options
         with torch.no_grad():
             log_w_B1 = terms.log_ratio_BT.clamp(-LOG_MOST, LOG_MOST).sum(dim=1, keepdim=True)
             if weight_BT is not None:
@@ -72,10 +73,4 @@ class VESPO(PolicyLoss):
             above_B1 = terms.advantage_B1 >= 0
             k_B1 = torch.where(above_B1, config.k_pos, config.k_neg)
             lambda_B1 = torch.where(above_B1, config.lambda_pos, config.lambda_neg)
-            phi_B1 = (k_B1 * log_w_B1 + lambda_B1 * (1 - log_w_B1.exp())).exp()
-        tally.mean("loss/phi", phi_B1.expand_as(loss_BT))
-        return phi_B1 * loss_BT
-
-    def reduce(self, loss_BT: Tensor, mask_BT: Tensor, normalizer: Normalizer) -> Tensor:
-        """Mean over all loss tokens of the step."""
-        return token_mean(loss_BT, mask_BT, normalizer)
+            return (k_B1 * log_w_B1 + lambda_B1 * (1 - log_w_B1.exp())).exp()

@@ -53,20 +53,19 @@ def saved_by_layer(setup: Setup, micro: Micro) -> float:
     """Bytes that autograd keeps of one layer without checkpointing."""
     shape, adapter, width = setup.shape, setup.adapter, setup.width
     hidden, queries, keys = shape.hidden, shape.queries, shape.keys
-    token = 2 * _norm(setup, setup.stream) * hidden
+    # float32 inputs of two norms; what a trained weight multiplies is kept for its gradient
+    token = 8.0 * hidden + (0 if adapter else 2 * setup.stream * hidden)
     token += 4 * (2 + shape.heads)
     if shape.normed:
-        token += _norm(setup, width) * (queries + keys)
+        token += (4 + (0 if adapter else width)) * (queries + keys)
         token += 4 * (shape.heads + shape.kv_heads)
-    if adapter and setup.half and (setup.rounded or not setup.compiled):
-        # each matrix A has the norm's output, or the MLP's product
+    if adapter and setup.rounded:  # each matrix A has the norm's output, or the MLP's product
         kept = 2 * hidden + 4 * shape.inner
         token += width * (kept + adapter.rank * adapter.matrices)
     elif adapter and setup.half:  # each matrix A has its own cast copy of its input
         token += width * (adapter.inputs + adapter.rank * adapter.matrices + 3 * shape.inner)
-    else:  # of compiled layers autocast makes a copy for each of five products; others share two
-        copies = 5 if setup.autocast and setup.compiled else 2
-        token += copies * width * hidden + 4 * width * shape.inner
+    else:  # autocast makes a copy for each of five products, and without it they share two
+        token += (5 if setup.autocast else 2) * width * hidden + 4 * width * shape.inner
     cast = 0.0
     if setup.autocast:
         cast = float(width * (adapter.layer_params if adapter else shape.layer_params))
@@ -75,24 +74,12 @@ def saved_by_layer(setup: Setup, micro: Micro) -> float:
     return token * micro.tokens + _attention(setup, micro) + cast
 
 
-def _norm(setup: Setup, width: int) -> float:
-    """Bytes that an RMS norm keeps of a number of its input, which has ``width``.
-
-    The fused kernel keeps the input, as wide as the weight is. transformers' own keeps it in
-    float32, and what a trained weight multiplies.
-    """
-    if setup.fuses_norms:
-        weight = setup.width if setup.adapter else setup.whole_width
-        return float(max(width, weight))
-    return 4.0 + (0 if setup.adapter else width)
-
-
 def _attention(setup: Setup, micro: Micro) -> float:
     """Queries, keys, values and output: packed for flash attention, in grids in float32."""
     shape, width = setup.shape, setup.width
     if setup.half:
         return float(2 * width * (shape.queries * micro.tokens + shape.keys * micro.keys))
-    grids = 2 * shape.queries * (micro.query_slots + micro.key_slots)
+    grids = 2 * shape.queries * (micro.query_slots + micro.key_slots) + micro.mask
     return float(width * (grids + shape.queries * micro.tokens))
 
 
@@ -123,11 +110,10 @@ def moments_of(setup: Setup, micro: Micro, *, later: bool) -> list[Moment]:
     again = setup.recomputed
     held = of_layers = residual * again + layer * (shape.layers - again)
     if setup.adapter and not again:  # nothing before the first norm is trained
-        held -= _norm(setup, setup.stream) * shape.hidden * micro.tokens
+        held -= 4.0 * shape.hidden * micro.tokens
     held += 2.0 * setup.stream * shape.head_dim * micro.tokens  # sines and cosines of positions
-    held += 0 if setup.half else setup.width * micro.mask
     table = 0.0 if setup.adapter else float(setup.whole_width * shape.head_params)
-    norm = _norm(setup, setup.stream) * shape.hidden * micro.tokens
+    norm = (4 if setup.adapter else 4 + setup.stream) * shape.hidden * micro.tokens
     head = Moment(
         "backward of the LM head",
         _whole(setup, 1) if setup.fsdp else 0.0,  # the last layer's weights arrive
@@ -203,12 +189,10 @@ def _of_shards(setup: Setup, micro: Micro, before: float, beside: float) -> Iter
 def _layer_work(setup: Setup, micro: Micro) -> float:
     """What the MLP's backward pass makes beside what is kept."""
     hidden, inner, width = setup.shape.hidden, setup.shape.inner, setup.width
-    if setup.adapter and setup.autocast and setup.compiled:
-        # peft makes a float32 copy of each input
+    if setup.adapter and setup.autocast:  # peft makes a float32 copy of each input
         return float((12 * hidden + 6 * inner) * micro.tokens)
     # gradients of the product of gate and up, and of its two factors; the product is gone
-    stream = setup.stream if setup.fuses_norms else 4
-    product = (stream * hidden + 2 * width * inner) * micro.tokens
+    product = (4 * hidden + 2 * width * inner) * micro.tokens
     if setup.adapter:
         return float(product)
     if setup.fsdp:  # gradients of its weights stay until those of all are there

@@ -83,7 +83,6 @@ class Setup:
         every: Activations of each so-manieth layer are computed again in the backward pass; 0: of
             none.
         compiled: Whether layers are compiled.
-        fused: Whether RMS norms take torch's fused kernel where layers are not compiled.
         fsdp: Whether the trainers hold shards.
         shard_size: Trainers that share one copy; None for all of them.
         split: Trainers that split the tokens of each micro-batch.
@@ -114,7 +113,6 @@ class Setup:
     dtype: str
     every: int
     compiled: bool
-    fused: bool
     fsdp: bool
     shard_size: int | None
     split: int
@@ -134,11 +132,6 @@ class Setup:
     passes: int
     updates: int
     checkpoints: int
-
-    @property
-    def fuses_norms(self) -> bool:
-        """Whether each RMS norm is one kernel; those of compiled layers are a part of others."""
-        return self.fused and not self.compiled
 
     @property
     def recomputed(self) -> int:
@@ -344,7 +337,6 @@ def setup_of(
         dtype=config.model.dtype,
         every=every_of(train.gradient_checkpointing),
         compiled=train.compile,
-        fused=True,
         fsdp=train.parallel == "fsdp" and trainers > 1,
         shard_size=train.shard_size,
         split=train.context_parallel,

@@ -14,10 +14,8 @@ from rlvr_core.builtin.planner.moments import head_chunk
 from rlvr_core.builtin.planner.setup import MASTER, Setup
 from rlvr_core.builtin.planner.shape import Shape
 
-_FORWARD_LAUNCHES, _BACKWARD_LAUNCHES = 35, 73
+_FORWARD_LAUNCHES, _BACKWARD_LAUNCHES = 68, 150
 """Kernels of a layer, as the stand-in for a GPU counts them without an adapter."""
-_OWN_NORMS_FORWARD, _OWN_NORMS_BACKWARD = 22, 49
-"""How many more they are where norms are not fused."""
 _DECODE_LAUNCHES = 8
 """Kernels of a layer in vLLM, compiled."""
 _LOGIT_FORWARD, _LOGIT_BACKWARD = 40, 67
@@ -26,9 +24,6 @@ _COMPILED_LOGIT_FORWARD, _COMPILED_LOGIT_BACKWARD = 10, 24
 """The same of a compiled head: the bytes that an H200 moves in the time of its two kernels."""
 _COMPILED = 0.36
 """Share of the element-wise bytes of eager layers that compiled ones move, as seen on an H200."""
-_FUSED = 20
-"""Bytes of a number of its input that a fused RMS norm moves less: 8 in the place of 28 (its square
-8, the mean 4, two products 8 each); behind a product 14 of 34, as both cast the input."""
 _UPDATE_BYTES = 40
 """Bytes read and written for a parameter: norm, clipping, AdamW."""
 
@@ -188,17 +183,7 @@ def _elementwise(setup: Setup) -> float:
     shape = setup.shape
     attention = (110 if shape.normed else 60) * (shape.queries + shape.keys)
     eager = shape.layers * (104.0 * shape.hidden + attention + 10 * shape.inner)
-    if setup.fuses_norms:
-        sizes = 2 * shape.hidden + (shape.queries + shape.keys) * shape.normed
-        eager -= _FUSED * shape.layers * sizes
     return _COMPILED * eager if setup.compiled else eager
-
-
-def _launches(setup: Setup) -> tuple[int, int]:
-    """Kernels of a layer, forward and backward."""
-    more = 0 if setup.fuses_norms else 1
-    forward = _FORWARD_LAUNCHES + more * _OWN_NORMS_FORWARD
-    return forward, _BACKWARD_LAUNCHES + more * _OWN_NORMS_BACKWARD
 
 
 def _forward(setup: Setup) -> Work:
@@ -209,7 +194,7 @@ def _forward(setup: Setup) -> Work:
     return Work(
         tokens * (_products(shape) + adapter + _attention(setup)),
         tokens * _elementwise(setup) + casts,
-        setup.micros * shape.layers * _launches(setup)[0],
+        setup.micros * shape.layers * _FORWARD_LAUNCHES,
     )
 
 
@@ -222,7 +207,7 @@ def _backward(setup: Setup) -> Work:
     return Work(
         tokens * (products + adapter + 2.5 * _attention(setup)),
         2 * tokens * _elementwise(setup) + added,
-        setup.micros * shape.layers * _launches(setup)[1],
+        setup.micros * shape.layers * _BACKWARD_LAUNCHES,
     )
 
 

@@ -95,7 +95,7 @@ def full_summary(view: RunView) -> dict[str, Any]:
     from rlvr_core.builtin.reports.findings import cut_off_notes, run_findings
     from rlvr_core.builtin.reports.speed import speed_of
 
-    host, summary = load_host(), view.summary()
+    summary = view.summary()
     summary["meta"] = {k: v for k, v in (view.config.get("meta") or {}).items() if v is not None}
     summary["speed"] = speed_of(view)
     summary["findings"] = run_findings(view)

@@ -26,6 +26,7 @@ EXACT_KEYS = (
     "verify.memory_mb",
     "verify.max_error_rate",
     "environment.workers",
+    "eval.max_contaminated",
     "track",
     "plugins.",
     "meta.",

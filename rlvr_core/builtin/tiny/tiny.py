@@ -32,7 +32,7 @@ PREFIX = "tiny:"
 STEPS = 600
 VOCAB_SIZE = 420
 _TOKENIZER_PAIRS = 4000
-_RECIPE = 1
+_RECIPE = 2
 """Raised when the same demonstrations would give another model; part of the cache's names."""
 
 

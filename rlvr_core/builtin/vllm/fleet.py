@@ -188,7 +188,8 @@ class Fleet:
             except FaultError as error:
                 raise RunError(
                     f"{server.name} could not read its weights back: {error}",
-                    remedy="start it with the rlvr-core of this run, or set guards.sync: false",
+                    remedy="start it with the rlvr-core of this run, or switch the guard off: "
+                    "guards: [{use: core/sync, off: true}]",
                 ) from error
             held = {name: int(digits) for one in workers for name, digits in one.items()}
             if other := [name for name in held.keys() & found if held[name] != found[name]]:

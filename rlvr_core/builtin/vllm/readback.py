@@ -5,11 +5,12 @@ packed copy of every linear weight, which cannot be looked into: there the layer
 Its output for the rows of a unit matrix is its weight, exact to the bit, whatever the layout.
 Fused tensors are taken apart again. Of a model that is split over several processes each reads its
 shards, and says where in the whole tensors they lie; ``whole`` puts their checksums together. Of a
-server with several workers nothing is read.
+server with several workers nothing is read. A layer of an unknown kind is left out, and named once.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from rlvr_core.api.services import weight_checksums
+from rlvr_core.builtin.vllm.process import first_line
 
+logger = logging.getLogger(__name__)
+
+_UNKNOWN: set[str] = set()
+"""Kinds of layers that could not be read, each of which is named once."""
 _UNIT_ROWS = 256
 """Rows of the unit matrix that go through a layer at once."""
 
@@ -90,14 +96,27 @@ def held(model: nn.Module, packed: Mapping[str, Sequence[str]]) -> Tensors:
         packed: By the name of a fused layer, the names of its parts.
     """
     for name, module in model.named_modules():
-        own = dict(module.named_parameters(recurse=False))
-        if "weight" in own:
-            own["weight"] = _weight(module, own["weight"])
-        where = name.replace(".base_layer", "")
-        for leaf, tensor in own.items():
-            yield from _apart(where, leaf, tensor, module, packed)
-        if hasattr(module, "lora_a_stacked"):
-            yield from _adapter(where, module, packed)
+        try:
+            tensors = list(_of_layer(name.replace(".base_layer", ""), module, packed))
+        except Exception as error:  # layers of new models may be made in any way
+            kind = type(module).__name__
+            if kind not in _UNKNOWN:
+                _UNKNOWN.add(kind)
+                logger.warning(
+                    "weights that vLLM holds in a %s are not read back: %s", kind, first_line(error)
+                )
+            continue
+        yield from tensors
+
+
+def _of_layer(where: str, module: Any, packed: Mapping[str, Sequence[str]]) -> Tensors:
+    own = dict(module.named_parameters(recurse=False))
+    if "weight" in own:
+        own["weight"] = _weight(module, own["weight"])
+    for leaf, tensor in own.items():
+        yield from _apart(where, leaf, tensor, module, packed)
+    if hasattr(module, "lora_a_stacked"):
+        yield from _adapter(where, module, packed)
 
 
 def _weight(module: Any, weight: Tensor) -> Tensor:
@@ -105,11 +124,16 @@ def _weight(module: Any, weight: Tensor) -> Tensor:
     kind = type(module).__name__
     # an embedding is looked up in its parameter; the head that shares it has a copy of its own
     if getattr(module, "cpu_linear", None) is not None and kind != "VocabParallelEmbedding":
-        columns = weight.shape[1] if weight.numel() else int(module.input_size_per_partition)
+        columns = weight.shape[1] if weight.numel() else _columns(module)
         weight = _asked(module, weight, columns)
     if hasattr(module, "org_vocab_size"):
         return weight[: module.shard_indices.num_org_elements]  # the rest is padding
     return weight
+
+
+def _columns(module: Any) -> int:
+    """Columns of this process's part of a weight; a layer that is never split has no parts."""
+    return int(getattr(module, "input_size_per_partition", None) or module.input_size)
 
 
 def _asked(module: Any, weight: Tensor, columns: int) -> Tensor:

@@ -25,7 +25,6 @@ from rlvr_core.api import (
     EngineTraits,
     Generation,
     GenerationRequest,
-    InheritsFiles,
     MachineError,
     Metric,
     RlvrError,
@@ -401,12 +400,6 @@ def chosen_transport(config: ServerConfig, context: EngineContext) -> ChosenTran
             "transport nccl needs a GPU, and this process has none",
             where="engine.transport",
             remedy="set engine.transport: files",
-        )
-    if isinstance(chosen.make(), InheritsFiles):
-        raise ConfigError(
-            f"transport {chosen.name} needs a process that inherits open files, and servers do not",
-            where="engine.transport",
-            remedy="leave it out, or take files",
         )
     return chosen
 
