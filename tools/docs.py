@@ -1,7 +1,7 @@
-"""Write what is generated from the code; ``--check`` says which files in git are out of step.
+"""Write the generated files; ``--check`` says which of those in git are out of step.
 
 The reference pages of the site (commands, components, keys, metrics) go to ``docs/_generated``,
-which git ignores. The other files are kept in git, because something else reads them there.
+which git ignores.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
-import faces
 from commands import page as commands
 from components import page as components
 from config_reference import page as config_reference
@@ -21,19 +19,12 @@ from metrics import page as metrics
 from rlvr_bs4.table import page as archetypes
 
 ROOT = Path(__file__).resolve().parent.parent
-KEPT: dict[str, Callable[[], str]] = {
-    "rlvr_core/api/__init__.pyi": partial(faces.stub, faces.api),
-    "rlvr_core/api/services.pyi": partial(faces.stub, faces.services),
-    "rlvr_core/testing/__init__.pyi": partial(faces.stub, faces.testing),
-    "tests/plugins/public_api.txt": faces.frozen,
-    "plugins/rlvr_bs4/ARCHETYPES.md": archetypes,
-}
+KEPT: dict[str, Callable[[], str]] = {"plugins/rlvr_bs4/ARCHETYPES.md": archetypes}
 REFERENCE: dict[str, Callable[[], str]] = {
     "docs/_generated/commands.md": commands,
-    "docs/_generated/config-keys.md": config_reference,
     "docs/_generated/components.md": components,
+    "docs/_generated/config-keys.md": config_reference,
     "docs/_generated/metrics.md": metrics,
-    "docs/_generated/public-names.md": faces.page,
 }
 
 
@@ -42,10 +33,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="only say which files are stale")
     if parser.parse_args().check:
-        stale = [path for path, _ in _stale(KEPT)]
+        stale = [path.relative_to(ROOT).as_posix() for path, _ in _stale(KEPT)]
         if stale:
-            names = ", ".join(path.relative_to(ROOT).as_posix() for path in stale)
-            sys.stderr.write(f"out of step: {names}; run make docs\n")
+            sys.stderr.write(f"out of step: {', '.join(stale)}; run make docs\n")
         return int(bool(stale))
     for path, text in _stale(KEPT | REFERENCE):
         path.parent.mkdir(exist_ok=True)

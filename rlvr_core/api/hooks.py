@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rlvr_core.data.prompts import Renderer
     from rlvr_core.host.host import Host
     from rlvr_core.step.objective import MakeTeacher
+    from rlvr_core.verify.reward import RewardPlan
 
 API_VERSION = 1
 """Raised when a hook changes in a way that old plugins cannot stand.
@@ -247,11 +248,6 @@ def register_commands(registrar: Registrar) -> None:
 
 
 @hookspec
-def register_services(registrar: Registrar) -> None:
-    """Add parts of the core that a run loads only when its configuration needs them."""
-
-
-@hookspec
 def register_verifier_pools(registrar: Registrar) -> None:
     """Add places for the processes of verifiers, for ``verify.pool``."""
 
@@ -348,6 +344,13 @@ def mirror_run(
 @hookspec(firstresult=True)
 def choose_checkpointing(resolved: Resolved, model_path: str) -> DataReport | None:
     """Choose what ``train.gradient_checkpointing: auto`` means on a GPU: ``choice``, and why."""
+
+
+@hookspec(firstresult=True)
+def calibrate_judges(
+    problems: Sequence[Problem], plan: RewardPlan, resolved: Resolved
+) -> DataReport | None:
+    """Measure the judges of a run before it trains on them; raise ``RunError`` to refuse one."""
 
 
 # -- asking: everybody's answer counts -----------------------------------------------------------

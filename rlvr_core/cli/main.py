@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
@@ -42,6 +41,7 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command, or build the group of a plugin."""
+        from rlvr_core.builtin.catalog.plugin_commands import group_of
         commands = KERNEL if cmd_name in KERNEL else top_level()
         if cmd_name in commands:
             module, _, attribute = commands[cmd_name][0].partition(":")
@@ -57,7 +57,7 @@ class Commands(click.Group):
             from rlvr_core.host.host import load_host
 
             host = load_host()
-            group: click.Group = host.service("core/plugin-commands")(host, cmd_name)
+            group: click.Group = group_of(host, cmd_name)
             return group
         return None
 
@@ -190,7 +190,7 @@ def _refuse(error: RlvrError, as_json: bool) -> int:
 
 def _unexpected(error: BaseException, as_json: bool) -> int:
     """Print an exception with its traceback, and blame the plugin's component or rlvr itself."""
-    blame: Any = discovery.core_service("blame")
+    from rlvr_core.builtin.catalog.blame import blame
     fault = blame(error)
     if isinstance(error, SystemExit) and not isinstance(fault, PluginError):
         raise error  # click raises it when the output is no longer read

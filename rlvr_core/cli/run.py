@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,9 +53,10 @@ def make_display(kind: str | None, total_steps: int, host: Host) -> Display:
         total_steps: Steps of the whole run; 0 if they are not known before it starts.
         host: The loaded plugins.
     """
+    from rlvr_core.builtin.displays.display import make_display as service_make_display
     if kind == "none":
         return Silent()
-    display: Display = host.service("core/displays")(kind, total_steps)
+    display: Display = service_make_display(kind, total_steps)
     return display
 
 
@@ -86,6 +87,7 @@ def run(
     complete checkpoint with --resume, exactly as if nothing had happened. Without CONFIG it is
     looked for in 'runs', or where --set run.dir=DIR says.
     """
+    from rlvr_core.builtin.jobs.agreement import check_agreement
     from rlvr_core.host.host import load_host
     from rlvr_core.parallel import ranks
     from rlvr_core.run.ending import Stop
@@ -101,7 +103,7 @@ def run(
         resolved, folder = what_to_run(config, overrides, resume, host)
         quiet_libraries()
         with ranks.joined(resolved.config.run.timeout) as together:
-            host.service("core/machines")(resolved, together)
+            check_agreement(resolved, together)
             carry_out(resolved, folder, host, display, together, stop, dry_run=dry_run)
 
 
@@ -116,13 +118,14 @@ def carry_out(
     dry_run: bool = False,
 ) -> RunFolder | None:
     """Prepare a run and take its steps; return its folder, or None for a dry run."""
+    from rlvr_core.builtin.samplers.preview import preview
     from rlvr_core.data.uri import model_path
     from rlvr_core.run.prepare import prepare
     from rlvr_core.run.start import start
 
     with prepare(resolved, lambda: model_path(resolved.config.model.path, host), display) as ready:
         if dry_run:
-            display.plan([*ready.lines, *host.service("core/preview")(ready.sampler)])
+            display.plan([*ready.lines, *preview(ready.sampler)])
             display.finish(["dry run: nothing was trained and nothing written"])
             return None
         return start(ready, display, folder=folder, command=sys.argv, ranks=together, stop=stop)
@@ -135,7 +138,7 @@ def what_to_run(
     from rlvr_core.config.resolve import resolve_file
 
     if resume is not None:
-        find: Callable[..., tuple[Resolved, RunFolder]] = host.service("core/run-to-resume")
+        from rlvr_core.builtin.resumption.chosen import run_to_resume as find
         return find(resume, config, overrides, host)
     if config is None:
         raise ConfigError(

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from rlvr_core.api import ConfigError, NeedsCalibration
+from rlvr_core.api import ConfigError, DataReport, NeedsCalibration
 from rlvr_core.guards.base import BaseGuard
 from rlvr_core.guards.gold import gold_lines
 from rlvr_core.step.model import stated_positions
@@ -36,10 +36,15 @@ class Preflight(BaseGuard):
         lines = gold_lines([*problems, *held_out], prepared.judge, prepared.resolved)
         plan = prepared.judge.plan
         if any(isinstance(one, NeedsCalibration) for one in plan.verifiers.values()):
-            calibrate = prepared.resolved.host.service("core/judge-calibration")
-            found = calibrate(problems, plan, prepared.resolved)
-            prepared.data_reports.append(found)  # the measurements become part of the run's record
-            lines += found.lines
+            measured = prepared.resolved.host.provide(
+                "calibrate_judges",
+                DataReport,
+                "measuring a judge before the run",
+                "lab",
+                {"problems": problems, "plan": plan, "resolved": prepared.resolved},
+            )
+            prepared.data_reports.append(measured)  # part of the run's record
+            lines += measured.lines
         return lines
 
 

@@ -132,7 +132,7 @@ def registered_by_core(hook: str) -> dict[str, tuple[str, str]]:
     """Return target and summary of each name the core's own plugin registers in a hook, in order.
 
     Args:
-        hook: ``register_commands`` or ``register_services``.
+        hook: Such as ``register_commands``.
     """
     recorder = _Recorder()
     getattr(importlib.import_module(CORE_PLUGIN.module), hook)(recorder)
@@ -168,15 +168,6 @@ def commands_beside_core(env: Mapping[str, str]) -> dict[str, tuple[str, str]]:
 def is_first_party(plugin: Found) -> bool:
     """Whether the project publishes this plugin."""
     return FIRST_PARTY.get(plugin.name) == canonical(plugin.distribution)
-
-
-def core_service(name: str) -> Any | None:
-    """Import a service of the core's own plugin without a host; None if it is not registered."""
-    services = registered_by_core("register_services")
-    if name not in services:
-        return None
-    module, _, attribute = services[name][0].partition(":")
-    return getattr(importlib.import_module(module), attribute)
 
 
 def find_plugins(env: Mapping[str, str]) -> list[Found]:

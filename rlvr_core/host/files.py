@@ -218,7 +218,8 @@ def imported_beside(source: bytes, file: Path) -> Iterator[tuple[str, Path]]:
 
 def _faults() -> Any:
     """Return what explains wrong references; imported only when one is wrong."""
-    return discovery.core_service("file-faults")
+    from rlvr_core.builtin.catalog.file_faults import FileFaults
+    return FileFaults
 
 
 def failed(use: str, module: str, error: BaseException) -> RlvrError:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 from rlvr_core import api
 from rlvr_core.api import ConfigError
-from rlvr_core.host.discovery import core_service, registered_by_core
+from rlvr_core.host.dataset_functions import dataset_of
+from rlvr_core.host.learning_functions import advantage_of, loss_of, schedule_of
+from rlvr_core.host.verifier_functions import verifier_of
 
 _PROTOCOLS = {
     "advantage": "AdvantageEstimator",
@@ -17,6 +20,16 @@ _PROTOCOLS = {
 }
 """Protocol names in ``rlvr_core.api``, by kind, kept as names so that a protocol is imported only
 when a component of its kind is used. For other kinds the protocol has the kind's own name."""
+
+
+ADAPTERS: dict[str, Callable[[Any], type[Any]]] = {
+    "advantage": advantage_of,
+    "dataset": dataset_of,
+    "loss": loss_of,
+    "schedule": schedule_of,
+    "verifier": verifier_of,
+}
+"""What makes a component of a plain function, by kind."""
 
 
 def component(kind: str, found: Any) -> Any:
@@ -30,22 +43,16 @@ def component(kind: str, found: Any) -> Any:
         ConfigError: If it is a function but this kind does not accept functions, or its parameters
             do not fit.
     """
-    if not inspect.isfunction(found) or kind in ("command", "service", "forward_path"):
+    if not inspect.isfunction(found) or kind in ("command", "forward_path"):
         return found
-    adapter = core_service(f"{kind}-function")
+    adapter = ADAPTERS.get(kind)
     if adapter is None:
         raise ConfigError(
             f"{found.__qualname__} is a function, and a {kind.replace('_', ' ')} is a class",
             where=f"{found.__code__.co_filename}:{found.__code__.co_firstlineno}",
-            remedy=f"functions can be: {', '.join(_kinds())}",
+            remedy=f"functions can be: {', '.join(ADAPTERS)}",
         )
     return adapter(found)
-
-
-def _kinds() -> list[str]:
-    """List the kinds whose components may be plain functions."""
-    services = registered_by_core("register_services")
-    return [name.removesuffix("-function") for name in services if name.endswith("-function")]
 
 
 def check_kind(kind: str, use: str, found: Any, where: str) -> None:
@@ -67,7 +74,7 @@ def check_kind(kind: str, use: str, found: Any, where: str) -> None:
             f"'{use}' is a {type(found).__name__}, not {article} {what}",
             where=where,
             remedy="name a class"
-            + (" or a function" if kind in _kinds() else "")
+            + (" or a function" if kind in ADAPTERS else "")
             + ", defined with class or def",
         )
     protocol = getattr(api, _PROTOCOLS.get(kind) or kind.title().replace("_", ""), object)

@@ -24,7 +24,7 @@ from rlvr_core.api import (
     RunData,
 )
 from rlvr_core.host import discovery, files, loader
-from rlvr_core.host.discovery import Place, core_service
+from rlvr_core.host.discovery import Place
 from rlvr_core.host.loader import PluginRecord
 from rlvr_core.host.registry import Entry, Registry
 
@@ -84,19 +84,8 @@ class Host:
 
     def missing(self) -> Any:
         """The module that explains why a component is unavailable; imported only when needed."""
-        missing: Any = core_service("missing")
+        from rlvr_core.builtin.catalog.missing import Missing as missing
         return missing(self.registry, self.records)
-
-    def service(self, name: str) -> Any:
-        """Import a part of the core that is not in the kernel.
-
-        Args:
-            name: Its registered name (``core/mirror``).
-
-        Raises:
-            PluginError: If it cannot be imported.
-        """
-        return self.entry("service", name).load()
 
     def observe(self, name: str, event: object) -> None:
         """Call an observing hook of every plugin that implements it.

@@ -22,7 +22,7 @@ _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _PLURALS: dict[str, str] = {
-    kind: f"{kind}s" for kind in (*KINDS, "command", "service", "forward_path", "verifier_pool")
+    kind: f"{kind}s" for kind in (*KINDS, "command", "forward_path", "verifier_pool")
 } | {"loss": "losses"}
 REGISTERING = {f"register_{plural}": kind for kind, plural in _PLURALS.items()}
 """The registering hooks, each with the kind of component that it registers."""

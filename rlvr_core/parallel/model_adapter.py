@@ -13,7 +13,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rlvr_core.api import Adapter, ModelAdapter
-from rlvr_core.host.host import load_host
 
 
 def is_sharded(tensor: Tensor) -> bool:
@@ -127,7 +126,7 @@ def adapter_of(model: nn.Module) -> ModelAdapter:
 
 @cache
 def _lora() -> ModelAdapter:
-    adapter: ModelAdapter = load_host().service("core/lora")
+    from rlvr_core.builtin.lora.model_adapter import LORA as adapter
     return adapter
 
 

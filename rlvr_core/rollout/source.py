@@ -20,7 +20,6 @@ from rlvr_core.api import (
     traits_of,
 )
 from rlvr_core.api.rollouts import Ages, Conversations, Rollouts, RolloutSource, Sampled, Suffix
-from rlvr_core.host.discovery import core_service
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.metrics import reported
 from rlvr_core.rollout.collect import Generator, collect
@@ -109,8 +108,9 @@ class InTurns:
 
     def source(self, parts: SourceParts) -> RolloutSource:
         """See ``RolloutMode.source``."""
+        from rlvr_core.builtin.replay.source import ReplaySource
         reads = traits_of(parts.sampler, SamplerTraits).max_reads
-        make: Any = TurnSource if reads == 1 else core_service("replay")
+        make: Any = TurnSource if reads == 1 else ReplaySource
         source: RolloutSource = make(parts)
         return source
 

@@ -322,8 +322,9 @@ def _check_config(resolved: Resolved, *, uses_reference: bool) -> None:
         MachineError: If no run folder can be created.
         PluginError: If a plugin is missing.
     """
+    from rlvr_core.builtin.fsdp.checks import check_processes
     if ranks.count() > 1 or resolved.config.train.context_parallel > 1:
-        resolved.host.service("core/check-processes")(resolved.config)
+        check_processes(resolved.config)
     check_writable(Path(resolved.config.run.dir))
     for name in resolved.config.model.forward_paths:
         resolved.host.entry("forward_path", name, resolved.where(("model", "forward_paths")))
@@ -332,6 +333,7 @@ def _check_config(resolved: Resolved, *, uses_reference: bool) -> None:
 
 def _check_reference(resolved: Resolved, *, used: bool) -> None:
     """Refuse options of a reference model that is unused, or that is not a model of its own."""
+    from rlvr_core.builtin.offload.checks import check_offload
     section = resolved.config.train.reference
     if (section.sync_every or section.offload) and not used:
         does = "move" if section.sync_every else "be offloaded"
@@ -341,11 +343,12 @@ def _check_reference(resolved: Resolved, *, used: bool) -> None:
             remedy="set a loss's beta above 0, or leave train.reference out",
         )
     if section.offload:
-        resolved.host.service("core/check-offload")(resolved)
+        check_offload(resolved)
 
 
 def _load_data(resolved: Resolved, losses: Mapping[Loc, Loss]) -> _Data:
     """Load training and held-out data, and have verifiers and plugins check it."""
+    from rlvr_core.builtin.demonstrations.given_answers import GivenAnswers
     config, host = resolved.config, resolved.host
     sources = load_sources(
         [
@@ -364,7 +367,7 @@ def _load_data(resolved: Resolved, losses: Mapping[Loc, Loss]) -> _Data:
     evaluations = evaluations_of(resolved)
     answers = None
     if any(loss.traits.answers is not None for loss in losses.values()):
-        answers = host.service("core/given-answers")(resolved, losses)
+        answers = GivenAnswers(resolved, losses)
     # answers that are imitated are training data too
     imitated = answers.problems() if answers else {}
     reports = host.check_data(
@@ -427,14 +430,16 @@ def rollout_mode(resolved: Resolved) -> RolloutMode:
     With ``max_staleness`` above 0, groups are sampled ahead of training; otherwise generation and
     training alternate.
     """
+    from rlvr_core.builtin.asynchronous.ahead import Ahead
     if resolved.config.train.max_staleness == 0:
         return InTurns()
-    mode: RolloutMode = resolved.host.service("core/ahead")(resolved)
+    mode: RolloutMode = Ahead(resolved)
     return mode
 
 
 def _choose_engine(resolved: Resolved, model_path: str) -> tuple[ComponentRef, str]:
+    from rlvr_core.builtin.vllm.choice import choose_engine
     if resolved.config.engine.use != "auto":
         return resolved.config.engine, "as configured"
-    name, why = resolved.host.service("core/choose-engine")(model_path)
+    name, why = choose_engine(model_path)
     return ComponentRef(use=name), why

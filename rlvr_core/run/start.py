@@ -79,6 +79,7 @@ def start(
         RunError: If the run failed; its folder records this too.
         MachineError: If model or engine cannot be loaded.
     """
+    from rlvr_core.builtin.resumption.resumption import Resumption
     ranks, stop = ranks or Ranks(), stop or Stop()
     config = prepared.config
     events = RunEvents(display)
@@ -134,7 +135,7 @@ def start(
         newest = resumption = None
         if not fresh:
             targets = prepared.resolved.sources(prepared.problems.values())
-            resumption = session.host.service("core/resumption")(
+            resumption = Resumption(
                 session, manifest, targets, prepared.resolved.dump()
             )
             newest = ranks.on_main(resumption.checkpoint)
@@ -203,6 +204,8 @@ def _recording(
         The folder, its recorder, and its manifest; the manifest is None in a process that does not
         write it.
     """
+    from rlvr_core.builtin.provenance.warned import begin
+    from rlvr_core.builtin.trackers.tracking import Tracking
     config, host = prepared.config, prepared.resolved.host
     mirror = None
     if config.run.mirror is not None:
@@ -239,9 +242,9 @@ def _recording(
         recorder = stack.enter_context(Recorder(folder, glossary=run_glossary(*components)))
         manifest = _manifest(prepared, folder, command, ranks)
         if config.run.identity or prepared.data_reports or guards.guards:
-            host.service("core/beginning")(prepared, manifest, events, fresh=fresh)
+            begin(prepared, manifest, events, fresh=fresh)
         if prepared.trackers:
-            tracking = host.service("core/tracking")(prepared.trackers, events.message)
+            tracking = Tracking(prepared.trackers, events.message)
             stack.callback(tracking.close)  # closed before the mirror copies the rest
             events.subscribe(tracking)
         events.subscribe(plugin_hooks(host))
@@ -337,6 +340,8 @@ def _manifest(
     Raises:
         ConfigError: If the run was started with different data.
     """
+    from rlvr_core.builtin.provenance.checkout import save_patches
+    from rlvr_core.builtin.provenance.sources import save_sources
     if folder.manifest.exists():
         manifest = Manifest.read(folder)
         recorded, found = manifest.fields.get("data") or {}, prepared.fingerprints
@@ -352,7 +357,7 @@ def _manifest(
     host, here = prepared.resolved.host, Path.cwd()
     git, targets = None, prepared.resolved.sources(prepared.problems.values())
     if "GIT_DIR" in os.environ or any((each / ".git").exists() for each in (here, *here.parents)):
-        git = host.service("core/checkout")(folder, here)
+        git = save_patches(folder, here)
     return Manifest.start(
         folder,
         name=prepared.config.run.name,
@@ -360,6 +365,6 @@ def _manifest(
         plugins=host.plugin_versions(),
         data=prepared.fingerprints,
         git=git,
-        sources=host.service("core/sources")(folder, targets) if targets else None,
+        sources=save_sources(folder, targets) if targets else None,
         processes=ranks.world,
     )

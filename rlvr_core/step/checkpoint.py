@@ -28,7 +28,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rlvr_core.api import MachineError
-from rlvr_core.host.host import load_host
 from rlvr_core.parallel.model_adapter import adapter_of, is_sharded, like, whole
 
 if TYPE_CHECKING:
@@ -80,13 +79,14 @@ def collect(
         place: A folder. If all processes see it, each is to write its slices of a sharded policy,
             but for an adapter, which is gathered.
     """
+    from rlvr_core.builtin.fsdp.shards import shards_of
     parts = {
         "master": adapter_of(model).trained_tensors(model),
         "optimizer": optimizer.state_tensors(),
         "reference": reference.named() if reference else {},
     }
     sharded = place and any(map(is_sharded, parts["master"].values()))
-    shards = load_host().service("core/shards")(model, parts, ranks, place) if sharded else None
+    shards = shards_of(model, parts, ranks, place) if sharded else None
 
     def copied(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         copies = {}
@@ -184,10 +184,11 @@ def load(
         raise ValueError(f"{folder} was written in another checkpoint format")
 
     def saved(part: str, ours: Mapping[str, torch.Tensor]) -> Any:
+        from rlvr_core.builtin.fsdp.shards import read_shards
         file = trainer / f"{part}.safetensors"
         if file.is_file():
             return load_file(file)
-        return load_host().service("core/read-shards")(trainer, part, ours)
+        return read_shards(trainer, part, ours)
 
     adapter, sharded = adapter_of(model), not (trainer / "optimizer.safetensors").is_file()
     weights, held_to = adapter.trained_tensors(model), reference.named() if reference else {}

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from rlvr_core.api.services import load_host
 from rlvr_core.builtin.lora.command import export_
+from rlvr_core.host.host import load_host
 
 PAGE = (Path(__file__).parents[2] / "docs" / "bridges.md").read_text()
 PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

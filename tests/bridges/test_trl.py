@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from rlvr_core.api import ConfigError, DataError, RunError, trl_reward
+from rlvr_core.api import ConfigError, DataError, RunError
+from rlvr_core.builtin.bridges.public import trl_reward
 
 
 @pytest.fixture

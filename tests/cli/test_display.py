@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from rlvr_core.api import EvalFinished, EvalReport, GroupsScored, RunStarted, StepFinished
-from rlvr_core.api.services import counting, progress, work_going_on
+from rlvr_core.api.progress import counting, progress, work_going_on
 from rlvr_core.builtin.displays import weights
 from rlvr_core.builtin.displays.display import JsonLines, Plain, make_display
 from rlvr_core.builtin.displays.facts import step_facts
@@ -355,10 +355,11 @@ def test_what_comes_before_the_plan_is_no_line_of_a_log():
 
 
 def test_a_command_shows_on_a_terminal_what_it_waits_for_and_takes_it_away(monkeypatch):
+    from rlvr_core.builtin.displays.waiting import waiting as service_waiting
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
     monkeypatch.setattr("sys.stderr", stream)
-    with load_host({}).service("core/waiting")("the model") as waiting:
+    with service_waiting("the model") as waiting:
         waiting("task: 3 of 8 problems answered")
     shown = stream.getvalue()
     assert "the model ..." in shown
@@ -366,5 +367,5 @@ def test_a_command_shows_on_a_terminal_what_it_waits_for_and_takes_it_away(monke
     for kind, term in ((io.StringIO, "xterm"), (Terminal, "dumb")):
         monkeypatch.setenv("TERM", term)
         monkeypatch.setattr("sys.stderr", kind())
-        with load_host({}).service("core/waiting")("the model") as waiting:
+        with service_waiting("the model") as waiting:
             assert waiting is None

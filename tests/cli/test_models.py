@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rlvr_core.api import ConfigError, MachineError
-from rlvr_core.api.services import model_identity
 from rlvr_core.builtin.modelcheck.examination import check
+from rlvr_core.builtin.provenance.model import model_identity
 from rlvr_core.testing.fork_server import run_rlvr
 from rlvr_core.testing.random_model import save_random_model
 

@@ -7,16 +7,16 @@ import random
 
 import pytest
 
-from rlvr_core.api.services import ComponentRef
 from rlvr_core.builtin.datacheck.blind import Tried
 from rlvr_core.builtin.datacheck.checks import Rate, check_problems
+from rlvr_core.builtin.datacheck.conformance import dataset_conformance
 from rlvr_core.builtin.datacheck.corrupt import corruptions
 from rlvr_core.builtin.datacheck.cuts import cuts
 from rlvr_core.builtin.datacheck.forms import Form, form_of
 from rlvr_core.builtin.datacheck.judging import Judge
 from rlvr_core.builtin.datacheck.sources import check_source, sources_of
 from rlvr_core.builtin.datacheck.table import print_report
-from rlvr_core.testing import dataset_conformance
+from rlvr_core.config.model import ComponentRef
 from rlvr_core.testing.lab import run_rlvr
 
 DATA = '''

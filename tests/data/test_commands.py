@@ -3,13 +3,13 @@
 from collections import Counter
 
 from rlvr_core.api import Completion, DatasetLoader, Demonstrator, EvalTask
+from rlvr_core.builtin.datacheck.conformance import dataset_conformance
 from rlvr_core.builtin.structured.commands import (
     Commands,
     CommandsHeldout,
     CommandsHeldoutGreedy,
 )
 from rlvr_core.builtin.structured.json_verifier import JsonVerifier
-from rlvr_core.testing import dataset_conformance
 
 test_no_strategy_that_ignores_the_question_is_worth_much = dataset_conformance("core/commands")
 

@@ -15,13 +15,15 @@ import pages  # type: ignore
 from commands import commands as click_commands  # type: ignore
 
 from rlvr_core.api import ConfigError, config_class
-from rlvr_core.api.services import COMPONENTS, KINDS, RunConfig, dotted
 from rlvr_core.builtin.configs.keys import component_keys, run_keys
 from rlvr_core.builtin.evals.config import EvalConfig, read_eval_config
 from rlvr_core.builtin.sweeps.spec import SweepConfig, read_sweep
 from rlvr_core.config.dialect import read
+from rlvr_core.config.model import RunConfig
 from rlvr_core.config.resolve import resolve_file
+from rlvr_core.config.tree import COMPONENTS, dotted
 from rlvr_core.host.host import load_host
+from rlvr_core.host.registry import KINDS
 
 ROOT = pages.ROOT
 BASE = """

@@ -57,7 +57,7 @@ def update(told):
         files = told["message"]["files"]
         tensors = {name: array for file in files for name, array in load_file(file).items()}
     else:
-        from rlvr_core.api.services import ChosenTransport
+        from rlvr_core.engines.transport import ChosenTransport
 
         tensors = {}
 

@@ -38,7 +38,6 @@ from rlvr_core.api import (
     SamplingParams,
     TensorMeta,
 )
-from rlvr_core.api.services import ChosenTransport
 from rlvr_core.builtin.asynchronous.ahead import share_threads
 from rlvr_core.builtin.vllm import fleet as vllm_fleet
 from rlvr_core.builtin.vllm import server_process as vllm_serve
@@ -61,6 +60,7 @@ from rlvr_core.builtin.vllm.weight_publisher import (
 )
 from rlvr_core.engines.sampling import StopStrings
 from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.engines.transport import ChosenTransport
 
 EOS = make_tokenizer().eos_token_id
 

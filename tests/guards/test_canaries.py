@@ -18,18 +18,14 @@ from rlvr_core.api import (
     RunError,
     StepFinished,
 )
-from rlvr_core.api.services import (
-    ErrorRate,
-    Judge,
-    RewardPlan,
-    RunConfig,
-    Term,
-    VerifierPool,
-    VerifierSpec,
-)
+from rlvr_core.config.model import RunConfig
 from rlvr_core.guards.canaries import Canaries
 from rlvr_core.guards.numbers import differ, plain
 from rlvr_core.guards.wrong_answers import allowed, wrong_answers, wrong_responses
+from rlvr_core.verify.judge import ErrorRate, Judge
+from rlvr_core.verify.pool import VerifierPool
+from rlvr_core.verify.reward import RewardPlan, Term
+from rlvr_core.verify.verdicts import VerifierSpec
 
 ANSWERS = [str(n) for n in range(41, 49)]
 CONFIG = RunConfig.model_validate(

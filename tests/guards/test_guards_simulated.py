@@ -8,7 +8,6 @@ import math
 
 import numpy as np
 import pytest
-
 from rlvr_core.builtin.guards.betting import FallTest
 from rlvr_core.builtin.guards.collapse import ODDS, Collapse
 

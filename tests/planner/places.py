@@ -7,8 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from rlvr_core.api.services import load_host
 from rlvr_core.builtin.planner.plans import Planner
+from rlvr_core.host.host import load_host
 from tests.gpu_standin.sizes import SIZES
 
 HUB = {

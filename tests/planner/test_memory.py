@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from rlvr_core.api.services import Row, micro_batches
 from rlvr_core.builtin.packing.split import Split
 from rlvr_core.builtin.planner.memory import held_by, memory_of
 from rlvr_core.builtin.planner.moments import saved_by_layer
 from rlvr_core.builtin.planner.setup import Micro
 from rlvr_core.builtin.planner.speed import checkpoint_bytes, gradient_of, scoring_of
+from rlvr_core.step.batch import Row, micro_batches
 from tests.gpu_standin.test_step import RUN
 from tests.gpu_standin.test_step import pytestmark as needs_compiler
 from tests.planner.places import config_of, planned

@@ -7,9 +7,10 @@ import types
 
 import pytest
 
+from rlvr_core.builtin.conformance.checks import CHECKS
+from rlvr_core.builtin.conformance.subject import results
 from rlvr_core.builtin.scaffold.names import check_name
 from rlvr_core.builtin.scaffold.package import render
-from rlvr_core.testing import CHECKS, results
 
 NAMES = check_name("broken")
 FUNCTIONS = {"command": "best"}

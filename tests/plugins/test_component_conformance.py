@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rlvr_core.api import (
-    EngineContext,
-    Example,
-    NoConfig,
-)
+from rlvr_core.api import EngineContext, Example, NoConfig
+from rlvr_core.builtin.conformance.as_tests import component_conformance
+from rlvr_core.builtin.conformance.checks import CHECKS
+from rlvr_core.builtin.conformance.subject import Subject, Unchecked
 from rlvr_core.host.host import load_host
-from rlvr_core.testing import CHECKS, Subject, Unchecked, component_conformance
 from rlvr_core.testing.random_model import save_random_model
 
 OPTIONS = {

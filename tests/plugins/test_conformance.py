@@ -9,8 +9,10 @@ import re
 import pytest
 
 from rlvr_core.api import Completion, ComponentConfig, DataError, Example, Problem, Verdict
+from rlvr_core.builtin.conformance.cases import load_cases
+from rlvr_core.builtin.conformance.checks import CHECKS
 from rlvr_core.builtin.conformance.junk import junk
-from rlvr_core.testing import CHECKS, Subject, load_cases
+from rlvr_core.builtin.conformance.subject import Subject
 
 CASES = [
     {"spec": {"answer": "7", "seen": []}, "response": "It is 7", "passed": True, "score": 1.0},

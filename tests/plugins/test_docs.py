@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rlvr_core.api import Completion, EvalTask, Group, Judged
 from rlvr_core.api import hooks as hookspecs
+from rlvr_core.builtin.conformance.checks import CHECKS
 from rlvr_core.host.hookcheck import HOOK_PARAMETERS
 from rlvr_core.host.registry import KINDS, REGISTERING
-from rlvr_core.testing import CHECKS
 
 ROOT = Path(__file__).parents[2]
 HOOKS = (ROOT / "docs" / "hooks.md").read_text()

@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 from rlvr_core.api import ConfigError
+from rlvr_core.builtin.conformance.checks import CHECKS
 from rlvr_core.builtin.scaffold.kinds import TEMPLATES
 from rlvr_core.builtin.scaffold.names import check_name
 from rlvr_core.builtin.scaffold.package import render, write
 from rlvr_core.host.registry import REGISTERING
-from rlvr_core.testing import CHECKS
 from rlvr_core.testing.lab import Lab, install_plugin
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from rlvr_core.api import EngineTraits, Generation, GenerationRequest, Problem, SamplingParams
-from rlvr_core.api.services import EnvironmentSection, PromptSection, Renderer, load_host
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
+from rlvr_core.config.model import EnvironmentSection, PromptSection
+from rlvr_core.data.prompts import Renderer
+from rlvr_core.host.host import load_host
 
 TEMPLATE = (
     "{% for m in messages %}<|s|>{{ m['role'] }}:{{ m['content'] }}"

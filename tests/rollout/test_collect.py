@@ -18,7 +18,7 @@ from rlvr_core.api import (
     Source,
     Verdict,
 )
-from rlvr_core.api.services import work_going_on
+from rlvr_core.api.progress import work_going_on
 from rlvr_core.builtin.asynchronous.ahead import staleness_metrics
 from rlvr_core.builtin.samplers.base import AdaptiveConfig
 from rlvr_core.builtin.samplers.epochs import Sequential

@@ -14,7 +14,6 @@ from websockets.sync.client import connect
 from rlvr_core.api import (
     Done,
     EngineTraits,
-    EnvironmentTraits,
     Generation,
     GenerationRequest,
     MachineError,
@@ -26,10 +25,12 @@ from rlvr_core.api import (
     SamplingParams,
     Verdict,
 )
-from rlvr_core.api.services import EnvironmentSection, load_host
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.builtin.env_servers.remote import Remote, ServerFailedError
 from rlvr_core.builtin.env_servers.server import EnvironmentServer
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
+from rlvr_core.config.model import EnvironmentSection
+from rlvr_core.host.host import load_host
 
 
 class Counter:

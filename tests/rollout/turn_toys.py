@@ -5,16 +5,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from rlvr_core.api import (
-    ComponentConfig,
-    DataError,
-    Done,
-    EnvironmentTraits,
-    Message,
-    NoConfig,
-    Observation,
-    Verdict,
-)
+from rlvr_core.api import ComponentConfig, DataError, Done, Message, NoConfig, Observation, Verdict
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.builtin.environments.lookup import LookupWorld
 
 

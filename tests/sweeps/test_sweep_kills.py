@@ -12,7 +12,7 @@ import psutil
 import pytest
 import yaml
 
-from rlvr_core.api import RunView
+from rlvr_core.record.view import RunView
 from rlvr_core.testing.random_model import save_random_model
 
 STEPS = 20

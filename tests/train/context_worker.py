@@ -11,7 +11,6 @@ from parallel_worker import PER_TOKEN, SEVERAL, context_of, main, steps
 from transformers import AutoModelForCausalLM
 
 from rlvr_core.config.model import TrainSection
-from rlvr_core.losses import GRPO
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_scores

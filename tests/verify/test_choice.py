@@ -9,7 +9,7 @@ import pytest
 from rlvr_core.api import Completion, DataError, Problem
 from rlvr_core.builtin.choice.reading import read_choice
 from rlvr_core.builtin.choice.verifier import ChoiceVerifier
-from rlvr_core.testing import conformance
+from rlvr_core.builtin.conformance.as_tests import conformance
 
 CASES = Path(__file__).parent / "cases" / "choice.jsonl"
 ROWS = [json.loads(line) for line in CASES.read_text().splitlines()]

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from rlvr_core.api import Completion, DataError, Problem
+from rlvr_core.builtin.conformance.as_tests import conformance
 from rlvr_core.builtin.structured.json_verifier import JsonVerifier
-from rlvr_core.testing import conformance
 
 PERSON = {
     "type": "object",

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from rlvr_core.api import Completion, DataError, Problem
+from rlvr_core.builtin.conformance.as_tests import conformance
 from rlvr_core.builtin.structured.sql import SqlVerifier
-from rlvr_core.testing import conformance
 
 SCHEMA = """
 CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT, city TEXT, age INTEGER, pay REAL);

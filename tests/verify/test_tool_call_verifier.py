@@ -5,9 +5,10 @@ import time
 
 import pytest
 
-from rlvr_core.api import Completion, DataError, Problem, ToolCall, tool_format
+from rlvr_core.api import Completion, DataError, Problem, ToolCall
+from rlvr_core.builtin.conformance.as_tests import conformance
 from rlvr_core.builtin.structured.tool_call import ToolCallVerifier
-from rlvr_core.testing import conformance
+from rlvr_core.host.tool_formats import tool_format
 
 ONE = [{"name": "weather", "arguments": {"city": "Oslo", "days": 3, "metric": True}}]
 TWO = [

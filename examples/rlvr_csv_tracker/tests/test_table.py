@@ -1,5 +1,5 @@
 from rlvr_core.api import TrackedRun
-from rlvr_core.testing import component_conformance
+from rlvr_core.builtin.conformance.as_tests import component_conformance
 from rlvr_csv_tracker import Table
 
 test_table_conforms = component_conformance("tracker", Table)

@@ -11,9 +11,10 @@ import pytest
 from rlvr_bs4.generate import generate
 from rlvr_bs4.web.datasets import WebBench, problem
 from rlvr_bs4.web.environment import Web
-from rlvr_core.api import ToolCall, tool_format
+from rlvr_core.api import ToolCall
+from rlvr_core.builtin.conformance.environments import play
 from rlvr_core.cli.main import main
-from rlvr_core.testing import play
+from rlvr_core.host.tool_formats import tool_format
 from rlvr_core.testing.random_model import save_random_model
 
 LIMIT = 13

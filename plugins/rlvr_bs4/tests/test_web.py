@@ -17,10 +17,11 @@ from rlvr_bs4.web.judge import Scoring, judge
 from rlvr_bs4.web.process import Process
 from rlvr_bs4.web.programs import Use
 from rlvr_bs4.web.record import Called, Step
-from rlvr_core.api import Completion, NoConfig, Reply, ToolCall, tool_format
+from rlvr_core.api import Completion, NoConfig, Reply, ToolCall
+from rlvr_core.builtin.conformance.environments import play
 from rlvr_core.builtin.environments.pool import EnvironmentPool
 from rlvr_core.builtin.environments.worker import Call
-from rlvr_core.testing import play
+from rlvr_core.host.tool_formats import tool_format
 from rlvr_core.workers.process import ComponentSpec
 
 HERMES = tool_format("hermes")

@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 from rlvr_core.api import ConfigError
-from rlvr_core.api.services import cache_folder
+from rlvr_core.data.uri import cache_folder
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LEFT_OUT = ("tests", "__pycache__", "include", "examples", "benchmarks")

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from rlvr_core.api import Completion, DataError, Problem
-from rlvr_core.testing import conformance
+from rlvr_core.builtin.conformance.as_tests import conformance
 from rlvr_gym.datasets import HINT, Tasks
 from rlvr_gym.entries import category, curriculum, defaults, entry, names, settings
 from rlvr_gym.fences import FENCED, MENDED, MIXTURE, fenced_levels
@@ -228,7 +228,7 @@ def test_fenced_levels_are_levels_of_open_generators():
 
 
 def test_the_commands_show_options_levels_and_fences(capsys):
-    from rlvr_core.api.services import main
+    from rlvr_core.cli.main import main
 
     assert main(["gym", "show", "chain_sum"]) == 0
     shown = capsys.readouterr().out

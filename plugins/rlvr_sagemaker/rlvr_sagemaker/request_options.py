@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from rlvr_core.api import Complaint, ConfigError
-from rlvr_core.api.services import parse_options
+from rlvr_core.config.resolve import parse_options
 
 _FLAG = "--request"
 _OURS = {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import LaunchRequest, services
-from rlvr_core.api.services import Staged, overrides
+from rlvr_core.builtin.jobs.staging import Staged, overrides
 from rlvr_sagemaker.options import Options, gpu_list, pairs
 from rlvr_sagemaker.request import DESCRIPTION
 from rlvr_sagemaker.store import S3Store

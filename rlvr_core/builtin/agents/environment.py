@@ -21,7 +21,6 @@ from rlvr_core.api import (
     ComponentConfig,
     ConfigError,
     Done,
-    EnvironmentTraits,
     Json,
     MachineError,
     Message,
@@ -29,11 +28,13 @@ from rlvr_core.api import (
     Observation,
     Problem,
     Reply,
-    tool_format,
 )
-from rlvr_core.api.services import Branched, files
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.builtin.agents.branches import Branch, Branches, Placed, text_of
 from rlvr_core.builtin.agents.programs import ProgramError, run_command, run_function
+from rlvr_core.builtin.environments.observations import Branched
+from rlvr_core.host import files
+from rlvr_core.host.tool_formats import tool_format
 
 _THREADS = 512
 """Functions that run at a time."""

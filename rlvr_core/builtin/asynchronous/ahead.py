@@ -24,14 +24,7 @@ from rlvr_core.api import (
     SamplerTraits,
     traits_of,
 )
-from rlvr_core.api.services import (
-    Ages,
-    Generator,
-    ReplayBuffer,
-    Rollouts,
-    RolloutSource,
-    more_groups,
-)
+from rlvr_core.api.rollouts import Ages, Rollouts, RolloutSource
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
 from rlvr_core.builtin.asynchronous.child import in_child
 from rlvr_core.builtin.asynchronous.distributed import (
@@ -42,9 +35,12 @@ from rlvr_core.builtin.asynchronous.distributed import (
 )
 from rlvr_core.builtin.asynchronous.link import link_up
 from rlvr_core.builtin.asynchronous.producer import Producer
+from rlvr_core.builtin.replay.buffer import ReplayBuffer
+from rlvr_core.rollout.collect import Generator, more_groups
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Resolved, SourceParts
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.rollout.source import SourceParts
 
 
 LINK_LIMIT = 60.0

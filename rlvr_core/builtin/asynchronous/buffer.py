@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from rlvr_core.api import Draw, Drop, Group, Json, Problem
-from rlvr_core.api.services import Reading, Rollouts, Sampled, member_of
+from rlvr_core.api.rollouts import Rollouts, Sampled
+from rlvr_core.builtin.replay.buffer import Reading, member_of
 
 STALE = Drop("stale")
 

@@ -39,19 +39,19 @@ from rlvr_core.api import (
     WeightTransport,
     traits_of,
 )
-from rlvr_core.api.services import (
-    PROBE_TOKENS,
-    ChosenTransport,
-    check_probe,
-    probe_prompt,
-    source_logprobs,
-    trainer_logprobs,
-)
 from rlvr_core.builtin.asynchronous.child_host import SpawnArgs
 from rlvr_core.builtin.asynchronous.child_process import gpus_for
 from rlvr_core.builtin.asynchronous.child_rpc import RequestChannel
 from rlvr_core.builtin.asynchronous.shared_weights import Outgoing
 from rlvr_core.builtin.vllm.files import Files
+from rlvr_core.builtin.vllm.probe import (
+    PROBE_TOKENS,
+    check_probe,
+    probe_prompt,
+    source_logprobs,
+    trainer_logprobs,
+)
+from rlvr_core.engines.transport import ChosenTransport
 
 FILES = ChosenTransport("core/files", f"{Files.__module__}:{Files.__name__}", "core", {})
 """The transport used if the configuration names none."""

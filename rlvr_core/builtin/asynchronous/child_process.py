@@ -15,7 +15,8 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import MachineError, RlvrError, RunError
-from rlvr_core.api.services import Child, apart
+from rlvr_core.builtin.jobs.apart import apart
+from rlvr_core.workers.process import Child
 
 if TYPE_CHECKING:
     import torch

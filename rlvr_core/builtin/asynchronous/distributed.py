@@ -16,18 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_core.api import Draw, Json, Problem, RlvrError, RunError, SamplingParams
-from rlvr_core.api.services import (
-    Answered,
-    Generator,
-    Judgement,
-    LostError,
-    Ranks,
-    Reading,
-    Rollouts,
-    fault_of,
-)
+from rlvr_core.api.rollouts import Rollouts
 from rlvr_core.builtin.asynchronous.link import Link, Message
 from rlvr_core.builtin.asynchronous.producer import Producer
+from rlvr_core.builtin.replay.buffer import Reading
+from rlvr_core.parallel.ranks import LostError, Ranks, fault_of
+from rlvr_core.rollout.collect import Answered, Generator, Judgement
 
 
 class Worker:

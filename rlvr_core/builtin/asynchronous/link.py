@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from rlvr_core.api import MachineError
-from rlvr_core.api.services import Ranks
+from rlvr_core.parallel.ranks import Ranks
 
 Message = tuple[Any, ...]
 

@@ -28,19 +28,12 @@ from rlvr_core.api import (
     Sampler,
     SamplingParams,
 )
-from rlvr_core.api.services import (
-    Answered,
-    Generator,
-    Judgement,
-    Reading,
-    Rollouts,
-    Sampled,
-    joined,
-    outcome_of,
-    progress,
-    sampler_metrics,
-)
+from rlvr_core.api.progress import progress
+from rlvr_core.api.rollouts import Rollouts, Sampled
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
+from rlvr_core.builtin.replay.buffer import Reading
+from rlvr_core.rollout.collect import Answered, Generator, Judgement, joined, outcome_of
+from rlvr_core.rollout.source import sampler_metrics
 
 InFlight = Literal["drain", "abort", "keep"]
 

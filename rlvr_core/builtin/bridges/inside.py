@@ -27,9 +27,9 @@ from rlvr_core.api import (
     Reply,
     ToolCall,
     Verdict,
-    tool_format,
 )
 from rlvr_core.builtin.bridges.judging import prompt_of
+from rlvr_core.host.tool_formats import tool_format
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.bridges.rollout import Played

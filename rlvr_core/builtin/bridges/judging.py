@@ -20,15 +20,13 @@ from rlvr_core.api import (
     Verdict,
     Verifier,
 )
-from rlvr_core.api.services import (
-    ComponentRef,
-    ErrorRate,
-    VerifierPool,
-    VerifierSpec,
-    build,
-    content_id,
-    load_host,
-)
+from rlvr_core.api.problems import content_id
+from rlvr_core.config.model import ComponentRef
+from rlvr_core.config.resolve import build
+from rlvr_core.host.host import load_host
+from rlvr_core.verify.judge import ErrorRate
+from rlvr_core.verify.pool import VerifierPool
+from rlvr_core.verify.verdicts import VerifierSpec
 
 Judged = Future[list[dict[str, Verdict]]]
 

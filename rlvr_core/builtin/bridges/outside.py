@@ -24,9 +24,9 @@ from rlvr_core.api import (
     Reply,
     ToolCall,
     Verdict,
-    tool_format,
 )
 from rlvr_core.builtin.bridges.judging import Judging, text_of
+from rlvr_core.host.tool_formats import tool_format
 
 _VERDICT = "rlvr_verdict"
 

@@ -19,7 +19,7 @@ from verifiers.types import AssistantMessage, Response, ResponseMessage, ToolCal
 from verifiers.utils.message_utils import maybe_normalize_messages
 
 from rlvr_core.api import ConfigError, Json, MachineError, Verdict
-from rlvr_core.api.services import signals_restored
+from rlvr_core.builtin.python.train import signals_restored
 
 
 class NoModel(Client):  # type: ignore[misc]

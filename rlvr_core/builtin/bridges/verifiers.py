@@ -8,8 +8,11 @@ from itertools import islice
 from typing import Any
 
 from rlvr_core.api import ConfigError, DataError, Json, MachineError, Problem
-from rlvr_core.api.services import ComponentRef, Host, build, load_host, signals_restored
 from rlvr_core.builtin.bridges.judging import Judging
+from rlvr_core.builtin.python.train import signals_restored
+from rlvr_core.config.model import ComponentRef
+from rlvr_core.config.resolve import build
+from rlvr_core.host.host import Host, load_host
 
 _ITSELF = "core/environment"
 """The verifier that takes the environment's own word."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rlvr_core.api import ConfigError, Problem
-from rlvr_core.api.services import output
+from rlvr_core.cli import output
 
 
 @click.command()
@@ -23,8 +23,11 @@ def calibrate(config: Path, overrides: tuple[str, ...], as_json: bool) -> None:
 
     Example: rlvr calibrate config.yaml --set rewards.1.with.calibration.problems=64
     """
-    from rlvr_core.api.services import RewardPlan, load_host, problems_given, resolve_file
     from rlvr_core.builtin.calibration.gate import lines_of, measured, refuse
+    from rlvr_core.config.resolve import resolve_file
+    from rlvr_core.data.load import problems_given
+    from rlvr_core.host.host import load_host
+    from rlvr_core.verify.reward import RewardPlan
 
     host = load_host()
     resolved = resolve_file(config, overrides, host)

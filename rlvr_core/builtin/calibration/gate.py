@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import Complaint, DataReport, Json, NeedsCalibration, Problem, RunError
-from rlvr_core.api.services import RewardPlan, VerifierPool
 from rlvr_core.builtin.calibration.measure import Bounds, Measure, measure
 from rlvr_core.builtin.calibration.rules import Rule
+from rlvr_core.verify.pool import VerifierPool
+from rlvr_core.verify.reward import RewardPlan
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Resolved
+    from rlvr_core.config.resolve import Resolved
 
 
 @dataclass(frozen=True, slots=True)

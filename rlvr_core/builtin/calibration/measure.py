@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rlvr_core.api import Completion, GivesGold, Json, PluginError, Problem, Verdict
-from rlvr_core.api.services import outcome
+from rlvr_core.verify.reward import outcome
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.calibration.rules import Rule

@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlvr_core.api import ChecksProblems, DataError, NeedsCalibration, Problem, RlvrError, Verifier
-from rlvr_core.api.services import ComponentRef, Host, RewardPlan, VerifierSpec, build
+from rlvr_core.config.model import ComponentRef
+from rlvr_core.config.resolve import build
+from rlvr_core.host.host import Host
+from rlvr_core.verify.reward import RewardPlan
+from rlvr_core.verify.verdicts import VerifierSpec
 
 
 class Rule:

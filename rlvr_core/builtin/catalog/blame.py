@@ -12,15 +12,9 @@ from types import FrameType
 from typing import Any
 
 from rlvr_core.api import PluginError, RlvrError, RunError
-from rlvr_core.api.services import (
-    FILE_PREFIX,
-    Entry,
-    canonical,
-    describe,
-    find_plugins,
-    loaded,
-    of_error,
-)
+from rlvr_core.host.discovery import FILE_PREFIX, canonical, find_plugins, of_error
+from rlvr_core.host.loader import describe
+from rlvr_core.host.registry import Entry, loaded
 
 
 def blame(error: BaseException) -> RlvrError:

@@ -14,7 +14,8 @@ from typing import Any
 import click
 
 from rlvr_core import __version__
-from rlvr_core.api.services import load_host, print_json, print_line, print_table
+from rlvr_core.cli.output import print_json, print_line, print_table
+from rlvr_core.host.host import load_host
 
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets", "safetensors", "vllm", "pydantic")
 
@@ -37,12 +38,13 @@ def doctor(
     With --gpu: say what its GPUs are and what they reach; the exit code is 1 if there is none, or
     something is wrong with one.
     """
+    from rlvr_core.builtin.doctor.command import doctor as service_doctor
     if gpu:
         if config is not None:
             raise click.UsageError("--gpu examines the machine, not a config: give one of the two")
         raise click.exceptions.Exit(_examine_gpus(as_json=as_json))
     if config is not None:
-        code = load_host().service("core/doctor")(
+        code = service_doctor(
             config, overrides, live=not quick, as_json=as_json
         )
         raise click.exceptions.Exit(code)
@@ -68,7 +70,8 @@ def doctor(
 
 def _examine_gpus(*, as_json: bool) -> int:
     """Print what ``core/gpu-checks`` finds; return the exit code."""
-    checks = load_host().service("core/gpu-checks")()
+    from rlvr_core.builtin.gpu.checks import check_gpus
+    checks = check_gpus()
     wrong = [one for one in checks if not one.ok]
     if as_json:
         print_json({"ok": not wrong, "checks": [asdict(one) for one in checks]})

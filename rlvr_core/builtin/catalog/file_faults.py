@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rlvr_core.api import ConfigError
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import files
+    from rlvr_core.host import files
 
 
 class FileFaults:

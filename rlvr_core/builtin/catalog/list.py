@@ -11,20 +11,11 @@ import click
 from pydantic import PydanticUserError
 
 from rlvr_core.api import ConfigError, PluginError, config_class
-from rlvr_core.api.services import (
-    COMPONENTS,
-    KINDS,
-    Entry,
-    Host,
-    kind_words,
-    load_host,
-    parse_kind,
-    plural,
-    print_json,
-    print_line,
-    print_table,
-)
 from rlvr_core.builtin.configs.keys import component_keys
+from rlvr_core.cli.output import print_json, print_line, print_table
+from rlvr_core.config.tree import COMPONENTS
+from rlvr_core.host.host import Host, load_host
+from rlvr_core.host.registry import KINDS, Entry, kind_words, parse_kind, plural
 
 
 @click.command("list")

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlvr_core.api import ConfigError, PluginError, RlvrError
-from rlvr_core.api.services import FIRST_PARTY, PluginRecord, Registry, kind_words, plural
+from rlvr_core.host.discovery import FIRST_PARTY
+from rlvr_core.host.loader import PluginRecord
+from rlvr_core.host.registry import Registry, kind_words, plural
 
 NO_VERIFIER = "none"
 """Verifier of a problem that names none: the config's ``rewards`` have to."""

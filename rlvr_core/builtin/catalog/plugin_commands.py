@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from rlvr_core.api import PluginError
-from rlvr_core.api.services import Entry, Host
+from rlvr_core.host.host import Host
+from rlvr_core.host.registry import Entry
 
 
 class PluginCommands(click.Group):

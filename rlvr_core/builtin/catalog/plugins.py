@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import click
 
-from rlvr_core.api.services import (
-    Host,
-    PluginRecord,
-    check,
-    load_host,
-    print_json,
-    print_line,
-    print_table,
-)
+from rlvr_core.builtin.conformance.command import check
+from rlvr_core.cli.output import print_json, print_line, print_table
+from rlvr_core.host.host import Host, load_host
+from rlvr_core.host.loader import PluginRecord
 
 
 @click.group()

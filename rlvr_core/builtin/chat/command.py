@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.api.services import print_line
+from rlvr_core.cli.output import print_line
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.chat.conversation import Conversation
@@ -40,9 +40,9 @@ def chat(
     Example: rlvr chat last --prompt "12+34="
     """
     from rlvr_core.api import ConfigError
-    from rlvr_core.api.services import quiet_libraries
     from rlvr_core.builtin.chat.conversation import Conversation
     from rlvr_core.builtin.chat.loading import load
+    from rlvr_core.cli.output import quiet_libraries
 
     interactive = prompt is None and sys.stdin is not None and sys.stdin.isatty()
     if prompt is None and not interactive:

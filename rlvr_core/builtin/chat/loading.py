@@ -6,23 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import REMOTE, ConfigError, EngineContext, SamplingParams
-from rlvr_core.api.services import (
-    ComponentRef,
-    ModelSection,
-    PromptSection,
-    Renderer,
-    build,
-    check_model_path,
-    find_model,
-    load_config,
-    load_host,
-    load_policy,
-    load_tokenizer,
-    max_positions,
-    model_path,
-    runnable,
-    sampling_of,
-)
+from rlvr_core.builtin.evals.model_ref import find_model, runnable
+from rlvr_core.config.load import load_config
+from rlvr_core.config.model import ComponentRef, ModelSection, PromptSection
+from rlvr_core.config.resolve import build
+from rlvr_core.data.prompts import Renderer
+from rlvr_core.data.uri import check_model_path, model_path
+from rlvr_core.host.host import load_host
+from rlvr_core.rollout.source import sampling_of
+from rlvr_core.step.model import load_policy, load_tokenizer, max_positions
 
 if TYPE_CHECKING:
     from rlvr_core.api import Engine
@@ -77,6 +69,8 @@ def load(name: str, step: int | None, system: str | None, runs_dir: str) -> Talk
     """
     import torch
 
+    from rlvr_core.builtin.fsdp.loading import stored_dtype
+
     if name.startswith(REMOTE):
         raise ConfigError(
             f"'{name}' is a model on another machine",
@@ -97,7 +91,7 @@ def load(name: str, step: int | None, system: str | None, runs_dir: str) -> Talk
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype: torch.dtype
     if config is None:
-        dtype = host.service("core/stored-dtype")(path, section)
+        dtype = stored_dtype(path, section)
     else:
         dtype = getattr(torch, config.model.dtype)
     # without faster paths every token goes through the model's own forward, where it is seen

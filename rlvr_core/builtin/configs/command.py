@@ -10,21 +10,14 @@ from typing import Any
 import click
 
 from rlvr_core.api import ConfigError, config_class
-from rlvr_core.api.services import (
-    COMPONENTS,
-    Loc,
-    Resolved,
-    RunConfig,
-    load_host,
-    pattern,
-    plural,
-    print_json,
-    print_line,
-    print_table,
-    resolve_file,
-    write_atomic,
-)
 from rlvr_core.builtin.configs.keys import Key, component_keys, run_keys
+from rlvr_core.cli.output import print_json, print_line, print_table
+from rlvr_core.config.model import RunConfig
+from rlvr_core.config.resolve import Resolved, resolve_file
+from rlvr_core.config.tree import COMPONENTS, Loc, pattern
+from rlvr_core.host.host import load_host
+from rlvr_core.host.registry import plural
+from rlvr_core.record.files import write_atomic
 
 _override = click.option(
     "--set",

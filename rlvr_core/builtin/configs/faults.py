@@ -12,7 +12,6 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rlvr_core.api import Complaint
-from rlvr_core.api.services import Loc, Node, RunConfig, dotted, kind_at, shown
 from rlvr_core.builtin.configs.other_names import OTHER_NAMES
 from rlvr_core.builtin.configs.words import (
     Schema,
@@ -23,6 +22,8 @@ from rlvr_core.builtin.configs.words import (
     schema_of,
     words,
 )
+from rlvr_core.config.model import RunConfig
+from rlvr_core.config.tree import Loc, Node, dotted, kind_at, shown
 
 _TOLD_BY_SCHEMA = (
     "_type",

@@ -8,8 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rlvr_core.api.services import COMPONENTS, Loc, RunConfig, dotted
 from rlvr_core.builtin.configs.words import Schema, description, follow, schema_of, words
+from rlvr_core.config.model import RunConfig
+from rlvr_core.config.tree import COMPONENTS, Loc, dotted
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from rlvr_core.api import MachineError
-from rlvr_core.api.services import Loc, Resolved, check_model_path, local_path
+from rlvr_core.config.resolve import Resolved
+from rlvr_core.config.tree import Loc
+from rlvr_core.data.uri import check_model_path, local_path
 
 MADE = "tiny:"
 """Models of this kind are made on first use."""

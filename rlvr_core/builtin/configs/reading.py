@@ -9,7 +9,7 @@ import yaml
 from yaml.reader import ReaderError
 
 from rlvr_core.api import ConfigError
-from rlvr_core.api.services import Mark
+from rlvr_core.config.tree import Mark
 
 
 def yaml_fault(
@@ -100,7 +100,7 @@ def file_fault(error: Exception, path: Path, where: str) -> ConfigError:
 
 
 def _example(path: Path) -> str:
-    from rlvr_core.api.services import find_example
+    from rlvr_core.builtin.examples.catalog import find_example
 
     example = find_example(path.as_posix())
     return (

@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlvr_core.api import RlvrError, config_class
-from rlvr_core.api.services import AUTO, COMPONENTS, Entry, Host, Loc, RunConfig
 from rlvr_core.builtin.configs.words import schema_of
+from rlvr_core.config.model import RunConfig
+from rlvr_core.config.tree import AUTO, COMPONENTS, Loc
+from rlvr_core.host.host import Host
+from rlvr_core.host.registry import Entry
 
 _ENV = {"type": "string", "pattern": r"^\$\{env:[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}$"}
 

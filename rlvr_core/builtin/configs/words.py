@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 
-from rlvr_core.api.services import Loc, shown
+from rlvr_core.config.tree import Loc, shown
 
 Schema = Mapping[str, Any]
 

@@ -7,13 +7,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import EngineContext
-from rlvr_core.api.services import load_host
+from rlvr_core.api import EngineContext, Example
 from rlvr_core.builtin.conformance.cases import load_cases
 from rlvr_core.builtin.conformance.checks import CHECKS
-from rlvr_core.builtin.conformance.example import Example
 from rlvr_core.builtin.conformance.of_plugins import components_of, record_of
 from rlvr_core.builtin.conformance.subject import Check, Subject, Unchecked, example_of, results
+from rlvr_core.host.host import load_host
 
 
 def component_conformance(

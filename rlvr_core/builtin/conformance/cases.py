@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from rlvr_core.api import Complaint, Completion, DataError, Problem
-from rlvr_core.api.services import read_rows
+from rlvr_core.data.rows import read_rows
 
 
 @dataclass(frozen=True, slots=True)

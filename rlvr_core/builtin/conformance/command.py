@@ -10,18 +10,12 @@ from pathlib import Path
 import click
 
 from rlvr_core.api import PluginError
-from rlvr_core.api.services import (
-    Entry,
-    Host,
-    kind_words,
-    load_host,
-    print_json,
-    print_line,
-    print_table,
-)
 from rlvr_core.builtin.conformance.checks import CHECKS, lines
 from rlvr_core.builtin.conformance.of_plugins import components_of, installed, record_of
 from rlvr_core.builtin.conformance.subject import Result, results
+from rlvr_core.cli.output import print_json, print_line, print_table
+from rlvr_core.host.host import Host, load_host
+from rlvr_core.host.registry import Entry, kind_words
 
 Row = tuple[str, str, Result]
 """Kind and name of the component, and the result of a check."""

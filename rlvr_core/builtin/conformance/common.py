@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 from rlvr_core import api
 from rlvr_core.api import config_class, traits_of
-from rlvr_core.api.services import PluginRecord, declared_metrics
+from rlvr_core.api.components import declared_metrics
 from rlvr_core.builtin.conformance.subject import Check, Subject, Unchecked, demand
+from rlvr_core.host.loader import PluginRecord
 
 PROTOCOLS: Mapping[str, tuple[str, ...]] = {
     "dataset": ("DatasetLoader",),

@@ -19,10 +19,10 @@ from rlvr_core.api import (
     SamplingParams,
     config_class,
 )
-from rlvr_core.api.services import load_host
 from rlvr_core.builtin.conformance.made import judged
 from rlvr_core.builtin.conformance.subject import Check, Subject, Unchecked, as_json, demand
 from rlvr_core.builtin.conformance.verifiers import judge
+from rlvr_core.host.host import load_host
 
 _MOST = 60
 """Maximum problems of a data set to check."""

@@ -16,7 +16,8 @@ def tiny_context(folder: Path) -> EngineContext:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from rlvr_core.api.services import quiet_libraries, save_random_model
+    from rlvr_core.cli.output import quiet_libraries
+    from rlvr_core.testing.random_model import save_random_model
 
     quiet_libraries()
     path = str(save_random_model(folder / "tiny-model"))

@@ -18,9 +18,9 @@ from rlvr_core.api import (
     Transcript,
     Turn,
 )
-from rlvr_core.api.services import said
 from rlvr_core.builtin.conformance.junk import junk
 from rlvr_core.builtin.conformance.subject import Check, Subject, Unchecked, demand
+from rlvr_core.builtin.environments.observations import said
 
 
 def play(

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rlvr_core.api import Engine, config_class
-from rlvr_core.api.services import Host, load_host
 from rlvr_core.builtin.conformance.engines import tiny_context
 from rlvr_core.builtin.conformance.offline import without_hub
+from rlvr_core.host.host import Host, load_host
 
 _HERE = ("127.0.0.1", "::1", "localhost")
 
@@ -26,7 +26,7 @@ def rlvr_host() -> Host:
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a model with random weights and a byte tokenizer: runs of it take seconds."""
-    from rlvr_core.api.services import save_random_model  # imports torch
+    from rlvr_core.testing.random_model import save_random_model  # imports torch
 
     return save_random_model(tmp_path_factory.mktemp("model"))
 

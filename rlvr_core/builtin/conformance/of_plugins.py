@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError
-from rlvr_core.api.services import Entry, Host, PluginRecord, load_host
+from rlvr_core.host.host import Host, load_host
+from rlvr_core.host.loader import PluginRecord
+from rlvr_core.host.registry import Entry
 
 
 def record_of(host: Host, name: str) -> PluginRecord:

@@ -13,14 +13,15 @@ from rlvr_core.api import (
     ComponentConfig,
     ConfigError,
     DataError,
+    Example,
     MachineError,
     RlvrError,
+    ShowsExample,
     config_class,
 )
-from rlvr_core.api.services import describe
 from rlvr_core.builtin.conformance.cases import Case, load_cases
-from rlvr_core.builtin.conformance.example import Example, ShowsExample
 from rlvr_core.builtin.conformance.offline import without_hub
+from rlvr_core.host.loader import describe
 
 
 class Unchecked(Exception):  # noqa: N818 - no error

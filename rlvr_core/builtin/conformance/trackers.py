@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from rlvr_core.api import GroupsScored, RunError, StepFinished, TrackedRun
-from rlvr_core.api.services import Stateful
+from rlvr_core.api.components import Stateful
 from rlvr_core.builtin.conformance.made import group
 from rlvr_core.builtin.conformance.subject import Check, Subject, as_json, demand
 

@@ -11,12 +11,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rlvr_core.api import Finding, Json, Problem
-from rlvr_core.api.services import counting, outcome, wilson
+from rlvr_core.api.progress import counting
 from rlvr_core.builtin.datacheck.blind import Case, Tried, common_answers, guesses
 from rlvr_core.builtin.datacheck.corrupt import corruptions
 from rlvr_core.builtin.datacheck.forms import Form, form_of
 from rlvr_core.builtin.datacheck.judging import Judge
 from rlvr_core.builtin.doctor.subject import text_of
+from rlvr_core.builtin.evals.intervals import wilson
+from rlvr_core.verify.reward import outcome
 
 CHECKS: Mapping[str, str] = {
     "references": "the responses that the verifier calls right pass",

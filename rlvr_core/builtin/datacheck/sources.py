@@ -12,17 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError, Finding, Problem, RunError
-from rlvr_core.api.services import (
-    ComponentRef,
-    NamedLoader,
-    build,
-    fingerprint,
-    load_host,
-    load_sources,
-    resolve_file,
-)
 from rlvr_core.builtin.datacheck.checks import PER_TAG, Report, check_problems
 from rlvr_core.builtin.datacheck.judging import Judge
+from rlvr_core.config.model import ComponentRef
+from rlvr_core.config.resolve import build, resolve_file
+from rlvr_core.data.load import NamedLoader, fingerprint, load_sources
+from rlvr_core.host.host import load_host
 
 _LOADERS = {
     ".jsonl": "core/jsonl",

@@ -22,8 +22,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rlvr_core.api import ComponentConfig, DataError, Json, Problem
-from rlvr_core.api.services import fill, hub_rows, local_path
+from rlvr_core.builtin.datasets.hub import hub_rows
 from rlvr_core.builtin.datasets.tables import file_rows
+from rlvr_core.data.rows import fill
+from rlvr_core.data.uri import local_path
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import DataError, MachineError, Problem
-from rlvr_core.api.services import RowMapping, cache_uri, is_uri, local_path, problems
+from rlvr_core.data.rows import RowMapping, problems
+from rlvr_core.data.uri import cache_uri, is_uri, local_path
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,8 @@ from itertools import islice
 from pathlib import Path
 
 from rlvr_core.api import Problem
-from rlvr_core.api.services import RowMapping, local_path, problems, read_rows
+from rlvr_core.data.rows import RowMapping, problems, read_rows
+from rlvr_core.data.uri import local_path
 
 
 class JsonLines:

@@ -17,8 +17,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlvr_core.api import DataError, Problem
-from rlvr_core.api.services import GZIP_MAGIC, JsonRow, RowMapping, local_path, problems, read_rows
 from rlvr_core.builtin.datasets.hub import is_saved, saved_rows
+from rlvr_core.data.rows import GZIP_MAGIC, JsonRow, RowMapping, problems, read_rows
+from rlvr_core.data.uri import local_path
 
 Placed = Iterator[tuple[str, JsonRow]]
 """Where each row stands, for messages, and the row."""

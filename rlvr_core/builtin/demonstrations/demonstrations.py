@@ -12,13 +12,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Complaint, DataError, DatasetLoader, Demonstrator
-from rlvr_core.api.services import Row, counted, problems_given
+from rlvr_core.data.load import counted, problems_given
+from rlvr_core.step.batch import Row
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from rlvr_core.api import Problem
-    from rlvr_core.api.services import Renderer
+    from rlvr_core.data.prompts import Renderer
 
 DEMONSTRATED = 20_000
 """Answers asked of a data set that makes them up."""

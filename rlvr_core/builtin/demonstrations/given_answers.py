@@ -6,20 +6,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import Loss, Problem, Source
-from rlvr_core.api.services import audit, is_heldout
 from rlvr_core.builtin.demonstrations.demonstrations import Demonstrations, load_answers
+from rlvr_core.data.load import audit, is_heldout
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlvr_core.api.services import (
-        ComponentRef,
-        Loc,
-        Renderer,
-        Resolved,
-        RunConfig,
-        SplitSection,
-    )
+    from rlvr_core.config.model import ComponentRef, RunConfig, SplitSection
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.config.tree import Loc
+    from rlvr_core.data.prompts import Renderer
 
 
 class GivenAnswers:

@@ -13,12 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from rlvr_core.api import EvalFinished, RunStarted, StepFinished
-from rlvr_core.api.services import Display, encode, printable
 from rlvr_core.builtin.displays.enduring import Enduring
 from rlvr_core.builtin.displays.facts import evaluation_line, step_facts
 from rlvr_core.builtin.displays.pace import Waits
 from rlvr_core.builtin.displays.ticks import Ticks
 from rlvr_core.builtin.displays.weights import counted_weights
+from rlvr_core.cli.run import Display
+from rlvr_core.record.jsonl import encode
+from rlvr_core.record.text import printable
 
 LONG = 60.0
 """Seconds between two log lines about the same wait."""

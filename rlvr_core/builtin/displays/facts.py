@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from rlvr_core.api import EvalFinished
-from rlvr_core.api.services import brief
+from rlvr_core.record.text import brief
 
 
 def step_facts(metrics: Mapping[str, float], timing: Mapping[str, float]) -> list[str]:

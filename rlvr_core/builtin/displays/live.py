@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TextIO, cast
 
 from rlvr_core.api import EvalFinished, RunStarted, StepFinished
-from rlvr_core.api.services import Display, printable
 from rlvr_core.builtin.displays.display import steps_of
 from rlvr_core.builtin.displays.enduring import Enduring
 from rlvr_core.builtin.displays.facts import evaluation_line, step_facts
 from rlvr_core.builtin.displays.pace import Pace, Waits, span
 from rlvr_core.builtin.displays.weights import counted_weights
+from rlvr_core.cli.run import Display
+from rlvr_core.record.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Group

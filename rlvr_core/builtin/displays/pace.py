@@ -6,7 +6,7 @@ import re
 from collections import deque
 from collections.abc import Callable
 
-from rlvr_core.api.services import work_going_on
+from rlvr_core.api.progress import work_going_on
 
 STEPS = 10
 """Steps, the newest ones, that the time left is counted from."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from typing import Any
 
-from rlvr_core.api.services import counting
+from rlvr_core.api.progress import counting
 
 LOADING = "Loading weights"
 """The label of that bar."""

@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from rlvr_core.algorithm.reduce import Tally, row_mean
 from rlvr_core.api import (
     ComponentConfig,
     LossBatch,
@@ -18,7 +19,6 @@ from rlvr_core.api import (
     Normalizer,
     TeacherTraits,
 )
-from rlvr_core.api.services import Tally, row_mean
 
 _LEAST = -1e4
 

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.api import ConfigError, Message, MicroBatch, Problem
-from rlvr_core.api.services import Predicted, fill, is_uri, local_path, predict
 from rlvr_core.builtin.distillation.gather_logits import gather_logits, top_logprobs
+from rlvr_core.data.rows import fill
+from rlvr_core.data.uri import is_uri, local_path
+from rlvr_core.step.forward import Predicted, predict
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from rlvr_core.api.services import Renderer
+    from rlvr_core.data.prompts import Renderer
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import ConfigError, Loss, Problem
-from rlvr_core.api.services import check_model_path, load_reference, load_tokenizer
 from rlvr_core.builtin.distillation.teacher import Teacher, check_vocabulary, path_of, prompt_of
+from rlvr_core.data.uri import check_model_path
+from rlvr_core.step.model import load_reference, load_tokenizer
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
     from rlvr_core.api import TeacherTraits
-    from rlvr_core.api.services import Loc, ModelSection, Renderer, Resolved
+    from rlvr_core.config.model import ModelSection
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.config.tree import Loc
+    from rlvr_core.data.prompts import Renderer
 
 MakeTeacher = Callable[["torch.device", "torch.dtype"], Teacher]
 """Loads a teacher onto a device, to compute in a dtype."""

@@ -6,11 +6,11 @@ import time
 from collections import Counter
 
 from rlvr_core.api import Finding, Problem, RunError
-from rlvr_core.api.services import outcome
 from rlvr_core.builtin.doctor.report import Check, refused, share
 from rlvr_core.builtin.doctor.subject import Reference, Subject
 from rlvr_core.guards.gold import gold_lines
 from rlvr_core.guards.wrong_answers import wrong_responses
+from rlvr_core.verify.reward import outcome
 
 MOST = 0.5
 """Maximum share of problems that pass a kind of wrong response: some do by chance."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from rlvr_core.api import Finding, Group, Judged
-from rlvr_core.api.services import REWARD_TOLERANCE
+from rlvr_core.api.rollouts import REWARD_TOLERANCE
 from rlvr_core.builtin.doctor.report import Check, share
 from rlvr_core.builtin.doctor.subject import Subject
 

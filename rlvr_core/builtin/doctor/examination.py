@@ -11,15 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Finding, RlvrError
-from rlvr_core.api.services import (
-    RunObserver,
-    load_host,
-    model_path,
-    prepare,
-    quiet_libraries,
-    resolve_file,
-    start,
-)
+from rlvr_core.api.components import RunObserver
 from rlvr_core.builtin.doctor.answers import ANSWERS
 from rlvr_core.builtin.doctor.batch import BATCH, histogram
 from rlvr_core.builtin.doctor.costs import LIVE
@@ -29,9 +21,15 @@ from rlvr_core.builtin.doctor.problems import DATA
 from rlvr_core.builtin.doctor.prompts import PROMPTS, visible
 from rlvr_core.builtin.doctor.report import Report, first_line, refused
 from rlvr_core.builtin.doctor.subject import Subject
+from rlvr_core.cli.output import quiet_libraries
+from rlvr_core.config.resolve import resolve_file
+from rlvr_core.data.uri import model_path
+from rlvr_core.host.host import load_host
+from rlvr_core.run.prepare import prepare
+from rlvr_core.run.start import start
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Session
+    from rlvr_core.run.session import Session
 
 LENIENT = (
     "run.name=doctor",

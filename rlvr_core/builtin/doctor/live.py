@@ -17,14 +17,14 @@ from rlvr_core.api import (
     SamplingParams,
     traits_of,
 )
-from rlvr_core.api.services import sampling_of
 from rlvr_core.builtin.doctor.batch import Batch
 from rlvr_core.builtin.doctor.subject import Subject
+from rlvr_core.rollout.source import sampling_of
 
 if TYPE_CHECKING:
     import torch
 
-    from rlvr_core.api.services import Session
+    from rlvr_core.run.session import Session
 
 PROMPTS = 48
 """Most problems of the sampled batch."""

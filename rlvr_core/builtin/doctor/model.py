@@ -101,23 +101,26 @@ def _disk(subject: Subject) -> Finding:
 
 def _tensor_parallel(subject: Subject) -> list[Finding]:
     """Ask vLLM's engine whether processes and model can be divided as the config says."""
+    from rlvr_core.builtin.vllm.group import size_faults
     engine = subject.prepared.engine
     size = engine.with_.get("tensor_parallel_size", 1) if engine.use == "core/vllm" else 1
     if size == 1:
         return []
-    faults = subject.service("core/tensor-parallel")(size, subject.skeleton.config)
+    faults = size_faults(size, subject.skeleton.config)
     return _failed("engine/tensor-parallel", faults)
 
 
 def _split_rows(subject: Subject) -> list[Finding]:
     """Ask whether settings and model allow what ``train.context_parallel`` says."""
+    from rlvr_core.builtin.fsdp.checks import check_processes
+    from rlvr_core.builtin.packing.packed import padded_because
     if subject.limits.train.context_parallel == 1:
         return []
     try:
-        subject.service("core/check-processes")(subject.limits)
+        check_processes(subject.limits)
     except ConfigError as error:
         return _failed("train/context-parallel", error.complaints)
-    if why := subject.service("core/padded-because")(subject.skeleton):
+    if why := padded_because(subject.skeleton):
         what = f"the model's rows cannot be split over processes: {why}"
         return [Finding("train/context-parallel", "fail", what, "set train.context_parallel: 1")]
     return []
@@ -125,9 +128,10 @@ def _split_rows(subject: Subject) -> list[Finding]:
 
 def _groups(subject: Subject) -> list[Finding]:
     """Ask whether the processes can be divided as ``train.context_parallel`` says."""
+    from rlvr_core.builtin.packing.context import group_faults
     size = subject.limits.train.context_parallel
     return (
-        [] if size == 1 else _failed("train/groups", subject.service("core/context-faults")(size))
+        [] if size == 1 else _failed("train/groups", group_faults(size))
     )
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlvr_core.api import Finding
-from rlvr_core.api.services import max_positions
 from rlvr_core.builtin.doctor.report import Check, at_first, share
 from rlvr_core.builtin.doctor.subject import Subject, text_of
+from rlvr_core.step.model import max_positions
 
 
 def visible(tokenizer: Any, ids: Sequence[int]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar
 
 from rlvr_core.api import Finding, Json, RlvrError
-from rlvr_core.api.services import output
+from rlvr_core.cli import output
 
 S = TypeVar("S")
 
@@ -81,7 +81,7 @@ class Report:
 
 def output_text(text: str) -> str:
     """Return a text that may come from a model's files as a terminal can show it."""
-    from rlvr_core.api.services import printable
+    from rlvr_core.record.text import printable
 
     return printable(text)
 

@@ -16,28 +16,26 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Finding, GroupsScored, Problem, RlvrError
-from rlvr_core.api.services import (
-    LATEST,
-    Host,
-    RunFolder,
-    RunObserver,
-    load_host,
-    model_path,
-    prepare,
-    quiet_libraries,
-    resolve_file,
-    start,
-)
+from rlvr_core.api.components import RunObserver
 from rlvr_core.builtin.doctor.examination import LENIENT, Drive, nothing, scratch_folder
 from rlvr_core.builtin.doctor.live import params_of, sampled
 from rlvr_core.builtin.doctor.report import Report, refused, share
 from rlvr_core.builtin.doctor.subject import Subject
+from rlvr_core.cli.output import quiet_libraries
+from rlvr_core.config.resolve import resolve_file
+from rlvr_core.data.uri import model_path
+from rlvr_core.host.host import Host, load_host
+from rlvr_core.record.checkpoints import LATEST
+from rlvr_core.record.rundir import RunFolder
+from rlvr_core.run.prepare import prepare
+from rlvr_core.run.start import start
 
 if TYPE_CHECKING:
     import torch
 
     from rlvr_core.api import Group
-    from rlvr_core.api.services import Prepared, Session
+    from rlvr_core.run.prepare import Prepared
+    from rlvr_core.run.session import Session
 
 TEN = 10
 DRIFT_STEPS = 3

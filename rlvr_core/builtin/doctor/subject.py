@@ -10,10 +10,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Completion, GivesGold, Problem, Verdict
-from rlvr_core.api.services import outcome
+from rlvr_core.verify.reward import outcome
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Prepared, RunConfig
+    from rlvr_core.config.model import RunConfig
+    from rlvr_core.run.prepare import Prepared
 
 RENDERED = 256
 """Number of prompts to check token by token."""
@@ -77,10 +78,6 @@ class Subject:
     def tokenizer(self) -> Any:
         """The run's tokenizer."""
         return self.prepared.tokenizer
-
-    def service(self, name: str) -> Any:
-        """Return a service of the run's plugins."""
-        return self.prepared.resolved.host.service(name)
 
     @cached_property
     def sample(self) -> list[Problem]:

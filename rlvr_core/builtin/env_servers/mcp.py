@@ -20,7 +20,6 @@ from rlvr_core.api import (
     ComponentConfig,
     ConfigError,
     Done,
-    EnvironmentTraits,
     Json,
     MachineError,
     Message,
@@ -30,9 +29,10 @@ from rlvr_core.api import (
     Reply,
     Tool,
     ToolCall,
-    tool_format,
 )
-from rlvr_core.api.services import describe
+from rlvr_core.api.traits import EnvironmentTraits
+from rlvr_core.host.loader import describe
+from rlvr_core.host.tool_formats import tool_format
 
 if TYPE_CHECKING:
     from mcp import Client, StdioServerParameters

@@ -22,7 +22,10 @@ from pydantic import Field
 
 from rlvr_core import __version__
 from rlvr_core.api import ComponentConfig, MachineError
-from rlvr_core.api.services import ComponentRef, build, describe, load_host
+from rlvr_core.config.model import ComponentRef
+from rlvr_core.config.resolve import build
+from rlvr_core.host.host import load_host
+from rlvr_core.host.loader import describe
 
 WHERE = "environment.with.ray"
 Count = Annotated[int, Field(gt=0)]
@@ -125,8 +128,9 @@ class Fleet:
     """
 
     def __init__(self, config: RayServers) -> None:
+        from rlvr_core.builtin.ray.cluster import connect
         host = load_host()
-        host.service("core/ray-connect")(config.address, "core/remote", f"{WHERE}.address")
+        connect(config.address, "core/remote", f"{WHERE}.address")
         import ray
 
         self._config = config

@@ -16,19 +16,10 @@ from urllib.parse import urlsplit
 
 from pydantic import field_validator
 
-from rlvr_core.api import (
-    ComponentConfig,
-    Done,
-    EnvironmentTraits,
-    Json,
-    Message,
-    Observation,
-    Problem,
-    Reply,
-    Verdict,
-)
-from rlvr_core.api.services import describe
+from rlvr_core.api import ComponentConfig, Done, Json, Message, Observation, Problem, Reply, Verdict
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.builtin.env_servers.protocol import HEARTBEAT, MAX_FRAME, websockets_for
+from rlvr_core.host.loader import describe
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection

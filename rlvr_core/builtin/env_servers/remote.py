@@ -18,7 +18,6 @@ from rlvr_core.api import (
     ComponentConfig,
     DataError,
     Done,
-    EnvironmentTraits,
     Json,
     MachineError,
     Message,
@@ -28,7 +27,7 @@ from rlvr_core.api import (
     RunError,
     Verdict,
 )
-from rlvr_core.api.services import describe, from_plain
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.builtin.env_servers.on_ray import Fleet, RayServers
 from rlvr_core.builtin.env_servers.protocol import (
     HEARTBEAT,
@@ -39,6 +38,8 @@ from rlvr_core.builtin.env_servers.protocol import (
     unpack,
     websockets_for,
 )
+from rlvr_core.host.loader import describe
+from rlvr_core.verify.verdicts import from_plain
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection

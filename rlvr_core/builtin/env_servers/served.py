@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError
-from rlvr_core.api.services import ComponentRef, build, load_config, load_host, parse_options
+from rlvr_core.config.load import load_config
+from rlvr_core.config.model import ComponentRef
+from rlvr_core.config.resolve import build, parse_options
+from rlvr_core.host.host import load_host
 
 
 def served(what: str, options: Sequence[str]) -> tuple[Any, str]:

@@ -20,7 +20,6 @@ from rlvr_core.api import (
     ChecksProblems,
     ClosesConversations,
     DataError,
-    EnvironmentTraits,
     Json,
     JudgesUnfinished,
     Message,
@@ -29,7 +28,7 @@ from rlvr_core.api import (
     Reply,
     traits_of,
 )
-from rlvr_core.api.services import describe, plain_verdict, said
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.builtin.env_servers.protocol import (
     HEARTBEAT,
     MAX_FRAME,
@@ -40,6 +39,9 @@ from rlvr_core.builtin.env_servers.protocol import (
     problem_from_json,
     unpack,
 )
+from rlvr_core.builtin.environments.observations import said
+from rlvr_core.host.loader import describe
+from rlvr_core.verify.verdicts import plain_verdict
 
 _NOTHING: Any = object()
 LONGEST_ERROR = 2000

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from rlvr_core.api import BackgroundEngine, EngineContext, Generation, RunError, WeightSource
-from rlvr_core.api.services import Suffix
+from rlvr_core.api.rollouts import Suffix
 from rlvr_core.builtin.environments.conversation import Conversation, Ticket, seconds_left
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.builtin.environments.turns import TurnTaking

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from rlvr_core.api import BadCall, ToolCall
-from rlvr_core.builtin.environments.tools import unwritable
+from rlvr_core.api.tools import unwritable
 
 
 def read_call(text: str, key: str, repair: bool, *, cut: bool = False) -> ToolCall | BadCall:

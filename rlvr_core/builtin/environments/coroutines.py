@@ -16,11 +16,13 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from rlvr_core.api import ClosesConversations, EnvironmentTraits, Json, RunError, traits_of
-from rlvr_core.api.services import describe, plain_verdict, said
+from rlvr_core.api import ClosesConversations, Json, RunError, traits_of
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.builtin.environments.faults import EnvironmentFailedError, EnvironmentTimeoutError
-from rlvr_core.builtin.environments.observations import Branched, OpensItself
+from rlvr_core.builtin.environments.observations import Branched, OpensItself, said
 from rlvr_core.builtin.environments.worker import Call
+from rlvr_core.host.loader import describe
+from rlvr_core.verify.verdicts import plain_verdict
 
 _FAREWELL = 5.0
 """Seconds for open conversations to close when the run ends."""

@@ -16,7 +16,6 @@ from rlvr_core.api import (
     BadCall,
     DataError,
     Done,
-    EnvironmentTraits,
     EvalReport,
     Group,
     Json,
@@ -30,6 +29,7 @@ from rlvr_core.api import (
     ToolCall,
     Verdict,
 )
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.builtin.environments.questions import Questions, response
 from rlvr_core.builtin.environments.tool_formats import Hermes
 

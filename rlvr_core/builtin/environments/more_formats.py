@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from rlvr_core.api import BadCall, Json, Tool, ToolCall, spoken
+from rlvr_core.api.tools import unwritable
 from rlvr_core.builtin.environments.call_json import DECODER, read_call
 from rlvr_core.builtin.environments.tool_formats import listed
-from rlvr_core.builtin.environments.tools import unwritable
 
 Calls = list[ToolCall | BadCall]
 _FENCE = re.compile(r"```(?:json|python|py|tool_code)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from rlvr_core.api import Done, Json, Message, Observation
-from rlvr_core.api.services import plain_verdict
+from rlvr_core.verify.verdicts import plain_verdict
 
 ROLES = ("tool", "user")
 FEWEST_CHARACTERS = 20

@@ -16,10 +16,13 @@ from rlvr_core.api import (
     PresentsProblems,
     Problem,
 )
-from rlvr_core.api.services import ComponentRef, ComponentSpec, EnvironmentSection, Suffix, build
+from rlvr_core.api.rollouts import Suffix
+from rlvr_core.config.model import ComponentRef, EnvironmentSection
+from rlvr_core.config.resolve import build
+from rlvr_core.workers.process import ComponentSpec
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Host
+    from rlvr_core.host.host import Host
 
 AUTO = "auto"
 """Value of ``environment.use`` for each problem's own environment."""

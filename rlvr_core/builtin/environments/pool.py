@@ -13,11 +13,13 @@ from concurrent.futures import Future
 from types import MappingProxyType
 from typing import Any
 
-from rlvr_core.api import EnvironmentTraits, Json, traits_of
-from rlvr_core.api.services import ComponentSpec, Fault, PoolCall, ProcessPool
+from rlvr_core.api import Json, traits_of
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.builtin.environments.coroutines import Coroutines
 from rlvr_core.builtin.environments.faults import EnvironmentFailedError, EnvironmentTimeoutError
 from rlvr_core.builtin.environments.worker import Call
+from rlvr_core.workers.pool import Fault, PoolCall, ProcessPool
+from rlvr_core.workers.process import ComponentSpec
 
 
 class EnvironmentPool:

@@ -27,7 +27,6 @@ from rlvr_core.api import (
     Engine,
     EngineContext,
     EngineTraits,
-    EnvironmentTraits,
     Generation,
     GenerationRequest,
     Json,
@@ -39,7 +38,8 @@ from rlvr_core.api import (
     WeightSource,
     traits_of,
 )
-from rlvr_core.api.services import Suffix, from_plain
+from rlvr_core.api.rollouts import Suffix
+from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.builtin.environments.conversation import Branch, Conversation, Ticket, seconds_left
 from rlvr_core.builtin.environments.faults import EnvironmentFailedError, EnvironmentTimeoutError
 from rlvr_core.builtin.environments.health import Health
@@ -49,6 +49,7 @@ from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.builtin.environments.pool import EnvironmentPool
 from rlvr_core.builtin.environments.seeds import turn_seed
 from rlvr_core.builtin.environments.worker import Call
+from rlvr_core.verify.verdicts import from_plain
 
 _LONGEST_ERROR = 2000
 """Maximum characters of a tool's error that the model reads."""

@@ -11,8 +11,10 @@ import pickle
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlvr_core.api import Ended, EnvironmentTraits, Json, Reply, traits_of
-from rlvr_core.api.services import plain_verdict, said
+from rlvr_core.api import Ended, Json, Reply, traits_of
+from rlvr_core.api.traits import EnvironmentTraits
+from rlvr_core.builtin.environments.observations import said
+from rlvr_core.verify.verdicts import plain_verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,24 +10,20 @@ from typing import Any
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from rlvr_core.api import Complaint, ComponentConfig, ConfigError
-from rlvr_core.api.services import (
+from rlvr_core.config.layers import assign
+from rlvr_core.config.load import Draft, complaints, read_draft
+from rlvr_core.config.model import (
     ComponentRef,
-    Draft,
     EnvironmentSection,
     Fraction,
-    Mark,
     ModelSection,
     Natural,
-    Node,
     Positive,
     PromptSection,
     RewardRef,
     VerifySection,
-    assign,
-    complaints,
-    made,
-    read_draft,
 )
+from rlvr_core.config.tree import Mark, Node, made
 
 
 class EvalConfig(ComponentConfig):

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import Estimate, Json, RunView
-from rlvr_core.api.services import RunFolder, finite, read_jsonl
+from rlvr_core.api import Estimate, Json
 from rlvr_core.builtin.evals.stats import estimate_answers
+from rlvr_core.record.jsonl import read_jsonl
+from rlvr_core.record.rundir import RunFolder
+from rlvr_core.record.view import RunView, finite
 
 HEADLINE = "accuracy"
 """The preferred headline metric of an eval task."""

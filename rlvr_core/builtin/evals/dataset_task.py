@@ -19,16 +19,10 @@ from rlvr_core.api import (
     SamplingParams,
     config_class,
 )
-from rlvr_core.api.services import (
-    ComponentRef,
-    NamedLoader,
-    Positive,
-    SplitSection,
-    build,
-    heldout_part,
-    load_host,
-    load_sources,
-)
+from rlvr_core.config.model import ComponentRef, Positive, SplitSection
+from rlvr_core.config.resolve import build
+from rlvr_core.data.load import NamedLoader, heldout_part, load_sources
+from rlvr_core.host.host import load_host
 
 _WHERE = "the option data of core/dataset"
 

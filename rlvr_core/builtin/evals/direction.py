@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from rlvr_core.api import ConfigError, EvalTask, Metric
-from rlvr_core.api.services import declared_metrics
+from rlvr_core.api.components import declared_metrics
 
 Direction = Literal["maximize", "minimize"]
 MAXIMIZE: Direction = "maximize"

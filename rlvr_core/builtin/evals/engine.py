@@ -19,25 +19,22 @@ from rlvr_core.api import (
     Prompt,
     traits_of,
 )
-from rlvr_core.api.services import (
-    DTYPES,
-    ComponentRef,
-    Mark,
-    Renderer,
-    Suffix,
-    choose_engine,
-    find,
-    load_policy,
-    made,
-)
+from rlvr_core.api.rollouts import Suffix
 from rlvr_core.builtin.evals.text_prompts import TextRenderer
+from rlvr_core.builtin.vllm.choice import choose_engine
+from rlvr_core.config.model import ComponentRef
+from rlvr_core.config.resolve import find
+from rlvr_core.config.tree import Mark, made
+from rlvr_core.data.prompts import Renderer
+from rlvr_core.step.model import DTYPES, load_policy
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from rlvr_core.api.services import Host, ModelSection
     from rlvr_core.builtin.evals.config import EvalConfig
     from rlvr_core.builtin.evals.session import Session
+    from rlvr_core.config.model import ModelSection
+    from rlvr_core.host.host import Host
 
 AUTO = "auto"
 VLLM = "core/vllm"

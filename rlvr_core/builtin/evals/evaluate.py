@@ -17,14 +17,16 @@ from rlvr_core.api import (
     RunError,
     WrapsEngine,
 )
-from rlvr_core.api.services import Answered, Generator, progress, write_atomic
+from rlvr_core.api.progress import progress
 from rlvr_core.builtin.evals.spec import Spec
 from rlvr_core.builtin.evals.store import Row, Store, read_results, slug
 from rlvr_core.builtin.evals.summary import summarise, task_metrics
+from rlvr_core.record.files import write_atomic
+from rlvr_core.rollout.collect import Answered, Generator
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import RewardPlan
     from rlvr_core.builtin.evals.session import Ready, Session
+    from rlvr_core.verify.reward import RewardPlan
 
 WINDOW = 16384
 """Completions requested at a time, which bounds memory use."""

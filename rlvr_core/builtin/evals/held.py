@@ -15,8 +15,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlvr_core.api.services import COMPLETE, CheckpointStore, RunFolder
 from rlvr_core.builtin.evals.model_ref import HELD, step_of
+from rlvr_core.record.checkpoints import COMPLETE, CheckpointStore
+from rlvr_core.record.rundir import RunFolder
 
 
 class Holder:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rlvr_core.api import Problem
-from rlvr_core.api.services import Renderer
+from rlvr_core.data.prompts import Renderer
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,18 @@ from rlvr_core.api import (
     Json,
     SamplingParams,
 )
-from rlvr_core.api.services import Evaluation, problems_given
 from rlvr_core.builtin.evals.dataset_task import DatasetTask
 from rlvr_core.builtin.evals.direction import MAXIMIZE, Direction, direction_of, improves
 from rlvr_core.builtin.evals.metric_check import check_metric
 from rlvr_core.builtin.evals.refused import refuse_external
+from rlvr_core.data.load import problems_given
+from rlvr_core.run.evaluations import Evaluation
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import EarlyStopSection, Generator, Judge, Resolved
+    from rlvr_core.config.model import EarlyStopSection
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.rollout.collect import Generator
+    from rlvr_core.verify.judge import Judge
 
 CUT_OFF = "cut_off"
 """Key in the basis of a report: share of answers that were cut off at the token cap."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from rlvr_core.api import Completion, ConfigError, GivesGold, Group, Judged, Problem
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Judge, Resolved
     from rlvr_core.builtin.evals.in_run import NamedTask
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.verify.judge import Judge
 
 TRIAL = 16
 """Number of problems to try first; all are tried only if these do not yield the metric."""
@@ -27,8 +28,9 @@ def check_metric_of(resolved: Resolved, qualified_metric: str, where: str) -> No
     Raises:
         RlvrError: If there is none, or the tasks cannot be loaded.
     """
-    from rlvr_core.api.services import ErrorRate, Judge, RewardPlan
     from rlvr_core.builtin.evals.in_run import named_tasks
+    from rlvr_core.verify.judge import ErrorRate, Judge
+    from rlvr_core.verify.reward import RewardPlan
 
     tasks, config = named_tasks(resolved), resolved.config
     verifiers = {problem.verifier for one in tasks for problem in one.task.problems()}

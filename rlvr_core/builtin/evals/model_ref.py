@@ -11,19 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import ConfigError, MachineError
-from rlvr_core.api.services import (
-    COMPLETE,
-    CheckpointStore,
-    RunFolder,
-    find_run,
-    is_uri,
-    load_host,
-    model_path,
-    verify,
-)
+from rlvr_core.builtin.reports.find import find_run
+from rlvr_core.data.uri import is_uri, model_path
+from rlvr_core.host.host import load_host
+from rlvr_core.record.checkpoints import COMPLETE, CheckpointStore, verify
+from rlvr_core.record.rundir import RunFolder
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import ModelSection
+    from rlvr_core.config.model import ModelSection
 
 _STEP = re.compile(r"^step(\d{6,})$")
 HELD = ".held-"
@@ -56,7 +51,7 @@ class ModelRef:
         """The cap on completions of the run; None for a model that belongs to none."""
         if self.run is None:
             return None
-        from rlvr_core.api.services import load_config
+        from rlvr_core.config.load import load_config
 
         return load_config(self.run.resolved).config.sampling.max_tokens
 
@@ -64,7 +59,7 @@ class ModelRef:
         """The settings that a checkpoint takes from its run, by section of an ``EvalConfig``."""
         if self.run is None:
             return {}
-        from rlvr_core.api.services import load_config
+        from rlvr_core.config.load import load_config
 
         config = load_config(self.run.resolved).config
         model = config.model.model_dump(include={"dtype", "attention", "trust_remote_code"})
@@ -182,7 +177,8 @@ def runnable(path: str, section: ModelSection) -> str:
         MachineError: If the adapter or its base model cannot be loaded.
         RunError: If the copy cannot be written to the temporary folder (``TMPDIR``).
     """
-    from rlvr_core.api.services import DTYPES, is_adapter, write_merged
+    from rlvr_core.builtin.lora.export import is_adapter, write_merged
+    from rlvr_core.step.model import DTYPES
 
     if not is_adapter(path):
         return path

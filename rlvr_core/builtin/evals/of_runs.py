@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from rlvr_core.api import Json, RunView
+from rlvr_core.api import Json
 from rlvr_core.builtin.evals.curves import HEADLINE, accuracy_of, answers
 from rlvr_core.builtin.evals.significance import holm, paired_difference, sign_flip_p
 from rlvr_core.builtin.evals.stats import estimate
+from rlvr_core.record.view import RunView
 
 Line = Mapping[str, Any]
 

@@ -9,13 +9,14 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import ConfigError, Json
-from rlvr_core.api.services import encode, read_jsonl, write_atomic
 from rlvr_core.builtin.evals.evaluate import head_of_summary, mark_truncation, sample, write_summary
 from rlvr_core.builtin.evals.significance import pass_at_k
 from rlvr_core.builtin.evals.spec import Spec
 from rlvr_core.builtin.evals.stats import estimate
 from rlvr_core.builtin.evals.store import Row, Store, read_results, slug
 from rlvr_core.builtin.evals.summary import group_by_problem, usage_of
+from rlvr_core.record.files import write_atomic
+from rlvr_core.record.jsonl import encode, read_jsonl
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.evals.session import Session

@@ -7,16 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import ConfigError, RunView
-from rlvr_core.api.services import (
-    check_arguments,
-    faults_named,
-    option,
-    plain,
-    signals_restored,
-)
+from rlvr_core.api import ConfigError
+from rlvr_core.builtin.catalog.blame import faults_named
 from rlvr_core.builtin.evals.commands.eval_options import Options, open_session, say
 from rlvr_core.builtin.evals.view import EvaluationView
+from rlvr_core.builtin.python.train import check_arguments, option, plain, signals_restored
+from rlvr_core.record.view import RunView
 
 if TYPE_CHECKING:
     from collections.abc import Callable

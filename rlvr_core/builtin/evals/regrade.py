@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from rlvr_core.api import Json, Verdict
-from rlvr_core.api.services import VerifierPool, failure, outcome, printable
 from rlvr_core.builtin.evals.store import Row
 from rlvr_core.builtin.evals.stored import Stored, StoredGroup
+from rlvr_core.record.text import printable
+from rlvr_core.verify.judge import failure
+from rlvr_core.verify.pool import VerifierPool
+from rlvr_core.verify.reward import outcome
 
 AHEAD = 256
 """Number of groups that may be queued at the verifiers."""

@@ -22,28 +22,7 @@ from rlvr_core.api import (
     SamplingParams,
     traits_of,
 )
-from rlvr_core.api.services import (
-    ComponentRef,
-    Conversations,
-    ErrorRate,
-    Generator,
-    Judge,
-    NamedLoader,
-    Renderer,
-    RewardPlan,
-    RewardRef,
-    VerifierPool,
-    check_model_path,
-    check_problems,
-    code_hash,
-    conversations_of,
-    load_sources,
-    load_tokenizer,
-    max_positions,
-    model_identity,
-    problems_given,
-    versions,
-)
+from rlvr_core.api.rollouts import Conversations
 from rlvr_core.builtin.evals.dataset_task import DatasetTask
 from rlvr_core.builtin.evals.engine import choose, engine_record, find_component, inputs, is_remote
 from rlvr_core.builtin.evals.identity import Prompts
@@ -56,14 +35,27 @@ from rlvr_core.builtin.evals.spec import (
     verifier_options,
     with_prompts,
 )
+from rlvr_core.builtin.provenance.code import code_hash
+from rlvr_core.builtin.provenance.model import model_identity
+from rlvr_core.config.model import ComponentRef, RewardRef
+from rlvr_core.data.load import NamedLoader, check_problems, load_sources, problems_given
+from rlvr_core.data.prompts import Renderer
+from rlvr_core.data.uri import check_model_path
+from rlvr_core.record.manifest import versions
+from rlvr_core.rollout.collect import Generator
+from rlvr_core.rollout.source import conversations_of
+from rlvr_core.step.model import load_tokenizer, max_positions
+from rlvr_core.verify.judge import ErrorRate, Judge
+from rlvr_core.verify.pool import VerifierPool
+from rlvr_core.verify.reward import RewardPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from transformers import PreTrainedTokenizerBase
 
-    from rlvr_core.api.services import Host
     from rlvr_core.builtin.evals.config import EvalConfig
+    from rlvr_core.host.host import Host
 
 
 @dataclass(frozen=True, slots=True)

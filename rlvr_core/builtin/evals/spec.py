@@ -12,10 +12,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Json, Problem, SamplingParams, VerifierTraits, traits_of
-from rlvr_core.api.services import Mark, PromptSection, RewardRef, find, fingerprint, made
+from rlvr_core.config.model import PromptSection, RewardRef
+from rlvr_core.config.resolve import find
+from rlvr_core.config.tree import Mark, made
+from rlvr_core.data.load import fingerprint
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Host, RewardPlan
+    from rlvr_core.host.host import Host
+    from rlvr_core.verify.reward import RewardPlan
 
 FORMAT = 2
 _ABSENT = object()

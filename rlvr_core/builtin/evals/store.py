@@ -35,19 +35,10 @@ from rlvr_core.api import (
     Usage,
     Verdict,
 )
-from rlvr_core.api.services import (
-    Stream,
-    encode,
-    lock_folder,
-    read_jsonl,
-    sync_folder,
-    transcript_row,
-    usage_row,
-    verdict_row,
-    write_atomic,
-    write_failed,
-)
 from rlvr_core.builtin.evals.spec import Spec, ids_hash, other_evaluation
+from rlvr_core.record.files import lock_folder, sync_folder, write_atomic, write_failed
+from rlvr_core.record.jsonl import Stream, encode, read_jsonl
+from rlvr_core.record.rows import transcript_row, usage_row, verdict_row
 
 Row = dict[str, Any]
 Span = tuple[int, int]

@@ -9,21 +9,19 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_core.api import Completion, ConfigError, DataError, Problem, RunView, Transcript
-from rlvr_core.api.services import (
-    ComponentRef,
-    RunFolder,
-    Term,
-    build,
-    find_run,
-    read_jsonl,
-    resolve_file,
-)
+from rlvr_core.api import Completion, ConfigError, DataError, Problem, Transcript
 from rlvr_core.builtin.evals.spec import ids_hash
 from rlvr_core.builtin.evals.store import Row, read_results, read_spec
+from rlvr_core.builtin.reports.find import find_run
+from rlvr_core.config.model import ComponentRef
+from rlvr_core.config.resolve import build, resolve_file
+from rlvr_core.record.jsonl import read_jsonl
+from rlvr_core.record.rundir import RunFolder
+from rlvr_core.record.view import RunView
+from rlvr_core.verify.reward import Term
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Host
+    from rlvr_core.host.host import Host
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from statistics import fmean
 from typing import Any
 
 from rlvr_core.api import Estimate, EvalReport, EvalTask, Group, Json
-from rlvr_core.api.services import percentile
 from rlvr_core.builtin.evals.stats import (
     BLOCKS,
     NOTHING,
@@ -19,6 +18,7 @@ from rlvr_core.builtin.evals.stats import (
     jackknife,
 )
 from rlvr_core.builtin.evals.store import Row
+from rlvr_core.verify.pool import percentile
 
 MAX_STRATA = 60
 """Number of values above which a tag is treated as a label and not stratified by."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlvr_core.api import ConfigError, DataError, Message, Problem, Prompt
-from rlvr_core.api.services import PromptSection, framed, raw_text
+from rlvr_core.config.model import PromptSection
+from rlvr_core.data.prompts import framed, raw_text
 
 
 class TextRenderer:

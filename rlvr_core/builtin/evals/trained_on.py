@@ -7,22 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import ConfigError, DataError, DataReport, Message, Problem, RlvrError, RunData
-from rlvr_core.api.services import (
-    Host,
-    Manifest,
-    RunFolder,
-    find_run,
-    fingerprint,
-    load_host,
-    local_path,
-    read_rows,
-    resolve_file,
-)
 from rlvr_core.builtin.evals.contamination import Trained, check
 from rlvr_core.builtin.evals.model_ref import run_of
+from rlvr_core.builtin.reports.find import find_run
+from rlvr_core.config.resolve import resolve_file
+from rlvr_core.data.load import fingerprint
+from rlvr_core.data.rows import read_rows
+from rlvr_core.data.uri import local_path
+from rlvr_core.host.host import Host, load_host
+from rlvr_core.record.manifest import Manifest
+from rlvr_core.record.rundir import RunFolder
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Resolved
+    from rlvr_core.config.resolve import Resolved
 
 PROMPTS = ("prompt", "messages", "question", "problem", "instruction")
 """Fields in which a row's prompt is looked for, in this order."""
@@ -101,7 +98,8 @@ def _take_answers(
     imitating = {loc: ref for loc, ref in resolved.config.losses.items() if ref.data is not None}
     if not imitating:
         return
-    from rlvr_core.api.services import answered, dotted, load_answers
+    from rlvr_core.builtin.demonstrations.demonstrations import answered, load_answers
+    from rlvr_core.config.tree import dotted
 
     for loc, ref in imitating.items():
         assert ref.data is not None

@@ -8,9 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import ConfigError, Json, RunView
-from rlvr_core.api.services import Metrics, RunFolder
+from rlvr_core.api import ConfigError, Json
 from rlvr_core.builtin.evals.store import paired, slug
+from rlvr_core.record.rundir import RunFolder
+from rlvr_core.record.view import Metrics, RunView
 
 _BESIDE = ("model", "engine", "versions")
 """Keys recorded beside the numbers of each task, equal for all tasks."""

@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rlvr_core.api import Complaint, ConfigError, PluginError, RunError, RunView
-from rlvr_core.api.services import RunFolder
+from rlvr_core.api import Complaint, ConfigError, PluginError, RunError
 from rlvr_core.builtin.evals import leash
 from rlvr_core.builtin.evals.held import Holder
 from rlvr_core.builtin.evals.watch_table import summaries, write_table
+from rlvr_core.record.rundir import RunFolder
+from rlvr_core.record.view import RunView
 
 LASTING = (ConfigError.exit_code, PluginError.exit_code)
 """Exit codes of errors that another attempt would not fix."""

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api.services import write_atomic
+from rlvr_core.record.files import write_atomic
 
 COLUMNS = ("run", "step", "task", "metric", "value", "low", "high", "n", "spoilt")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from rlvr_core.api import ConfigError
-from rlvr_core.api.services import is_terminal, print_json, print_line, print_table
 from rlvr_core.builtin.examples.catalog import FOLDER, Example, examples, find_example
 from rlvr_core.builtin.examples.copying import copy_files
+from rlvr_core.cli.output import is_terminal, print_json, print_line, print_table
 
 
 @click.group("examples")

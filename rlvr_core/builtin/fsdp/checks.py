@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import Complaint, ConfigError
-from rlvr_core.api.services import ranks
+from rlvr_core.parallel import ranks
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import RunConfig
+    from rlvr_core.config.model import RunConfig
 
 _ROWS_SPLIT = "train.context_parallel"
 

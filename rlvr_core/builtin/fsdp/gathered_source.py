@@ -10,14 +10,10 @@ import torch
 from torch import Tensor
 
 from rlvr_core.api import Adapter
-from rlvr_core.api.services import (
-    ParallelModel,
-    Row,
-    adapter_of,
-    completion_logprobs,
-    micro_batches,
-    whole,
-)
+from rlvr_core.parallel.model import ParallelModel
+from rlvr_core.parallel.model_adapter import adapter_of, whole
+from rlvr_core.step.batch import Row, micro_batches
+from rlvr_core.step.forward import completion_logprobs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from rlvr_core.api.services import probe_forward_path
+from rlvr_core.step.forward import probe_forward_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rlvr_core.api.services import ModelSection
+    from rlvr_core.config.model import ModelSection
 
 _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"

@@ -31,10 +31,12 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Shard
 
 from rlvr_core.api import RunError
-from rlvr_core.api.services import adapter_of, export_config, file_fingerprint, print_line
+from rlvr_core.cli.output import print_line
+from rlvr_core.parallel.model_adapter import adapter_of, export_config
+from rlvr_core.record.checkpoints import file_fingerprint
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Ranks
+    from rlvr_core.parallel.ranks import Ranks
 
 _LAYOUT, _OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"
 """Where torch.distributed.checkpoint finds the place of a slice in its tensor."""

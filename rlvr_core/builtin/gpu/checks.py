@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from rlvr_core.api.services import elapsed, load_host, moment
+from rlvr_core.step.timing import elapsed, moment
 
 GIB = 2**30
 _SIDE = 8192
@@ -131,7 +131,8 @@ def bfloat16(device: torch.device) -> Iterator[GpuCheck]:
 
 def attention(device: torch.device) -> Iterator[GpuCheck]:
     """Which attention a run takes, and which of torch's kernels work."""
-    works = load_host().service("core/flash-works")(device)
+    from rlvr_core.builtin.packing.attention_mask import flash_on
+    works = flash_on(device)
     yield GpuCheck(
         f"{device}: attention",
         "torch's flash kernel for packed rows" if works else "padded grids: no flash kernel works",
@@ -158,18 +159,20 @@ def _sdpa_kernels(device: torch.device) -> Iterator[str]:
 
 def bandwidth(device: torch.device) -> Iterator[GpuCheck]:
     """Bytes read and written a second by a copy on the device."""
+    from rlvr_core.builtin.planner.cards import card_named
     there = torch.zeros(_COPIED // 4, device=device)
     other = torch.empty_like(there)
     rate = 2 * _COPIED / seconds(lambda: other.copy_(there), device)
-    card = load_host().service("core/card")(torch.cuda.get_device_properties(device).name)
+    card = card_named(torch.cuda.get_device_properties(device).name)
     yield _beside(f"{device}: bandwidth", rate / 1e12, "TB/s", card and card.bandwidth / 1e12)
 
 
 def product(device: torch.device) -> Iterator[GpuCheck]:
     """FLOP/s of a product in bfloat16."""
+    from rlvr_core.builtin.planner.cards import card_named
     left, right = (torch.randn(_SIDE, _SIDE, device=device, dtype=torch.bfloat16) for _ in range(2))
     rate = 2 * _SIDE**3 / seconds(lambda: torch.mm(left, right), device)
-    card = load_host().service("core/card")(torch.cuda.get_device_properties(device).name)
+    card = card_named(torch.cuda.get_device_properties(device).name)
     name = f"{device}: bfloat16 product"
     yield _beside(name, rate / 1e12, "TFLOP/s", card and card.peak / 1e12)
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.api import ComponentConfig, Metric, RlvrError, StepObserver
-from rlvr_core.api.services import RunObserver, elapsed, load_host, moment
+from rlvr_core.api.components import RunObserver
 from rlvr_core.builtin.gpu.rehearsal import GIB, check, tokens_of
+from rlvr_core.step.timing import elapsed, moment
 
 if TYPE_CHECKING:
     from rlvr_core.api import (
@@ -51,18 +52,19 @@ class GpuGuard(RunObserver, StepObserver):
 
     def bind(self, context: GuardContext) -> None:
         """Say how the trainer computes on its GPU; without one there is nothing to measure."""
+        from rlvr_core.builtin.packing.way import way_of_run
+        from rlvr_core.builtin.planner.cards import card_named
+
         trainer = context.trainer
         if trainer.model.device.type != "cuda":
             return
         self._context, self._trainer = context, trainer
-        service = load_host().service
-        way = service("core/attention-way")
         forward_paths = context.config.model.forward_paths
-        chosen = way(trainer.model, forward_paths, trainer.precision.compute)
+        chosen = way_of_run(trainer.model, forward_paths, trainer.precision.compute)
         context.record(chosen)  # run.json is written later
         for line in chosen.lines:
             context.say(line)
-        card = service("core/card")(torch.cuda.get_device_properties(trainer.model.device).name)
+        card = card_named(torch.cuda.get_device_properties(trainer.model.device).name)
         half = trainer.precision.compute != torch.float32
         self._peak = None if card is None else card.peak if half else card.wide
         self._parameters = sum(one.numel() for one in trainer.model.parameters())

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api import LossComputed, MachineError, StepObserver
-from rlvr_core.api.services import Estimator, Update, enable_checkpointing
 from rlvr_core.builtin.gpu.worst_case import Alternating, future_state, worst_groups
+from rlvr_core.step.model import enable_checkpointing
+from rlvr_core.step.optim import Update
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import RunConfig
+    from rlvr_core.config.model import RunConfig
 
 GIB = 2**30
 

@@ -20,11 +20,11 @@ from rlvr_core.api import (
     Problem,
     TrainedParameter,
 )
-from rlvr_core.api.services import trained_parameters
+from rlvr_core.step.optim import trained_parameters
 
 if TYPE_CHECKING:
     from rlvr_core.api import OptimizerBuilder
-    from rlvr_core.api.services import RunConfig
+    from rlvr_core.config.model import RunConfig
 
 _SIDE = 128
 """Of the matrix whose optimizer state is weighed; smaller ones 8-bit optimizers keep whole."""

@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from rlvr_core.api import Metric
-from rlvr_core.api.services import FATES, finite
 from rlvr_core.builtin.html_report.learning import STEPS
 from rlvr_core.builtin.html_report.plot import Plot, Series
 from rlvr_core.builtin.html_report.records import Records
 from rlvr_core.builtin.html_report.thin import thin, width_of
+from rlvr_core.record.ledger import FATES
+from rlvr_core.record.view import finite
 
 NOT_EXPLAINED = "No component that is installed here declares this metric."
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.api.services import print_line
+from rlvr_core.cli.output import print_line
 
 if TYPE_CHECKING:
-    from rlvr_core.api import RunView
+    from rlvr_core.record.view import RunView
 
 
 @click.command()
@@ -36,9 +36,9 @@ def report(runs: tuple[str, ...], out: Path, runs_dir: str) -> None:
 
     Example: rlvr report last --out report.html
     """
-    from rlvr_core.api.services import write_atomic
     from rlvr_core.builtin.html_report.page import page
     from rlvr_core.builtin.html_report.records import Records, labels
+    from rlvr_core.record.files import write_atomic
 
     _check_place(out)
     views = _find(runs, runs_dir)
@@ -71,7 +71,8 @@ def _find(runs: Sequence[str], runs_dir: str) -> list[RunView]:
     Raises:
         ConfigError: If one does not exist, or is named twice.
     """
-    from rlvr_core.api import ConfigError, RunView
+    from rlvr_core.api import ConfigError
+    from rlvr_core.record.view import RunView
 
     views = [RunView.find(run, runs_dir) for run in runs]
     paths = [view.path.resolve() for view in views]

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_core.api.services import brief, load_host, printable
 from rlvr_core.builtin.html_report.learning import task_name
 from rlvr_core.builtin.html_report.records import Records
+from rlvr_core.record.text import brief, printable
 
 _VALUE = 300
 
@@ -49,7 +49,7 @@ class Difference:
 def differences(runs: Sequence[Records]) -> Iterator[Difference]:
     """Yield the differences of each run from the first."""
     first = runs[0]
-    compare = load_host().service("core/run-differences")
+    from rlvr_core.builtin.provenance.runs import compare_runs as compare
     for other in runs[1:]:
         found = compare(first.view, other.view).data()
         parts = dict(found["differences"])
@@ -72,7 +72,8 @@ def differences(runs: Sequence[Records]) -> Iterator[Difference]:
 
 def tests(runs: Sequence[Records]) -> Table | None:
     """Return the paired tests of evaluations; None if there is nothing to compare."""
-    found = load_host().service("core/paired-evaluations")([run.view for run in runs])
+    from rlvr_core.builtin.evals.of_runs import paired_evaluations
+    found = paired_evaluations([run.view for run in runs])
     if not found:
         return None
     names = [run.label for run in runs]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rlvr_core.api import Metric, RlvrError
-from rlvr_core.api.services import load_host
+from rlvr_core.host.host import load_host
 
 
 def explanations(
@@ -18,7 +18,7 @@ def explanations(
         names: Names of metrics.
         configs: The resolved configurations of the runs that reported them.
     """
-    glossary = load_host().service("core/glossary")
+    from rlvr_core.record.metrics import run_glossary as glossary
     declared = {name: glossary().lookup(name) for name in names}
     if None in declared.values():  # each component must be imported, some with torch
         full_glossary = glossary(

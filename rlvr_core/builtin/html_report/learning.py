@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any
 
 from rlvr_core.api import Estimate
-from rlvr_core.api.services import load_host
 from rlvr_core.builtin.html_report.groups import Seen
 from rlvr_core.builtin.html_report.plot import Number, Plot, Series
 from rlvr_core.builtin.html_report.records import Records
@@ -203,4 +202,5 @@ def _estimate(values: Sequence[float]) -> Estimate:
 
 @cache
 def _estimator() -> Any:
-    return load_host().service("core/estimate")  # finding plugins takes as long as a plot
+    from rlvr_core.builtin.evals.stats import estimate
+    return estimate  # finding plugins takes as long as a plot

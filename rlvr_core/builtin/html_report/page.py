@@ -20,13 +20,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import rlvr_core
 from rlvr_core.api import Metric
-from rlvr_core.api.services import printable
 from rlvr_core.builtin.html_report.accounts import NOT_EXPLAINED
 from rlvr_core.builtin.html_report.described import described
 from rlvr_core.builtin.html_report.plot import Plot
 from rlvr_core.builtin.html_report.plotly_figures import figure, plotly_js
 from rlvr_core.builtin.html_report.records import Records
 from rlvr_core.builtin.html_report.sections import metric_plots, samples, sections, trouble
+from rlvr_core.record.text import printable
 
 _HERE = Path(__file__).parent
 FIRST_SHOWN = (

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlvr_core.api import MachineError
-from rlvr_core.api.services import printable
 from rlvr_core.builtin.html_report.plot import Plot, Series
+from rlvr_core.record.text import printable
 
 BARS_UP_TO = 40
 """Maximum points with intervals as error bars; longer series have a band."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from rlvr_core.api import RunView
-from rlvr_core.api.services import facts, finite, load_host, read_jsonl
 from rlvr_core.builtin.html_report.groups import Groups, read_groups
 from rlvr_core.builtin.reports.speed import step_seconds
+from rlvr_core.record.jsonl import read_jsonl
+from rlvr_core.record.results import facts
+from rlvr_core.record.view import RunView, finite
 
 
 class Records:
@@ -53,7 +54,8 @@ class Records:
     @cached_property
     def evaluations(self) -> list[dict[str, Any]]:
         """Every evaluation, with the interval of its accuracy."""
-        found: list[dict[str, Any]] = load_host().service("core/evaluation-points")(self.view)
+        from rlvr_core.builtin.evals.of_runs import evaluation_points
+        found: list[dict[str, Any]] = evaluation_points(self.view)
         return found
 
     @cached_property

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_core.api import Metric
-from rlvr_core.api.services import FATES, brief, printable
 from rlvr_core.builtin.html_report import accounts, comparing, learning
 from rlvr_core.builtin.html_report.comparing import Difference, Table
 from rlvr_core.builtin.html_report.explain import explanations
@@ -16,6 +15,8 @@ from rlvr_core.builtin.html_report.plot import Plot
 from rlvr_core.builtin.html_report.records import Records
 from rlvr_core.builtin.reports.findings import run_findings
 from rlvr_core.builtin.reports.speed import phase_rows
+from rlvr_core.record.ledger import FATES
+from rlvr_core.record.text import brief, printable
 
 TEXT = 4000
 """Maximum characters shown of a prompt or a completion; longer ones lose their middle."""

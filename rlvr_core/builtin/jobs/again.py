@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from rlvr_core.api.services import load_host
 from rlvr_core.builtin.jobs.fetch import BothChangedError, Fetch, runs_in
 from rlvr_core.builtin.jobs.mirror import BEHIND
 from rlvr_core.builtin.jobs.ownership import beside, is_beside
+from rlvr_core.host.host import load_host
 
 
 def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | None:

@@ -7,7 +7,10 @@ import json
 import socket
 
 from rlvr_core.api import MachineError
-from rlvr_core.api.services import Ranks, Resolved, package_hash, versions
+from rlvr_core.builtin.provenance.code import package_hash
+from rlvr_core.config.resolve import Resolved
+from rlvr_core.parallel.ranks import Ranks
+from rlvr_core.record.manifest import versions
 
 
 def check_agreement(resolved: Resolved, ranks: Ranks) -> None:

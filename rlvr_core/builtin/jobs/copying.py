@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from rlvr_core.api import RefusedError
-from rlvr_core.api.services import BEST, COMPLETE, LATEST, pointed_at, whole_lines
 from rlvr_core.builtin.jobs.known import Known, hidden
 from rlvr_core.builtin.jobs.ownership import OwnedPlace
+from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST, pointed_at
+from rlvr_core.record.jsonl import whole_lines
 
 CHECKPOINTS = "checkpoints/"
 

@@ -21,18 +21,13 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from rlvr_core.api import ConfigError, DataError, Store, StoredFile
-from rlvr_core.api.services import (
-    BEST,
-    COMPLETE,
-    LATEST,
-    cache_folder,
-    load_host,
-    read,
-    write,
-    write_atomic,
-)
 from rlvr_core.builtin.jobs.known import Known, begins_with, hidden
 from rlvr_core.builtin.jobs.ownership import Ownership
+from rlvr_core.config.dialect import read, write
+from rlvr_core.data.uri import cache_folder
+from rlvr_core.host.host import load_host
+from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST
+from rlvr_core.record.files import write_atomic
 
 Which = Literal["none", "last", "all"]
 """Which checkpoints to fetch; ``last`` is the newest complete one, and the best one."""

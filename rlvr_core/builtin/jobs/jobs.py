@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError, Json, MachineError
-from rlvr_core.api.services import Redactor
+from rlvr_core.record.text import Redactor
 
 LEAST = 1 << 16
 """Free bytes required to record a job."""

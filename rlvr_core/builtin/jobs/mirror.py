@@ -31,7 +31,7 @@ from rlvr_core.api import (
     StoredFile,
 )
 from rlvr_core.api.launching import RunMirror
-from rlvr_core.api.services import COMPLETE, progress
+from rlvr_core.api.progress import progress
 from rlvr_core.builtin.jobs.copying import CHECKPOINTS, Behind, FolderCopy, step_of
 from rlvr_core.builtin.jobs.known import Known, hidden
 from rlvr_core.builtin.jobs.ownership import (
@@ -43,6 +43,7 @@ from rlvr_core.builtin.jobs.ownership import (
     beside,
     is_beside,
 )
+from rlvr_core.record.checkpoints import COMPLETE
 
 BEHIND = ".mirror-behind"
 """File in a run's folder that exists as long as its store may not have everything."""

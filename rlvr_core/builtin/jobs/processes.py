@@ -35,9 +35,10 @@ from rlvr_core.api import (
     MachineError,
     RunError,
 )
-from rlvr_core.api.services import LOST, Stop
 from rlvr_core.builtin.jobs.commands.rank import STOPPED
 from rlvr_core.builtin.jobs.gpus import GIVEN, VISIBLE, Gpu, chosen_gpus, given_gpus
+from rlvr_core.parallel.ranks import LOST
+from rlvr_core.run.ending import Stop
 
 ENGINE_GPUS = "RLVR_ENGINE_GPUS"
 """Environment variable with the GPUs that ``--engine-gpus`` reserves for engines."""

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import Complaint, ConfigError, Reference
-from rlvr_core.api.services import expand, files, read, siblings
+from rlvr_core.builtin.provenance.user_files import siblings
+from rlvr_core.config.dialect import read
+from rlvr_core.config.layers import expand
+from rlvr_core.host import files
 
 _PATH_KEYS = {"path", "order", "repo", "file", "teacher"}
 _LEFT_ALONE = {"use", "name", "dir", "mirror", "cache_uri", "notes", "based_on", "system", "prefix"}

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import Complaint, ConfigError
-from rlvr_core.api.services import Redactor, is_secret, read
+from rlvr_core.config.dialect import read
+from rlvr_core.record.text import Redactor, is_secret
 
 _AN, _HEX, _WORD = "[A-Za-z0-9]", "[0-9a-fA-F]", r"[\w-]"
 

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import Complaint, ConfigError, LaunchRequest, Reference
-from rlvr_core.api.services import escape, files, read_option
 from rlvr_core.builtin.jobs.references import moves
 from rlvr_core.builtin.jobs.secrets import secrets_in
+from rlvr_core.config.dialect import read_option
+from rlvr_core.config.layers import escape
+from rlvr_core.host import files
 
 IGNORE = ".rlvrignore"
 """File of patterns, as in .gitignore, of what an included folder keeps to itself."""

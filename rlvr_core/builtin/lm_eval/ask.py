@@ -19,8 +19,8 @@ from rlvr_core.api import (
     Scorer,
     ScoreRequest,
 )
-from rlvr_core.api.services import completion_seed
 from rlvr_core.builtin.lm_eval.load import CHAT, Document
+from rlvr_core.engines.sampling import completion_seed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

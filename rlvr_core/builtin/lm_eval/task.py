@@ -25,7 +25,7 @@ from rlvr_core.api import (
     SamplingParams,
     Verdict,
 )
-from rlvr_core.api.services import Natural, Positive
+from rlvr_core.config.model import Natural, Positive
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from rlvr_core.api import ConfigError
-from rlvr_core.api.services import output
+from rlvr_core.cli import output
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import ModelRef
+    from rlvr_core.builtin.evals.model_ref import ModelRef
 
 
 @click.command("export")
@@ -48,7 +48,8 @@ def export_(
     checkpoint, or the folder of a LoRA adapter. Of a run with LoRA, OUT is the adapter as peft
     loads it; with --merge it is a whole model that transformers and vLLM load as it is.
     """
-    from rlvr_core.api.services import find_model, load_host
+    from rlvr_core.builtin.displays.waiting import waiting
+    from rlvr_core.builtin.evals.model_ref import find_model
     from rlvr_core.builtin.lora import gguf as gguf_file
     from rlvr_core.builtin.lora import hub
     from rlvr_core.builtin.lora.export import is_adapter
@@ -77,7 +78,7 @@ def export_(
     if not dry_run:
         output.print_line(_write(found, folder, out, merge=merge, gguf=gguf, dtype=dtype))
         if push is not None:
-            with load_host().service("core/waiting")("uploading"):
+            with waiting("uploading"):
                 hub.push(out, folder, push, found.run, private=private)
         return
     with tempfile.TemporaryDirectory() as temporary:
@@ -90,11 +91,10 @@ def _write(
     found: ModelRef, folder: Path, out: Path, *, merge: bool, gguf: bool, dtype: str | None
 ) -> str:
     """Write what was asked for; say what it is."""
-    from rlvr_core.api.services import DTYPES, load_host
+    from rlvr_core.builtin.displays.waiting import waiting
     from rlvr_core.builtin.lora.export import copy_model, is_adapter, write_merged
     from rlvr_core.builtin.lora.gguf import write_gguf
-
-    waiting = load_host().service("core/waiting")
+    from rlvr_core.step.model import DTYPES
     section = found.sections().get("model", {})
     name = dtype or section.get("dtype", "float32")
     trust = section.get("trust_remote_code", False)

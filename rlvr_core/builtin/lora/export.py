@@ -15,16 +15,11 @@ import torch
 from safetensors import SafetensorError
 
 from rlvr_core.api import ConfigError
-from rlvr_core.api.services import (
-    WHOLE_MODEL,
-    export_weights,
-    sync_file,
-    sync_folder,
-    write_failed,
-    write_lineage,
-)
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import CONFIG
+from rlvr_core.builtin.provenance.lineage import write_lineage
+from rlvr_core.parallel.model_adapter import WHOLE_MODEL, export_weights
+from rlvr_core.record.files import sync_file, sync_folder, write_failed
 
 
 def is_adapter(path: str | Path) -> bool:

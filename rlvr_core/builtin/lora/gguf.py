@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from rlvr_core.api import ConfigError, MachineError
-from rlvr_core.api.services import sync_file, sync_folder, write_failed
+from rlvr_core.record.files import sync_file, sync_folder, write_failed
 
 _ARCHITECTURES = {
     "LlamaForCausalLM": "llama",

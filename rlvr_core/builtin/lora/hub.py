@@ -10,8 +10,13 @@ from typing import Any
 
 import yaml
 
-from rlvr_core.api import ConfigError, Json, MachineError, RunView
-from rlvr_core.api.services import RunFolder, facts, lineage_lines, lineage_of, output, secrets_in
+from rlvr_core.api import ConfigError, Json, MachineError
+from rlvr_core.builtin.jobs.secrets import secrets_in
+from rlvr_core.builtin.provenance.lineage import lineage_lines, lineage_of
+from rlvr_core.cli import output
+from rlvr_core.record.results import facts
+from rlvr_core.record.rundir import RunFolder
+from rlvr_core.record.view import RunView
 
 CARD = "README.md"
 _TOKENS = ("tokenizer.json", "vocab.json", "merges.txt")

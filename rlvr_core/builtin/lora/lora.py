@@ -34,7 +34,7 @@ from rlvr_core.builtin.lora.adapter import (
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rlvr_core.api.services import LoraSection
+    from rlvr_core.config.model import LoraSection
 
 REFERENCE = "reference"
 BASE = "base.json"
@@ -271,7 +271,9 @@ def merged(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedModel:
         raise MachineError(f"there is no {WEIGHTS}", where=str(folder))
     import peft
 
-    from rlvr_core.api.services import ModelSection, check_model_path, load_policy
+    from rlvr_core.config.model import ModelSection
+    from rlvr_core.data.uri import check_model_path
+    from rlvr_core.step.model import load_policy
 
     try:
         config = peft.PeftConfig.from_pretrained(str(folder))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlvr_core.api import Finding
-from rlvr_core.api.services import ModelSection, max_positions
 from rlvr_core.builtin.modelcheck.folder import ModelFolder
+from rlvr_core.config.model import ModelSection
+from rlvr_core.step.model import max_positions
 
 TRAINED = 16
 """Bytes per trained parameter: float32 weight, gradient, and two Adam moments."""

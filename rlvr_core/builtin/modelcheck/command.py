@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.api.services import output
+from rlvr_core.cli import output
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.modelcheck.examination import Examined
@@ -59,7 +59,7 @@ def check(
 
 
 def _print(examined: Examined) -> None:
-    from rlvr_core.api.services import printable
+    from rlvr_core.record.text import printable
 
     output.print_line(printable(f"{examined.name}: {examined.folder or 'not on this machine'}"))
     for label, value in examined.identity_lines:

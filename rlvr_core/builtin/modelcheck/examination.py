@@ -9,21 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError, Finding, Json, RlvrError
-from rlvr_core.api.services import (
-    check_model_path,
-    find_model,
-    is_uri,
-    load_host,
-    model_identity,
-    model_path,
-    output,
-    tokenizer_identity,
-)
 from rlvr_core.builtin.doctor.report import Report
+from rlvr_core.builtin.evals.model_ref import find_model
 from rlvr_core.builtin.modelcheck.folder import ModelFolder
 from rlvr_core.builtin.modelcheck.place import folder_of
 from rlvr_core.builtin.modelcheck.questions import examine
 from rlvr_core.builtin.modelcheck.report import BrokenPartError
+from rlvr_core.builtin.provenance.model import model_identity, tokenizer_identity
+from rlvr_core.cli import output
+from rlvr_core.data.uri import check_model_path, is_uri, model_path
+from rlvr_core.host.host import load_host
 
 
 @dataclass(slots=True)

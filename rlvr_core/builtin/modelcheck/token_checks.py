@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rlvr_core.api import Finding, Message, Problem
-from rlvr_core.api.services import PromptSection, Renderer
 from rlvr_core.builtin.doctor.prompts import token_ids
 from rlvr_core.builtin.doctor.report import at_first, first_line
 from rlvr_core.builtin.modelcheck.folder import ModelFolder, quiet
+from rlvr_core.config.model import PromptSection
+from rlvr_core.data.prompts import Renderer
 
 _SPARE = 0.1
 """Maximum share of embedding rows without a token, from padding of the vocabulary."""

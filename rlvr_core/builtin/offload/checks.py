@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from rlvr_core.api import Complaint, ConfigError
-from rlvr_core.api.services import ranks
+from rlvr_core.parallel import ranks
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Resolved
+    from rlvr_core.config.resolve import Resolved
 
 
 def check_offload(resolved: Resolved) -> None:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import MachineError
-from rlvr_core.api.services import AdamWConfig
+from rlvr_core.step.optim import AdamWConfig
 
 if TYPE_CHECKING:
     import torch

@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rlvr_core.api import MicroBatch
-from rlvr_core.api.services import Row, micro_batches
 from rlvr_core.builtin.packing.joined_attention import JoinedMask
+from rlvr_core.step.batch import Row, micro_batches
 
 
 def _flash_kernel() -> Any:

@@ -27,7 +27,6 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from rlvr_core.api import Complaint, ConfigError, MicroBatch, ModelAdapter
-from rlvr_core.api.services import choose_forward_paths, ranks
 from rlvr_core.builtin.packing.context_attention import ContextMask
 from rlvr_core.builtin.packing.packed import (
     heads_of,
@@ -36,11 +35,13 @@ from rlvr_core.builtin.packing.packed import (
     predictors,
 )
 from rlvr_core.builtin.packing.split import Split
+from rlvr_core.engines.forward_paths import choose_forward_paths
+from rlvr_core.parallel import ranks
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rlvr_core.api.services import RunConfig
+    from rlvr_core.config.model import RunConfig
 
 PATH = "core/context-parallel"
 WHERE = "train.context_parallel"

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from rlvr_core.api import MicroBatch, ModelAdapter
-from rlvr_core.api.services import Row, micro_batches, whole_rows
 from rlvr_core.builtin.packing.attention_mask import (
     AttentionMask,
     GridMask,
@@ -27,6 +26,8 @@ from rlvr_core.builtin.packing.attention_mask import (
     attention,
     attention_mask_of,
 )
+from rlvr_core.step.batch import Row, micro_batches
+from rlvr_core.step.forward import whole_rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

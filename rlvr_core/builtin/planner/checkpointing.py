@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import DataReport, Json, RlvrError
-from rlvr_core.api.services import Ranks
 from rlvr_core.builtin.planner.cards import CARDS, Card
 from rlvr_core.builtin.planner.memory import memory_of
 from rlvr_core.builtin.planner.setup import Setup, every_of, servers_of, setup_of
 from rlvr_core.builtin.planner.shape import read_model
+from rlvr_core.parallel.ranks import Ranks
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Resolved
+    from rlvr_core.config.resolve import Resolved
 
 CHOICES = ("none", "every-4", "every-3", "every-2", "all")
 """By the time they cost, and the other way round by the memory they take."""

@@ -49,10 +49,11 @@ def plan(
 
     Example: rlvr plan examples/math.yaml --gpu h100-80 --count 8 --set train.parallel=fsdp
     """
-    from rlvr_core.api.services import load_host, output
     from rlvr_core.builtin.planner import report
     from rlvr_core.builtin.planner.advice import advise
     from rlvr_core.builtin.planner.plans import Planner
+    from rlvr_core.cli import output
+    from rlvr_core.host.host import load_host
 
     output.quiet_libraries()
     planner = Planner(config, overrides, load_host(), gpu, engine_gpus, mean_tokens)

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import ConfigError
-from rlvr_core.api.services import model_path, resolve_file
 from rlvr_core.builtin.planner.cards import CARDS
 from rlvr_core.builtin.planner.checkpointing import choose
 from rlvr_core.builtin.planner.memory import Memory, memory_of
 from rlvr_core.builtin.planner.setup import Setup, every_of, setup_of
 from rlvr_core.builtin.planner.shape import read_model
 from rlvr_core.builtin.planner.speed import Speed, checkpoint_bytes, speed_of
+from rlvr_core.config.resolve import resolve_file
+from rlvr_core.data.uri import model_path
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Host
+    from rlvr_core.host.host import Host
 
 UNCHECKED = "computed from formulas and public figures of the card; not measured on a GPU"
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rlvr_core.api.services import print_line, print_table
 from rlvr_core.builtin.planner.advice import Change
 from rlvr_core.builtin.planner.plans import Plan
+from rlvr_core.cli.output import print_line, print_table
 
 GIB = 2**30
 _ADVICE = 5

@@ -7,7 +7,9 @@ import subprocess
 from pathlib import Path
 
 from rlvr_core.api import Json
-from rlvr_core.api.services import Redactor, RunFolder, write_atomic
+from rlvr_core.record.files import write_atomic
+from rlvr_core.record.rundir import RunFolder
+from rlvr_core.record.text import Redactor
 
 _PATCH_BYTES = 10_000_000
 _GIT_SECONDS = 20.0

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import Json
-from rlvr_core.api.services import Host, Redactor, write_atomic
 from rlvr_core.builtin.provenance.checkout import changes, git
 from rlvr_core.builtin.provenance.compare import code_differences
 from rlvr_core.builtin.provenance.user_files import siblings, source_of
+from rlvr_core.host.host import Host
+from rlvr_core.record.files import write_atomic
+from rlvr_core.record.text import Redactor
 
 CORE = "rlvr_core"
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.api.services import print_json, print_line
+from rlvr_core.cli.output import print_json, print_line
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.provenance.runs import RunDifferences
@@ -29,8 +29,8 @@ def diff(run: str, other: str, as_json: bool, runs_dir: str) -> None:
 
     Example: rlvr diff gsm8k-20260101-120000 gsm8k-20260102-090000
     """
-    from rlvr_core.api import RunView
     from rlvr_core.builtin.provenance.runs import compare_runs
+    from rlvr_core.record.view import RunView
 
     found = compare_runs(RunView.find(run, runs_dir), RunView.find(other, runs_dir))
     if as_json:
@@ -42,7 +42,7 @@ def diff(run: str, other: str, as_json: bool, runs_dir: str) -> None:
 
 def report(found: RunDifferences) -> list[str]:
     """Return the differences as lines of text: a heading a part, and a line a difference."""
-    from rlvr_core.api.services import printable
+    from rlvr_core.record.text import printable
 
     lines = [f"{found.names[0]} and {found.names[1]}"]
     for part in found.parts:

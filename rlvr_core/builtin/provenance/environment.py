@@ -6,8 +6,8 @@ import os
 import re
 
 from rlvr_core.api import Json
-from rlvr_core.api.services import Redactor
 from rlvr_core.builtin.provenance.code import THREAD_VARIABLES
+from rlvr_core.record.text import Redactor
 
 VARIABLES = (
     "OMP_", "MKL_", "KMP_", "OPENBLAS_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_",

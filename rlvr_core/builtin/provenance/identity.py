@@ -8,18 +8,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rlvr_core.api import Complaint, ConfigError, Json, Problem
-from rlvr_core.api.services import (
-    Manifest,
-    Renderer,
-    RunFolder,
-    files,
-    versions,
-)
 from rlvr_core.builtin.provenance.code import code_hash, keep_changes, packages, threads
 from rlvr_core.builtin.provenance.compare import Difference, code_differences, differences
 from rlvr_core.builtin.provenance.environment import environment
 from rlvr_core.builtin.provenance.lineage import of_run
 from rlvr_core.builtin.provenance.model import model_identity, tokenizer_identity
+from rlvr_core.data.prompts import Renderer
+from rlvr_core.host import files
+from rlvr_core.record.manifest import Manifest, versions
+from rlvr_core.record.rundir import RunFolder
 
 REFUSED = ("model", "tokenizer", "prompts", "verifiers")
 """Parts that a run must be resumed with; of the others it is said that they are not the same."""

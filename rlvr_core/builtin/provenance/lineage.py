@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import ConfigError, Json, RunView
-from rlvr_core.api.services import RunFolder
+from rlvr_core.api import ConfigError, Json
+from rlvr_core.record.rundir import RunFolder
+from rlvr_core.record.view import RunView
 
 LINEAGE = "rlvr_lineage.json"
 FORMAT = 1

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_core.api import Json, RunView
+from rlvr_core.api import Json
 from rlvr_core.builtin.provenance.compare import Difference, code_differences, differences
+from rlvr_core.record.view import RunView
 
 PARTS = (
     "config",

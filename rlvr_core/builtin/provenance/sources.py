@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlvr_core.api import Complaint, ConfigError, Json
-from rlvr_core.api.services import Redactor, RunFolder, write_atomic
 from rlvr_core.builtin.provenance.checkout import changes, git
 from rlvr_core.builtin.provenance.user_files import siblings, source_of
+from rlvr_core.record.files import write_atomic
+from rlvr_core.record.rundir import RunFolder
+from rlvr_core.record.text import Redactor
 
 
 def save_sources(folder: RunFolder, targets: Mapping[str, str]) -> dict[str, Json]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from rlvr_core.api.services import FILE_PREFIX, files
+from rlvr_core.host import files
+from rlvr_core.host.discovery import FILE_PREFIX
 
 
 def siblings(file: Path) -> list[Path]:

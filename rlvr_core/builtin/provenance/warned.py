@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.services import RunObserver
+from rlvr_core.api.components import RunObserver
 
 if TYPE_CHECKING:
     from rlvr_core.api import GroupsScored, RunStarted, StepFinished
-    from rlvr_core.api.services import Manifest, Prepared
+    from rlvr_core.record.manifest import Manifest
+    from rlvr_core.run.prepare import Prepared
 
 MOST = 200
 """Warnings that are kept of a run: one whose text has counts in it may come in each step."""

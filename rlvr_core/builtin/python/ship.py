@@ -21,7 +21,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from rlvr_core.api import ConfigError, MachineError
-from rlvr_core.api.services import cache_folder
+from rlvr_core.data.uri import cache_folder
 
 _MAIN = "__main__"
 _HEADER = "from __future__ import annotations\n"

@@ -17,8 +17,9 @@ from rlvr_core.api import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rlvr_core.api import RunView
-    from rlvr_core.api.services import Display, RunConfig
+    from rlvr_core.cli.run import Display
+    from rlvr_core.config.model import RunConfig
+    from rlvr_core.record.view import RunView
 
 GIVEN = "the config given to rlvr_core.train"
 """What stands in messages for the file of a configuration that has none."""
@@ -55,18 +56,14 @@ def train(
         RlvrError: What ``rlvr run`` would say; ``str(error)`` has it all.
         KeyboardInterrupt: If it was interrupted; its folder has a checkpoint to go on from.
     """
-    from rlvr_core.api import RunView
-    from rlvr_core.api.services import (
-        Display,
-        Stop,
-        carry_out,
-        faults_named,
-        load_host,
-        make_display,
-        quiet_libraries,
-        ranks,
-        resolve_file,
-    )
+    from rlvr_core.builtin.catalog.blame import faults_named
+    from rlvr_core.cli.output import quiet_libraries
+    from rlvr_core.cli.run import Display, carry_out, make_display
+    from rlvr_core.config.resolve import resolve_file
+    from rlvr_core.host.host import load_host
+    from rlvr_core.parallel import ranks
+    from rlvr_core.record.view import RunView
+    from rlvr_core.run.ending import Stop
 
     check_arguments(set, rewards=rewards)
     if not (display is None or display in DISPLAYS or isinstance(display, Display)):
@@ -126,7 +123,7 @@ def source(
 ) -> tuple[Path, str | None]:
     """The file of a configuration; or a name for it, and its text."""
     from rlvr_core.api import ComponentConfig
-    from rlvr_core.api.services import write
+    from rlvr_core.config.dialect import write
 
     if isinstance(config, str | os.PathLike):
         return Path(config), None

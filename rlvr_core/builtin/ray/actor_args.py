@@ -12,13 +12,13 @@ from typing import Any
 
 from rlvr_core import __version__
 from rlvr_core.api import EngineContext, MachineError
-from rlvr_core.api.services import is_secret
 from rlvr_core.builtin.ray.actor import RolloutActor
 from rlvr_core.builtin.ray.config import RayConfig
 from rlvr_core.builtin.ray.messages import ActorArgs
 from rlvr_core.builtin.ray.placement import Placement
 from rlvr_core.builtin.ray.slots import Slot
 from rlvr_core.builtin.ray.weights import without_weights
+from rlvr_core.record.text import is_secret
 
 _EXTRA_CALLS = 64
 """Calls of an actor beside those for completions."""

@@ -23,7 +23,6 @@ from rlvr_core.api import (
     WeightSource,
     traits_of,
 )
-from rlvr_core.api.services import ComponentRef, Host, build, files, load_host
 from rlvr_core.builtin.ray import actor_args, cluster
 from rlvr_core.builtin.ray.config import RayConfig
 from rlvr_core.builtin.ray.messages import Answers
@@ -31,6 +30,10 @@ from rlvr_core.builtin.ray.placement import Placement, reserve
 from rlvr_core.builtin.ray.pool import ActorPool
 from rlvr_core.builtin.ray.slots import Limits
 from rlvr_core.builtin.ray.weight_sync import WeightSync
+from rlvr_core.config.model import ComponentRef
+from rlvr_core.config.resolve import build
+from rlvr_core.host import files
+from rlvr_core.host.host import Host, load_host
 
 
 class RayEngine:

@@ -38,7 +38,9 @@ class EngineHost:
 
     def __init__(self, args: ActorArgs, index: int) -> None:
         join_run(args.version, args.environment, whose="the trainer", where="engine.with")
-        from rlvr_core.api.services import Mark, find, load_host, made
+        from rlvr_core.config.resolve import find
+        from rlvr_core.config.tree import Mark, made
+        from rlvr_core.host.host import load_host
 
         self._args, self._index = args, index
         component = find(load_host(), "engine", args.use, args.options, made({}, Mark("")), ())
@@ -181,7 +183,8 @@ def join_run(version: str, variables: Mapping[str, str], *, whose: str, where: s
     Raises:
         MachineError: If this node has another version.
     """
-    from rlvr_core.api.services import apart, quiet_libraries
+    from rlvr_core.builtin.jobs.apart import apart
+    from rlvr_core.cli.output import quiet_libraries
 
     if version != __version__:
         raise MachineError(

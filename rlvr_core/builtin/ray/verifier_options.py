@@ -11,8 +11,8 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from rlvr_core.api import Completion, ComponentConfig, ConfigError, Json, Problem, Verdict
-from rlvr_core.api.services import VerifierStats
 from rlvr_core.builtin.ray.messages import Reply
+from rlvr_core.verify.pool import VerifierStats
 
 WHERE = "verify.pool.with"
 Verdicts = list[dict[str, Verdict]]

@@ -25,7 +25,6 @@ from rlvr_core.api import (
     RlvrError,
     RunError,
 )
-from rlvr_core.api.services import VerifierSpec, VerifierStats
 from rlvr_core.builtin.ray.actor_args import passed_on
 from rlvr_core.builtin.ray.cluster import connect, resources
 from rlvr_core.builtin.ray.placement import Placement, reserve
@@ -41,6 +40,8 @@ from rlvr_core.builtin.ray.verifier_options import (
     read_options,
     resolve,
 )
+from rlvr_core.verify.pool import VerifierStats
+from rlvr_core.verify.verdicts import VerifierSpec
 
 _POLL = 0.5
 """Seconds between looks at the clock while nothing happens."""

@@ -17,14 +17,9 @@ from rlvr_core.api import (
     SamplingParams,
     WeightSource,
 )
-from rlvr_core.api.services import (
-    PROBE_TOKENS,
-    check_probe,
-    probe_prompt,
-    shared_prefix,
-    source_logprobs,
-)
+from rlvr_core.builtin.asynchronous.prefix import shared_prefix
 from rlvr_core.builtin.ray.messages import SentWeights
+from rlvr_core.builtin.vllm.probe import PROBE_TOKENS, check_probe, probe_prompt, source_logprobs
 
 _PROBE_PROMPT = 65
 """Largest probe prompt in tokens: two blocks of a prefix cache plus one token."""

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from rlvr_core.api import Completion, Draw, Group, Json, Judged, Problem, Span, Transcript, Verdict
-from rlvr_core.api.services import Rollouts, Sampled
+from rlvr_core.api.rollouts import Rollouts, Sampled
 
 
 class Reading(NamedTuple):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rlvr_core.api import Json
-from rlvr_core.api.services import Rollouts, Sampled, SourceParts, TurnSource
+from rlvr_core.api.rollouts import Rollouts, Sampled
 from rlvr_core.builtin.replay.buffer import ReplayBuffer
+from rlvr_core.rollout.source import SourceParts, TurnSource
 
 
 class ReplaySource(TurnSource):

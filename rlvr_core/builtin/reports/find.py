@@ -8,8 +8,9 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from rlvr_core.api import ConfigError, RunView
-from rlvr_core.api.services import RunFolder, looks_like_run
+from rlvr_core.api import ConfigError
+from rlvr_core.record.rundir import RunFolder, looks_like_run
+from rlvr_core.record.view import RunView
 
 _FOLDER_NAME = re.compile(
     r"^(?P<name>.+)-(?P<time>\d{8}-\d{6})(?:-(?P<copy>\d{1,5})|(?:-(?:apart-)?[0-9a-f]{6})+)?$"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rlvr_core.api import RunView
-from rlvr_core.api.services import finite
+from rlvr_core.record.view import RunView, finite
 
 COUNTS = (
     "canaries/wrong",

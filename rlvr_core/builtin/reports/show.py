@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlvr_core.api.services import is_terminal, print_json, print_line
+from rlvr_core.cli.output import is_terminal, print_json, print_line
 
 if TYPE_CHECKING:
-    from rlvr_core.api import RunView
     from rlvr_core.builtin.reports.plot import Points
+    from rlvr_core.record.view import RunView
 
 _WIDTH = 76
 _PROMPT_CHARACTERS = 600
@@ -47,8 +47,8 @@ def show(
     RUN is 'last' (the default), a run's name, the beginning of one, or its folder. It needs the
     folder only, so runs copied from elsewhere, running ones and half-broken ones can be shown.
     """
-    from rlvr_core.api import RunView
-    from rlvr_core.api.services import before_after
+    from rlvr_core.builtin.evals.curves import before_after
+    from rlvr_core.record.view import RunView
 
     view = RunView.find(run, runs_dir)
     summary = full_summary(view)
@@ -91,7 +91,6 @@ def report(
 
 def full_summary(view: RunView) -> dict[str, Any]:
     """Return a run's summary, with meta, speed and findings."""
-    from rlvr_core.api.services import load_host
     from rlvr_core.builtin.reports.findings import cut_off_notes, run_findings
     from rlvr_core.builtin.reports.speed import speed_of
 
@@ -105,7 +104,7 @@ def full_summary(view: RunView) -> dict[str, Any]:
 
 def last_lines(path: Path, n: int) -> list[dict[str, Any]]:
     """Return the last ``n`` lines of a stream; of a long one only the files that have them."""
-    from rlvr_core.api.services import read_jsonl, segments
+    from rlvr_core.record.jsonl import read_jsonl, segments
 
     lines: list[dict[str, Any]] = []
     for part in (path, *reversed(segments(path))):
@@ -119,9 +118,10 @@ def sections(
     summary: Mapping[str, Any], chosen: Mapping[str, Points]
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield the parts about the whole run, each as title and lines, safe on a terminal."""
-    from rlvr_core.api.services import facts, printable
     from rlvr_core.builtin.reports.plot import plot
     from rlvr_core.builtin.reports.speed import lines_of
+    from rlvr_core.record.results import facts
+    from rlvr_core.record.text import printable
 
     rows = [("folder", summary["folder"]), *facts(summary)]
     rows += [(key, str(value)) for key, value in summary.get("meta", {}).items()]
@@ -210,7 +210,7 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _pair(pair: Mapping[str, Any]) -> Iterator[str]:
-    from rlvr_core.api.services import printable
+    from rlvr_core.record.text import printable
 
     yield f"  {printable(str(pair['problem_id']))}"
     yield from _block("prompt", pair["prompt"], _PROMPT_CHARACTERS)
@@ -221,7 +221,7 @@ def _pair(pair: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _group(group: Mapping[str, Any]) -> Iterator[str]:
-    from rlvr_core.api.services import printable
+    from rlvr_core.record.text import printable
 
     rows = [row for row in group.get("completions", []) if isinstance(row, dict)]
     at = group.get("step")
@@ -241,7 +241,7 @@ def _group(group: Mapping[str, Any]) -> Iterator[str]:
 
 def _block(label: str, text: Any, limit: int) -> Iterator[str]:
     """Yield a labelled text, each line prefixed by a bar so that none can imitate our output."""
-    from rlvr_core.api.services import printable
+    from rlvr_core.record.text import printable
 
     yield f"    {printable(label)}"
     for line in printable(str(text or ""), limit).split("\n"):

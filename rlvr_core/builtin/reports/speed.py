@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
-from rlvr_core.api import RunView
-from rlvr_core.api.services import finite, read_jsonl
+from rlvr_core.record.jsonl import read_jsonl
+from rlvr_core.record.view import RunView, finite
 
 
 def step_seconds(view: RunView) -> dict[int, dict[str, float]]:

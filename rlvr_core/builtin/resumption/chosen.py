@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Complaint, ConfigError
-from rlvr_core.api.services import RunConfig, find_run, parse_options, resolve_file
+from rlvr_core.builtin.reports.find import find_run
+from rlvr_core.config.model import RunConfig
+from rlvr_core.config.resolve import parse_options, resolve_file
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Host, Resolved, RunFolder
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.host.host import Host
+    from rlvr_core.record.rundir import RunFolder
 
 EXACT_KEYS = (
     "train.steps",

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from rlvr_core.api.services import segments, write_failed
+from rlvr_core.record.files import write_failed
+from rlvr_core.record.jsonl import segments
 
 STREAMS = (
     "metrics",

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import ConfigError, MachineError, RunError
-from rlvr_core.api.services import resolve_file, restore
 from rlvr_core.builtin.resumption.chosen import ROUNDED_KEYS, changed_values
 from rlvr_core.builtin.resumption.kept import keep_records
+from rlvr_core.config.resolve import resolve_file
+from rlvr_core.run.checkpointing import restore
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Manifest
+    from rlvr_core.record.manifest import Manifest
 
 
 class Resumption:
@@ -114,19 +115,20 @@ class Resumption:
         if not self._targets:
             return ()
         session = self._session
-        changed = session.host.service("core/changed-sources")
+        from rlvr_core.builtin.provenance.sources import changed
         found: Sequence[Any] = changed(session.folder, manifest.fields, self._targets, accepted)
         return found
 
     def _record(self, manifest: Manifest, command: Sequence[str]) -> None:
         """Note the resumption in ``run.json``, with the sources as they are now if they changed."""
+        from rlvr_core.builtin.provenance.sources import save_sources
         session, sources = self._session, None
         changed = self._changed_files(manifest)
         for one in changed:
             what = f"{one.path} has changed: the steps from here on use it"
             session.events.message(f"warning: {what}")
         if changed:
-            sources = session.host.service("core/sources")(session.folder, self._targets)
+            sources = save_sources(session.folder, self._targets)
         self._say_changes()
         manifest.resume(
             command=command,

@@ -35,7 +35,8 @@ from rlvr_core.api import (
     SamplerTraits,
     Source,
 )
-from rlvr_core.api.services import REWARD_TOLERANCE, replacements
+from rlvr_core.api.judging import replacements
+from rlvr_core.api.rollouts import REWARD_TOLERANCE
 
 Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]

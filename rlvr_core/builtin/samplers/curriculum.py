@@ -7,7 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rlvr_core.api import SamplerConfig, Source
+from rlvr_core.api import Source
+from rlvr_core.builtin.samplers.base import SamplerConfig
 from rlvr_core.builtin.samplers.epochs import EpochSampler, Pool, all_problems
 from rlvr_core.builtin.samplers.order import read_order
 

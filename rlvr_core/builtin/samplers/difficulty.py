@@ -15,9 +15,9 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from rlvr_core.api import Json, Metric, Outcome, Problem, SamplerBase, SamplerConfig, Source
+from rlvr_core.api import Json, Metric, Outcome, Problem, Source
 from rlvr_core.builtin.samplers.age_queues import AgeQueues
-from rlvr_core.builtin.samplers.base import digest, seeded_hash
+from rlvr_core.builtin.samplers.base import SamplerBase, SamplerConfig, digest, seeded_hash
 from rlvr_core.builtin.samplers.epochs import all_problems
 from rlvr_core.builtin.samplers.order import read_pass_rates
 from rlvr_core.builtin.samplers.phases import Phase, check_phases, check_tiers, phase_at, tier_of

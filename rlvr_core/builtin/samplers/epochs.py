@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from math import lcm
 
-from rlvr_core.api import Json, Metric, Problem, SamplerBase, SamplerConfig, Source
-from rlvr_core.builtin.samplers.base import digest, seeded_hash
+from rlvr_core.api import Json, Metric, Problem, Source
+from rlvr_core.builtin.samplers.base import SamplerBase, SamplerConfig, digest, seeded_hash
 
 
 class Pool:

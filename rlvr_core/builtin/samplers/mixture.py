@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from rlvr_core.api import Complaint, ConfigError, Json, SamplerConfig, Source
+from rlvr_core.api import Complaint, ConfigError, Json, Source
+from rlvr_core.builtin.samplers.base import SamplerConfig
 from rlvr_core.builtin.samplers.epochs import EpochSampler, Pool, shares
 from rlvr_core.builtin.samplers.order import read_order
 

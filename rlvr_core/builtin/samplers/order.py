@@ -10,7 +10,8 @@ import difflib
 from collections.abc import Collection, Iterable, Sequence
 
 from rlvr_core.api import Complaint, DataError
-from rlvr_core.api.services import local_path, read_rows
+from rlvr_core.data.rows import read_rows
+from rlvr_core.data.uri import local_path
 
 SHOWN = 5
 """Number of faulty ids reported individually; the others are only counted."""

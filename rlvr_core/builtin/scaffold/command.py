@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 
 from rlvr_core.api import ConfigError
-from rlvr_core.api.services import kind_words, parse_kind, print_line
 from rlvr_core.builtin.scaffold.kinds import TEMPLATES
 from rlvr_core.builtin.scaffold.names import check_name
 from rlvr_core.builtin.scaffold.package import render, write
+from rlvr_core.cli.output import print_line
+from rlvr_core.host.registry import kind_words, parse_kind
 
 
 class _WithKinds(click.Command):

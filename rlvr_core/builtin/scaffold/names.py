@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from rlvr_core.api import ConfigError
-from rlvr_core.api.services import FIRST_PARTY, RESERVED, canonical, find_plugins, load_host
+from rlvr_core.host.discovery import FIRST_PARTY, canonical, find_plugins
+from rlvr_core.host.host import load_host
+from rlvr_core.host.loader import RESERVED
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 

@@ -10,9 +10,9 @@ from string import Template as Text
 
 from rlvr_core import __version__
 from rlvr_core.api import ConfigError
-from rlvr_core.api.services import kind_words
 from rlvr_core.builtin.scaffold.kinds import TEMPLATES
 from rlvr_core.builtin.scaffold.names import Names
+from rlvr_core.host.registry import kind_words
 
 _COMMON = {
     "pyproject.toml": "pyproject.toml",

@@ -19,7 +19,7 @@ from rlvr_core.api import (
     RunError,
     WeightSource,
 )
-from rlvr_core.api.services import eos_ids
+from rlvr_core.engines.transformers import eos_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict
-from rlvr_core.api.services import local_path
 from rlvr_core.builtin.structured.sql_query import (
     Database,
     QueryError,
@@ -22,6 +21,7 @@ from rlvr_core.builtin.structured.sql_query import (
     same_rows,
     typed,
 )
+from rlvr_core.data.uri import local_path
 
 if TYPE_CHECKING:
     from sqlglot import exp

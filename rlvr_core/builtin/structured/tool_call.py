@@ -20,9 +20,9 @@ from rlvr_core.api import (
     ToolCall,
     Verdict,
     spoken,
-    tool_format,
 )
 from rlvr_core.builtin.structured.values import canonical, same
+from rlvr_core.host.tool_formats import tool_format
 
 MARKS = (
     ("<function=", "qwen3-coder"),

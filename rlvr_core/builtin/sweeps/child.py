@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 
-from rlvr_core.api.services import end_with_parent
-from rlvr_core.api.services import main as rlvr
+from rlvr_core.cli.main import main as rlvr
+from rlvr_core.workers.child import end_with_parent
 
 
 def main(parent: int, arguments: list[str]) -> int:

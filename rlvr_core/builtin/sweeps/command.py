@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.api.services import print_line
+from rlvr_core.cli.output import print_line
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.sweeps.spec import Sweep
@@ -53,9 +53,9 @@ def sweep(
 
 
 def _show(sweep: Sweep, results: list[Result], report: str | None, as_json: bool) -> None:
-    from rlvr_core.api.services import output
     from rlvr_core.builtin.sweeps.table import as_json as table
     from rlvr_core.builtin.sweeps.table import print_results
+    from rlvr_core.cli import output
 
     if as_json:
         output.print_json(table(sweep, results, report))

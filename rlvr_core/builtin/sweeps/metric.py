@@ -6,12 +6,13 @@ import difflib
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from rlvr_core.api import ConfigError, Metric, RunView
-from rlvr_core.api.services import finite
+from rlvr_core.api import ConfigError, Metric
+from rlvr_core.record.view import RunView, finite
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Host, Resolved
     from rlvr_core.builtin.sweeps.spec import Sweep
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.host.host import Host
 
 LAST_STEPS = 10
 """Number of last steps over which a metric of training is averaged: a single one is noisy."""
@@ -30,7 +31,7 @@ def check_metric(sweep: Sweep, resolved: Resolved, host: Host) -> str:
     """
     metric, where = sweep.spec.metric, sweep.where("metric")
     stated = sweep.spec.direction
-    direction_of = host.service("core/metric-direction")
+    from rlvr_core.builtin.evals.direction import direction_of
     if ":" in metric:
         task, _, name = metric.rpartition(":")
         tasks = [ref.use for ref in resolved.config.eval.tasks]
@@ -69,11 +70,12 @@ def check_reported(sweep: Sweep, resolved: Resolved, host: Host) -> None:
     Raises:
         RlvrError: If they do not, or cannot be loaded.
     """
+    from rlvr_core.builtin.evals.metric_check import check_metric_of
     task, colon, name = sweep.spec.metric.rpartition(":")
     if not colon:
         return
     full = next(ref.use for ref in resolved.config.eval.tasks if _same(task, ref.use))
-    host.service("core/check-eval-metric")(resolved, f"{full}:{name}", sweep.where("metric"))
+    check_metric_of(resolved, f"{full}:{name}", sweep.where("metric"))
 
 
 def value_in(view: RunView, metric: str) -> float | None:
@@ -94,7 +96,7 @@ def _same(named: str, full: str) -> bool:
 
 def _declared(metric: str, resolved: Resolved, host: Host, where: str) -> Metric:
     """Return the declaration of a training metric by the config's components."""
-    glossary = host.service("core/glossary")
+    from rlvr_core.record.metrics import run_glossary as glossary
     whole = glossary(*{component.cls for component in resolved.components.values()})
     found: Metric | None = whole.lookup(metric)
     if found is not None:

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from rlvr_core.api import RunError
-from rlvr_core.api.services import escape, list_runs, lock_folder, option
+from rlvr_core.builtin.python.train import option
+from rlvr_core.builtin.reports.find import list_runs
 from rlvr_core.builtin.sweeps.state import CONFIG_FILE, forget_fault, is_done, note_fault
+from rlvr_core.config.layers import escape
+from rlvr_core.record.files import lock_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from rlvr_core.api import Complaint, ComponentConfig, ConfigError
-from rlvr_core.api.services import Natural, Node, Positive, complaints, read_draft
 from rlvr_core.builtin.sweeps.axes import Axis, read_axis
+from rlvr_core.config.load import complaints, read_draft
+from rlvr_core.config.model import Natural, Positive
+from rlvr_core.config.tree import Node
 
 OWN_KEYS = {
     "run.dir": "every run of a sweep has its place in the sweep's folder: dir",

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_core.api import Estimate, RunView
-from rlvr_core.api.services import list_runs, printable, write_atomic
+from rlvr_core.api import Estimate
+from rlvr_core.builtin.reports.find import list_runs
 from rlvr_core.builtin.sweeps.metric import value_in
+from rlvr_core.record.files import write_atomic
+from rlvr_core.record.text import printable
+from rlvr_core.record.view import RunView
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import ConfigError
-from rlvr_core.api.services import load_host, lock_folder, main, signals_restored
+from rlvr_core.builtin.python.train import signals_restored
 from rlvr_core.builtin.sweeps import table
 from rlvr_core.builtin.sweeps.processes import REMEDY, carry_out
 from rlvr_core.builtin.sweeps.spec import Sweep, read_sweep
 from rlvr_core.builtin.sweeps.state import Result, is_done, result_of
 from rlvr_core.builtin.sweeps.trials import Trial, make_trials
+from rlvr_core.cli.main import main
+from rlvr_core.host.host import load_host
+from rlvr_core.record.files import lock_folder
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Host
+    from rlvr_core.host.host import Host
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class CheckedSweep:
 
     def results(self) -> list[Result]:
         """Read the results of the trials so far."""
-        estimate = self.host.service("core/estimate")
+        from rlvr_core.builtin.evals.stats import estimate
         return [result_of(trial, self.sweep.spec.metric, estimate) for trial in self.trials]
 
     def best_first(self) -> list[Result]:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import Json
-from rlvr_core.api.services import brief, print_line, print_table
 from rlvr_core.builtin.sweeps.state import FAILED
+from rlvr_core.cli.output import print_line, print_table
+from rlvr_core.record.text import brief
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.sweeps.spec import Sweep

@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from rlvr_core.api import Complaint, ConfigError, Json, RlvrError
-from rlvr_core.api.services import option, resolve_file, write, write_atomic
+from rlvr_core.builtin.python.train import option
 from rlvr_core.builtin.sweeps.axes import Choice, Values, drawn, grid
 from rlvr_core.builtin.sweeps.metric import check_metric, check_reported
 from rlvr_core.builtin.sweeps.state import CONFIG_FILE, LOG_FILE
+from rlvr_core.config.dialect import write
+from rlvr_core.config.resolve import resolve_file
+from rlvr_core.record.files import write_atomic
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Host, Resolved
     from rlvr_core.builtin.sweeps.spec import Sweep
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.host.host import Host
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from rlvr_core.api.services import output
+from rlvr_core.cli import output
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.tiny.tiny_warm import Progress, Size
@@ -51,11 +51,12 @@ def tiny_model(
     It gets a fresh tokenizer and a short supervised warm start, so that it solves the task now
     and then: something for `rlvr run` to improve within a minute or two on a CPU.
     """
-    from rlvr_core.api.services import load_host
+    from rlvr_core.builtin.displays.waiting import waiting
     from rlvr_core.builtin.tiny.tiny import demonstrator, make_tiny_model
+    from rlvr_core.host.host import load_host
 
     host = load_host()
-    with host.service("core/waiting")("the demonstrations"):
+    with waiting("the demonstrations"):
         source = demonstrator(host, task, where="--task")
     with _bar(steps) as progress:
         report = make_tiny_model(

@@ -26,7 +26,7 @@ from rlvr_core.api import ConfigError, Demonstrator, MachineError, Problem, conf
 from rlvr_core.builtin.tiny.tiny_warm import BATCH, PEAK_LR, SHAPES, Progress, Size
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Host
+    from rlvr_core.host.host import Host
 
 PREFIX = "tiny:"
 STEPS = 600
@@ -227,7 +227,7 @@ def _demonstrates(entry: Any) -> bool:
 
 
 def _cache() -> Path:
-    from rlvr_core.api.services import cache_folder
+    from rlvr_core.data.uri import cache_folder
 
     given = os.environ.get("RLVR_CACHE")
     return Path(given).expanduser() if given else cache_folder()

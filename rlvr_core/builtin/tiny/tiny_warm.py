@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
 
-    from rlvr_core.api.services import Row
+    from rlvr_core.step.batch import Row
 
 Size = Literal["0.2M", "0.8M", "10M"]
 Progress = Callable[[int, int, float], None]
@@ -77,7 +77,7 @@ def rows_of(tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[str, str]]
     Prompt and completion are tokenised apart, as in a run, and the completion ends with the
     end-of-sequence token.
     """
-    from rlvr_core.api.services import Row
+    from rlvr_core.step.batch import Row
 
     prompts = tokenizer([prompt for prompt, _ in pairs])["input_ids"]
     answers = tokenizer([answer for _, answer in pairs])["input_ids"]
@@ -134,7 +134,7 @@ def warm_start(
     """
     import torch
 
-    from rlvr_core.api.services import counting
+    from rlvr_core.api.progress import counting
 
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=peak_lr, betas=(0.9, 0.98), weight_decay=0.01, fused=True
@@ -155,7 +155,8 @@ def warm_start(
 def _step(model: Qwen3ForCausalLM, rows: Sequence[Row], optimizer: Optimizer) -> float:
     import torch
 
-    from rlvr_core.api.services import completion_logprobs, micro_batches
+    from rlvr_core.step.batch import micro_batches
+    from rlvr_core.step.forward import completion_logprobs
 
     (batch,) = micro_batches(rows, tokens_per_micro_batch=sys.maxsize)
     logp_BT = completion_logprobs(model, batch, temperature=1.0)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import PluginError, RlvrError, TrackedRun, Tracker
-from rlvr_core.api.services import RunObserver
+from rlvr_core.api.components import RunObserver
 
 if TYPE_CHECKING:
     from rlvr_core.api import RunStarted, StepFinished

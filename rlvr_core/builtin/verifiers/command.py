@@ -33,22 +33,15 @@ from rlvr_core.api import (
     Verdict,
     Verifier,
 )
-from rlvr_core.api.services import (
-    ComponentRef,
-    VerifierPool,
-    VerifierSpec,
-    build,
-    console,
-    is_terminal,
-    load_host,
-    outcome,
-    parse_options,
-    parse_rows,
-    print_line,
-    read_rows,
-    usage_row,
-    verdict_row,
-)
+from rlvr_core.cli.output import console, is_terminal, print_line
+from rlvr_core.config.model import ComponentRef
+from rlvr_core.config.resolve import build, parse_options
+from rlvr_core.data.rows import parse_rows, read_rows
+from rlvr_core.host.host import load_host
+from rlvr_core.record.rows import usage_row, verdict_row
+from rlvr_core.verify.pool import VerifierPool
+from rlvr_core.verify.reward import outcome
+from rlvr_core.verify.verdicts import VerifierSpec
 
 AHEAD = 512
 """Maximum rows read and judged ahead of the one to print next."""

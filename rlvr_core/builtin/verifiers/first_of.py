@@ -32,7 +32,10 @@ from rlvr_core.api import (
     config_class,
     traits_of,
 )
-from rlvr_core.api.services import ComponentRef, Host, build, load_host, outcome
+from rlvr_core.config.model import ComponentRef
+from rlvr_core.config.resolve import build
+from rlvr_core.host.host import Host, load_host
+from rlvr_core.verify.reward import outcome
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,6 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from rlvr_core.api import ConfigError, RlvrError, RunError
-from rlvr_core.api.services import printable
 from rlvr_core.builtin.html_report.page import assets
 from rlvr_core.builtin.viewer import pages
 from rlvr_core.builtin.viewer.choice import Choice
@@ -27,6 +26,7 @@ from rlvr_core.builtin.viewer.index import Cache
 from rlvr_core.builtin.viewer.indexing import Follower
 from rlvr_core.builtin.viewer.pages import Viewer
 from rlvr_core.builtin.viewer.runs import MissingError, OutsideError, Runs, state
+from rlvr_core.record.text import printable
 
 HERE = Path(__file__).parent
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api.services import encode
 from rlvr_core.builtin.viewer.choice import SORTS, Choice
 from rlvr_core.builtin.viewer.stream import read_rows
+from rlvr_core.record.jsonl import encode
 
 KINDS = ("jsonl", "sft")
 

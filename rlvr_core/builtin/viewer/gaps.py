@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlvr_core.api.services import open_segment, parse_line, segments
+from rlvr_core.record.jsonl import open_segment, parse_line, segments
 
 
 def add_gaps(row: dict[str, Any], traces: Path) -> None:

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import BadCall, RlvrError, RunView, tool_format
-from rlvr_core.api.services import brief, load_host
+from rlvr_core.api import BadCall, RlvrError
 from rlvr_core.builtin.viewer.gaps import branches_of
 from rlvr_core.builtin.viewer.tokens import Token, strength, tokens, unlikely
+from rlvr_core.host.host import load_host
+from rlvr_core.host.tool_formats import tool_format
+from rlvr_core.record.text import brief
+from rlvr_core.record.view import RunView
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

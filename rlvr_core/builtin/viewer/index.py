@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import MachineError
-from rlvr_core.api.services import cache_folder, finite
 from rlvr_core.builtin.html_report.groups import labels_of
+from rlvr_core.data.uri import cache_folder
+from rlvr_core.record.view import finite
 
 KEPT_DAYS = 30
 """Days after which an unused index is removed."""

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from rlvr_core.api.services import open_segment, parse_line
 from rlvr_core.builtin.viewer.index import Cache, add_group, connect, remove
 from rlvr_core.builtin.viewer.stream import DAMAGE, TAIL, Part, lines_from, parts
+from rlvr_core.record.jsonl import open_segment, parse_line
 
 COMMIT_EVERY = 0.3
 """Seconds between commits, after which readers see new rows."""

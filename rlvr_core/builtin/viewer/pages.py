@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from rlvr_core.api import ConfigError
-from rlvr_core.api.services import RunFolder, brief, facts
 from rlvr_core.builtin.html_report.groups import Groups, Seen
 from rlvr_core.builtin.html_report.page import environment, fragment
 from rlvr_core.builtin.html_report.records import Records
@@ -21,6 +20,9 @@ from rlvr_core.builtin.viewer.indexing import FIRST_LOOK, GLANCE, Follower
 from rlvr_core.builtin.viewer.reader import Reader, span
 from rlvr_core.builtin.viewer.runs import KEPT, SORTS, Runs, chosen, state
 from rlvr_core.builtin.viewer.tokens import COLOURS
+from rlvr_core.record.results import facts
+from rlvr_core.record.rundir import RunFolder
+from rlvr_core.record.text import brief
 
 if TYPE_CHECKING:
     from starlette.requests import Request

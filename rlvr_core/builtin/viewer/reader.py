@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError, RunError
-from rlvr_core.api.services import RunFolder, finite, printable
 from rlvr_core.builtin.viewer import compare, group
 from rlvr_core.builtin.viewer.choice import Choice, Found, find, neighbours, options
 from rlvr_core.builtin.viewer.export import answers, recorded, select
@@ -18,6 +17,9 @@ from rlvr_core.builtin.viewer.indexing import FIRST_LOOK, Follower
 from rlvr_core.builtin.viewer.runs import MissingError, Runs
 from rlvr_core.builtin.viewer.stream import read_rows
 from rlvr_core.builtin.viewer.tokens import tokenizer_of
+from rlvr_core.record.rundir import RunFolder
+from rlvr_core.record.text import printable
+from rlvr_core.record.view import finite
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from rlvr_core.api.services import open_segment, parse_line, segments
+from rlvr_core.record.jsonl import open_segment, parse_line, segments
 
 LONGEST_LINE = 64_000_000
 """Longer lines are skipped, so that memory stays bounded whatever a run wrote."""

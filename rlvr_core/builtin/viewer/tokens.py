@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import RunView
-from rlvr_core.api.services import brief, finite
+from rlvr_core.record.text import brief
+from rlvr_core.record.view import RunView, finite
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.api import Adapter, EngineContext, MachineError
-from rlvr_core.api.services import write_adapter
+from rlvr_core.builtin.lora.adapter import write_adapter
 from rlvr_core.builtin.vllm.transports import Fingerprint
 
 if TYPE_CHECKING:

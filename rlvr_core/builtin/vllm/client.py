@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.api import Generation, GenerationRequest, MachineError, RunError, SamplingParams
-from rlvr_core.api.services import shared_prefix
+from rlvr_core.builtin.asynchronous.prefix import shared_prefix
 from rlvr_core.builtin.vllm.probe import PROBE_TOKENS, check_probe, probe_prompt
 from rlvr_core.builtin.vllm.requests import by_token, not_finite
 

@@ -26,11 +26,6 @@ from rlvr_core.api import (
     Scores,
     WeightSource,
 )
-from rlvr_core.api.services import (
-    LostError,
-    StopStrings,
-    eos_ids,
-)
 from rlvr_core.builtin.vllm.adapter import Adapters
 from rlvr_core.builtin.vllm.group import Group, connection_lost
 from rlvr_core.builtin.vllm.probe import PROBE_TOKENS, check_probe, probe_prompt, source_logprobs
@@ -45,6 +40,9 @@ from rlvr_core.builtin.vllm.process import (
 from rlvr_core.builtin.vllm.readback import Shard, fingerprint, whole
 from rlvr_core.builtin.vllm.requests import Requests, room_for
 from rlvr_core.builtin.vllm.shared_requests import SharedRequests
+from rlvr_core.engines.sampling import StopStrings
+from rlvr_core.engines.transformers import eos_ids
+from rlvr_core.parallel.ranks import LostError
 
 _PROBE_DEADLINE = 600.0
 

@@ -19,7 +19,6 @@ from functools import partial
 from typing import Any
 
 from rlvr_core.api import Generation, GenerationRequest, RlvrError, RunError
-from rlvr_core.api.services import StopStrings
 from rlvr_core.builtin.vllm.client import (
     FaultError,
     GoneError,
@@ -30,6 +29,7 @@ from rlvr_core.builtin.vllm.client import (
 )
 from rlvr_core.builtin.vllm.process import VERBOSE, first_line
 from rlvr_core.builtin.vllm.server_process import ServerProcess
+from rlvr_core.engines.sampling import StopStrings
 
 MAX_ATTEMPTS = 3
 """How often a living server may fail a completion before that is an error."""

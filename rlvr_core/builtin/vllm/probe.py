@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.api import RunError, WeightSource
-from rlvr_core.api.services import evaluating
+from rlvr_core.engines.sync import evaluating
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

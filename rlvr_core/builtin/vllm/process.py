@@ -19,8 +19,8 @@ import torch
 from pydantic import Field, model_validator
 
 from rlvr_core.api import ComponentConfig, ConfigError, EngineContext, MachineError, RunError
-from rlvr_core.api.services import LostError
 from rlvr_core.builtin.vllm.group import add_up_by_gloo, check_size, connection_lost
+from rlvr_core.parallel.ranks import LostError
 
 _CPU_KV_CACHE_MB = 512
 _CPU_BLOCK_SIZE = 32

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rlvr_core.api.services import weight_checksums
 from rlvr_core.builtin.vllm.process import first_line
+from rlvr_core.engines.sync import weight_checksums
 
 logger = logging.getLogger(__name__)
 

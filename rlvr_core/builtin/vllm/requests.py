@@ -22,8 +22,8 @@ from rlvr_core.api import (
     ScoreRequest,
     Scores,
 )
-from rlvr_core.api.services import StopStrings
 from rlvr_core.builtin.vllm.process import VERBOSE, first_line
+from rlvr_core.engines.sampling import StopStrings
 
 if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest

@@ -31,7 +31,6 @@ from rlvr_core.api import (
     RunError,
     WeightSource,
 )
-from rlvr_core.api.services import ChosenTransport, Ranks, StopStrings
 from rlvr_core.builtin.vllm.adapter import NAME, AdapterFolder, server_options
 from rlvr_core.builtin.vllm.client import Probe, ServerClient, label_of
 from rlvr_core.builtin.vllm.files import Files
@@ -56,6 +55,9 @@ from rlvr_core.builtin.vllm.weight_publisher import (
     ServerWeights,
     WeightPublisher,
 )
+from rlvr_core.engines.sampling import StopStrings
+from rlvr_core.engines.transport import ChosenTransport
+from rlvr_core.parallel.ranks import Ranks
 
 
 @dataclass(slots=True)

@@ -19,9 +19,10 @@ import torch
 from pydantic import Field, model_validator
 
 from rlvr_core.api import ConfigError, EngineContext, MachineError
-from rlvr_core.api.services import apart, eos_ids, load_host
+from rlvr_core.builtin.jobs.apart import apart
 from rlvr_core.builtin.vllm.client import Probe
 from rlvr_core.builtin.vllm.process import VERBOSE, VllmOptions, shared_arguments
+from rlvr_core.engines.transformers import eos_ids
 
 SERVER_MODULE = "rlvr_core.builtin.vllm.server_main"
 """The module that a server's process executes."""
@@ -92,10 +93,11 @@ def gpus_of(config: ServerConfig) -> list[list[str]]:
         ConfigError: If a named GPU is not one of the run's.
         MachineError: If the numbers of servers and GPUs do not match.
     """
+    from rlvr_core.builtin.jobs.gpus import chosen_gpus
     gpus = [gpu for gpu in os.environ.get(ENGINE_GPUS, "").split(",") if gpu]
     if config.gpus is not None:
         shown = os.environ.get(GIVEN_GPUS, os.environ.get("CUDA_VISIBLE_DEVICES"))
-        gpus = load_host().service("core/gpus")(config.gpus, shown, "engine.with.gpus")
+        gpus = chosen_gpus(config.gpus, shown, "engine.with.gpus")
     each = config.tensor_parallel
     if not gpus:
         if torch.cuda.is_available():

@@ -21,8 +21,8 @@ from rlvr_core.builtin.vllm.process import VERBOSE
 from rlvr_core.builtin.vllm.requests import Pending, Requests, score
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import StopStrings
     from rlvr_core.builtin.vllm.group import Group
+    from rlvr_core.engines.sampling import StopStrings
 
 
 class SharedRequests(Requests):

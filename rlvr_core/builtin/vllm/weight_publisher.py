@@ -25,7 +25,6 @@ from rlvr_core.api import (
     WeightTransport,
     traits_of,
 )
-from rlvr_core.api.services import ChosenTransport
 from rlvr_core.builtin.vllm.adapter import AdapterFolder, unsupported_layers
 from rlvr_core.builtin.vllm.client import FaultError, GoneError, Probe
 from rlvr_core.builtin.vllm.files import Files, folder_on_disk
@@ -33,6 +32,7 @@ from rlvr_core.builtin.vllm.pool import LoopThread, Server, ServerPool
 from rlvr_core.builtin.vllm.probe import trainer_logprobs
 from rlvr_core.builtin.vllm.process import VERBOSE, first_line
 from rlvr_core.builtin.vllm.transports import Fingerprint
+from rlvr_core.engines.transport import ChosenTransport
 
 FILES = ChosenTransport("core/files", f"{Files.__module__}:{Files.__name__}", "core", {})
 """The transport of the copy for restarted servers."""

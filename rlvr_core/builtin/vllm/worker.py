@@ -31,11 +31,11 @@ from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 from vllm.platforms import current_platform
 
 from rlvr_core.api import NamedTensors, WeightTransport
-from rlvr_core.api.services import ChosenTransport
 from rlvr_core.builtin.vllm.adapter import load_into
 from rlvr_core.builtin.vllm.process import adapt_cpu_build
 from rlvr_core.builtin.vllm.readback import fingerprint, whole
 from rlvr_core.builtin.vllm.transports import Fingerprint
+from rlvr_core.engines.transport import ChosenTransport
 
 IN_PROCESS = "rlvr_inprocess"
 SERVER = "rlvr"

@@ -2,15 +2,8 @@
 
 import re
 
-from rlvr_core.api import (
-    Done,
-    EnvironmentTraits,
-    Message,
-    NoConfig,
-    Observation,
-    Verdict,
-    hookimpl,
-)
+from rlvr_core.api import Done, Message, NoConfig, Observation, Verdict, hookimpl
+from rlvr_core.api.traits import EnvironmentTraits
 
 
 @hookimpl

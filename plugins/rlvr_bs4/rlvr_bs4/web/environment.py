@@ -28,8 +28,8 @@ from rlvr_core.api import (
     Reply,
     ToolCall,
     Verdict,
-    tool_format,
 )
+from rlvr_core.host.tool_formats import tool_format
 
 ENVIRONMENT = "bs4/web"
 _STATE = "the state of a conversation"

@@ -31,9 +31,9 @@ from rlvr_core.api import (
     Problem,
     SamplingParams,
     ToolCall,
-    tool_format,
 )
-from rlvr_core.api.services import Questions, response
+from rlvr_core.builtin.environments.questions import Questions, response
+from rlvr_core.host.tool_formats import tool_format
 
 DATASET = ENVIRONMENT = "bs4/tiny"
 URL = "https://site.example/"

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from rlvr_bs4 import final
 from rlvr_bs4.schema import canon, describe
 from rlvr_bs4.task import REASONS, Task
-from rlvr_core.api import BadCall, Json, Tool, ToolCall, tool_format
+from rlvr_core.api import BadCall, Json, Tool, ToolCall
+from rlvr_core.host.tool_formats import tool_format
 
 RUN = Tool(
     "run_python",

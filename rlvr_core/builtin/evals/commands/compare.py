@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.api.services import output
 from rlvr_core.builtin.evals.comparable import MAY_DIFFER
+from rlvr_core.cli import output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

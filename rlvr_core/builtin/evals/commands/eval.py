@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from rlvr_core.api.services import output
 from rlvr_core.builtin.evals.commands.eval_options import Options, common, open_session, say
+from rlvr_core.cli import output
 
 Row = dict[str, Any]
 
@@ -25,10 +25,10 @@ def eval_(model: str | None, **options: Any) -> None:
 
     Example: rlvr eval last --task math/gsm8k-test --task ifeval/ifeval
     """
-    from rlvr_core.api.services import load_host
+    from rlvr_core.builtin.displays.waiting import waiting as service_waiting
 
     given = Options(**options)
-    with load_host().service("core/waiting")("the model and the tasks") as waiting:
+    with service_waiting("the model and the tasks") as waiting:
         # what it imports takes seconds
         from rlvr_core.builtin.evals.evaluate import check_truncation, evaluate, write_summary
 

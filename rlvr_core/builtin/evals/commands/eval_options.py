@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlvr_core.api import REMOTE, ConfigError
-from rlvr_core.api.services import Stop, output
+from rlvr_core.cli import output
+from rlvr_core.run.ending import Stop
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Host
     from rlvr_core.builtin.evals.config import Asked, EvalConfig
     from rlvr_core.builtin.evals.model_ref import ModelRef
     from rlvr_core.builtin.evals.session import Session
+    from rlvr_core.host.host import Host
 
 _OPTIONS = (
     click.option("--task", "tasks", multiple=True, metavar="NAME", help="An eval task; repeat."),
@@ -83,9 +84,9 @@ def open_session(
     Returns:
         The session, and the default folder of the results.
     """
-    from rlvr_core.api.services import load_host
     from rlvr_core.builtin.evals.config import read_eval_config
     from rlvr_core.builtin.evals.session import prepare
+    from rlvr_core.host.host import load_host
 
     output.quiet_libraries()
     Stop().listen()
@@ -111,7 +112,7 @@ def open_session(
 
 def _configure_plugins(host: Host, config: EvalConfig, user_config: Asked) -> None:
     """Configure plugins; the run of a checkpoint may name plugins that are not installed here."""
-    from rlvr_core.api.services import plugin_options
+    from rlvr_core.config.resolve import plugin_options
 
     options = {}
     for name, plugin_config in config.plugins.items():
@@ -153,7 +154,7 @@ def _path(text: str, where: ModelRef | None, host: Host) -> str:
         return where.path
     if text.startswith(REMOTE):
         return text
-    from rlvr_core.api.services import model_path
+    from rlvr_core.data.uri import model_path
 
     return model_path(text, host)
 
@@ -162,7 +163,7 @@ def _values(
     text: str, where: ModelRef | None, given: Options, user_config: Asked
 ) -> dict[str, Any]:
     """Return the command line as configuration keys; the user's values override the run's."""
-    from rlvr_core.api.services import parse_options
+    from rlvr_core.config.resolve import parse_options
 
     values: dict[str, Any] = {"model": {"path": where.path if where else text}}
     for section, keys in (where.sections() if where else {}).items():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rlvr_core.api import ChecksProblems
-from rlvr_core.api.services import output
+from rlvr_core.cli import output
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.evals.regrade import Changes
@@ -43,17 +43,14 @@ def regrade(
 
     Example: rlvr regrade last --verifier math/boxed
     """
-    from rlvr_core.api.services import (
-        ComponentRef,
-        VerifierPool,
-        VerifierSpec,
-        build,
-        check_problems,
-        load_host,
-        parse_options,
-    )
     from rlvr_core.builtin.evals.regrade import regrade as judge_again
     from rlvr_core.builtin.evals.stored import open_stored
+    from rlvr_core.config.model import ComponentRef
+    from rlvr_core.config.resolve import build, parse_options
+    from rlvr_core.data.load import check_problems
+    from rlvr_core.host.host import load_host
+    from rlvr_core.verify.pool import VerifierPool
+    from rlvr_core.verify.verdicts import VerifierSpec
 
     host = load_host()
     entry = host.entry("verifier", verifier, "--verifier")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from rlvr_core.api import ConfigError
-from rlvr_core.api.services import Stop, output
+from rlvr_core.cli import output
+from rlvr_core.run.ending import Stop
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.evals.watch import Job
@@ -48,9 +49,11 @@ def watch(
 
     Example: rlvr watch last --task math/gsm8k-test --devices 6,7
     """
-    from rlvr_core.api.services import find_run, local_path, lock_folder
     from rlvr_core.builtin.evals.watch import Watcher
     from rlvr_core.builtin.evals.watch_table import table
+    from rlvr_core.builtin.reports.find import find_run
+    from rlvr_core.data.uri import local_path
+    from rlvr_core.record.files import lock_folder
 
     if not tasks and config is None:
         raise ConfigError("evaluate what?", remedy="give --task NAME, or --config FILE")
@@ -86,8 +89,10 @@ def watch(
 
 def _check(tasks: tuple[str, ...], config: Path | None, overrides: tuple[str, ...]) -> None:
     """Report configuration mistakes now, not only when the first checkpoint appears."""
-    from rlvr_core.api.services import Mark, find, load_host, made
     from rlvr_core.builtin.evals.config import read_eval_config
+    from rlvr_core.config.resolve import find
+    from rlvr_core.config.tree import Mark, made
+    from rlvr_core.host.host import load_host
 
     task_values = {"tasks": list(tasks)} if tasks else {}
     eval_config = read_eval_config(config, overrides).config(
@@ -99,6 +104,7 @@ def _check(tasks: tuple[str, ...], config: Path | None, overrides: tuple[str, ..
 
 
 def _devices(text: str | None) -> list[str | None]:
+    from rlvr_core.builtin.jobs.gpus import chosen_gpus
     if text is None:
         return [None]
     names = [name.strip() for name in text.split(",")]
@@ -106,8 +112,7 @@ def _devices(text: str | None) -> list[str | None]:
         raise ConfigError(
             f"'{text}' is no list of devices", where="--devices", remedy="0,1 are two, each once"
         )
-    from rlvr_core.api.services import load_host
 
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-    chosen: list[str | None] = load_host().service("core/gpus")(names, shown, "--devices")
+    chosen: list[str | None] = chosen_gpus(names, shown, "--devices")
     return chosen

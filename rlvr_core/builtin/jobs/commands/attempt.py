@@ -16,7 +16,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 from rlvr_core.api import RlvrError
-from rlvr_core.api.services import fetch_newest, fetch_results, send_results
+from rlvr_core.builtin.jobs.again import fetch_newest, fetch_results, send_results
 
 MODULE = "rlvr_core.builtin.jobs.commands.attempt"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlvr_core.api import Complaint, ConfigError, DataError, MachineError
-from rlvr_core.api.services import output
+from rlvr_core.cli import output
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.jobs.jobs import Job
@@ -70,7 +70,7 @@ def status(job: str, as_json: bool) -> None:
 @click.argument("job")
 def logs(job: str) -> None:
     """Print what JOB has printed so far."""
-    from rlvr_core.api.services import printable
+    from rlvr_core.record.text import printable
 
     found, launcher = _of(job)
     for line in launcher.logs(found.job):
@@ -101,9 +101,10 @@ def fetch(job: str, to: Path, checkpoints: Any) -> None:
 
     JOB may also be where runs are: s3://bucket/runs.
     """
-    from rlvr_core.api.services import is_uri, load_host
     from rlvr_core.builtin.jobs.fetch import Fetch, runs_in
     from rlvr_core.builtin.jobs.jobs import JobBook
+    from rlvr_core.data.uri import is_uri
+    from rlvr_core.host.host import load_host
 
     uri = job if is_uri(job) else JobBook().find(job).runs
     if not is_uri(uri):
@@ -149,8 +150,11 @@ def push(run: str, uri: str | None, runs_dir: str, *, take_over: bool) -> None:
     import os
     import uuid
 
-    from rlvr_core.api.services import find_run, load_config, load_host, lock_folder
     from rlvr_core.builtin.jobs.mirror import Mirror
+    from rlvr_core.builtin.reports.find import find_run
+    from rlvr_core.config.load import load_config
+    from rlvr_core.host.host import load_host
+    from rlvr_core.record.files import lock_folder
 
     folder = find_run(run, runs_dir)
     if not take_over:
@@ -201,7 +205,9 @@ def _of(text: str) -> tuple[Job, Any]:
 
 
 def _launcher(job: Job) -> Any:
-    from rlvr_core.api.services import ComponentRef, build, load_host
+    from rlvr_core.config.model import ComponentRef
+    from rlvr_core.config.resolve import build
+    from rlvr_core.host.host import load_host
 
     ref = ComponentRef.model_validate({"use": job.launcher, "with": dict(job.options)})
     return build(load_host(), "launcher", ref, f"job {job.job}")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlvr_core.api import ConfigError, LauncherTraits, ResumesJobs, traits_of
-from rlvr_core.api.services import output
+from rlvr_core.cli import output
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Host
     from rlvr_core.builtin.jobs.jobs import Job
+    from rlvr_core.host.host import Host
 
 _OPTIONS = "rlvr.launch.options"
 
@@ -47,7 +47,7 @@ def _options_of(backend: str) -> list[click.Option]:
     from typing import get_args, get_origin
 
     from rlvr_core.api import config_class
-    from rlvr_core.api.services import load_host
+    from rlvr_core.host.host import load_host
 
     options = []
     config = config_class(load_host().entry("launcher", backend).load())
@@ -143,13 +143,16 @@ def launch(
     """
     from dataclasses import replace
 
-    from rlvr_core.api.services import ComponentRef, Redactor, build, load_host, parse_options
     from rlvr_core.builtin.jobs.commands.launch_request import (
         for_elsewhere,
         to_evaluate,
         to_train,
         with_beside,
     )
+    from rlvr_core.config.model import ComponentRef
+    from rlvr_core.config.resolve import build, parse_options
+    from rlvr_core.host.host import load_host
+    from rlvr_core.record.text import Redactor
 
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run")

@@ -9,7 +9,8 @@ from rlvr_core.api import ConfigError, EngineTraits, traits_of
 
 if TYPE_CHECKING:
     from rlvr_core.api import LaunchRequest
-    from rlvr_core.api.services import Asked, Host
+    from rlvr_core.builtin.evals.config import Asked
+    from rlvr_core.host.host import Host
 
 
 def to_train(
@@ -21,7 +22,7 @@ def to_train(
 ) -> tuple[LaunchRequest, Any]:
     """The request to train, and the resolved config as plain data."""
     from rlvr_core.api import LaunchRequest
-    from rlvr_core.api.services import what_to_run
+    from rlvr_core.cli.run import what_to_run
 
     resolved, folder = what_to_run(config, overrides, resume, host)
     words = ["run", *([str(config)] if config else []), *_sets(overrides)]
@@ -50,7 +51,7 @@ def to_evaluate(
     import re
 
     from rlvr_core.api import LaunchRequest
-    from rlvr_core.api.services import read_eval_config
+    from rlvr_core.builtin.evals.config import read_eval_config
 
     if config is None:
         raise ConfigError("evaluate on what?", remedy="name the YAML file for rlvr eval")
@@ -67,7 +68,7 @@ def with_beside(request: LaunchRequest, config: Path, host: Host) -> LaunchReque
     from dataclasses import replace
 
     from rlvr_core.api import EvaluatedBeside
-    from rlvr_core.api.services import read_eval_config
+    from rlvr_core.builtin.evals.config import read_eval_config
     from rlvr_core.builtin.jobs.references import references, uris
 
     asked = read_eval_config(config, ())
@@ -82,7 +83,7 @@ def with_beside(request: LaunchRequest, config: Path, host: Host) -> LaunchReque
 
 def _check(asked: Asked, given: dict[str, Any], host: Host) -> None:
     """Find mistakes now, and not on a machine that costs money."""
-    from rlvr_core.api.services import find
+    from rlvr_core.config.resolve import find
 
     for index, ref in enumerate(asked.config(given).tasks):
         find(host, "eval_task", ref.use, ref.with_, asked.root, ("tasks", index))

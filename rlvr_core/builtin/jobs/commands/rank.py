@@ -7,7 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
-from rlvr_core.api.services import end_with_parent, main
+from rlvr_core.cli.main import main
+from rlvr_core.workers.child import end_with_parent
 
 STOPPED = "RLVR_LAUNCH_STOPPED"
 """Environment variable with a file that is there once the launcher was asked to stop."""

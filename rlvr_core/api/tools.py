@@ -7,15 +7,13 @@ never run.
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from rlvr_core.api import Json, PluginError
-from rlvr_core.api.services import describe, load_host
+from rlvr_core.api.problems import Json
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -178,36 +176,3 @@ def _is(value: Json, kind: str) -> bool:
 def _shown(value: Json) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-@functools.cache
-def tool_format(name: str) -> ToolFormat:
-    """Return the tool format of this name, registered by any installed plugin.
-
-    Args:
-        name: Full name, or the short name if only one plugin uses it: ``core/hermes``,
-            ``hermes``.
-
-    Raises:
-        ConfigError: If there is none of this name; names similar ones.
-        PluginError: If its plugin is missing or broken, or what it registered is not a tool format.
-    """
-    entry = load_host().entry("tool_format", name, "")
-    remedy = f"report it to the author of {entry.plugin}: see rlvr_core.api.ToolFormat"
-    try:
-        instance = entry.load()()
-    except PluginError:
-        raise
-    except Exception as error:
-        raise PluginError(
-            f"tool format '{entry.name}' cannot be constructed: {describe(error)}",
-            where=str(entry.registered),
-            remedy=remedy,
-        ) from error
-    if not isinstance(instance, ToolFormat):
-        raise PluginError(
-            f"{entry.target} is no tool format",
-            where=str(entry.registered),
-            remedy=remedy,
-        )
-    return instance

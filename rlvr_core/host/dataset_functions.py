@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import create_model
 
 from rlvr_core.api import ComponentConfig, ConfigError, DataError, Message, Problem
-from rlvr_core.api.services import content_id
+from rlvr_core.api.problems import content_id
 
 NO_VERIFIER = "none"
 """Verifier of a problem that names none: the config's ``rewards`` have to."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from rlvr_core.api import Problem
+from rlvr_core.api.problems import Problem
 
 if TYPE_CHECKING:
-    from rlvr_core.api import EngineContext, ToolCall
+    from rlvr_core.api.engines import EngineContext
+    from rlvr_core.api.tools import ToolCall
 
 
 @dataclass(frozen=True, slots=True)
