@@ -10,7 +10,7 @@ from transformers import TrainingArguments
 
 from rlvr_core.api import config_class
 from rlvr_core.builtin import plugin as builtin
-from rlvr_core.builtin.configs.reference import loss_options, reference
+from rlvr_core.builtin.configs.keys import component_keys, run_keys
 from rlvr_core.host.registry import PluginRegistrar, Registry
 
 PAGE = (Path(__file__).parents[2] / "docs" / "from-trl.md").read_text(encoding="utf-8")
@@ -31,7 +31,8 @@ def named(cell):
 
 def rows():
     """Cells of the tables: names of TRL, keys of ours, the rest."""
-    lines = [line for line in PAGE.splitlines() if line.startswith("| `")]
+    options = PAGE.partition("\n## Model\n")[2]
+    lines = [line for line in options.splitlines() if line.startswith("| `")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert {len(row) for row in cells} == {3}
     return cells
@@ -45,12 +46,11 @@ def components(kind):
 
 def keys():
     """Every key there is: of the configuration, and in ``with`` of some component."""
-    pages = reference() + loss_options()
-    known = set(re.findall(r"^(?:\| |## )`([^`]+)`", pages, re.MULTILINE))
+    known = {key.path for key in run_keys()}
     for kind in REGISTER:
         for cls in components(kind).values():
-            place = PLACES.get(kind, kind)
-            known |= {f"{place}.with.{name}" for name in config_class(cls).model_fields}
+            place = (PLACES.get(kind, kind),)
+            known |= {key.path for key in component_keys(config_class(cls), place)}
     return known
 
 
