@@ -27,10 +27,10 @@ from step_task import SIZES
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_core.api import MicroBatch, SamplingParams
-from rlvr_core.builtin.packing.attention_mask import attention_mask_of
-from rlvr_core.builtin.packing.packed import heads_of, packed_rows
 from rlvr_core.engines.decode import HuggingFaceDecoder, RowPlan, decode
 from rlvr_core.engines.sampling import StopStrings
+from rlvr_core.packing.attention_mask import attention_mask_of
+from rlvr_core.packing.packed import heads_of, packed_rows
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import whole_rows
 from rlvr_core.step.logprobs import fused_logprobs

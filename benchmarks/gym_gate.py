@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import Completion, DataError, Problem, Verdict
-from rlvr_core.builtin.datacheck.checks import TagReport, check_problems
-from rlvr_core.builtin.datacheck.judging import Judge
+from rlvr_doctor.datacheck.checks import TagReport, check_problems
+from rlvr_doctor.datacheck.judging import Judge
 from rlvr_gym.datasets import Tasks
 from rlvr_gym.entries import category, curriculum, names
 from rlvr_gym.fences import FENCED, MIXTURE, NOT_REPEATED

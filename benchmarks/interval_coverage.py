@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rlvr_core.builtin.evals import intervals, stats
+from rlvr_core.eval import intervals, stats
 
 Array = NDArray[np.float64]
 Method = Callable[[Array], tuple[Array, Array]]

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 KINDS = {"none": None, "sound": 0.0, "10% fail": 0.1, "away": 1.0}
 CHILD = """
 import sys, time
-from rlvr_core.builtin.jobs import mirror
+from rlvr_cluster.stores import mirror
 from rlvr_core.cli.main import main
 mirror.PATIENCE = 2.0
 close = mirror.Mirror.close

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from rlvr_core.cli.main import cli
-from rlvr_core.host.discovery import FIRST_PARTY
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.discovery import FIRST_PARTY
+from rlvr_core.plugins.host import load_host
 
 _HEAD = """# Every command
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from config_reference import cell, default_cell
 
 from rlvr_core.api import config_class
-from rlvr_core.builtin.configs.keys import Key, component_keys
+from rlvr_core.config.keys import Key, component_keys
 from rlvr_core.config.tree import COMPONENTS, dotted
-from rlvr_core.host.discovery import CORE, FIRST_PARTY
-from rlvr_core.host.host import load_host
-from rlvr_core.host.registry import KINDS, Entry, kind_words, plural
+from rlvr_core.plugins.discovery import CORE, FIRST_PARTY
+from rlvr_core.plugins.host import load_host
+from rlvr_core.plugins.registry import KINDS, Entry, kind_words, plural
 
 _HEAD = """# Every component
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from rlvr_core.builtin.configs.keys import Key, run_keys
+from rlvr_core.config.keys import Key, run_keys
 
 _HEAD = """# Every key of a configuration
 

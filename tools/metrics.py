@@ -6,7 +6,7 @@ import re
 
 from rlvr_core.api import Metric
 from rlvr_core.api.components import declared_metrics
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
 from rlvr_core.record.metrics import kernel_metrics
 
 _HEAD = """\

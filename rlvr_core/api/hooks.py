@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.config.tree import Loc
     from rlvr_core.data.prompts import Renderer
-    from rlvr_core.host.host import Host
+    from rlvr_core.plugins.host import Host
     from rlvr_core.step.objective import MakeTeacher
     from rlvr_core.verify.reward import RewardPlan
 

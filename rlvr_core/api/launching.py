@@ -140,7 +140,7 @@ class JobStatus:
 class JobLauncher(Launcher, Protocol):
     """A launcher whose job goes on without the command that submitted it.
 
-    Its ``submit`` writes each job down with ``rlvr_core.builtin.jobs.jobs.JobBook``; ``rlvr jobs``
+    Its ``submit`` writes each job down with ``rlvr_core.launch.job_book.JobBook``; ``rlvr jobs``
     makes it anew from the options written there, and names the job.
     """
 

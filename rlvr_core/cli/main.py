@@ -19,8 +19,8 @@ import click
 from rlvr_core import NO_WINDOWS, __version__
 from rlvr_core.api import ConfigError, MachineError, PluginError, RlvrError
 from rlvr_core.cli import output
-from rlvr_core.host import discovery
-from rlvr_core.host.first_party import COMMANDS
+from rlvr_core.plugins import discovery
+from rlvr_core.plugins.first_party import COMMANDS
 
 KERNEL = {"run": ("rlvr_core.cli.run:run", "Train a model as a config says.")}
 """Target and summary of each kernel command, in the order they are listed."""
@@ -41,20 +41,21 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command, or build the group of a plugin."""
-        from rlvr_core.builtin.catalog.plugin_commands import group_of
+        from rlvr_core.cli.plugin_commands import group_of
+
         commands = KERNEL if cmd_name in KERNEL else top_level()
         if cmd_name in commands:
             module, _, attribute = commands[cmd_name][0].partition(":")
             command: click.Command = getattr(importlib.import_module(module), attribute)
             return command
         if cmd_name in COMMANDS:
-            from rlvr_core.host.host import load_host
+            from rlvr_core.plugins.host import load_host
 
             what = f"rlvr {cmd_name}"
             raise load_host().missing().part(what, COMMANDS[cmd_name])
         installed = {plugin.name for plugin in discovery.find_plugins(os.environ)}
         if cmd_name in installed or cmd_name in discovery.FIRST_PARTY:
-            from rlvr_core.host.host import load_host
+            from rlvr_core.plugins.host import load_host
 
             host = load_host()
             group: click.Group = group_of(host, cmd_name)
@@ -190,7 +191,8 @@ def _refuse(error: RlvrError, as_json: bool) -> int:
 
 def _unexpected(error: BaseException, as_json: bool) -> int:
     """Print an exception with its traceback, and blame the plugin's component or rlvr itself."""
-    from rlvr_core.builtin.catalog.blame import blame
+    from rlvr_core.plugins.blame import blame
+
     fault = blame(error)
     if isinstance(error, SystemExit) and not isinstance(fault, PluginError):
         raise error  # click raises it when the output is no longer read

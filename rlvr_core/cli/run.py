@@ -17,8 +17,8 @@ from rlvr_core.cli.output import no_secrets_printed, quiet_libraries
 
 if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved
-    from rlvr_core.host.host import Host
     from rlvr_core.parallel.ranks import Ranks
+    from rlvr_core.plugins.host import Host
     from rlvr_core.record.rundir import RunFolder
     from rlvr_core.run.ending import Stop
 
@@ -53,7 +53,8 @@ def make_display(kind: str | None, total_steps: int, host: Host) -> Display:
         total_steps: Steps of the whole run; 0 if they are not known before it starts.
         host: The loaded plugins.
     """
-    from rlvr_core.builtin.displays.display import make_display as service_make_display
+    from rlvr_core.cli.displays.display import make_display as service_make_display
+
     if kind == "none":
         return Silent()
     display: Display = service_make_display(kind, total_steps)
@@ -87,9 +88,9 @@ def run(
     complete checkpoint with --resume, exactly as if nothing had happened. Without CONFIG it is
     looked for in 'runs', or where --set run.dir=DIR says.
     """
-    from rlvr_core.builtin.jobs.agreement import check_agreement
-    from rlvr_core.host.host import load_host
     from rlvr_core.parallel import ranks
+    from rlvr_core.plugins.host import load_host
+    from rlvr_core.run.agreement import check_agreement
     from rlvr_core.run.ending import Stop
 
     if take_over:  # asked once, for all processes of the run
@@ -118,8 +119,8 @@ def carry_out(
     dry_run: bool = False,
 ) -> RunFolder | None:
     """Prepare a run and take its steps; return its folder, or None for a dry run."""
-    from rlvr_core.builtin.samplers.preview import preview
     from rlvr_core.data.uri import model_path
+    from rlvr_core.rollout.samplers.preview import preview
     from rlvr_core.run.prepare import prepare
     from rlvr_core.run.start import start
 
@@ -138,7 +139,8 @@ def what_to_run(
     from rlvr_core.config.resolve import resolve_file
 
     if resume is not None:
-        from rlvr_core.builtin.resumption.chosen import run_to_resume as find
+        from rlvr_core.run.resumption.chosen import run_to_resume as find
+
         return find(resume, config, overrides, host)
     if config is None:
         raise ConfigError(

@@ -128,7 +128,8 @@ def _compose(text: str, place: str, *, lines: bool) -> yaml.Node | None:
         root: yaml.Node | None = loader.get_single_node()
         return root
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        from rlvr_core.builtin.configs.reading import yaml_fault as explain
+        from rlvr_core.config.reading import yaml_fault as explain
+
         line = None if loader is None else loader.line
         raise explain(error, text, place, lines=lines, line=line) from error
 

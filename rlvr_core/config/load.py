@@ -128,7 +128,8 @@ def complaints(
         owner: The component whose options they are (``loss 'core/grpo'``); empty for the file
             itself.
     """
-    from rlvr_core.builtin.configs.faults import complaints as explain
+    from rlvr_core.config.faults import complaints as explain
+
     explained: list[Complaint] = explain(error, data, model, root, prefix, owner)
     return explained
 
@@ -217,7 +218,8 @@ def _text_of(path: Path, where: str) -> str:
             raw = file.read(4 * MAX_CHARACTERS + 1)
         return raw.decode("utf-8-sig")
     except (OSError, ValueError) as error:  # a NUL in the path, or what is not UTF-8
-        from rlvr_core.builtin.configs.reading import file_fault as explain
+        from rlvr_core.config.reading import file_fault as explain
+
         raise explain(error, path, where) from error
 
 

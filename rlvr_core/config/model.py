@@ -483,9 +483,8 @@ def _list_of_guards(value: Any) -> Any:
     """
     if isinstance(value, dict):
         raise ValueError(
-            "guards is a list of components now: guards: [{use: core/parity, off: true}, "
-            "{use: core/idle, with: {max_steps: 50}}]; rlvr list guards names them, and "
-            "max_contaminated is eval.max_contaminated"
+            "is a list of components now: [{use: core/parity, off: true}, {use: core/idle, with: "
+            "{max_steps: 50}}]; rlvr list guards names them (and eval.max_contaminated is new)"
         )
     return value
 

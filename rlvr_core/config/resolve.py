@@ -30,9 +30,9 @@ from rlvr_core.config.load import Draft, LoadedConfig, complaints, read_draft, v
 from rlvr_core.config.model import ComponentRef, RunConfig
 from rlvr_core.config.rules import advantage_faults, rule_faults, rule_warnings, unknown_names
 from rlvr_core.config.tree import AUTO, Loc, Mark, Node, made, pattern, places
-from rlvr_core.host import files
-from rlvr_core.host.host import Host
-from rlvr_core.host.registry import Entry, kind_words
+from rlvr_core.plugins import files
+from rlvr_core.plugins.host import Host
+from rlvr_core.plugins.registry import Entry, kind_words
 
 T = TypeVar("T")
 

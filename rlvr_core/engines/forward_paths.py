@@ -13,8 +13,8 @@ import torch
 
 from rlvr_core.api import ForwardPath, ForwardPathFactory
 from rlvr_core.config.model import ModelSection
-from rlvr_core.host.host import load_host
 from rlvr_core.parallel.model_adapter import adapter_of
+from rlvr_core.plugins.host import load_host
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

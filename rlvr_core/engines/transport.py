@@ -15,7 +15,7 @@ from rlvr_core.api import (
     config_class,
     traits_of,
 )
-from rlvr_core.host.registry import Entry
+from rlvr_core.plugins.registry import Entry
 
 if TYPE_CHECKING:
     pass

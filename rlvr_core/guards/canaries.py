@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 MEMBERS = 4
 """Completions of a group to judge again."""
-OFTEN, SHARE = 4, 25
+OFTEN, SHARE = 4, 100
 """First steps of a process in each of which a problem is judged again; later whenever the run has
 asked for so many times the verdicts that this costs."""
 CERTAIN = 2

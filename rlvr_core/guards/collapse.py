@@ -36,6 +36,9 @@ AT_START = {"truncated": 0.95, "empty": 0.95, "same": 0.95, "unread": 0.02}
 """Shares of failing completions above which the start of a run is worth a word, and the share with
 an answer below which it is."""
 
+BEGINNING = 100
+"""Steps that are the start of a run."""
+
 
 class Collapse(BaseGuard):
     """Tests the counts of each step: passes, answers found, and completions cut off or empty.
@@ -116,7 +119,8 @@ class Collapse(BaseGuard):
                 continue
             value_V, count_V = np.unique(known, return_counts=True)
             counts = (value_V, count_V.astype(np.float64))
-            if name in self._start and float(self._start[name].add(*counts)) >= 1:
+            early = event.step < BEGINNING and name in self._start
+            if early and float(self._start[name].add(*counts)) >= 1:
                 self._start.pop(name)
                 self.warn_once(f"{AT_FIRST[name]}; {CAUSES[name].remedy}")
             if name in self._tests:

@@ -129,7 +129,7 @@ class OptimizerUpdates(BaseGuard):
                 size=zero,
             )
             if not is_sharded(parameter):
-                one.handle = parameter.register_hook(one.keep)  # type: ignore[no-untyped-call]
+                one.handle = parameter.register_hook(one.keep)
             self._watched.append(one)
 
     # -- before the update -----------------------------------------------------------------------

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from rlvr_core.api import ComponentConfig, Metric
 from rlvr_core.api.guards import is_fresh
@@ -27,9 +28,7 @@ from rlvr_core.guards.log_probs import DECIDING, Fit, Sums, fit
 from rlvr_core.step.forward import completion_scores
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from rlvr_core.api import Group, GroupsScored, GuardContext, Json, RunStarted
+    from rlvr_core.api import Group, GroupsScored, GuardContext, Json, Judged, RunStarted
 
 LEAST_TOKENS = 64
 """Tokens that are compared, at least; fewer wait for the next step."""
@@ -165,16 +164,16 @@ class Parity(BaseGuard):
         """Compare the log-probs of an update before it changes anything."""
         if not self._looks:
             return
-        view, sums = self.view, Sums()
+        view, pairs = self.view, list[tuple[Tensor, Tensor]]()
         for seen in view.seen if view.first_pass and self._on_loss else ():
             batch = seen.batch
             fresh = [view.fresh(place) for place in seen.micro_batch.group_B.tolist()]
             chosen_BT = batch.mask_BT & batch.mask_BT.new_tensor(fresh)[:, None]
-            pair = batch.old_logp_BT[chosen_BT], batch.behaviour_logp_BT[chosen_BT]
-            sums = sums.add(Sums.of(*pair))
+            pairs.append((batch.old_logp_BT[chosen_BT], batch.behaviour_logp_BT[chosen_BT]))
         if self._scored is not None and self.context.ranks.main:  # each process has those of all
-            sums = sums.add(Sums.of(*self._scored))
+            pairs.append(self._scored)
         self._scored = None
+        sums = Sums.of(*map(torch.cat, zip(*pairs, strict=True))) if pairs else Sums()
         for share in self.context.ranks.gather(sums):
             self._recent = self._recent.add(share)
         if self._recent.n >= LEAST_TOKENS:
@@ -256,7 +255,7 @@ def _some(groups: Sequence[Group]) -> list[Group]:
     chosen: list[Group] = []
     left = SCORED
     for group in groups:
-        members = []
+        members: list[Judged] = []
         for member in group.members[:4]:
             completion = member.completion
             left -= len(completion.prompt_ids) + len(completion.token_ids)

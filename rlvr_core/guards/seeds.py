@@ -70,7 +70,8 @@ class Seeds(BaseGuard):
         Raises:
             RunError: If they repeat, or agree by index, with odds below ``ODDS``.
         """
-        if not self._seeded:
+        self.numbers = {}
+        if not (self._seeded and self.is_due(event.step)):
             return
         happened, probability, tokens = repeats(event.groups)
         same, by_chance = index_matches(event.groups)

@@ -20,7 +20,7 @@ from rlvr_core.api import (
     traits_of,
 )
 from rlvr_core.guards.base import BaseGuard
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
 from rlvr_core.verify.reward import outcome
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ Form = Literal["whole", "beside"]
 """Of weights in an engine: a plain model with adapters merged, or the base model and the matrices
 of the adapter beside it."""
 
-OFTEN, EVERY = 4, 10
+OFTEN, EVERY = 3, 20
 """First syncs of a process that are read back each; later one of so many, as it is a pass over all
 weights on both sides."""
 

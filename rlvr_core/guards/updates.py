@@ -191,6 +191,7 @@ class Updates(BaseGuard):
         """Return the learning rate of the step; raises if the optimizer has another."""
         optimizer, train = self.context.trainer.optimizer, self.context.config.train
         step, warmup = self.view.step, train.warmup_steps
+        rate: float
         if step < warmup:
             rate = train.lr * (step + 1) / warmup
         else:

@@ -80,7 +80,8 @@ class ParallelModel:
         if self.context is not None:
             self.context.admit(model)
         if self.sharded:
-            from rlvr_core.builtin.fsdp.sharding import shard
+            from rlvr_core.parallel.fsdp.sharding import shard
+
             dtype = options.get("autocast_dtype")
             module.options["autocast_dtype"] = shard(module, model, dtype, self._shard_size)
             self._modules[model] = module

@@ -126,7 +126,8 @@ def adapter_of(model: nn.Module) -> ModelAdapter:
 
 @cache
 def _lora() -> ModelAdapter:
-    from rlvr_core.builtin.lora.model_adapter import LORA as adapter
+    from rlvr_core.lora.model_adapter import LORA as adapter
+
     return adapter
 
 

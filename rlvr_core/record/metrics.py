@@ -12,7 +12,7 @@ from typing import Any
 
 from rlvr_core.api import Metric, PluginError
 from rlvr_core.api.components import declared_metrics
-from rlvr_core.host.registry import loaded
+from rlvr_core.plugins.registry import loaded
 
 
 class Glossary:

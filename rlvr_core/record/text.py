@@ -203,7 +203,8 @@ class Redactor:
         if self._values is not None:
             text = self._values.sub(lambda m: f"${{env:{self._names[m.group()]}}}", text)
         if _FORMAT.search(text) or (_HINT.search(text) and _MIXED.search(text)):
-            from rlvr_core.builtin.jobs.secrets import without_secrets
+            from rlvr_core.record.secrets import without_secrets
+
             return str(without_secrets(text, REDACTED))
         return text
 

@@ -85,7 +85,8 @@ class RunView:
         Raises:
             ConfigError: If no run matches, or several do.
         """
-        from rlvr_core.builtin.reports.find import find_run
+        from rlvr_core.record.find import find_run
+
         return cls(find_run(text, runs_dir))
 
     def __repr__(self) -> str:
@@ -280,7 +281,8 @@ class RunView:
 
     def _evaluated(self) -> tuple[list[dict[str, Json]], dict[str, Json] | None]:
         """Return the curve of each task, and held-out results before and after the run."""
-        from rlvr_core.builtin.evals.curves import curves_and_heldout
+        from rlvr_core.eval.curves import curves_and_heldout
+
         if not self.evaluations:
             return [], None
         found: tuple[list[dict[str, Json]], dict[str, Json]]
@@ -289,7 +291,8 @@ class RunView:
 
     def _staleness(self) -> dict[str, Json]:
         """Return completions by age and fates by version, if generation ran during training."""
-        from rlvr_core.builtin.asynchronous.ages import staleness
+        from rlvr_core.rollout.ahead.ages import staleness
+
         if not any(name.startswith("staleness/") for name in self.metrics):
             return {}
         found: dict[str, Json] = staleness(self.metrics.rows)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import torch
 
     from rlvr_core.config.model import EnvironmentSection, RunConfig
-    from rlvr_core.host.host import Host
+    from rlvr_core.plugins.host import Host
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,8 @@ class InTurns:
 
     def source(self, parts: SourceParts) -> RolloutSource:
         """See ``RolloutMode.source``."""
-        from rlvr_core.builtin.replay.source import ReplaySource
+        from rlvr_core.rollout.replay.source import ReplaySource
+
         reads = traits_of(parts.sampler, SamplerTraits).max_reads
         make: Any = TurnSource if reads == 1 else ReplaySource
         source: RolloutSource = make(parts)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         StepFinished,
     )
     from rlvr_core.config.resolve import Resolved
-    from rlvr_core.host.host import Host
+    from rlvr_core.plugins.host import Host
 
 _HOOKS = (
     *("run_started", "groups_scored", "step_finished"),

@@ -49,10 +49,11 @@ def trainer_of(
     prepared: Prepared, ranks: Ranks, engine: Engine
 ) -> tuple[PolicyTrainer, WeightSource]:
     """Build the trainer, and the source of the weights that engines load."""
-    from rlvr_core.builtin.compiling.layers import compiled_model
-    from rlvr_core.builtin.fsdp.gathered_source import gathered_source
-    from rlvr_core.builtin.fsdp.loading import stored_dtype
-    from rlvr_core.builtin.packing.context import ContextParallel
+    from rlvr_core.compiling.layers import compiled_model
+    from rlvr_core.packing.context import ContextParallel
+    from rlvr_core.parallel.fsdp.gathered_source import gathered_source
+    from rlvr_core.parallel.fsdp.loading import stored_dtype
+
     config = prepared.config
     train, precision = config.train, Precision(DTYPES[config.model.dtype])
     device = trainer_device()
@@ -171,7 +172,7 @@ def _advantage_scale(refs: Sequence[SourceRef], sources: Sequence[Source]) -> di
 def _reference(
     prepared: Prepared, policy: PreTrainedModel, place: torch.device, precision: Precision
 ) -> Reference:
-    from rlvr_core.builtin.offload.layers import offload
+    from rlvr_core.parallel.offload.layers import offload
     from rlvr_core.step.reference import SeparateModel, UnderAdapter
 
     section = prepared.config.train.reference

@@ -322,7 +322,8 @@ def _check_config(resolved: Resolved, *, uses_reference: bool) -> None:
         MachineError: If no run folder can be created.
         PluginError: If a plugin is missing.
     """
-    from rlvr_core.builtin.fsdp.checks import check_processes
+    from rlvr_core.parallel.fsdp.checks import check_processes
+
     if ranks.count() > 1 or resolved.config.train.context_parallel > 1:
         check_processes(resolved.config)
     check_writable(Path(resolved.config.run.dir))
@@ -333,7 +334,8 @@ def _check_config(resolved: Resolved, *, uses_reference: bool) -> None:
 
 def _check_reference(resolved: Resolved, *, used: bool) -> None:
     """Refuse options of a reference model that is unused, or that is not a model of its own."""
-    from rlvr_core.builtin.offload.checks import check_offload
+    from rlvr_core.parallel.offload.checks import check_offload
+
     section = resolved.config.train.reference
     if (section.sync_every or section.offload) and not used:
         does = "move" if section.sync_every else "be offloaded"
@@ -348,7 +350,8 @@ def _check_reference(resolved: Resolved, *, used: bool) -> None:
 
 def _load_data(resolved: Resolved, losses: Mapping[Loc, Loss]) -> _Data:
     """Load training and held-out data, and have verifiers and plugins check it."""
-    from rlvr_core.builtin.demonstrations.given_answers import GivenAnswers
+    from rlvr_core.demonstrations.given_answers import GivenAnswers
+
     config, host = resolved.config, resolved.host
     sources = load_sources(
         [
@@ -430,7 +433,8 @@ def rollout_mode(resolved: Resolved) -> RolloutMode:
     With ``max_staleness`` above 0, groups are sampled ahead of training; otherwise generation and
     training alternate.
     """
-    from rlvr_core.builtin.asynchronous.ahead import Ahead
+    from rlvr_core.rollout.ahead.ahead import Ahead
+
     if resolved.config.train.max_staleness == 0:
         return InTurns()
     mode: RolloutMode = Ahead(resolved)
@@ -438,7 +442,8 @@ def rollout_mode(resolved: Resolved) -> RolloutMode:
 
 
 def _choose_engine(resolved: Resolved, model_path: str) -> tuple[ComponentRef, str]:
-    from rlvr_core.builtin.vllm.choice import choose_engine
+    from rlvr_core.engines.vllm.choice import choose_engine
+
     if resolved.config.engine.use != "auto":
         return resolved.config.engine, "as configured"
     name, why = choose_engine(model_path)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rlvr_core.api.components import Stateful
     from rlvr_core.api.rollouts import RolloutSource
     from rlvr_core.config.model import RunConfig
-    from rlvr_core.host.host import Host
+    from rlvr_core.plugins.host import Host
     from rlvr_core.record.checkpoints import CheckpointStore
     from rlvr_core.record.ledger import Ledger
     from rlvr_core.record.recorder import NullRecorder, Recorder

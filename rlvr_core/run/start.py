@@ -79,7 +79,8 @@ def start(
         RunError: If the run failed; its folder records this too.
         MachineError: If model or engine cannot be loaded.
     """
-    from rlvr_core.builtin.resumption.resumption import Resumption
+    from rlvr_core.run.resumption.resumption import Resumption
+
     ranks, stop = ranks or Ranks(), stop or Stop()
     config = prepared.config
     events = RunEvents(display)
@@ -135,9 +136,7 @@ def start(
         newest = resumption = None
         if not fresh:
             targets = prepared.resolved.sources(prepared.problems.values())
-            resumption = Resumption(
-                session, manifest, targets, prepared.resolved.dump()
-            )
+            resumption = Resumption(session, manifest, targets, prepared.resolved.dump())
             newest = ranks.on_main(resumption.checkpoint)
         with recorded_outcome(session, manifest), stop.heeded(), ranks.explained():
             if resumption is not None:
@@ -204,8 +203,9 @@ def _recording(
         The folder, its recorder, and its manifest; the manifest is None in a process that does not
         write it.
     """
-    from rlvr_core.builtin.provenance.warned import begin
-    from rlvr_core.builtin.trackers.tracking import Tracking
+    from rlvr_core.record.provenance.warned import begin
+    from rlvr_core.record.trackers.tracking import Tracking
+
     config, host = prepared.config, prepared.resolved.host
     mirror = None
     if config.run.mirror is not None:
@@ -340,8 +340,9 @@ def _manifest(
     Raises:
         ConfigError: If the run was started with different data.
     """
-    from rlvr_core.builtin.provenance.checkout import save_patches
-    from rlvr_core.builtin.provenance.sources import save_sources
+    from rlvr_core.record.provenance.checkout import save_patches
+    from rlvr_core.record.provenance.sources import save_sources
+
     if folder.manifest.exists():
         manifest = Manifest.read(folder)
         recorded, found = manifest.fields.get("data") or {}, prepared.fingerprints

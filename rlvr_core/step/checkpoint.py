@@ -79,7 +79,8 @@ def collect(
         place: A folder. If all processes see it, each is to write its slices of a sharded policy,
             but for an adapter, which is gathered.
     """
-    from rlvr_core.builtin.fsdp.shards import shards_of
+    from rlvr_core.parallel.fsdp.shards import shards_of
+
     parts = {
         "master": adapter_of(model).trained_tensors(model),
         "optimizer": optimizer.state_tensors(),
@@ -184,7 +185,8 @@ def load(
         raise ValueError(f"{folder} was written in another checkpoint format")
 
     def saved(part: str, ours: Mapping[str, torch.Tensor]) -> Any:
-        from rlvr_core.builtin.fsdp.shards import read_shards
+        from rlvr_core.parallel.fsdp.shards import read_shards
+
         file = trainer / f"{part}.safetensors"
         if file.is_file():
             return load_file(file)

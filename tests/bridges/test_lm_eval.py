@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rlvr_core.api import DataError
-from rlvr_core.builtin.bridges.public import lm_eval_metric
+from rlvr_env.bridges.public import lm_eval_metric
 
 TASK = """
 task: sums

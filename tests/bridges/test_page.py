@@ -9,8 +9,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from rlvr_core.builtin.lora.command import export_
-from rlvr_core.host.host import load_host
+from rlvr_core.lora.command import export_
+from rlvr_core.plugins.host import load_host
 
 DOCS = Path(__file__).parents[2] / "docs"
 

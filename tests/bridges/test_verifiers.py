@@ -20,7 +20,7 @@ from rlvr_core.api import (
     Problem,
     Reply,
 )
-from rlvr_core.builtin.bridges.inside import Conversations, GroupRubric, Rows, Rubric
+from rlvr_env.bridges.inside import Conversations, GroupRubric, Rows, Rubric
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def test_rows_and_rubric_of_a_single_turn():
     one, two, _ = problems("single")
     assert two.id == "toy-envs_train_1"
     assert two.prompt == (Message("system", "Add."), Message("user", "1+1="))
-    assert (two.verifier, two.environment) == ("core/verifiers", None)
+    assert (two.verifier, two.environment) == ("env/verifiers", None)
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
     rubric = Rubric(NoConfig())
     rubric.check(two)
@@ -53,14 +53,14 @@ def test_rows_and_rubric_of_a_single_turn():
     assert (crash.score, crash.status) == (None, "error")
     assert crash.detail == "exact: ValueError: no such answer"
     assert rubric.verify(one, said("0")[0]).score == 1.0
-    with pytest.raises(DataError, match="problems of the data set core/verifiers alone"):
-        rubric.check(Problem("x", "p", "core/verifiers", {}, "toy"))
+    with pytest.raises(DataError, match="problems of the data set env/verifiers alone"):
+        rubric.check(Problem("x", "p", "env/verifiers", {}, "toy"))
     assert [p.id for p in problems("single", split="eval", count=1)] == ["toy-envs_eval_0"]
 
 
 def test_a_rubric_that_compares_gets_the_whole_group():
     _, two, _ = problems("group")
-    assert two.verifier == "core/verifiers-group"
+    assert two.verifier == "env/verifiers-group"
     verdicts = GroupRubric(NoConfig()).verify_group(two, said("long one", "ab", "cd"))
     assert [one.score for one in verdicts] == [0.0, 1.0, 1.0]
 
@@ -77,7 +77,7 @@ def play(world, problem, *texts):
 
 def test_a_conversation_is_answered_and_scored():
     _, _, three = problems("guess")
-    assert (three.verifier, three.environment) == ("core/environment", "core/verifiers")
+    assert (three.verifier, three.environment) == ("env/environment", "env/verifiers")
     world = Conversations(Conversations.Config())
     assert world.present(three).tools == ()
     (low, high, done), _ = play(world, three, "3", "9", "4")
@@ -124,7 +124,7 @@ class Scripted:
     def __new__(cls, *turns):
         from verifiers.types import Response, ResponseMessage
 
-        from rlvr_core.builtin.bridges.rollout import NoModel
+        from rlvr_env.bridges.rollout import NoModel
 
         class Client(NoModel):
             async def get_response(self, prompt, model, sampling_args, tools=None, **kwargs):
@@ -141,7 +141,7 @@ class Scripted:
 
 def rollouts(env, client, rows):
     """Rollouts of the first rows, one after the other, as verifiers makes and scores them."""
-    from rlvr_core.builtin.python.train import signals_restored
+    from rlvr_core.script.train import signals_restored
 
     async def each():
         states = []
@@ -158,7 +158,7 @@ def rollouts(env, client, rows):
 def test_a_data_set_and_its_verifier_become_a_single_turn_environment(tmp_path):
     import verifiers as vf
 
-    from rlvr_core.builtin.bridges.public import verifiers_environment
+    from rlvr_env.bridges.public import verifiers_environment
 
     (tmp_path / "rows.jsonl").write_text(
         '{"id": "a", "q": "1+1=", "answer": "2"}\n{"id": "b", "q": "2+2=", "answer": "4"}\n'
@@ -184,10 +184,10 @@ def test_a_data_set_and_its_verifier_become_a_single_turn_environment(tmp_path):
 
 
 def test_an_environment_is_played_with_its_tools():
-    from rlvr_core.builtin.bridges.public import verifiers_environment
-    from rlvr_core.builtin.environments.lookup import LookupWorld
+    from rlvr_env.bridges.public import verifiers_environment
+    from rlvr_env.environments.lookup import LookupWorld
 
-    env = verifiers_environment("core/lookup", count=2)
+    env = verifiers_environment("env/lookup", count=2)
     _, second = env.get_dataset()
     name = second["prompt"][0]["content"].removeprefix("How many ").removesuffix("?")
     from verifiers.types import ToolCall

@@ -18,10 +18,10 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from rlvr_core.api import ConfigError, SamplingParams
-from rlvr_core.builtin.chat.conversation import CAPPED, FULL, Conversation, _Seen
-from rlvr_core.builtin.chat.loading import load
 from rlvr_core.record.text import printable
 from rlvr_core.testing.random_model import save_random_model
+from rlvr_view.chat.conversation import CAPPED, FULL, Conversation, _Seen
+from rlvr_view.chat.loading import load
 
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}<eos>{% endfor %}"

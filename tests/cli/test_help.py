@@ -16,9 +16,9 @@ import click
 import pytest
 
 from rlvr_core.cli.main import KERNEL, top_level
-from rlvr_core.host.discovery import registered_by_core
-from rlvr_core.host.host import load_host
-from rlvr_core.host.loader import RESERVED
+from rlvr_core.plugins.discovery import registered_by_core
+from rlvr_core.plugins.host import load_host
+from rlvr_core.plugins.loader import RESERVED
 from rlvr_core.testing.fork_server import run_rlvr
 
 COMMANDS = top_level()
@@ -129,7 +129,7 @@ def test_mistakes_get_a_code_and_a_remedy(args, code, text):
 def main_with(body):
     """Run ``rlvr doctor`` with its function replaced."""
     script = (
-        "import sys, click\nfrom rlvr_core.builtin.catalog import doctor\n"
+        "import sys, click\nfrom rlvr_core.catalog import doctor\n"
         "from rlvr_core.cli import main\n"
         "from rlvr_core.api.errors import *\n"
         f"@click.command()\ndef broken():\n    {body}\n"

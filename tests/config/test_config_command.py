@@ -48,7 +48,7 @@ def test_a_missing_plugin_exits_3(rlvr, run_file, toy_folder):
     """All of ours may be installed here: one more is said to be ours."""
     custom = toy_folder / "sitecustomize.py"
     custom.write_text(
-        "from rlvr_core.host.discovery import FIRST_PARTY as o\no['gone'] = 'rlvr-gone'\n"
+        "from rlvr_core.plugins.discovery import FIRST_PARTY as o\no['gone'] = 'rlvr-gone'\n"
     )
     try:
         done = rlvr("config", "check", run_file, "--set", "rewards.1.use=gone/strict", process=True)

@@ -6,11 +6,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlvr_core.api import Complaint, ConfigError, config_class
-from rlvr_core.builtin.configs.keys import component_keys, run_keys
-from rlvr_core.builtin.configs.other_names import OTHER_NAMES
+from rlvr_core.config.keys import component_keys, run_keys
 from rlvr_core.config.layers import escape, expand
 from rlvr_core.config.load import LoadedConfig, load_config
-from rlvr_core.host.host import load_host
+from rlvr_core.config.other_names import OTHER_NAMES
+from rlvr_core.plugins.host import load_host
 
 BASE = """\
 model: {path: models/tiny}
@@ -410,9 +410,9 @@ def test_t48_unknown_keys_are_errors_with_a_suggestion(write):
             "model.dtype must be one of 'float32', 'bfloat16', 'float16', not 'f32'",
         ),
         ("meta.version=1.10", "meta.version must be text or null, not 1.10"),
-        ("guards.parity=off", "guards is a list of components now"),
+        ("guards.parity=off", "guards: is a list of components now"),
         ("guards=[{use: parity, of: true}]", "unknown key 'of' in guards.0"),
-        ("guards=", "guards must be a list, not null"),
+        ("guards=", "guards must be a list, each a component"),
         ("sampling.stop=x", "sampling.stop must be a list, each text that is not empty, not 'x'"),
         ("sampling.stop=['']", "sampling.stop.0 must be text that is not empty, not ''"),
         ("track=[3]", "track.0 must be a component: NAME or {use: NAME, with: {...}}, not 3"),

@@ -1,8 +1,7 @@
-
 import pytest
 
-from rlvr_core.builtin.configs.keys import run_keys
-from rlvr_core.builtin.configs.schema import config_schema
+from rlvr_core.config.keys import run_keys
+from rlvr_core.config.schema import config_schema
 
 
 @pytest.fixture(scope="module")

@@ -69,8 +69,8 @@ def use_function(config: dict[str, Any], folder: Path, body: str) -> None:
 
 def own_model(config: dict[str, Any], folder: Path, name: str = "tiny-base") -> Path:
     """Train a copy of the quick start's model, whose files may be changed."""
-    from rlvr_core.builtin.tiny.tiny import resolve_tiny
-    from rlvr_core.host.host import load_host
+    from rlvr_core.plugins.host import load_host
+    from rlvr_core.tiny.tiny import resolve_tiny
 
     path = folder / name
     shutil.copytree(resolve_tiny("tiny:math/arithmetic", load_host()), path)

@@ -8,13 +8,13 @@ import torch
 import yaml
 
 from rlvr_core.api import ConfigError, Finding
-from rlvr_core.builtin.doctor.batch import histogram
-from rlvr_core.builtin.doctor.examination import examine
-from rlvr_core.builtin.doctor.live import agreement
-from rlvr_core.builtin.doctor.report import Report
-from rlvr_core.builtin.doctor.selftest import learnt
 from rlvr_core.config.model import RunConfig
 from rlvr_core.testing.lab import Lab
+from rlvr_doctor.examination.batch import histogram
+from rlvr_doctor.examination.examination import examine
+from rlvr_doctor.examination.live import agreement
+from rlvr_doctor.examination.report import Report
+from rlvr_doctor.examination.selftest import learnt
 from tests.doctor import planted
 
 
@@ -176,9 +176,9 @@ def test_what_the_models_structure_rules_out_ends_a_run_before_its_weights_are_l
     ],
 )
 def test_an_attention_that_is_not_there_is_certain_and_code_that_needs_weights_is_not(error, level):
-    from rlvr_core.builtin.doctor.preflight import CERTAIN
+    from rlvr_doctor.examination.preflight import CERTAIN
 
-    from rlvr_core.builtin.doctor.model import _attention
+    from rlvr_doctor.examination.model import _attention
 
     class Unbuilt:
         config = SimpleNamespace(model=SimpleNamespace(attention="flash_attention_2"))
@@ -204,8 +204,8 @@ def test_an_attention_that_is_not_there_is_certain_and_code_that_needs_weights_i
     ],
 )
 def test_rows_that_cannot_be_split_are_named_before_the_weights_are_loaded(changes, said):
-    from rlvr_core.builtin.doctor.model import _split_rows
-    from rlvr_core.host.host import load_host
+    from rlvr_core.plugins.host import load_host
+    from rlvr_doctor.examination.model import _split_rows
 
     train = {"steps": 3, "warmup_steps": 0, "context_parallel": changes.get("split", 2)}
     data = {"sources": [{"use": "core/jsonl"}]}

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 import torch
 
-from rlvr_core.builtin.doctor.selftest import SelfTest
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
 from rlvr_core.step.optim import Optimizer
 from rlvr_core.step.step import PolicyTrainer
+from rlvr_doctor.examination.selftest import SelfTest
 from tests.doctor import planted
 
 pytestmark = pytest.mark.slow

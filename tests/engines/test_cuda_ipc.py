@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from rlvr_core.api import MachineError, NoConfig
-from rlvr_core.builtin.asynchronous.cuda_ipc import CudaIpc
-from rlvr_core.builtin.asynchronous.shared_weights import (
+from rlvr_core.engines.child.cuda_ipc import CudaIpc
+from rlvr_core.engines.child.shared_weights import (
     Outgoing,
     read_tensors,
     room,
@@ -29,7 +29,7 @@ TENSORS = {
 RECEIVER = """
 import pickle, sys, torch
 from rlvr_core.api import NoConfig
-from rlvr_core.builtin.asynchronous.cuda_ipc import CudaIpc
+from rlvr_core.engines.child.cuda_ipc import CudaIpc
 transport = CudaIpc(NoConfig())
 for line in sys.stdin:
     found = {}

@@ -38,18 +38,20 @@ from rlvr_core.api import (
     SamplingParams,
     TensorMeta,
 )
-from rlvr_core.builtin.asynchronous.ahead import share_threads
-from rlvr_core.builtin.vllm import fleet as vllm_fleet
-from rlvr_core.builtin.vllm import server_process as vllm_serve
-from rlvr_core.builtin.vllm import weight_publisher
-from rlvr_core.builtin.vllm.addresses import meeting_place
-from rlvr_core.builtin.vllm.client import OtherWeightsError, _spans
-from rlvr_core.builtin.vllm.files import Files, n_bytes
-from rlvr_core.builtin.vllm.pool import LoopThread, Server, ServerPool
-from rlvr_core.builtin.vllm.server import NCCL, VllmServerEngine
-from rlvr_core.builtin.vllm.server_process import gpus_of
-from rlvr_core.builtin.vllm.transports import Fingerprint, GroupClient
-from rlvr_core.builtin.vllm.weight_publisher import (
+from rlvr_core.engines.sampling import StopStrings
+from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.engines.transport import ChosenTransport
+from rlvr_core.engines.vllm import fleet as vllm_fleet
+from rlvr_core.engines.vllm import server_process as vllm_serve
+from rlvr_core.engines.vllm import weight_publisher
+from rlvr_core.engines.vllm.addresses import meeting_place
+from rlvr_core.engines.vllm.client import OtherWeightsError, _spans
+from rlvr_core.engines.vllm.files import Files, n_bytes
+from rlvr_core.engines.vllm.pool import LoopThread, Server, ServerPool
+from rlvr_core.engines.vllm.server import NCCL, VllmServerEngine
+from rlvr_core.engines.vllm.server_process import gpus_of
+from rlvr_core.engines.vllm.transports import Fingerprint, GroupClient
+from rlvr_core.engines.vllm.weight_publisher import (
     CopyingWeights,
     Outgoing,
     SentWeights,
@@ -58,9 +60,7 @@ from rlvr_core.builtin.vllm.weight_publisher import (
     WeightPublisher,
     number,
 )
-from rlvr_core.engines.sampling import StopStrings
-from rlvr_core.engines.sync import ModuleSource
-from rlvr_core.engines.transport import ChosenTransport
+from rlvr_core.rollout.ahead.ahead import share_threads
 
 EOS = make_tokenizer().eos_token_id
 
@@ -463,7 +463,7 @@ TRAINER = """
 import sys, time
 sys.path[:0] = {path!r}
 import test_vllm_server as t
-from rlvr_core.builtin.vllm import server_process as vllm_serve
+from rlvr_core.engines.vllm import server_process as vllm_serve
 vllm_serve.SERVER_MODULE = "fake_vllm"
 engine = t.VllmServerEngine(t.VllmServerEngine.Config(servers=2, folder={folder!r}))
 engine.start(t.context())

@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from rlvr_core.api import Message, Problem
-from rlvr_core.builtin.evals.contamination import Trained, normalise
+from rlvr_core.eval.contamination import Trained, normalise
 from rlvr_core.testing.clock import cpu_limit
 
 

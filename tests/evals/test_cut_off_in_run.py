@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlvr_core.api import Completion, EvalReport, Group, Judged, Problem, SamplingParams
-from rlvr_core.builtin.evals.in_run import NamedTask, evaluate
+from rlvr_core.eval.in_run import NamedTask, evaluate
 
 
 @pytest.fixture

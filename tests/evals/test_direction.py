@@ -6,7 +6,7 @@ import math
 import pytest
 
 from rlvr_core.api import ConfigError, Metric
-from rlvr_core.builtin.evals.direction import direction_of, improves
+from rlvr_core.eval.direction import direction_of, improves
 
 
 class Declares:

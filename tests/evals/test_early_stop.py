@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from rlvr_core.builtin.evals.in_run import EarlyStop
 from rlvr_core.config.model import EarlyStopSection
+from rlvr_core.eval.in_run import EarlyStop
 
 TASK = {"use": "lab/letters", "with": {"count": 6}}
 METRIC = "lab/letters:share_of_a"

@@ -45,7 +45,6 @@ def test_t71_an_evaluation_is_recorded_with_its_engine_and_summed_up(lab, model_
     assert summary["strata"]["level"]["1"]["value"] == pytest.approx(sum(level) / len(level))
     b = [passed[i] for i in range(4, 24) if i % 2]
     assert summary["strata"]["kinds"]["b"]["value"] == pytest.approx(sum(b) / len(b))
-    assert summary["strata_left_out"] == ["row"]
     mine = summary["task_metrics"]["share_of_a"]
     assert mine["value"] == pytest.approx("".join(texts).count("a") / len("".join(texts)))
     for one in [*summary["metrics"].values(), *summary["task_metrics"].values()]:
@@ -70,9 +69,7 @@ def test_t74_compare_refuses_and_says_what_differs(lab, model_dir, other_model):
     task = ("--task", "lab/letters", LAX)
     lab.rlvr("eval", model_dir, *task, "--out", "a")
     lab.rlvr("eval", other_model, *task, "--out", "b")
-    stopped = lab.rlvr("eval", other_model, *task, "--with", "stop=e", "--out", "stops")
-    assert "note: length: with 24 problems, what up to 12% of problems do" in stopped.stdout
-
+    lab.rlvr("eval", other_model, *task, "--with", "stop=e", "--out", "stops")
     refused = lab.rlvr("compare", "a", "stops", check=2)
     assert 'stop: [] and ["e"]' in refused.stderr
     assert "problems.sha256" in refused.stderr

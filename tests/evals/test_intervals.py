@@ -9,12 +9,12 @@ import mpmath
 import numpy as np
 import pytest
 
-from rlvr_core.builtin.evals import intervals, significance
-from rlvr_core.builtin.evals.compare import compare
-from rlvr_core.builtin.evals.intervals import t_quantile, wilson
-from rlvr_core.builtin.evals.significance import holm, sign_flip_p
-from rlvr_core.builtin.evals.spec import Spec, ids_hash
 from rlvr_core.cli.main import main
+from rlvr_core.eval import intervals, significance
+from rlvr_core.eval.intervals import t_quantile, wilson
+from rlvr_core.eval.significance import holm, sign_flip_p
+from rlvr_core.eval.spec import Spec, ids_hash
+from rlvr_lab.compare import compare
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import interval_coverage as coverage

@@ -16,8 +16,8 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rlvr_checks.openai.judge import Judge
 from rlvr_core.api import Completion, Message, Problem
-from rlvr_core.builtin.openai.judge import Judge
 
 pytestmark = [
     pytest.mark.vllm,
@@ -169,7 +169,7 @@ def test_a_real_judge_gives_the_score_its_model_finds_likeliest(lab, url, model_
         extra={"allowed_token_ids": digits},
         calibration=False,  # it judges at random
     )
-    problem = Problem("p", (Message("user", "Say something."),), "core/judge", {}, "toy")
+    problem = Problem("p", (Message("user", "Say something."),), "checks/judge", {}, "toy")
     texts = ["one", "two", "three", "four", ""]
     judge = Judge(config)
     found = judge.verify_group(problem, [Completion.from_text(text) for text in texts])
@@ -199,6 +199,8 @@ def test_a_real_judge_gives_the_score_its_model_finds_likeliest(lab, url, model_
     assert metrics["verify/error_rate"] == 0
     blended = 0.5 * (metrics["reward/lab/early"] + metrics["reward/core/judge"])
     assert metrics["reward/mean"] == pytest.approx(blended)
-    assert yaml.safe_load((run / "resolved.yaml").read_text())["rewards"][1]["use"] == "core/judge"
+    assert (
+        yaml.safe_load((run / "resolved.yaml").read_text())["rewards"][1]["use"] == "checks/judge"
+    )
     for file in run.rglob("*.jsonl"):
         assert KEY not in file.read_text()

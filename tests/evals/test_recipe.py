@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from rlvr_core.builtin.datasets.jsonl import JsonLines
+from rlvr_core.data.jsonl import JsonLines
 
 SOURCE = {"prompt": "question", "id": "id", "verifier": "lab/early"}
 RATES = "passk/core_dataset/difficulty.jsonl"

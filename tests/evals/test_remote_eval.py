@@ -16,7 +16,7 @@ KEY = "sk-in-no-file"
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr("rlvr_core.builtin.openai.client.FIRST_WAIT", 0.01)
+    monkeypatch.setattr("rlvr_checks.openai.client.FIRST_WAIT", 0.01)
     monkeypatch.setenv("LAB_KEY", KEY)
     found = Server()
     found.then = lambda body: answer(f"b {len(str(body['messages']))}")
@@ -140,17 +140,17 @@ def test_a_judge_blended_with_a_rule_row_by_row(lab, server):
     assert len(bad) == 1
     assert bad[0]["passed"] is True  # the rule's outcome is kept
     assert bad[0]["verdicts"]["lab/early"]["status"] == "ok"
-    assert bad[0]["verdicts"]["core/judge"]["status"] == "error"
+    assert bad[0]["verdicts"]["checks/judge"]["status"] == "error"
     for row in found:
         if row is not bad[0]:
             assert row["score"] == pytest.approx(0.75 * 1.0 + 0.25 * 0.8)
     summary = told["tasks"]["lab/letters"]
     assert summary["metrics"]["score"]["n"] == 5
-    judge = summary["graders"]["core/judge"]
+    judge = summary["graders"]["checks/judge"]
     assert judge["statuses"] == {"error": 1, "ok": 5}
     assert judge["usage"]["answers"] == 6
     assert judge["usage"]["cost"] == pytest.approx(6 * 13 / 1e6)
-    assert summary["verifiers"]["core/judge"]["price"] == {"input": 1.0, "output": 1.0}
+    assert summary["verifiers"]["checks/judge"]["price"] == {"input": 1.0, "output": 1.0}
 
 
 def test_patience_and_prices_are_no_part_of_the_specification_but_weights_are(lab, server):
@@ -175,7 +175,7 @@ def test_a_judge_alone(lab, server):
     config["rewards"] = [{**config["rewards"][1], "weight": 1.0}]
     Path("judged.yaml").write_text(yaml.safe_dump(config))
     told = lab.json(*words)["tasks"]["lab/letters"]
-    assert list(told["graders"]) == ["core/judge"]
+    assert list(told["graders"]) == ["checks/judge"]
     assert told["metrics"]["accuracy"]["value"] == 1.0
     assert told["metrics"]["score"]["value"] == pytest.approx(0.8)
 
@@ -183,7 +183,7 @@ def test_a_judge_alone(lab, server):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["openai:m"], "option 'base_url' of engine 'core/openai' is missing"),
+        (["openai:m"], "option 'base_url' of engine 'checks/openai' is missing"),
         (["openai:m", "--engine", "transformers"], "is on another machine"),
         (["{model}", "--set", "engine.with.base_url=http://x/v1"], "'auto' chooses the engine"),
         (

@@ -5,8 +5,8 @@ import statistics
 
 import pytest
 
-from rlvr_core.builtin.evals.significance import paired_difference, pass_at_k
-from rlvr_core.builtin.evals.stats import (
+from rlvr_core.eval.significance import paired_difference, pass_at_k
+from rlvr_core.eval.stats import (
     BLOCKS,
     estimate,
     jackknife,

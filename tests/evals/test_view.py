@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rlvr_core.api import ConfigError
-from rlvr_core.builtin.evals.view import EvaluationView
+from rlvr_core.eval.view import EvaluationView
 from rlvr_core.record.view import RunView
 
 

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from rlvr_core.api import ConfigError, RunError
-from rlvr_core.builtin.evals.watch import Watcher
 from rlvr_core.record.checkpoints import _seal
 from rlvr_core.record.manifest import _process
 from rlvr_core.record.rundir import RunFolder
+from rlvr_lab.watch import Watcher
 
 ACCURACY = {"value": 0.5, "low": 0.25, "high": 0.75, "n": 4, "method": "wilson"}
 SUMMARY = {
@@ -32,7 +32,7 @@ if not out.exists():
 """
 
 
-def test_t79_what_failed_is_tried_again_and_a_half_written_checkpoint_is_left(lab, model_dir):
+def test_t79_t83_what_failed_is_tried_again_and_the_table_has_a_row_of_each_step(lab, model_dir):
     run = lab.run(model_dir)
     (run / "checkpoints" / "step000003").mkdir()  # no COMPLETE: still being written
     said = []
@@ -158,7 +158,7 @@ def test_a_run_is_followed_while_it_goes_on_and_the_watcher_ends_with_it(
 
 
 def test_devices_are_places_within_those_that_the_watcher_was_given(monkeypatch):
-    from rlvr_core.builtin.evals.commands.watch import _devices
+    from rlvr_lab.commands.watch import _devices
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     assert _devices("2, 3") == ["6", "7"]

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from rlvr_core.api import RunError
-from rlvr_core.builtin.evals.model_ref import find_model, path_in_run, run_of
-from rlvr_core.builtin.evals.watch import Watcher
+from rlvr_core.eval.model_ref import find_model, path_in_run, run_of
 from rlvr_core.record.checkpoints import CheckpointStore
 from rlvr_core.record.manifest import _process
 from rlvr_core.record.rundir import RunFolder
+from rlvr_lab.watch import Watcher
 
 ACCURACY = {"value": 0.5, "low": 0.25, "high": 0.75, "n": 4, "method": "wilson"}
 TASK = {"metrics": {"accuracy": ACCURACY}, "task_metrics": {}, "spoilt": False}
@@ -41,7 +41,7 @@ out.mkdir(exist_ok=True)
 WATCH = """
 import sys
 from pathlib import Path
-from rlvr_core.builtin.evals.watch import Watcher
+from rlvr_lab.watch import Watcher
 from rlvr_core.record.rundir import RunFolder
 script, run, out, folder, deaf, summary = sys.argv[1:]
 from rlvr_core.api.services import lock_folder

@@ -17,7 +17,7 @@ from record import Record
 from steps import CASE, groups, models, trainer_of
 
 from rlvr_core.api import Group
-from rlvr_core.builtin.compiling.layers import compiled_model
+from rlvr_core.compiling.layers import compiled_model
 from rlvr_core.step import step as stepping
 from rlvr_core.step.step import PolicyTrainer
 from rlvr_core.step.timing import PhaseTimer

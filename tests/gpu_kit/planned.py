@@ -8,7 +8,7 @@ from dataclasses import replace
 import fast
 from steps import groups
 
-from rlvr_core.builtin.planner.setup import Setup
+from rlvr_doctor.planner.setup import Setup
 from tests.planner.places import config_of
 from tests.planner.places import planned as planned_of
 

@@ -16,8 +16,8 @@ from steps import CASE, groups, models, trainer_of
 from torch import Tensor
 
 from rlvr_core.api import Group, StepObserver
-from rlvr_core.builtin.compiling.layers import compiled_model
-from rlvr_core.builtin.offload.layers import offload
+from rlvr_core.compiling.layers import compiled_model
+from rlvr_core.parallel.offload.layers import offload
 from rlvr_core.step.step import PolicyTrainer
 
 SMALL = {

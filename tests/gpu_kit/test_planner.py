@@ -12,11 +12,11 @@ import fast  # noqa: E402
 from planned import planned  # noqa: E402
 from steps import groups  # noqa: E402
 
-from rlvr_core.builtin.planner.memory import memory_of  # noqa: E402
-from rlvr_core.builtin.planner.setup import Micro  # noqa: E402
-from rlvr_core.builtin.planner.speed import speed_of  # noqa: E402
 from rlvr_core.step.batch import micro_batches  # noqa: E402
 from rlvr_core.step.rows import Row  # noqa: E402
+from rlvr_doctor.planner.memory import memory_of  # noqa: E402
+from rlvr_doctor.planner.setup import Micro  # noqa: E402
+from rlvr_doctor.planner.speed import speed_of  # noqa: E402
 
 SITTINGS = [
     {

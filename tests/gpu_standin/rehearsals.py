@@ -25,11 +25,11 @@ build.load()
 
 import device as standin  # noqa: E402
 import torch  # noqa: E402
+from rlvr_core.gpu import guard, rehearsal  # noqa: E402
 from run import put  # noqa: E402
 from steps import CASE, groups, models, trainer_of  # noqa: E402
 
 from rlvr_core.api import MachineError  # noqa: E402
-from rlvr_core.builtin.gpu import guard, rehearsal  # noqa: E402
 from rlvr_core.config.model import SamplingSection, TrainSection  # noqa: E402
 
 

@@ -13,14 +13,14 @@ import torch
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "train")]
 from apart import apart  # noqa: E402
+from rlvr_core.gpu import guard, rehearsal  # noqa: E402
 from small import small_model, small_trainer  # noqa: E402
 
+from rlvr_algos.optimizers.muon import Muon  # noqa: E402
 from rlvr_core.api import StepObserver  # noqa: E402
-from rlvr_core.builtin.displays.facts import step_facts  # noqa: E402
-from rlvr_core.builtin.gpu import guard, rehearsal  # noqa: E402
-from rlvr_core.builtin.gpu.worst_case import bytes_per_weight, worst_groups  # noqa: E402
-from rlvr_core.builtin.optimizers.muon import Muon  # noqa: E402
+from rlvr_core.cli.displays.facts import step_facts  # noqa: E402
 from rlvr_core.config.model import SamplingSection, TrainSection  # noqa: E402
+from rlvr_core.guards.worst_case import bytes_per_weight, worst_groups  # noqa: E402
 from rlvr_core.losses import GRPO  # noqa: E402
 from rlvr_core.step.objective import LossTerm  # noqa: E402
 from rlvr_core.step.optim import AdamW  # noqa: E402

@@ -51,7 +51,7 @@ def metrics(folder):
 def test_a_run_with_every_guard_ends_well_and_says_which_card_it_had(tmp_path):
     large, small = tmp_path / "large", tmp_path / "small"
     # the guard of Muon's matrices knows that a GPU iterates in bfloat16
-    options = {"model__dtype": "bfloat16", "train__optimizer": "core/muon"}
+    options = {"model__dtype": "bfloat16", "train__optimizer": "algos/muon"}
     jobs = [
         {"words": words(large, loss__with__beta="0.01", **options)},
         {"words": words(small), "memory": 0.002},

@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
 
 from small import small_model, small_trainer  # type: ignore
 
+from rlvr_algos.losses.policy_family import GRPO
 from rlvr_core.api import (
     Completion,
     EngineTraits,
@@ -22,7 +23,6 @@ from rlvr_core.api import (
     StepObserver,
     StepView,
 )
-from rlvr_core.builtin.losses.policy_family import GRPO
 from rlvr_core.config.model import ReferenceSection, RunConfig, TrainSection
 from rlvr_core.guards.observer import StepObservers
 from rlvr_core.step.objective import LossTerm

@@ -6,7 +6,7 @@ import yaml
 from rlvr_core.api import ConfigError
 from rlvr_core.config.guards import DEFAULTS, in_order
 from rlvr_core.config.resolve import resolve_file
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
 from rlvr_core.run.events import build_guards
 
 BASE = """
@@ -65,7 +65,7 @@ def test_the_mapping_of_older_versions_is_answered_by_the_new_form():
         with pytest.raises(ConfigError) as caught:
             resolved(**given)
         (complaint,) = caught.value.complaints
-        assert "guards: [{use: core/parity, off: true}" in complaint.what
+        assert "now: [{use: core/parity, off: true}" in complaint.what
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import math
 
 import numpy as np
 import pytest
-from rlvr_core.builtin.guards.betting import FallTest
-from rlvr_core.builtin.guards.collapse import ODDS, Collapse
+
+from rlvr_core.guards.betting import FallTest
+from rlvr_core.guards.collapse import ODDS, Collapse
 
 GROUPS, N = 16, 8
 SPREAD = 2.0

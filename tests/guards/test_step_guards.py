@@ -7,9 +7,9 @@ import torch
 from stepping import Watched, sample, small_model, trainer_with
 
 import rlvr_core.step.step as step_module
+from rlvr_algos.losses.policy_family import DAPO, GRPO, GSPO, DrGRPO
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api import AdvantageOutput, AdvantageTraits, RunError
-from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO, DrGRPO
 from rlvr_core.config.model import ReferenceSection
 from rlvr_core.guards.advantages import FORMULAS, Advantages
 from rlvr_core.guards.kl import Kl

@@ -9,11 +9,11 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from rlvr_cluster.jobs import command as jobs_module
+from rlvr_cluster.jobs.command import jobs
+from rlvr_cluster.stores.again import fetch_newest
 from rlvr_core.api import ConfigError, JobStatus, MachineError, StoredFile
-from rlvr_core.builtin.jobs.again import fetch_newest
-from rlvr_core.builtin.jobs.commands import jobs as jobs_module
-from rlvr_core.builtin.jobs.commands.jobs import jobs
-from rlvr_core.builtin.jobs.jobs import Job, JobBook
+from rlvr_core.launch.job_book import Job, JobBook
 
 
 class Store:
@@ -71,7 +71,7 @@ def there(tmp_path, monkeypatch):
             return Store(root / uri.removeprefix("toy://runs").strip("/"))
 
     monkeypatch.setattr("rlvr_core.api.services.load_host", Host)
-    monkeypatch.setattr("rlvr_core.builtin.jobs.again.load_host", Host)
+    monkeypatch.setattr("rlvr_cluster.stores.again.load_host", Host)
     monkeypatch.setattr(jobs_module, "_launcher", lambda job: Launcher())
     monkeypatch.setattr(Launcher, "states", {})
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
@@ -117,7 +117,7 @@ def test_t90_what_was_submitted_is_listed_newest_first(there):
 def test_fetch_and_what_is_wrong_with_it(there):
     book = JobBook()
     book.add(Job("job", "x/y", "demo", "c.yaml", runs="toy://runs"))
-    book.add(Job("4711", "core/slurm", "other", "c.yaml", runs="/shared/runs/slurm-4711"))
+    book.add(Job("4711", "cluster/slurm", "other", "c.yaml", runs="/shared/runs/slurm-4711"))
     assert "written nothing" in call("fetch", "job", fails=ConfigError)
     begin(there)
     assert call("fetch", "job", "--to", "home").strip() == "home/demo-20250101-000000"
@@ -168,7 +168,7 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from rlvr_core.api.errors import MachineError
-from rlvr_core.builtin.jobs.jobs import Job, JobBook
+from rlvr_core.launch.job_book import Job, JobBook
 book = JobBook(Path(sys.argv[1]))
 room = book.path.stat().st_size + int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
@@ -254,7 +254,7 @@ def test_t99_the_book_has_no_secrets(tmp_path, monkeypatch):
     book = JobBook(tmp_path / "jobs.jsonl")
     options = {"extra": ["--export=HF_TOKEN=hunter22", "--comment=a phrase of words"], "nodes": 2}
     details = {"set": ["track.api_key=hunter22", "train.steps=3"], "password": "hunter22"}
-    book.add(Job("one", "core/slurm", "r", "c", options=options, details=details))
+    book.add(Job("one", "cluster/slurm", "r", "c", options=options, details=details))
     assert "hunter22" not in book.path.read_text()
     assert "a phrase" not in book.path.read_text()
     (job,) = book.jobs()

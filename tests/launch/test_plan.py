@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from rlvr_core.api import ConfigError, Launcher, LaunchRequest, MachineError, RunError
-from rlvr_core.builtin.jobs import processes
-from rlvr_core.builtin.jobs.accelerate import AccelerateLauncher
-from rlvr_core.builtin.jobs.local import LocalLauncher
-from rlvr_core.builtin.jobs.processes import exit_code, interface_to
+from rlvr_core.launch import processes
+from rlvr_core.launch.accelerate import AccelerateLauncher
+from rlvr_core.launch.local import LocalLauncher
+from rlvr_core.launch.processes import exit_code, interface_to
 from rlvr_core.parallel.ranks import LOST
 
 REQUEST = LaunchRequest(("run", "config.yaml"), "demo")
@@ -42,7 +42,7 @@ def test_a_plan_is_json_and_the_same_each_time():
         "main_address": None,
         "main_port": None,
         "environment": {"CUDA_VISIBLE_DEVICES": "0,1"},
-        "command": ["python", "-m", "rlvr_core.builtin.jobs.commands.rank", "run", "config.yaml"],
+        "command": ["python", "-m", "rlvr_core.launch.rank", "run", "config.yaml"],
     }
     assert "2 processes train demo" in plan.lines[0]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlvr_core.builtin.jobs.secrets import _SERVICES, secrets_in, secrets_in_words
+from rlvr_core.record.secrets import _SERVICES, secrets_in, secrets_in_words
 from rlvr_core.record.text import Redactor, is_secret
 from rlvr_core.testing.clock import cpu_limit
 

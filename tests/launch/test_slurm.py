@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
+from rlvr_cluster.jobs.slurm import SlurmLauncher
 from rlvr_core.api import ConfigError, JobLauncher, LaunchRequest, MachineError
-from rlvr_core.builtin.jobs.jobs import JobBook
-from rlvr_core.builtin.jobs.processes import Nodes, ProcessConfig, process_plan
-from rlvr_core.builtin.jobs.slurm import SlurmLauncher
+from rlvr_core.launch.job_book import JobBook
+from rlvr_core.launch.processes import Nodes, ProcessConfig, process_plan
 
 REQUEST = LaunchRequest(("run", "my config.yaml", "--set", "a.b=it's"), "demo")
 
@@ -235,7 +235,7 @@ def test_submitted_and_written_down(scheduler, capsys, tmp_path):
     assert (name, words) == ("sbatch", ["--parsable"])
     assert "#SBATCH --partition=long" in text
     job = JobBook().find("last")
-    assert (job.job, job.launcher, job.name) == ("4711", "core/slurm", "demo")
+    assert (job.job, job.launcher, job.name) == ("4711", "cluster/slurm", "demo")
     assert job.options["processes"] == 2
     assert job.runs == str(tmp_path / "runs" / "slurm-4711")
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from rlvr_cluster.jobs.slurm import SlurmLauncher
 from rlvr_core.api import LaunchRequest
-from rlvr_core.builtin.jobs.slurm import SlurmLauncher
 
 REQUEST = LaunchRequest(("run", "config.yaml"), "demo")
 

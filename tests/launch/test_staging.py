@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_cluster.jobs.staging import Layout, overrides
 from rlvr_core.api import ConfigError, Reference
-from rlvr_core.builtin.jobs.references import references
-from rlvr_core.builtin.jobs.secrets import secrets_in, secrets_in_words
-from rlvr_core.builtin.jobs.staging import Layout, overrides
+from rlvr_core.launch.references import references
+from rlvr_core.record.secrets import secrets_in, secrets_in_words
 
 
 @pytest.fixture

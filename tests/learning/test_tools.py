@@ -14,7 +14,7 @@ def test_a_tiny_model_learns_to_call_a_tool_read_its_result_and_answer(
     learns, trained_groups, rlvr, tmp_path, cache_dir
 ):
     """A seed that was not used to find the recipe."""
-    task = "core/lookup"
+    task = "env/lookup"
     run = learns("tools.yaml", task, seed=11, cache=cache_dir, before=0.3, after=0.8)
     groups = trained_groups(run)
     rows = [row for group in groups for row in group["completions"]]
@@ -35,7 +35,7 @@ def test_a_tiny_model_learns_to_call_a_tool_read_its_result_and_answer(
 
 def beside_training(rlvr, tmp_path, cache_dir, **settings):
     """What is shown of a run with conversations beside training, and its lines of metrics."""
-    told = {"run.seed": 11, "model.path": "tiny:core/lookup?seed=11"} | settings
+    told = {"run.seed": 11, "model.path": "tiny:env/lookup?seed=11"} | settings
     words = [word for name, value in told.items() for word in ("--set", f"{name}={value}")]
     rlvr("run", CONFIG, "--display", "none", *words, cwd=tmp_path, cache=cache_dir)
     shown = json.loads(rlvr("show", "last", "--json", cwd=tmp_path, cache=cache_dir))

@@ -22,8 +22,8 @@ from rlvr_core.api import (
     RunError,
     Verdict,
 )
-from rlvr_core.builtin import plugin as builtin
-from rlvr_core.host.registry import PluginRegistrar, Registry
+from rlvr_core.plugins import core as builtin
+from rlvr_core.plugins.registry import PluginRegistrar, Registry
 
 REGISTRY = Registry()
 builtin.register_advantages(PluginRegistrar(REGISTRY, "advantage", "core"))

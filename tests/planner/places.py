@@ -7,8 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from rlvr_core.builtin.planner.plans import Planner
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
+from rlvr_doctor.planner.plans import Planner
 from tests.gpu_standin.sizes import SIZES
 
 HUB = {
@@ -59,7 +59,7 @@ def config_of(case, folder):
             "gradient_checkpointing": {True: "all", False: "none"}.get(
                 again := case.get("checkpointing", False), again
             ),
-            "optimizer": "core/muon" if case.get("muon") else "core/adamw",
+            "optimizer": "algos/muon" if case.get("muon") else "core/adamw",
             "reference": {"offload": case.get("offload", False)},
         },
     }

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import yaml
 
-from rlvr_core.builtin.planner.memory import memory_of
-from rlvr_core.builtin.planner.setup import Micro
+from rlvr_doctor.planner.memory import memory_of
+from rlvr_doctor.planner.setup import Micro
 from tests.planner.places import HUB, config_of, model, planned
 
 ROOT = Path(__file__).parents[2]

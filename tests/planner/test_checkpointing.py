@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlvr_core.builtin.planner import checkpointing
-from rlvr_core.builtin.planner.checkpointing import CHOICES, MARGIN, choose, choose_for_run
-from rlvr_core.builtin.planner.memory import memory_of
-from rlvr_core.builtin.planner.setup import every_of, servers_of
 from rlvr_core.config.resolve import resolve_file
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
+from rlvr_doctor.planner import checkpointing
+from rlvr_doctor.planner.checkpointing import CHOICES, MARGIN, choose, choose_for_run
+from rlvr_doctor.planner.memory import memory_of
+from rlvr_doctor.planner.setup import every_of, servers_of
 from tests.planner.places import config_of, model, planned
 from tests.planner.tables import MEASURED
 

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from rlvr_core.api import ConfigError, MachineError
-from rlvr_core.builtin.planner.advice import advise
-from rlvr_core.builtin.planner.cards import CARDS
+from rlvr_core.parallel.cards import CARDS
+from rlvr_doctor.planner.advice import advise
 from tests.planner.places import config_of, model, planned, planner
 from tests.planner.tables import ROOT
 
@@ -120,7 +120,7 @@ def test_the_command_says_all_of_it_for_people_and_programs(lab):
             ["inside the training", "leave it out"],
         ),
         (["--gpu", "h200", "--set", "model.path=/none"], ["'/none' does not exist", "model.path"]),
-        (["--gpu", "h200", "--set", "model.path=a/b"], ["config.json of 'a/b'", "filled cache"]),
+        (["--gpu", "h200", "--set", "model.path=a/b"], ["model of 'a/b'", "filled cache"]),
     ],
 )
 def test_wrong_words_are_errors_with_remedies(lab, words, said):
@@ -142,7 +142,7 @@ SHARED = "engine={use: core/vllm, with: {tensor_parallel_size: 2, kv_cache_mb: 4
         (2, [SERVERS, "engine.with.tensor_parallel=2"], {}, "none is left to train"),
         (8, [SERVERS, "engine.with.tensor_parallel=4"], {"engine_gpus": 6}, "do not divide"),
         (8, [SERVERS, "engine.with.gpus=[0, 1]", "engine.with.servers=4"], {}, "do not divide"),
-        (8, ["train.max_staleness=1"], {"engine_gpus": 2}, "one GPU for each that trains"),
+        (8, ["train.max_staleness=1"], {"engine_gpus": 2}, "2 are for engines, and as many"),
         (3, [SHARED], {}, "3 GPUs do not divide into engines of 2"),
         (4, ["train.prompts_per_step=1", "sampling.n=2"], {}, "some would get none"),
         (3, ["train.context_parallel=2"], {}, "3 GPUs that train cannot be groups of 2"),
@@ -191,7 +191,7 @@ def test_an_engine_of_two_gpus_has_half_of_the_weights_on_each():
         ({"model_type": "gpt2"}, "GPT2LMHeadModel is not a model whose memory"),
         ({"model_type": "gemma2", "head_dim": 8}, "Gemma2ForCausalLM is not a model"),
         ({"model_type": "qwen3_moe"}, "Qwen3MoeForCausalLM is not a model"),
-        ({"model_type": "nothing"}, "config.json of"),
+        ({"model_type": "nothing"}, "built from its config.json"),
     ],
 )
 def test_an_unknown_architecture_is_refused(tmp_path, config, said):

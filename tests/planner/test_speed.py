@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from rlvr_core.builtin.planner.speed import speed_of
+from rlvr_doctor.planner.speed import speed_of
 from tests.planner.places import config_of, planned
 
 CASE = {

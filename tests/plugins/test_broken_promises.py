@@ -7,10 +7,10 @@ import types
 
 import pytest
 
-from rlvr_core.builtin.conformance.checks import CHECKS
-from rlvr_core.builtin.conformance.subject import results
-from rlvr_core.builtin.scaffold.names import check_name
-from rlvr_core.builtin.scaffold.package import render
+from rlvr_devkit.conformance.checks import CHECKS
+from rlvr_devkit.conformance.subject import results
+from rlvr_devkit.scaffold.names import check_name
+from rlvr_devkit.scaffold.package import render
 
 NAMES = check_name("broken")
 FUNCTIONS = {"command": "best"}

@@ -6,22 +6,22 @@ import pytest
 import torch
 
 from rlvr_core.api import EngineContext, Example, NoConfig
-from rlvr_core.builtin.conformance.as_tests import component_conformance
-from rlvr_core.builtin.conformance.checks import CHECKS
-from rlvr_core.builtin.conformance.subject import Subject, Unchecked
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
 from rlvr_core.testing.random_model import save_random_model
+from rlvr_devkit.conformance.as_tests import component_conformance
+from rlvr_devkit.conformance.checks import CHECKS
+from rlvr_devkit.conformance.subject import Subject, Unchecked
 
 OPTIONS = {
-    "core/gkd": {"teacher": "somewhere"},
-    "core/opsd": {"prompt": "{prompt}"},
+    "algos/gkd": {"teacher": "somewhere"},
+    "algos/opsd": {"prompt": "{prompt}"},
     "core/scripted": {"answers": {"": ["two words", "one"]}},
-    "core/pass_at_k": {"k": 2},
+    "algos/pass_at_k": {"k": 2},
     "core/wandb": {"mode": "offline"},
 }
 KINDS = {"loss", "advantage", "optimizer", "schedule", "tracker", "engine"}
 # they have tests of their own
-ELSEWHERE = {"core/vllm", "core/vllm-server", "core/openai", "core/ray"}
+ELSEWHERE = {"core/vllm", "core/vllm-server", "checks/openai", "cluster/ray"}
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import re
 import pytest
 
 from rlvr_core.api import Completion, ComponentConfig, DataError, Example, Problem, Verdict
-from rlvr_core.builtin.conformance.cases import load_cases
-from rlvr_core.builtin.conformance.checks import CHECKS
-from rlvr_core.builtin.conformance.junk import junk
-from rlvr_core.builtin.conformance.subject import Subject
+from rlvr_devkit.conformance.cases import load_cases
+from rlvr_devkit.conformance.checks import CHECKS
+from rlvr_devkit.conformance.junk import junk
+from rlvr_devkit.conformance.subject import Subject
 
 CASES = [
     {"spec": {"answer": "7", "seen": []}, "response": "It is 7", "passed": True, "score": 1.0},

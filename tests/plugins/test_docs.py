@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rlvr_core.api import Completion, EvalTask, Group, Judged
 from rlvr_core.api import hooks as hookspecs
-from rlvr_core.builtin.conformance.checks import CHECKS
-from rlvr_core.host.hookcheck import HOOK_PARAMETERS
-from rlvr_core.host.registry import KINDS, REGISTERING
+from rlvr_core.plugins.hookcheck import HOOK_PARAMETERS
+from rlvr_core.plugins.registry import KINDS, REGISTERING
+from rlvr_devkit.conformance.checks import CHECKS
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL, _, HOOKS = (ROOT / "docs" / "plugins.md").read_text().partition("\n## Hooks\n")
@@ -40,7 +40,13 @@ def test_every_field_of_an_event_is_named():
 
 def test_every_registering_hook_has_a_kind():
     assert set(REGISTERING) == {name for name in HOOK_PARAMETERS if name.startswith("register_")}
-    assert set(REGISTERING.values()) == {*KINDS, "command", "service", "forward_path", "verifier_pool"}
+    assert set(REGISTERING.values()) == {
+        *KINDS,
+        "command",
+        "service",
+        "forward_path",
+        "verifier_pool",
+    }
 
 
 def test_the_tutorial_lists_every_check():

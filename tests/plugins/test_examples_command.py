@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rlvr_core.api import ConfigError
-from rlvr_core.builtin.examples.catalog import examples, find_example
-from rlvr_core.builtin.examples.copying import copy_files
+from rlvr_core.cli.examples.catalog import examples, find_example
+from rlvr_core.cli.examples.copying import copy_files
 from rlvr_core.config.load import read_draft
 
 ROOT = Path(__file__).parents[2]

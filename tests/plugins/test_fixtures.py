@@ -80,7 +80,7 @@ def test_what_is_not_there_is_named(lab):
 def test_checks_keep_off_the_hub_whatever_was_imported_before(monkeypatch):
     from huggingface_hub import constants
 
-    from rlvr_core.builtin.conformance.offline import without_hub
+    from rlvr_core.testing.offline import without_hub
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)

@@ -15,12 +15,12 @@ import pytest
 import yaml
 
 from rlvr_core.api import ConfigError
-from rlvr_core.builtin.conformance.checks import CHECKS
-from rlvr_core.builtin.scaffold.kinds import TEMPLATES
-from rlvr_core.builtin.scaffold.names import check_name
-from rlvr_core.builtin.scaffold.package import render, write
-from rlvr_core.host.registry import REGISTERING
+from rlvr_core.plugins.registry import REGISTERING
 from rlvr_core.testing.lab import Lab, install_plugin
+from rlvr_devkit.conformance.checks import CHECKS
+from rlvr_devkit.scaffold.kinds import TEMPLATES
+from rlvr_devkit.scaffold.names import check_name
+from rlvr_devkit.scaffold.package import render, write
 
 ROOT = Path(__file__).parents[2]
 
@@ -249,7 +249,7 @@ CONFIGS = [kind for kind, template in TEMPLATES.items() if not template.shell]
 @pytest.mark.timeout(1000)
 def test_the_configuration_of_a_package_runs_without_a_warning(kind, packages, site, tmp_path):
     file = packages / name_of(kind) / "config.yaml"
-    changes = {"model.path": "tiny:core/commands", "train.steps": 2, "run.dir": tmp_path}
+    changes = {"model.path": "tiny:checks/commands", "train.steps": 2, "run.dir": tmp_path}
     words = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
     done = Lab(file.parent, site=site).rlvr("run", file.name, *words, timeout=900)
     (manifest,) = tmp_path.glob("*/run.json")

@@ -23,15 +23,15 @@ from rlvr_core.api import (
     RunError,
     Source,
 )
-from rlvr_core.builtin.catalog.blame import blame, faults_named
-from rlvr_core.builtin.samplers.base import SamplerBase, SamplerConfig
 from rlvr_core.config.model import ComponentRef, TrainSection
 from rlvr_core.config.resolve import build
 from rlvr_core.data.load import check_problems
 from rlvr_core.guards.gold import check as check_gold
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.blame import blame, faults_named
+from rlvr_core.plugins.host import load_host
 from rlvr_core.record.metrics import reported
 from rlvr_core.rollout.collect import _fault
+from rlvr_core.rollout.samplers.base import SamplerBase, SamplerConfig
 from rlvr_core.step.optim import Optimizer, learning_rate
 
 ENDS = ["raise KeyError('boom')", "raise SystemExit(0)", "raise GeneratorExit", "1 / 0"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_core.builtin.reports.show import last_lines
+from rlvr_core.cli.show_command import last_lines
 from rlvr_core.record.jsonl import Stream, encode, read_jsonl, segments
 
 JSON = st.recursive(

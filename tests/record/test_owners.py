@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_cluster.stores import mirror as mirror_module
+from rlvr_cluster.stores.fetch import Fetch
+from rlvr_cluster.stores.folder_store import FolderStore
+from rlvr_cluster.stores.mirror import BehindError, FolderMirror, Mirror
+from rlvr_cluster.stores.ownership import OWNER, Claim, NotOwnerError, TakenError
 from rlvr_core.api import ChangedError, ConfigError, DataError, RefusedError
-from rlvr_core.builtin.jobs import mirror as mirror_module
-from rlvr_core.builtin.jobs.fetch import Fetch
-from rlvr_core.builtin.jobs.folder_store import FolderStore
-from rlvr_core.builtin.jobs.mirror import BehindError, FolderMirror, Mirror
-from rlvr_core.builtin.jobs.ownership import OWNER, Claim, NotOwnerError, TakenError
 
 NAME = "demo-20250101-000000-abcdef"
 
@@ -308,9 +308,9 @@ def test_a_refusal_is_told_before_the_run_and_not_waited_for_at_its_end(run, tmp
     assert f"rlvr jobs push {run}" in str(caught.value)
     with (
         pytest.raises(ConfigError, match="to itself"),
-        FolderMirror(run.parent.as_uri(), lambda uri: FolderStore(tmp_path / "z"), 2, print).copying(
-            run, fresh=True
-        ),
+        FolderMirror(
+            run.parent.as_uri(), lambda uri: FolderStore(tmp_path / "z"), 2, print
+        ).copying(run, fresh=True),
     ):
         pass
 

@@ -23,5 +23,5 @@ def good():
 @pytest.fixture
 def short_waits(monkeypatch):
     """Back off as always, a fiftieth as long."""
-    monkeypatch.setattr("rlvr_core.builtin.openai.client.FIRST_WAIT", 0.01)
-    monkeypatch.setattr("rlvr_core.builtin.openai.client.LONGEST_WAIT", 0.6)
+    monkeypatch.setattr("rlvr_checks.openai.client.FIRST_WAIT", 0.01)
+    monkeypatch.setattr("rlvr_checks.openai.client.LONGEST_WAIT", 0.6)

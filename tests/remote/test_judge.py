@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from judge_replies import AGAIN, FORM  # type: ignore
 from pydantic import ValidationError
 
+from rlvr_checks.openai.judge import MARGIN, Judge
+from rlvr_checks.openai.rubrics import RUBRICS, Rubric
 from rlvr_core.api import Completion, ConfigError, DataError, Message, Problem
-from rlvr_core.builtin.openai.judge import MARGIN, Judge
-from rlvr_core.builtin.openai.rubrics import RUBRICS, Rubric
 from rlvr_core.verify.pool import VerifierPool, VerifierSpec
 
 pytestmark = pytest.mark.usefixtures("short_waits")
-PROBLEM = Problem("p", "What is 2+2?", "core/judge", {"answer": "four"}, "toy")
+PROBLEM = Problem("p", "What is 2+2?", "checks/judge", {"answer": "four"}, "toy")
 TEN = Rubric("{response}", 1.0, 10.0)
 
 
@@ -192,13 +192,13 @@ def test_one_deadline_for_a_group(server, good):
 def test_in_the_pool_its_own_deadline_counts(server, good):
     server.then = lambda body: (time.sleep(1.5), good("Score: 1"))[1]
     config = {"base_url": server.url, "model": "j", "deadline": 20, "timeout": 20}
-    specs = {"core/judge": VerifierSpec("rlvr_core.builtin.openai.judge:Judge", config)}
+    specs = {"checks/judge": VerifierSpec("rlvr_checks.openai.judge:Judge", config)}
     assert Judge.time_limit(Judge.Config(**config)) == 20 + MARGIN
     with VerifierPool(specs, workers=1, timeout=1.0, memory_mb=512) as pool:
         completions = [Completion.from_text(text) for text in "abc"]
-        rows = pool.submit_group(PROBLEM, completions, ["core/judge"]).result(200)
-    assert [row["core/judge"].score for row in rows] == [1.0] * 3
-    assert [row["core/judge"].usage.requests for row in rows] == [1] * 3
+        rows = pool.submit_group(PROBLEM, completions, ["checks/judge"]).result(200)
+    assert [row["checks/judge"].score for row in rows] == [1.0] * 3
+    assert [row["checks/judge"].usage.requests for row in rows] == [1] * 3
 
 
 @pytest.mark.parametrize(

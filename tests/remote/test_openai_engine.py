@@ -6,6 +6,7 @@ import time
 import pytest
 import torch
 
+from rlvr_checks.openai.engine import OpenAIEngine
 from rlvr_core.api import (
     ConfigError,
     EngineContext,
@@ -17,7 +18,6 @@ from rlvr_core.api import (
     SamplingParams,
     traits_of,
 )
-from rlvr_core.builtin.openai.engine import OpenAIEngine
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 

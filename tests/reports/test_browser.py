@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rlvr_core.builtin.html_report.command import report
+from rlvr_view.report.command import report
 from tests.reports.made_runs import make_run
 
 sync_api = pytest.importorskip("playwright.sync_api")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlvr_core.builtin.evals.of_runs import evaluation_points, paired_evaluations
+from rlvr_core.eval.of_runs import evaluation_points, paired_evaluations
 from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.view import RunView
 from tests.reports.made_runs import evaluate, make_run

@@ -5,16 +5,16 @@ import math
 
 import pytest
 
-from rlvr_core.builtin.html_report import accounts, learning
-from rlvr_core.builtin.html_report.described import described
-from rlvr_core.builtin.html_report.plot import Plot, Series
-from rlvr_core.builtin.html_report.plotly_figures import figure
-from rlvr_core.builtin.html_report.records import Records, labels
-from rlvr_core.builtin.html_report.thin import thin, width_of
-from rlvr_core.builtin.reports.findings import run_findings
-from rlvr_core.builtin.reports.speed import phase_rows
+from rlvr_core.record.findings import run_findings
 from rlvr_core.record.rundir import RunFolder
+from rlvr_core.record.speed import phase_rows
 from rlvr_core.record.view import RunView
+from rlvr_view.report import accounts, learning
+from rlvr_view.report.described import described
+from rlvr_view.report.plot import Plot, Series
+from rlvr_view.report.plotly_figures import figure
+from rlvr_view.report.records import Records, labels
+from rlvr_view.report.thin import thin, width_of
 from tests.reports.made_runs import make_run
 
 Z2 = 3.8414588206941285  # the square of the normal distribution's 97.5% quantile

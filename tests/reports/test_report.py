@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from rlvr_core.api import ConfigError, MachineError, RunError
-from rlvr_core.builtin.html_report.command import report
-from rlvr_core.builtin.html_report.page import embedded
+from rlvr_view.report.command import report
+from rlvr_view.report.page import embedded
 from tests.reports.made_runs import make_run
 
 pytest.importorskip("plotly")

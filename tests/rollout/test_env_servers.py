@@ -26,11 +26,11 @@ from rlvr_core.api import (
     Verdict,
 )
 from rlvr_core.api.traits import EnvironmentTraits
-from rlvr_core.builtin.env_servers.remote import Remote, ServerFailedError
-from rlvr_core.builtin.env_servers.server import EnvironmentServer
-from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.config.model import EnvironmentSection
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
+from rlvr_env.environments.plan import EnvironmentPlan
+from rlvr_env.servers.remote import Remote, ServerFailedError
+from rlvr_env.servers.server import EnvironmentServer
 
 
 class Counter:
@@ -138,12 +138,12 @@ class Says:
         pass
 
 
-PROBLEM = Problem("p", (Message("user", "hi"),), "core/environment", {"a": [1]}, "d")
+PROBLEM = Problem("p", (Message("user", "hi"),), "env/environment", {"a": [1]}, "d")
 
 
 def played(url, engine, n=1, **section):
     host = load_host()
-    section = {"use": "core/remote", "with": {"url": url}, "straggler_timeout": 0, **section}
+    section = {"use": "env/remote", "with": {"url": url}, "straggler_timeout": 0, **section}
     plan = EnvironmentPlan.build(EnvironmentSection.model_validate(section), [PROBLEM], host)
     player = plan.play(engine, lambda problem, ids, said: (7,) * len(said), background=False)
     try:

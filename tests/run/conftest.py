@@ -154,7 +154,7 @@ class RunLab(Lab):
         """A run by the machinery of asynchronous rollouts at staleness 0; the run's folder."""
         force = (
             "import sys, rlvr_core.run.prepare as to; "
-            "from rlvr_core.builtin.asynchronous.ahead import Ahead; "
+            "from rlvr_core.rollout.ahead.ahead import Ahead; "
             "to.rollout_mode = Ahead; "
             "Ahead.check = lambda *_, **__: None; "
             "from rlvr_core.cli.main import main; sys.exit(main())"

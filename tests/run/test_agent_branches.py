@@ -11,7 +11,7 @@ from rlvr_core.record.jsonl import read_jsonl
 AGENT = Path(__file__).with_name("branching_agent.py")
 SECTIONS = {
     "environment": {
-        "use": "core/agent",
+        "use": "env/agent",
         "with": {"function": f"./{AGENT.name}:run"},
         "max_turns": 8,
         "timeout": 300,

@@ -242,7 +242,7 @@ def test_a_run_that_records_no_identity(lab, own_model):
 def test_variables_that_may_change_results_are_recorded_and_secrets_never(
     monkeypatch, name, value, kept
 ):
-    from rlvr_core.builtin.provenance.environment import environment
+    from rlvr_core.record.provenance.environment import environment
 
     monkeypatch.setenv(name, value)
     assert environment().get(name) == (value if kept else None)

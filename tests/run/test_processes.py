@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from rlvr_core.api import ConfigError
-from rlvr_core.builtin.fsdp.checks import check_processes
-from rlvr_core.builtin.fsdp.shards import read_shards
 from rlvr_core.config.model import RunConfig
+from rlvr_core.parallel.fsdp.checks import check_processes
+from rlvr_core.parallel.fsdp.shards import read_shards
 from rlvr_core.record.checkpoints import verify
 
 pytestmark = pytest.mark.slow

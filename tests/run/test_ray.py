@@ -15,6 +15,10 @@ import psutil
 import pytest
 import torch
 
+from rlvr_cluster.ray import cluster as cluster_module
+from rlvr_cluster.ray.engine import RayEngine
+from rlvr_cluster.ray.host import EngineHost
+from rlvr_cluster.ray.messages import ActorArgs
 from rlvr_core import __version__
 from rlvr_core.api import (
     ConfigError,
@@ -26,10 +30,6 @@ from rlvr_core.api import (
     RunError,
     SamplingParams,
 )
-from rlvr_core.builtin.ray import cluster as cluster_module
-from rlvr_core.builtin.ray.engine import RayEngine
-from rlvr_core.builtin.ray.host import EngineHost
-from rlvr_core.builtin.ray.messages import ActorArgs
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.record.jsonl import read_jsonl
 

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
 from rlvr_core.record.manifest import Manifest
 from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.rundir import RunFolder

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
+from rlvr_cluster.sweeps.processes import shares
+from rlvr_cluster.sweeps.spec import read_sweep
+from rlvr_cluster.sweeps.state import is_done, note_fault, result_of, state_of
+from rlvr_cluster.sweeps.sweep import CheckedSweep
+from rlvr_cluster.sweeps.table import as_json, best_first, row
+from rlvr_cluster.sweeps.trials import make_trials
 from rlvr_core.api import ConfigError, RunError
-from rlvr_core.builtin.sweeps.processes import shares
-from rlvr_core.builtin.sweeps.spec import read_sweep
-from rlvr_core.builtin.sweeps.state import is_done, note_fault, result_of, state_of
-from rlvr_core.builtin.sweeps.sweep import CheckedSweep
-from rlvr_core.builtin.sweeps.table import as_json, best_first, row
-from rlvr_core.builtin.sweeps.trials import make_trials
 
 LR = {"parameters": {"train.lr": [1e-3, 1e-4]}}
 
@@ -27,7 +27,8 @@ def read(write, host):
 
 
 def results_of(trials, host):
-    from rlvr_core.builtin.evals.stats import estimate
+    from rlvr_core.eval.stats import estimate
+
     return [result_of(trial, "reward/mean", estimate) for trial in trials]
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rlvr_cluster.sweeps.axes import Choice, Range, drawn, grid
+from rlvr_cluster.sweeps.spec import read_sweep
+from rlvr_cluster.sweeps.sweep import CheckedSweep
+from rlvr_cluster.sweeps.trials import make_trials
 from rlvr_core.api import ConfigError, RlvrError
-from rlvr_core.builtin.sweeps.axes import Choice, Range, drawn, grid
-from rlvr_core.builtin.sweeps.spec import read_sweep
-from rlvr_core.builtin.sweeps.sweep import CheckedSweep
-from rlvr_core.builtin.sweeps.trials import make_trials
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
 
 
 def trials_of(path, host):
@@ -96,7 +96,7 @@ def test_faults_of_all_trials_are_told_at_once_with_their_keys(write, host):
         ({"metric": "reward/meen"}, "sweep.yaml:10"),
         ({"metric": "rewards"}, "no metric 'rewards'"),
         ({"metric": "loss"}, "direction: minimize"),
-        ({"metric": "core/lookup-heldout:accuracy"}, "evaluates no task"),
+        ({"metric": "env/lookup-heldout:accuracy"}, "evaluates no task"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_runs(write, host, tmp_path, keys, words):

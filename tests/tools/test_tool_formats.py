@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr_core.api import BadCall, Tool, ToolCall
-from rlvr_core.host.tool_formats import tool_format
+from rlvr_core.plugins.tool_formats import tool_format
 
 HERMES, LLAMA, PYTHON = (tool_format(name) for name in ("hermes", "llama", "python"))
 CALL = ToolCall("get", {"key": "a"})

@@ -9,8 +9,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from small import small_model
 
-from rlvr_core.builtin.packing import attention_mask, packed, way
-from rlvr_core.builtin.packing.attention_mask import HeadSizes, flash_fault
+from rlvr_core.packing import attention_mask, packed, way
+from rlvr_core.packing.attention_mask import HeadSizes, flash_fault
 
 GPU = torch.device("cuda")
 HEADS = HeadSizes(4, 2, 8, 8)

@@ -32,7 +32,6 @@ from rlvr_core.api import (
     Turn,
 )
 from rlvr_core.api.rollouts import Rollouts, Sampled
-from rlvr_core.builtin.replay.buffer import member_of
 from rlvr_core.config.model import ReferenceSection
 from rlvr_core.guards.advantages import Advantages
 from rlvr_core.guards.loss import LossValues
@@ -42,6 +41,7 @@ from rlvr_core.guards.tokens import Tokens
 from rlvr_core.guards.updates import Updates
 from rlvr_core.losses import DAPO, GRPO, GSPO, DrGRPO
 from rlvr_core.record.rows import conversation_rows, rollout_row
+from rlvr_core.rollout.replay.buffer import member_of
 from rlvr_core.run.metrics import rollout_metrics
 from rlvr_core.step.objective import LossTerm
 from rlvr_core.step.reference import SeparateModel

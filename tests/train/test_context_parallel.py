@@ -7,9 +7,9 @@ import torch
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
 from rlvr_core.api import ConfigError
-from rlvr_core.builtin.packing.context import ContextParallel, group_faults
-from rlvr_core.builtin.packing.packed import predictors
-from rlvr_core.builtin.packing.split import Split, chunks
+from rlvr_core.packing.context import ContextParallel, group_faults
+from rlvr_core.packing.packed import predictors
+from rlvr_core.packing.split import Split, chunks
 from rlvr_core.step.batch import Row, micro_batches
 
 WORKER = "context_worker.py"

@@ -19,12 +19,12 @@ from transformers import (
 )
 
 from rlvr_core.api import ConfigError, MachineError, NoConfig
-from rlvr_core.builtin.compiling.layers import compiled_model
-from rlvr_core.builtin.lora import lora
-from rlvr_core.builtin.lora.adapter import matrices, merged_tensors
-from rlvr_core.builtin.lora.export import is_adapter, write_merged
+from rlvr_core.compiling.layers import compiled_model
 from rlvr_core.config.model import LoraSection, ModelSection, ReferenceSection, TrainSection
 from rlvr_core.data.uri import check_model_path
+from rlvr_core.lora import lora
+from rlvr_core.lora.adapter import matrices, merged_tensors
+from rlvr_core.lora.export import is_adapter, write_merged
 from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.step import checkpoint
 from rlvr_core.step.batch import Row, micro_batches

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from transformers import MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_core.api import MachineError
-from rlvr_core.builtin.offload.layers import offload
 from rlvr_core.config.model import ReferenceSection
+from rlvr_core.parallel.offload.layers import offload
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_logprobs
 

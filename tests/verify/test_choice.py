@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_checks.choice.reading import read_choice
+from rlvr_checks.choice.verifier import ChoiceVerifier
 from rlvr_core.api import Completion, DataError, Problem
-from rlvr_core.builtin.choice.reading import read_choice
-from rlvr_core.builtin.choice.verifier import ChoiceVerifier
-from rlvr_core.builtin.conformance.as_tests import conformance
+from rlvr_devkit.conformance.as_tests import conformance
 
 CASES = Path(__file__).parent / "cases" / "choice.jsonl"
 ROWS = [json.loads(line) for line in CASES.read_text().splitlines()]
@@ -19,7 +19,7 @@ test_choice_keeps_its_promises = conformance(ChoiceVerifier, cases=CASES)
 
 
 def verify(text, options=CELL, answer="B", **config):
-    problem = Problem("p", "?", "core/choice", {"options": options, "answer": answer}, "toy")
+    problem = Problem("p", "?", "checks/choice", {"options": options, "answer": answer}, "toy")
     verifier = ChoiceVerifier(ChoiceVerifier.Config(**config))
     return verifier.verify(problem, Completion.from_text(text))
 
@@ -160,7 +160,9 @@ def test_hostile_answers_cost_little(piece, match):
 )
 def test_check_refuses_what_cannot_be_judged(spec):
     with pytest.raises(DataError, match="p7"):
-        ChoiceVerifier(ChoiceVerifier.Config()).check(Problem("p7", "?", "core/choice", spec, "t"))
+        ChoiceVerifier(ChoiceVerifier.Config()).check(
+            Problem("p7", "?", "checks/choice", spec, "t")
+        )
 
 
 def test_a_letter_that_no_option_has_is_read_and_wrong():

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_checks.degenerate import Degenerate, gibberish, repetition
 from rlvr_core.api import Completion, Problem
-from rlvr_core.builtin.verifiers.degenerate import Degenerate, gibberish, repetition
 
 SOLUTIONS = Path(os.environ.get("RLVR_DATA", "../shared/data")) / "gsm8k" / "train.jsonl.gz"
-PROBLEM = Problem("p", "prompt", "core/degenerate", {}, "toy")
+PROBLEM = Problem("p", "prompt", "checks/degenerate", {}, "toy")
 PROSE = (
     "Each box has 12 pens, and she buys 4 boxes, so she has 12 * 4 = 48 pens. She gives away a "
     "quarter of them, which is 48 / 4 = 12, and keeps 48 - 12 = 36. At two dollars a pen these "

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from rlvr_checks.first_of import FirstOf
 from rlvr_core.api import (
     Completion,
     ConfigError,
@@ -17,7 +18,6 @@ from rlvr_core.api import (
     Usage,
     Verdict,
 )
-from rlvr_core.builtin.verifiers.first_of import FirstOf
 from rlvr_core.verify.pool import VerifierPool, VerifierSpec
 
 PARTS = '''
@@ -162,7 +162,7 @@ def test_the_verdict_says_who_decided_and_keeps_what_it_cost():
 
 
 def test_what_raises_or_hangs_is_no_verdict_of_its_group(tmp_path):
-    spec = VerifierSpec("rlvr_core.builtin.verifiers.first_of:FirstOf", config(timeout=1.0))
+    spec = VerifierSpec("rlvr_checks.first_of:FirstOf", config(timeout=1.0))
     texts = ["ayes", "araises byes", "byes", "no", "braises", "ahangs byes"]
     with VerifierPool({"v": spec}, workers=2, timeout=60, memory_mb=2000) as pool:
         found = pool.submit_group(PROBLEM, [Completion.from_text(t) for t in texts], ["v"])
@@ -227,7 +227,7 @@ def step(verifier, passes, alone, number=1, failures=0):
     given += [Verdict(1.0, passed=True, parts={"first": 0.0, "second_alone": 1.0})] * alone
     given += [Verdict(0.0, passed=False, parts={"first": 0.0, "second_alone": 0.0})] * failures
     given += [Verdict(None, "error"), Verdict(1.0, passed=True)]  # of others
-    members = [SimpleNamespace(verdicts={"core/first-of": one}) for one in given]
+    members = [SimpleNamespace(verdicts={"checks/first-of": one}) for one in given]
     verifier.on_groups(SimpleNamespace(groups=[SimpleNamespace(members=members)]))
     shares = verifier.report()
     verifier.on_step(StepFinished(step=number, version=number, metrics=shares))

@@ -1,13 +1,13 @@
-"""core/json: right and wrong answers, written before the verifier; partial credit; hostile text."""
+"""checks/json: right and wrong answers, written before the verifier; partial credit; hostile text."""
 
 import json
 import time
 
 import pytest
 
+from rlvr_checks.structured.json_verifier import JsonVerifier
 from rlvr_core.api import Completion, DataError, Problem
-from rlvr_core.builtin.conformance.as_tests import conformance
-from rlvr_core.builtin.structured.json_verifier import JsonVerifier
+from rlvr_devkit.conformance.as_tests import conformance
 
 PERSON = {
     "type": "object",
@@ -186,7 +186,7 @@ test_json_keeps_its_promises = conformance(JsonVerifier, cases=CASES)
 
 def verify(spec, text, **options):
     verifier = JsonVerifier(JsonVerifier.Config(**options))
-    problem = Problem("p", "?", "core/json", spec, "toy")
+    problem = Problem("p", "?", "checks/json", spec, "toy")
     verifier.check(problem)
     return verifier.verify(problem, Completion.from_text(text))
 
@@ -288,7 +288,7 @@ def test_order_of_arrays_may_be_no_matter():
 )
 def test_check_refuses_what_cannot_be_judged(spec, said):
     with pytest.raises(DataError) as caught:
-        JsonVerifier(JsonVerifier.Config()).check(Problem("p7", "?", "core/json", spec, "toy"))
+        JsonVerifier(JsonVerifier.Config()).check(Problem("p7", "?", "checks/json", spec, "toy"))
     assert said in str(caught.value)
     assert "p7" in str(caught.value)
 

@@ -1,13 +1,13 @@
-"""core/sql: right and wrong queries, written before the verifier; attacks, order, limits."""
+"""checks/sql: right and wrong queries, written before the verifier; attacks, order, limits."""
 
 import sqlite3
 import time
 
 import pytest
 
+from rlvr_checks.structured.sql import SqlVerifier
 from rlvr_core.api import Completion, DataError, Problem
-from rlvr_core.builtin.conformance.as_tests import conformance
-from rlvr_core.builtin.structured.sql import SqlVerifier
+from rlvr_devkit.conformance.as_tests import conformance
 
 SCHEMA = """
 CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT, city TEXT, age INTEGER, pay REAL);
@@ -198,7 +198,7 @@ test_sql_keeps_its_promises = conformance(
 
 def verify(answer, text, schema=SCHEMA, **options):
     verifier = SqlVerifier(SqlVerifier.Config(**options))
-    problem = Problem("p", "?", "core/sql", {"answer": answer, "schema": schema}, "toy")
+    problem = Problem("p", "?", "checks/sql", {"answer": answer, "schema": schema}, "toy")
     verifier.check(problem)
     return verifier.verify(problem, Completion.from_text(text))
 
@@ -242,7 +242,7 @@ def test_a_file_is_read_and_never_changed(tmp_path):
         connection.executescript(SCHEMA)
     before = path.read_bytes()
     verifier = SqlVerifier(SqlVerifier.Config())
-    problem = Problem("p", "?", "core/sql", {"answer": NAMES, "database": str(path)}, "toy")
+    problem = Problem("p", "?", "checks/sql", {"answer": NAMES, "database": str(path)}, "toy")
     verifier.check(problem)
     assert verifier.verify(problem, Completion.from_text(NAMES)).passed
     for text in ("DELETE FROM people", "SELECT name FROM people", "DROP TABLE people"):
@@ -265,7 +265,7 @@ def test_a_file_is_read_and_never_changed(tmp_path):
 )
 def test_check_refuses_what_cannot_be_judged(spec, said):
     with pytest.raises(DataError) as caught:
-        SqlVerifier(SqlVerifier.Config()).check(Problem("p7", "?", "core/sql", spec, "toy"))
+        SqlVerifier(SqlVerifier.Config()).check(Problem("p7", "?", "checks/sql", spec, "toy"))
     assert said in str(caught.value)
     assert "p7" in str(caught.value)
 

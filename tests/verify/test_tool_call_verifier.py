@@ -1,14 +1,14 @@
-"""core/tool-call: calls of every format, right and wrong, written before the verifier."""
+"""checks/tool-call: calls of every format, right and wrong, written before the verifier."""
 
 import json
 import time
 
 import pytest
 
+from rlvr_checks.structured.tool_call import ToolCallVerifier
 from rlvr_core.api import Completion, DataError, Problem, ToolCall
-from rlvr_core.builtin.conformance.as_tests import conformance
-from rlvr_core.builtin.structured.tool_call import ToolCallVerifier
-from rlvr_core.host.tool_formats import tool_format
+from rlvr_core.plugins.tool_formats import tool_format
+from rlvr_devkit.conformance.as_tests import conformance
 
 ONE = [{"name": "weather", "arguments": {"city": "Oslo", "days": 3, "metric": True}}]
 TWO = [
@@ -184,7 +184,7 @@ test_tool_call_keeps_its_promises = conformance(ToolCallVerifier, cases=CASES)
 
 def verify(calls, text, **options):
     verifier = ToolCallVerifier(ToolCallVerifier.Config(**options))
-    problem = Problem("p", "?", "core/tool-call", {"calls": calls}, "toy")
+    problem = Problem("p", "?", "checks/tool-call", {"calls": calls}, "toy")
     verifier.check(problem)
     return verifier.verify(problem, Completion.from_text(text))
 
@@ -212,7 +212,7 @@ def test_what_a_format_writes_it_reads_and_a_corrupted_one_fails(name, calls):
     assert verify(calls, text, format=name).passed
     assert verify(calls, text).passed
     verifier = ToolCallVerifier(ToolCallVerifier.Config(format=name))
-    problem = Problem("p", "?", "core/tool-call", {"calls": calls}, "toy")
+    problem = Problem("p", "?", "checks/tool-call", {"calls": calls}, "toy")
     assert verifier.verify(problem, Completion.from_text(verifier.gold(problem))).passed
     other = [ToolCall(one.name, {**one.arguments, "more": "x"}) for one in made]
     assert not verify(calls, "\n".join(map(render, other)), format=name).passed
@@ -249,7 +249,7 @@ def test_calls_may_come_in_any_order():
 def test_check_refuses_what_cannot_be_judged(spec):
     verifier = ToolCallVerifier(ToolCallVerifier.Config())
     with pytest.raises(DataError, match="p7"):
-        verifier.check(Problem("p7", "?", "core/tool-call", spec, "toy"))
+        verifier.check(Problem("p7", "?", "checks/tool-call", spec, "toy"))
 
 
 @pytest.mark.parametrize(

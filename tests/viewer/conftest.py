@@ -7,10 +7,10 @@ pytest.importorskip("plotly")
 
 from starlette.testclient import TestClient
 
-from rlvr_core.builtin.viewer.app import application
-from rlvr_core.builtin.viewer.index import Cache
-from rlvr_core.builtin.viewer.indexing import building, update
-from rlvr_core.builtin.viewer.runs import Runs
+from rlvr_view.viewer.app import application
+from rlvr_view.viewer.index import Cache
+from rlvr_view.viewer.indexing import building, update
+from rlvr_view.viewer.runs import Runs
 
 ADDRESS = "http://127.0.0.1:6806"
 

@@ -18,11 +18,11 @@ pytest.importorskip("plotly")
 import uvicorn
 from playwright import sync_api
 
-from rlvr_core.builtin.viewer.app import application
-from rlvr_core.builtin.viewer.index import Cache
-from rlvr_core.builtin.viewer.indexing import update
-from rlvr_core.builtin.viewer.runs import Runs
 from rlvr_core.record.recorder import Recorder
+from rlvr_view.viewer.app import application
+from rlvr_view.viewer.index import Cache
+from rlvr_view.viewer.indexing import update
+from rlvr_view.viewer.runs import Runs
 from tests.reports.made_runs import make_run
 from tests.viewer.test_pages import draw
 from tests.viewer.test_safety import HOSTILE

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 pytest.importorskip("uvicorn")
 
 from rlvr_core.api import ConfigError, MachineError
-from rlvr_core.builtin.viewer.command import view
 from rlvr_core.cli.main import main
+from rlvr_view.viewer.command import view
 from tests.reports.made_runs import make_run
 
 

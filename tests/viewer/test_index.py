@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from rlvr_core.builtin.viewer.index import Cache, reading
-from rlvr_core.builtin.viewer.indexing import Follower, StoppedError, building, update
-from rlvr_core.builtin.viewer.stream import parts, read_rows
 from rlvr_core.record.jsonl import Stream
+from rlvr_view.viewer.index import Cache, reading
+from rlvr_view.viewer.indexing import Follower, StoppedError, building, update
+from rlvr_view.viewer.stream import parts, read_rows
 
 SEGMENT = 4000
 """Bytes of a file here, of which one holds about six groups."""
@@ -151,7 +151,7 @@ def test_a_half_written_line_waits_and_a_damaged_file_is_left_there(growing):
 
 
 def test_an_index_that_was_stopped_goes_on(growing, monkeypatch):
-    monkeypatch.setattr("rlvr_core.builtin.viewer.indexing.COMMIT_EVERY", 0.0)
+    monkeypatch.setattr("rlvr_view.viewer.indexing.COMMIT_EVERY", 0.0)
     growing.write(20)
     growing.stream.close()
     stop = threading.Event()

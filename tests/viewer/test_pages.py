@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from rlvr_core.api import Completion, Group, Judged, Problem, Transcript, Turn, Verdict
-from rlvr_core.builtin.datasets.jsonl import JsonLines
-from rlvr_core.builtin.demonstrations.demonstrations import load_answers
-from rlvr_core.builtin.viewer.indexing import building
+from rlvr_core.data.jsonl import JsonLines
+from rlvr_core.demonstrations.demonstrations import load_answers
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.recorder import Recorder
+from rlvr_view.viewer.indexing import building
 from tests.reports.made_runs import make_run
 
 
@@ -195,13 +195,13 @@ def test_a_problem_is_compared_across_steps(run, viewed):
 def test_turns_and_tool_calls_of_a_conversation_are_shown(run, viewed):
     call = '<tool_call>\n{"name": "count", "arguments": {"of": "hens"}}\n</tool_call>'
     turns = (Turn("assistant", call, 2), Turn("tool", "42", 1), Turn("assistant", "It is 42.", 1))
-    transcript = Transcript("core/lookup", turns, "done", counts={"tool_calls": 1.0})
+    transcript = Transcript("env/lookup", turns, "done", counts={"tool_calls": 1.0})
     completion = Completion(
         (1,), (5, 6, 7, 8), (-0.1,) * 4, (True, True, False, True), "It is 42.", "stop",
         transcript=transcript,
     )  # fmt: skip
     member = Judged(completion, {"exact": Verdict(1.0, passed=True)}, 1.0, True)
-    group = Group(Problem("hens", "How many?", "exact", {}, "core/lookup"), (member,), 8)
+    group = Group(Problem("hens", "How many?", "exact", {}, "env/lookup"), (member,), 8)
     with Recorder(run) as recorder:
         recorder.rollout(8, 8, group, "How many?", ["trained"], [1.0], 16)
     at = viewed.read(run)
@@ -216,7 +216,7 @@ def test_turns_and_tool_calls_of_a_conversation_are_shown(run, viewed):
 
 def test_branches_of_a_conversation_are_shown_as_such(run, viewed):
     def said(*turns):
-        return Transcript("core/agent", tuple(Turn(*turn) for turn in turns), "done")
+        return Transcript("env/agent", tuple(Turn(*turn) for turn in turns), "done")
 
     aside = Completion(
         (4,), (9,), (-0.1,), (True,), "Aside.", "stop",

@@ -3,8 +3,8 @@
 import pytest
 from tokenizers import Tokenizer, decoders, models
 
-from rlvr_core.builtin.viewer.compare import differ
-from rlvr_core.builtin.viewer.tokens import grade, pieces, strength, tokens
+from rlvr_view.viewer.compare import differ
+from rlvr_view.viewer.tokens import grade, pieces, strength, tokens
 
 
 def byte_level(*texts):

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rlvr_core.builtin.conformance.as_tests import component_conformance
 from rlvr_core.testing.fork_server import run_rlvr
 from rlvr_core.testing.random_model import save_random_model
+from rlvr_devkit.conformance.as_tests import component_conformance
 from rlvr_maxrl import Marginal
 
 test_marginal_conforms = component_conformance("advantage", Marginal)

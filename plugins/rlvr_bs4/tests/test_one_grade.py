@@ -12,10 +12,10 @@ from rlvr_bs4.generate import generate
 from rlvr_bs4.web.datasets import WebBench, problem
 from rlvr_bs4.web.environment import Web
 from rlvr_core.api import ToolCall
-from rlvr_core.builtin.conformance.environments import play
 from rlvr_core.cli.main import main
-from rlvr_core.host.tool_formats import tool_format
+from rlvr_core.plugins.tool_formats import tool_format
 from rlvr_core.testing.random_model import save_random_model
+from rlvr_devkit.conformance.environments import play
 
 LIMIT = 13
 """Entries of the benchmark that are played: one of every kind of conversation below is in them."""
@@ -140,7 +140,7 @@ def test_b10_p24_one_conversation_has_one_verdict_in_training_and_evaluation(
                    "with": {**OPTIONS, "prompt": "text"}}  # fmt: skip
     rows = [{"id": one.id, "q": one.prompt, **one.spec} for one in problems]
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    jsonl = {"path": "tasks.jsonl", "id": "id", "prompt": "q", "verifier": "core/environment"}
+    jsonl = {"path": "tasks.jsonl", "id": "id", "prompt": "q", "verifier": "env/environment"}
     (tmp_path / "run.yaml").write_text(
         json.dumps(
             {
@@ -156,7 +156,10 @@ def test_b10_p24_one_conversation_has_one_verdict_in_training_and_evaluation(
                 "engine": engine,
                 "loss": "core/grpo",
                 "train": {"steps": 1, "prompts_per_step": LIMIT, "lr": 1e-6},
-                "guards": [{"use": "core/preflight", "off": True}, {"use": "core/parity", "off": True}],
+                "guards": [
+                    {"use": "core/preflight", "off": True},
+                    {"use": "core/parity", "off": True},
+                ],
             }
         )
     )

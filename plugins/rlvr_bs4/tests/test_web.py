@@ -18,11 +18,11 @@ from rlvr_bs4.web.process import Process
 from rlvr_bs4.web.programs import Use
 from rlvr_bs4.web.record import Called, Step
 from rlvr_core.api import Completion, NoConfig, Reply, ToolCall
-from rlvr_core.builtin.conformance.environments import play
-from rlvr_core.builtin.environments.pool import EnvironmentPool
-from rlvr_core.builtin.environments.worker import Call
-from rlvr_core.host.tool_formats import tool_format
+from rlvr_core.plugins.tool_formats import tool_format
 from rlvr_core.workers.process import ComponentSpec
+from rlvr_devkit.conformance.environments import play
+from rlvr_env.environments.pool import EnvironmentPool
+from rlvr_env.environments.worker import Call
 
 HERMES = tool_format("hermes")
 PAGES = "mvp.pagination_aggregate"
@@ -502,7 +502,7 @@ def test_prompts_have_no_pages_and_one_template(web):
 def test_the_data_set_asks_the_questions_of_pages_for_the_environment(web):
     problems = list(Dataset(Dataset.Config(n=5, mode="bootstrap", size="bare")).load())
     assert {one.environment for one in problems} == {"bs4/web"}
-    assert {one.verifier for one in problems} == {"core/environment"}
+    assert {one.verifier for one in problems} == {"env/environment"}
     assert all(one.prompt.startswith("Question: ") for one in problems)
     for one in problems:
         web.check(one)

@@ -21,10 +21,10 @@ from rlvr_bs4.generate import generate
 from rlvr_bs4.web.datasets import WebBench, problem
 from rlvr_bs4.web.environment import Web
 from rlvr_core.api import Completion, Done, Group, Judged, Observation, Reply, ToolCall, Verdict
-from rlvr_core.builtin.environments.pool import EnvironmentFailedError, EnvironmentPool
-from rlvr_core.builtin.environments.worker import Call, said
-from rlvr_core.host.tool_formats import tool_format
+from rlvr_core.plugins.tool_formats import tool_format
 from rlvr_core.workers.process import ComponentSpec
+from rlvr_env.environments.pool import EnvironmentFailedError, EnvironmentPool
+from rlvr_env.environments.worker import Call, said
 
 EASY = generate("primer.extract_by_id", 1, "bare")
 LOOK = "print(make_soup().find('body').get_text()[:50])"

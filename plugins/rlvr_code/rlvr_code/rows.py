@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rlvr_core.api import ComponentConfig, DataError
-from rlvr_core.builtin.datasets.hub import hub_rows
+from rlvr_core.data.hub import hub_rows
 from rlvr_core.data.rows import read_rows
 from rlvr_core.data.uri import local_path
 

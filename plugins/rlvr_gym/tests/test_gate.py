@@ -7,7 +7,7 @@ from importlib import resources
 
 import pytest
 
-from rlvr_core.builtin.datacheck.conformance import dataset_conformance
+from rlvr_doctor.datacheck.conformance import dataset_conformance
 from rlvr_gym.entries import category, curriculum, names
 from rlvr_gym.fences import FENCED, MENDED, MIXTURE
 from rlvr_gym.rules import ALSO, JUDGED

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from rlvr_core.api import Completion, DataError, Problem
-from rlvr_core.builtin.conformance.as_tests import conformance
+from rlvr_devkit.conformance.as_tests import conformance
 from rlvr_gym.datasets import HINT, Tasks
 from rlvr_gym.entries import category, curriculum, defaults, entry, names, settings
 from rlvr_gym.fences import FENCED, MENDED, MIXTURE, fenced_levels

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from rlvr_core.api import Completion, DataError, EvalTask, Group, Judged, config_class
-from rlvr_core.host.registry import PluginRegistrar, Registry
+from rlvr_core.plugins.registry import PluginRegistrar, Registry
 from rlvr_ifeval import datasets, evals, plugin
 from rlvr_ifeval.commands import list_constraints
 from rlvr_ifeval.ifbench import IFBENCH

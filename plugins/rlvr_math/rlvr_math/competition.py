@@ -14,8 +14,8 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import Field
 
 from rlvr_core.api import ComponentConfig, DataError, Json, Problem
-from rlvr_core.builtin.datasets.hub import hub_rows
-from rlvr_core.builtin.datasets.tables import file_rows
+from rlvr_core.data.hub import hub_rows
+from rlvr_core.data.tables import file_rows
 from rlvr_core.data.uri import local_path
 from rlvr_math import boxes, compare, styles
 from rlvr_math.styles import StyleName

@@ -85,7 +85,7 @@ def put(source: Path, uri: str) -> None:
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    from rlvr_core.builtin.jobs.staging import walk
+    from rlvr_cluster.jobs.staging import walk
     from rlvr_sagemaker.place import Place
     from rlvr_sagemaker.store import S3Store, differs
 

@@ -123,6 +123,8 @@ def build(
             where="--image",
             remedy="it looks like <account>.dkr.ecr.<region>.amazonaws.com/<name>:<tag>",
         )
+    if vllm:
+        pins.vllm_here()  # refused before a base is fetched
     tool = engine()
     with tempfile.TemporaryDirectory() as temporary:
         where = folder or Path(temporary)

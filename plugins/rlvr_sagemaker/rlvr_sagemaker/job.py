@@ -128,7 +128,7 @@ class Attempt:
 
     def _evaluate(self, environment: dict[str, str]) -> int:
         """An evaluation, by the first machine; one that was cut off goes on where it was."""
-        from rlvr_core.builtin.jobs.again import fetch_results, send_results
+        from rlvr_cluster.stores.again import fetch_results, send_results
 
         if self._machine.index > 0:
             return 0
@@ -207,7 +207,7 @@ class Attempt:
 
     def _fetch(self) -> Path | None:
         """The run that an earlier attempt has left; every machine needs its checkpoint."""
-        from rlvr_core.builtin.jobs.again import fetch_newest
+        from rlvr_cluster.stores.again import fetch_newest
 
         return fetch_newest(self._description["runs"], self._runs, _say)
 
@@ -314,7 +314,7 @@ class Attempt:
         if code != 0:
             _say(f"rlvr watch ended with {code}")
         # results that came after the run had copied its last file
-        from rlvr_core.builtin.jobs.again import send_results
+        from rlvr_cluster.stores.again import send_results
 
         try:
             send_results(folder / "evals", f"{self._description['runs']}/{folder.name}/evals")
@@ -340,7 +340,7 @@ class Attempt:
 
         A job whose last checkpoint is nowhere must not look completed.
         """
-        from rlvr_core.builtin.jobs.again import unsent
+        from rlvr_cluster.stores.again import unsent
 
         for run in unsent(self._runs):
             words = ["jobs", "push", str(run), self._description["runs"]]

@@ -20,7 +20,7 @@ from rlvr_core.api import (
     LaunchRequest,
     MachineError,
 )
-from rlvr_core.builtin.jobs.jobs import Job, JobBook
+from rlvr_core.launch.job_book import Job, JobBook
 from rlvr_sagemaker import staging
 from rlvr_sagemaker.aws import call, client, code_of, region_here
 from rlvr_sagemaker.iam import permissions

@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from rlvr_core.api import Complaint, ComponentConfig, ConfigError
-from rlvr_core.builtin.jobs.secrets import secrets_in_words
+from rlvr_core.record.secrets import secrets_in_words
 from rlvr_sagemaker.aws import region_here
 from rlvr_sagemaker.checks import (
     account_faults,

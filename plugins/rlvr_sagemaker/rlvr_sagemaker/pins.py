@@ -112,7 +112,7 @@ def normal(name: str) -> str:
 
 def _ours() -> Iterator[tuple[metadata.Distribution, Path | None]]:
     """The core and every installed plugin, with the folder of its sources."""
-    from rlvr_core.host.host import load_host
+    from rlvr_core.plugins.host import load_host
 
     names = {record.distribution for record in load_host().records if record.status != "off"}
     for name in sorted(names):

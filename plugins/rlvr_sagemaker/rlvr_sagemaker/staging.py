@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import LaunchRequest, services
-from rlvr_core.builtin.jobs.staging import Staged, overrides
+from rlvr_cluster.jobs.staging import Staged, overrides
+from rlvr_cluster.jobs.staging import stage as stage_for_job
+from rlvr_core.api import LaunchRequest
 from rlvr_sagemaker.options import Options, gpu_list, pairs
 from rlvr_sagemaker.request import DESCRIPTION
 from rlvr_sagemaker.store import S3Store
@@ -51,7 +52,7 @@ def stage(config: Options, request: LaunchRequest) -> Staged:
     Raises:
         ConfigError: If one is missing, looks like a secret, or they are too large; all at once.
     """
-    return services.stage(
+    return stage_for_job(
         request,
         config.include,
         config.max_staged_mb,

@@ -12,8 +12,8 @@ from botocore.stub import Stubber
 from click.testing import CliRunner
 
 from rlvr_core.api import ConfigError, JobStatus, MachineError
-from rlvr_core.builtin.jobs.jobs import Job, JobBook
 from rlvr_core.cli.main import cli
+from rlvr_core.launch.job_book import Job, JobBook
 from rlvr_sagemaker import aws, image, launcher
 from rlvr_sagemaker import job as job_module
 from rlvr_sagemaker.launcher import SageMakerLauncher
@@ -67,7 +67,7 @@ def attempt(root, monkeypatch, **said):
 def test_t87_what_the_run_could_not_send_is_sent_again_or_fails_the_job(
     cloud, tmp_path, monkeypatch, works
 ):
-    from rlvr_core.builtin.jobs.mirror import BEHIND, Mirror
+    from rlvr_cluster.stores.mirror import BEHIND, Mirror
 
     runs = f"s3://{cloud.bucket}/runs"
     one = attempt(tmp_path, monkeypatch, runs=runs)
@@ -159,8 +159,8 @@ def test_a_stopped_job_is_gone_on_with_by_a_new_one(cloud, project, monkeypatch)
     assert f"{job} is still at work on that run" in str(busy.exception)
     assert launch(*resume, store=store, config=None).exit_code == 0
     assert [one.runs for one in JobBook().jobs()] == [runs, runs]
-    JobBook().add(Job("7", "core/slurm", "demo", "c"))
-    assert "one of core/slurm" in str(launch("--resume", "7", config=None).exception)
+    JobBook().add(Job("7", "cluster/slurm", "demo", "c"))
+    assert "one of cluster/slurm" in str(launch("--resume", "7", config=None).exception)
     assert "no job" in str(launch("--resume", "none-such", config=None).exception)
 
 
@@ -291,55 +291,3 @@ def test_stopping_asks_sagemaker_once(cloud):
                 stub.add_response("stop_training_job", {}, {"TrainingJobName": "x"})
             SageMakerLauncher(Options()).stop("x")
             stub.assert_no_pending_responses()
-
-
-def test_a_download_under_faults_is_whole(cloud, tmp_path, monkeypatch):
-    """Twenty files while every fifth request fails, each in one of seven ways."""
-    monkeypatch.chdir(tmp_path)
-    store = S3Store(Place(cloud.bucket, "runs/demo-20250101-000000"))
-    texts = {f"traces/{n}.jsonl": f"line {n}\n" * 500 for n in range(20)}
-    texts |= {"run.json": '{"outcome": "finished"}', "resolved.yaml": "x: 1\n"}
-    for key, text in texts.items():
-        (tmp_path / "one").write_text(text)
-        store.put(tmp_path / "one", key)
-    cloud.rate = 0.2
-    done = CliRunner().invoke(cli, ["jobs", "fetch", f"s3://{cloud.bucket}/runs"])
-    cloud.calm()
-    assert done.exit_code == 0, f"{done.output} {done.exception}"
-    folder = tmp_path / "runs" / "demo-20250101-000000"
-    there = {
-        path.relative_to(folder).as_posix(): path.read_text()
-        for path in folder.rglob("*")
-        if path.is_file() and not path.name.startswith(".")
-    }
-    assert there == texts
-    refused = CliRunner().invoke(cli, ["jobs", "push", str(folder), f"s3://{cloud.bucket}/runs"])
-    assert "it was downloaded" in str(refused.exception)
-    assert set(store.list()) == set(texts)
-
-
-def test_fetches_under_faults_lose_nothing_of_a_run_that_grows(cloud, tmp_path, monkeypatch):
-    """Every tenth request spoilt, in every way there is; lines come between the looks."""
-    monkeypatch.chdir(tmp_path)
-    store = S3Store(Place(cloud.bucket, "runs/demo-20250101-000000"))
-    home = tmp_path / "runs" / "demo-20250101-000000"
-    source, lines = tmp_path / "one", []
-
-    def grow():
-        lines.append(json.dumps({"step": len(lines), "text": "x" * 2000}) + "\n")
-        for key in ("run.json", "resolved.yaml", "metrics.jsonl", "traces/rollouts.jsonl"):
-            source.write_text("".join(lines) if key.endswith("l") and "/" in key else lines[-1])
-            store.put(source, key)
-
-    cloud.rate = 0.1
-    for _ in range(6):
-        grow()
-        done = CliRunner().invoke(cli, ["jobs", "fetch", f"s3://{cloud.bucket}/runs"])
-        while isinstance(done.exception, MachineError):
-            done = CliRunner().invoke(cli, ["jobs", "fetch", f"s3://{cloud.bucket}/runs"])
-        assert done.exit_code == 0, f"{done.output} {done.exception!r}"
-        assert (home / "traces" / "rollouts.jsonl").read_text() == "".join(lines)
-    cloud.calm()
-    assert len(lines) == 6
-    assert sum(cloud.done[kind] for kind in cloud.kinds) > 3
-    assert not list(home.rglob("*tmp*"))

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from rlvr_core.api import ConfigError, LaunchRequest, RlvrError
-from rlvr_core.builtin.jobs.jobs import JobBook
 from rlvr_core.cli.main import cli
+from rlvr_core.launch.job_book import JobBook
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.iam import Account, policies
 from rlvr_sagemaker.launcher import SageMakerLauncher
@@ -91,7 +91,7 @@ def test_t89_an_eval_config_is_resolved_like_the_config(project, tmp_path):
     assert (told["eval_config"], told["eval_gpus"]) == ("beside.yaml", [7])
     (given,) = told["eval_set"]
     assert given == 'tasks.0.with.data.with.path="../../far rows #1.jsonl"'
-    from rlvr_core.builtin.evals.config import read_eval_config
+    from rlvr_core.eval.config import read_eval_config
 
     asked = read_eval_config(Path("beside.yaml"), told["eval_set"]).config({"model": {"path": "x"}})
     assert asked.tasks[0].with_["data"]["with"]["path"] == "../../far rows #1.jsonl"

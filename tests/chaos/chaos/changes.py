@@ -207,7 +207,7 @@ def loaded(patch: Patch, change: Change) -> None:
     The engine in process gets weights of its own, copied at each sync.
     """
     import rlvr_core.engines.transformers as module
-    from rlvr_core.builtin.asynchronous.shared_weights import ReceivedSource
+    from rlvr_core.engines.child.shared_weights import ReceivedSource
 
     start, load = module.TransformersEngine.start, module.TransformersEngine.load_weights
     syncs = [0]

@@ -41,7 +41,7 @@ def load(model: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from rlvr_core.host.host import load_host
+    from rlvr_core.plugins.host import load_host
 
     load_host()
     AutoTokenizer.from_pretrained(model)

@@ -84,7 +84,7 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
         "sampler": {"use": "difficulty", "with": {"tier_by": "level", "phases": _TWO_PHASES}},
     },
     "two turns": {
-        "data": {"sources": [source(verifier="core/environment")]},
+        "data": {"sources": [source(verifier="env/environment")]},
         "environment": {"use": "chaos/again", "max_turns": 3, "workers": 2},
         "sampling": {"max_tokens": 64},
     },

@@ -29,7 +29,7 @@ from rlvr_core.api import (
     ToolCall,
     Verdict,
 )
-from rlvr_core.host.tool_formats import tool_format
+from rlvr_core.plugins.tool_formats import tool_format
 
 ENVIRONMENT = "bs4/web"
 _STATE = "the state of a conversation"

@@ -32,8 +32,8 @@ from rlvr_core.api import (
     SamplingParams,
     ToolCall,
 )
-from rlvr_core.builtin.environments.questions import Questions, response
-from rlvr_core.host.tool_formats import tool_format
+from rlvr_core.plugins.tool_formats import tool_format
+from rlvr_env.environments.questions import Questions, response
 
 DATASET = ENVIRONMENT = "bs4/tiny"
 URL = "https://site.example/"
@@ -57,7 +57,7 @@ class Tiny(Questions):
         return Problem(
             id=f"tiny_{name.replace(' ', '_')}",
             prompt=_question(name),
-            verifier="core/environment",
+            verifier="env/environment",
             spec={"of": name, "seed": 0},
             dataset=DATASET,
             max_tokens=MAX_TOKENS,

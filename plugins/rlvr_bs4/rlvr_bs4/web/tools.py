@@ -10,7 +10,7 @@ from rlvr_bs4 import final
 from rlvr_bs4.schema import canon, describe
 from rlvr_bs4.task import REASONS, Task
 from rlvr_core.api import BadCall, Json, Tool, ToolCall
-from rlvr_core.host.tool_formats import tool_format
+from rlvr_core.plugins.tool_formats import tool_format
 
 RUN = Tool(
     "run_python",

@@ -12,7 +12,7 @@ from chaos.changes import ENGINE, OPTIM
 from chaos.registry import Patch, fault
 
 CHECKPOINT = "rlvr_core.step.checkpoint"
-SAMPLER = "rlvr_core.builtin.samplers.base:SamplerBase.load_state_dict"
+SAMPLER = "rlvr_core.rollout.samplers.base:SamplerBase.load_state_dict"
 
 
 def _moments(patch: Patch, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
@@ -71,7 +71,7 @@ def resumed_with_the_policy_as_reference(patch: Patch) -> None:
         for held, new in pairs:
             held.copy_(new)
 
-    patch.after("rlvr_core.builtin.resumption.resumption:restore", moved)
+    patch.after("rlvr_core.run.resumption.resumption:restore", moved)
 
 
 @fault("resume", "kl", shape="moving reference", resume=True)

@@ -11,7 +11,7 @@ from chaos.changes import POLICY, STEP
 from chaos.registry import BOTH, Patch, fault
 
 OBJECTIVE = "rlvr_core.step.objective"
-FAMILY = "rlvr_core.builtin.losses.policy_family"
+FAMILY = "rlvr_algos.losses.policy_family"
 
 
 @fault("loss", "advantages", backends=BOTH)
