@@ -244,7 +244,7 @@ def _tried(check: Callable[[], Iterator[GpuCheck]]) -> Sequence[GpuCheck]:
         lines = str(error).strip().splitlines()
         words = f"{type(error).__name__}: {lines[0] if lines else ''}"
         asked: Any = check.func if isinstance(check, partial) else check
-        found.append(GpuCheck(asked.__name__, f"broke: {words}", False, "see rlvr docs gpu"))
+        found.append(GpuCheck(asked.__name__, f"broke: {words}", False, "see rlvr docs speed"))
     return found
 
 
