@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -81,7 +81,7 @@ class RunEvaluations:
         self._resolved, self._config = resolved, resolved.config
         self.tasks = named_tasks(resolved)
         where = resolved.where(("eval", "tasks"))
-        self.held_out = {
+        self.held_out: Mapping[str, tuple[Problem, ...]] = {
             named.name: problems_given(named.task.problems(), named.name, "problems()", where)
             for named in self.tasks
         }
