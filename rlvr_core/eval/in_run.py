@@ -27,6 +27,7 @@ from rlvr_core.eval.refused import refuse_external
 from rlvr_core.run.evaluations import Evaluation
 
 if TYPE_CHECKING:
+    from rlvr_core.api import Problem
     from rlvr_core.config.model import EarlyStopSection
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.rollout.collect import Generator
