@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rlvr_core.eval import intervals, stats
+from rlvr_core.stats import estimates as stats
+from rlvr_core.stats import intervals
 
 Array = NDArray[np.float64]
 Method = Callable[[Array], tuple[Array, Array]]

@@ -21,7 +21,7 @@ NO_WINDOWS = "rlvr runs on Linux and macOS, not on Windows"
 
 _HOMES = {
     "RunView": "rlvr_core.record.view",
-    "evaluate": "rlvr_core.eval.python",
+    "evaluate": "rlvr_core.script.evaluate",
     "train": "rlvr_core.script.train",
 }
 """Where each name is, imported when it is first used."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from rlvr_core.api.errors import PluginError
 

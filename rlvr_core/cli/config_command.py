@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from rlvr_core.api import ConfigError, config_class
-from rlvr_core.cli.output import print_json, print_line, print_table
 from rlvr_core.config.keys import Key, component_keys, run_keys
 from rlvr_core.config.model import RunConfig
 from rlvr_core.config.resolve import Resolved, resolve_file
@@ -18,6 +17,7 @@ from rlvr_core.config.tree import COMPONENTS, Loc, pattern
 from rlvr_core.plugins.host import load_host
 from rlvr_core.plugins.registry import plural
 from rlvr_core.record.files import write_atomic
+from rlvr_core.terminal.output import print_json, print_line, print_table
 
 _override = click.option(
     "--set",
@@ -44,7 +44,7 @@ def check(file: str, overrides: tuple[str, ...], as_json: bool) -> None:
     A model folder or data file that this machine lacks is a warning. What is in them is not looked
     at: `rlvr run FILE --dry-run` does that too.
     """
-    from rlvr_core.config.presence import missing
+    from rlvr_core.data.presence import missing
 
     resolved = _resolve(file, overrides)
     numbers = _numbers(resolved)

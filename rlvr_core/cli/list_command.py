@@ -11,11 +11,11 @@ import click
 from pydantic import PydanticUserError
 
 from rlvr_core.api import ConfigError, PluginError, config_class
-from rlvr_core.cli.output import print_json, print_line, print_table
 from rlvr_core.config.keys import component_keys
 from rlvr_core.config.tree import COMPONENTS
 from rlvr_core.plugins.host import Host, load_host
 from rlvr_core.plugins.registry import KINDS, Entry, kind_words, parse_kind, plural
+from rlvr_core.terminal.output import print_json, print_line, print_table
 
 
 @click.command("list")

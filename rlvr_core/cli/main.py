@@ -18,9 +18,9 @@ import click
 
 from rlvr_core import NO_WINDOWS, __version__
 from rlvr_core.api import ConfigError, MachineError, PluginError, RlvrError
-from rlvr_core.cli import output
 from rlvr_core.plugins import discovery
 from rlvr_core.plugins.first_party import COMMANDS
+from rlvr_core.terminal import output
 
 KERNEL = {"run": ("rlvr_core.cli.run:run", "Train a model as a config says.")}
 """Target and summary of each kernel command, in the order they are listed."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from rlvr_core.cli.output import print_json, print_line, print_table
 from rlvr_core.plugins.host import Host, load_host
 from rlvr_core.plugins.loader import PluginRecord
+from rlvr_core.terminal.output import print_json, print_line, print_table
 
 
 class PluginsGroup(click.Group):

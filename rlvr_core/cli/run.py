@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.api import ConfigError, RunFinished
-from rlvr_core.api.components import RunObserver
-from rlvr_core.cli.output import no_secrets_printed, quiet_libraries
+from rlvr_core.api import ConfigError
+from rlvr_core.terminal.observer import Display, Silent
+from rlvr_core.terminal.output import no_secrets_printed, quiet_libraries
 
 if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved
@@ -21,27 +20,6 @@ if TYPE_CHECKING:
     from rlvr_core.plugins.host import Host
     from rlvr_core.record.rundir import RunFolder
     from rlvr_core.run.ending import Stop
-
-
-class Display(RunObserver):
-    """Shows the progress of a run; text is printed literally, never as markup."""
-
-    def finish(self, lines: Sequence[str]) -> None:
-        """Show the last lines and restore the terminal; safe to call twice."""
-
-    def run_finished(self, event: RunFinished) -> None:
-        """Report how the run ended, and where its folder is."""
-        path = event.run_dir
-        reason = [event.reason] if event.reason else []
-        self.finish([*reason, f"{event.outcome}: {path}", f"see it: rlvr show {path}"])
-
-    def close(self) -> None:
-        """Restore the terminal, however the run ended; see ``finish``."""
-        self.finish([])
-
-
-class Silent(Display):
-    """A display that shows nothing."""
 
 
 def make_display(kind: str | None, total_steps: int, host: Host) -> Display:
@@ -53,7 +31,7 @@ def make_display(kind: str | None, total_steps: int, host: Host) -> Display:
         total_steps: Steps of the whole run; 0 if they are not known before it starts.
         host: The loaded plugins.
     """
-    from rlvr_core.cli.displays.display import make_display as service_make_display
+    from rlvr_core.terminal.display import make_display as service_make_display
 
     if kind == "none":
         return Silent()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlvr_core.cli.output import is_terminal, print_json, print_line
+from rlvr_core.terminal.output import is_terminal, print_json, print_line
 
 if TYPE_CHECKING:
     from rlvr_core.cli.plot import Points
@@ -47,7 +47,7 @@ def show(
     RUN is 'last' (the default), a run's name, the beginning of one, or its folder. It needs the
     folder only, so runs copied from elsewhere, running ones and half-broken ones can be shown.
     """
-    from rlvr_core.eval.curves import before_after
+    from rlvr_core.record.curves import before_after
     from rlvr_core.record.view import RunView
 
     view = RunView.find(run, runs_dir)

@@ -33,12 +33,12 @@ from rlvr_core.api import (
     Verdict,
     Verifier,
 )
-from rlvr_core.cli.output import console, is_terminal, print_line
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.config.resolve import build, parse_options
 from rlvr_core.data.rows import parse_rows, read_rows
 from rlvr_core.plugins.host import load_host
 from rlvr_core.record.rows import usage_row, verdict_row
+from rlvr_core.terminal.output import console, is_terminal, print_line
 from rlvr_core.verify.pool import VerifierPool
 from rlvr_core.verify.reward import outcome
 from rlvr_core.verify.verdicts import VerifierSpec

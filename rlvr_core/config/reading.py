@@ -100,7 +100,7 @@ def file_fault(error: Exception, path: Path, where: str) -> ConfigError:
 
 
 def _example(path: Path) -> str:
-    from rlvr_core.cli.examples.catalog import find_example
+    from rlvr_core.examples.catalog import find_example
 
     example = find_example(path.as_posix())
     return (

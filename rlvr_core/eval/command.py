@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from rlvr_core.cli import output
 from rlvr_core.eval.options import Options, common, open_session, say
+from rlvr_core.terminal import output
 
 Row = dict[str, Any]
 
@@ -25,7 +25,7 @@ def eval_(model: str | None, **options: Any) -> None:
 
     Example: rlvr eval last --task math/gsm8k-test --task ifeval/ifeval
     """
-    from rlvr_core.cli.displays.waiting import waiting as service_waiting
+    from rlvr_core.terminal.waiting import waiting as service_waiting
 
     given = Options(**options)
     with service_waiting("the model and the tasks") as waiting:

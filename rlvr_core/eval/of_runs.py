@@ -9,10 +9,10 @@ from statistics import fmean
 from typing import Any
 
 from rlvr_core.api import Json
-from rlvr_core.eval.curves import HEADLINE, accuracy_of, answers
-from rlvr_core.eval.significance import holm, paired_difference, sign_flip_p
-from rlvr_core.eval.stats import estimate
+from rlvr_core.record.curves import HEADLINE, accuracy_of, answers
 from rlvr_core.record.view import RunView
+from rlvr_core.stats.estimates import estimate
+from rlvr_core.stats.significance import holm, paired_difference, sign_flip_p
 
 Line = Mapping[str, Any]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlvr_core.api import REMOTE, ConfigError
-from rlvr_core.cli import output
 from rlvr_core.run.ending import Stop
+from rlvr_core.terminal import output
 
 if TYPE_CHECKING:
     from rlvr_core.eval.config import Asked, EvalConfig

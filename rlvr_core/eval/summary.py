@@ -10,14 +10,14 @@ from statistics import fmean
 from typing import Any
 
 from rlvr_core.api import Estimate, EvalReport, EvalTask, Group, Json
-from rlvr_core.eval.stats import (
+from rlvr_core.eval.store import Row
+from rlvr_core.stats.estimates import (
     BLOCKS,
     NOTHING,
     estimate,
     estimate_answers,
     jackknife,
 )
-from rlvr_core.eval.store import Row
 from rlvr_core.verify.pool import percentile
 
 MAX_STRATA = 60

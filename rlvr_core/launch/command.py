@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlvr_core.api import ConfigError, LauncherTraits, ResumesJobs, traits_of
-from rlvr_core.cli import output
+from rlvr_core.terminal import output
 
 if TYPE_CHECKING:
     from rlvr_core.launch.job_book import Job

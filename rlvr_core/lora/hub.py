@@ -11,12 +11,12 @@ from typing import Any
 import yaml
 
 from rlvr_core.api import ConfigError, Json, MachineError
-from rlvr_core.cli import output
 from rlvr_core.record.provenance.lineage import lineage_lines, lineage_of
 from rlvr_core.record.results import facts
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.record.secrets import secrets_in
 from rlvr_core.record.view import RunView
+from rlvr_core.terminal import output
 
 CARD = "README.md"
 _TOKENS = ("tokenizer.json", "vocab.json", "merges.txt")

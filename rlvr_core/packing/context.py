@@ -27,7 +27,6 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from rlvr_core.api import Complaint, ConfigError, MicroBatch, ModelAdapter
-from rlvr_core.engines.forward_paths import choose_forward_paths
 from rlvr_core.packing.context_attention import ContextMask
 from rlvr_core.packing.packed import (
     heads_of,
@@ -37,6 +36,7 @@ from rlvr_core.packing.packed import (
 )
 from rlvr_core.packing.split import Split
 from rlvr_core.parallel import ranks
+from rlvr_core.step.forward_paths import choose_forward_paths
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

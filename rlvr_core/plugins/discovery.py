@@ -115,7 +115,7 @@ class Found(NamedTuple):
         return self.module.partition(".")[0]
 
 
-CORE_PLUGIN = Found(CORE, "rlvr_core.plugins.core", "rlvr-core", __version__, NOWHERE)
+CORE_PLUGIN = Found(CORE, "rlvr_core.components", "rlvr-core", __version__, NOWHERE)
 """Entry point of the built-in plugin. The kernel names its module only here and never imports it by
 name."""
 

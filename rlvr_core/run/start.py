@@ -203,8 +203,8 @@ def _recording(
         The folder, its recorder, and its manifest; the manifest is None in a process that does not
         write it.
     """
-    from rlvr_core.record.provenance.warned import begin
     from rlvr_core.record.trackers.tracking import Tracking
+    from rlvr_core.run.warned import begin
 
     config, host = prepared.config, prepared.resolved.host
     mirror = None

@@ -17,9 +17,9 @@ from rlvr_core.api import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rlvr_core.cli.run import Display
     from rlvr_core.config.model import RunConfig
     from rlvr_core.record.view import RunView
+    from rlvr_core.terminal.observer import Display
 
 GIVEN = "the config given to rlvr_core.train"
 """What stands in messages for the file of a configuration that has none."""
@@ -56,14 +56,14 @@ def train(
         RlvrError: What ``rlvr run`` would say; ``str(error)`` has it all.
         KeyboardInterrupt: If it was interrupted; its folder has a checkpoint to go on from.
     """
-    from rlvr_core.cli.output import quiet_libraries
-    from rlvr_core.cli.run import Display, carry_out, make_display
+    from rlvr_core.cli.run import carry_out, make_display
     from rlvr_core.config.resolve import resolve_file
     from rlvr_core.parallel import ranks
     from rlvr_core.plugins.blame import faults_named
     from rlvr_core.plugins.host import load_host
     from rlvr_core.record.view import RunView
     from rlvr_core.run.ending import Stop
+    from rlvr_core.terminal.output import quiet_libraries
 
     check_arguments(set, rewards=rewards)
     if not (display is None or display in DISPLAYS or isinstance(display, Display)):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.api import MachineError
-from rlvr_core.engines.forward_paths import choose_forward_paths
+from rlvr_core.step.forward_paths import choose_forward_paths
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -12,7 +12,7 @@ def tiny_context(folder: Path) -> EngineContext:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from rlvr_core.cli.output import quiet_libraries
+    from rlvr_core.terminal.output import quiet_libraries
     from rlvr_core.testing.random_model import save_random_model
 
     quiet_libraries()

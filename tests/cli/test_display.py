@@ -11,16 +11,16 @@ from rich.console import Console
 from rlvr_core.api import EvalFinished, EvalReport, GroupsScored, RunStarted, StepFinished
 from rlvr_core.api.progress import counting, progress, work_going_on
 from rlvr_core.cli import run as of_kind
-from rlvr_core.cli.displays import weights
-from rlvr_core.cli.displays.display import JsonLines, Plain, make_display
-from rlvr_core.cli.displays.facts import step_facts
-from rlvr_core.cli.displays.live import Live
-from rlvr_core.cli.displays.pace import Pace, Waits, counts, span
-from rlvr_core.cli.displays.weights import counted_weights
 from rlvr_core.cli.run import Silent
 from rlvr_core.plugins.host import load_host
+from rlvr_core.terminal import weights
+from rlvr_core.terminal.display import JsonLines, Plain, make_display
+from rlvr_core.terminal.facts import step_facts
+from rlvr_core.terminal.live import Live
+from rlvr_core.terminal.pace import Pace, Waits, counts, span
+from rlvr_core.terminal.weights import counted_weights
 from rlvr_core.testing.random_model import save_random_model
-from tests.reports.made_runs import group
+from plugins.rlvr_view.tests.reports.made_runs import group
 
 METRICS = {
     "reward/mean": 0.4213,
@@ -355,7 +355,7 @@ def test_what_comes_before_the_plan_is_no_line_of_a_log():
 
 
 def test_a_command_shows_on_a_terminal_what_it_waits_for_and_takes_it_away(monkeypatch):
-    from rlvr_core.cli.displays.waiting import waiting as service_waiting
+    from rlvr_core.terminal.waiting import waiting as service_waiting
 
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()

@@ -55,7 +55,7 @@ def test_loads_nothing_heavy(args):
         assert not loaded & {"pydantic", "rich", "yaml"}
         assert not {name for name in loaded if name.startswith("rlvr_core.cli.")} - {
             "rlvr_core.cli.main",
-            "rlvr_core.cli.output",
+            "rlvr_core.terminal.output",
         }
 
 

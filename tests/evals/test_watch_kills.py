@@ -20,7 +20,7 @@ from rlvr_lab.watch import Watcher
 
 ACCURACY = {"value": 0.5, "low": 0.25, "high": 0.75, "n": 4, "method": "wilson"}
 TASK = {"metrics": {"accuracy": ACCURACY}, "task_metrics": {}, "spoilt": False}
-SUMMARY = json.dumps({"tasks": {"lab/letters": TASK}})
+SUMMARY = json.dumps({"tasks": {"toy/letters": TASK}})
 
 EVALUATE = """
 import pathlib, signal, sys, time
@@ -44,7 +44,7 @@ from pathlib import Path
 from rlvr_lab.watch import Watcher
 from rlvr_core.record.rundir import RunFolder
 script, run, out, folder, deaf, summary = sys.argv[1:]
-from rlvr_core.api.services import lock_folder
+from rlvr_core.record.files import lock_folder
 Path(out).mkdir(parents=True, exist_ok=True)
 lock = lock_folder(Path(out), "wait")
 command = lambda job: [

@@ -21,10 +21,10 @@ from rlvr_algos.distillation.teacher import Teacher  # noqa: E402
 from rlvr_algos.optimizers.muon import Muon  # noqa: E402
 from rlvr_core.api import Completion, Group, Judged, Problem, TeacherTraits  # noqa: E402
 from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection  # noqa: E402
-from rlvr_core.engines.forward_paths import choose_forward_paths  # noqa: E402
 from rlvr_core.lora import lora  # noqa: E402
 from rlvr_core.losses import GRPO  # noqa: E402
 from rlvr_core.packing import attention_mask  # noqa: E402
+from rlvr_core.step.forward_paths import choose_forward_paths  # noqa: E402
 from rlvr_core.step.model import Precision, enable_checkpointing  # noqa: E402
 from rlvr_core.step.objective import LossTerm, Objective  # noqa: E402
 from rlvr_core.step.optim import Optimizer  # noqa: E402

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlvr_core.plugins import core as builtin
+from rlvr_core import components as builtin
 from rlvr_core.plugins.registry import PluginRegistrar, Registry
 
 sys.path.insert(0, str(Path(__file__).parent))

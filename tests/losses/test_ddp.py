@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
+from rlvr_core import components as builtin
 from rlvr_core.algorithm.policy import PolicyLoss
-from rlvr_core.plugins import core as builtin
 from rlvr_core.plugins.registry import PluginRegistrar, Registry
 
 OPTIONS = {

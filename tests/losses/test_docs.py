@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_core import components as builtin
 from rlvr_core.algorithm import reduce as metrics
-from rlvr_core.plugins import core as builtin
 from rlvr_core.plugins.registry import PluginRegistrar, Registry
 
 FOLDER = Path(__file__).parents[2] / "docs"

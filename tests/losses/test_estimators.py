@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pytest
 
+from rlvr_core import components as builtin
 from rlvr_core.algorithm.estimate import Estimator, judged_step
 from rlvr_core.api import (
     AdvantageEstimator,
@@ -22,7 +23,6 @@ from rlvr_core.api import (
     RunError,
     Verdict,
 )
-from rlvr_core.plugins import core as builtin
 from rlvr_core.plugins.registry import PluginRegistrar, Registry
 
 REGISTRY = Registry()

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from rlvr_algos.losses.gmpo import GMPO
 from rlvr_algos.losses.policy_family import CISPO, LUSPO, REINFORCE, SAPO
 from rlvr_algos.losses.vespo import VESPO
+from rlvr_core import components as builtin
 from rlvr_core.algorithm.policy import PolicyLoss
 from rlvr_core.algorithm.reduce import finish
 from rlvr_core.api import Loss, LossBatch, Normalizer, config_class
 from rlvr_core.losses import DAPO, GRPO, GSPO, DrGRPO
-from rlvr_core.plugins import core as builtin
 from rlvr_core.plugins.registry import PluginRegistrar, Registry
 from rlvr_core.record.metrics import check_declared
 

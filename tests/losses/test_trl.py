@@ -15,10 +15,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from rlvr_core import components as builtin
 from rlvr_core.algorithm.entropy import EntropyController, entropy_threshold
 from rlvr_core.algorithm.policy import EntropyControl
 from rlvr_core.api import LossBatch, Normalizer
-from rlvr_core.plugins import core as builtin
 from rlvr_core.plugins.registry import PluginRegistrar, Registry
 
 sys.path.insert(0, str(Path(__file__).parent))

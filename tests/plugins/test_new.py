@@ -122,7 +122,7 @@ def test_the_code_is_as_ruff_wants_it(packages):
 def test_templates_are_in_the_wheel():
     data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     patterns = data["package-data"]["rlvr_core"]
-    templates = ROOT / "rlvr_core" / "builtin" / "scaffold" / "templates"
+    templates = ROOT / "plugins" / "rlvr_devkit" / "rlvr_devkit" / "scaffold" / "templates"
     files = [file for file in templates.rglob("*") if file.is_file()]
     assert len(files) > 40
     for file in files:

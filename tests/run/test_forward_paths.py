@@ -23,7 +23,7 @@ def find(model, adapter):
 
 class Plain:
     def predict(self, batch, module, *, dtype, compiled):
-        from rlvr_core.api.services import whole_rows
+        from rlvr_core.step.forward import whole_rows
 
         with open("passes", "a") as file:
             file.write(f"{dtype} {compiled}\\n")

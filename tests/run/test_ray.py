@@ -46,7 +46,7 @@ from pathlib import Path
 from types import SimpleNamespace
 import torch
 from rlvr_core.api import ComponentConfig, EngineTraits, Generation, NoConfig
-from rlvr_core.api.services import weight_checksums
+from rlvr_core.engines.sync import weight_checksums
 
 
 class Bigram(torch.nn.Module):

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlvr_core.api import ConfigError, RlvrError
+from rlvr_core.cli.tiny_command import tiny_model
 from rlvr_core.plugins.host import load_host
 from rlvr_core.tiny import tiny
-from rlvr_core.tiny.command import tiny_model
 from rlvr_core.tiny.tiny import make_tiny_model, resolve_tiny
 from rlvr_core.tiny.tiny_warm import batches_of
 from rlvr_math.arithmetic import Arithmetic

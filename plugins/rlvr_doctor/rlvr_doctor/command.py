@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from rlvr_core import __version__
-from rlvr_core.cli.output import print_json, print_line, print_table
 from rlvr_core.plugins.host import load_host
+from rlvr_core.terminal.output import print_json, print_line, print_table
 
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets", "safetensors", "vllm", "pydantic")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rlvr_core.cli import output
+from rlvr_core.terminal import output
 from rlvr_gym.entries import category, check_task, curriculum, defaults, entry, names
 from rlvr_gym.fences import FENCED, fenced_levels
 from rlvr_gym.rules import ALSO, JUDGED

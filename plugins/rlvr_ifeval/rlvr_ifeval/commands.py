@@ -6,7 +6,7 @@ from typing import Any, get_origin
 
 import click
 
-from rlvr_core.cli import output
+from rlvr_core.terminal import output
 from rlvr_ifeval.constraint import Constraint
 from rlvr_ifeval.ifbench import IFBENCH
 from rlvr_ifeval.ifeval import IFEVAL

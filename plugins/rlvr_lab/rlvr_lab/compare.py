@@ -8,10 +8,10 @@ from pathlib import Path
 from statistics import fmean
 
 from rlvr_core.api import ConfigError, Estimate, Json
-from rlvr_core.eval.significance import holm, paired_difference, sign_flip_p
-from rlvr_core.eval.stats import estimate
 from rlvr_core.eval.store import Row, read_results
 from rlvr_core.eval.summary import group_by_problem
+from rlvr_core.stats.estimates import estimate
+from rlvr_core.stats.significance import holm, paired_difference, sign_flip_p
 from rlvr_lab.comparable import other_differences, refuse_spoilt, refuse_unlike
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.cli.output import print_json, print_line
+from rlvr_core.terminal.output import print_json, print_line
 
 if TYPE_CHECKING:
     from rlvr_core.record.provenance.runs import RunDifferences

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from rlvr_core.api import ConfigError, Json
 from rlvr_core.eval.evaluate import head_of_summary, mark_truncation, sample, write_summary
-from rlvr_core.eval.significance import pass_at_k
 from rlvr_core.eval.spec import Spec
-from rlvr_core.eval.stats import estimate
 from rlvr_core.eval.store import Row, Store, read_results, slug
 from rlvr_core.eval.summary import group_by_problem, usage_of
 from rlvr_core.record.files import write_atomic
 from rlvr_core.record.jsonl import encode, read_jsonl
+from rlvr_core.stats.estimates import estimate
+from rlvr_core.stats.significance import pass_at_k
 
 if TYPE_CHECKING:
     from rlvr_core.eval.session import Session

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rlvr_core.cli.manual.pages import listed, read_page
-from rlvr_core.cli.output import is_terminal, print_line, print_table
+from rlvr_core.terminal.output import is_terminal, print_line, print_table
 
 
 @click.command("docs")

@@ -31,9 +31,9 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Shard
 
 from rlvr_core.api import RunError
-from rlvr_core.cli.output import print_line
 from rlvr_core.parallel.model_adapter import adapter_of, export_config
 from rlvr_core.record.checkpoints import file_fingerprint
+from rlvr_core.terminal.output import print_line
 
 if TYPE_CHECKING:
     from rlvr_core.parallel.ranks import Ranks

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlvr_core.api import Complaint, ConfigError, DataError, MachineError
-from rlvr_core.cli import output
+from rlvr_core.terminal import output
 
 if TYPE_CHECKING:
     from rlvr_core.launch.job_book import Job

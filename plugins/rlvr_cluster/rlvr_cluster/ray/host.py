@@ -183,7 +183,7 @@ def join_run(version: str, variables: Mapping[str, str], *, whose: str, where: s
     Raises:
         MachineError: If this node has another version.
     """
-    from rlvr_core.cli.output import quiet_libraries
+    from rlvr_core.terminal.output import quiet_libraries
     from rlvr_core.workers.apart import apart
 
     if version != __version__:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.cli.output import print_line
+from rlvr_core.terminal.output import print_line
 
 if TYPE_CHECKING:
     from rlvr_cluster.sweeps.spec import Sweep
@@ -55,7 +55,7 @@ def sweep(
 def _show(sweep: Sweep, results: list[Result], report: str | None, as_json: bool) -> None:
     from rlvr_cluster.sweeps.table import as_json as table
     from rlvr_cluster.sweeps.table import print_results
-    from rlvr_core.cli import output
+    from rlvr_core.terminal import output
 
     if as_json:
         output.print_json(table(sweep, results, report))

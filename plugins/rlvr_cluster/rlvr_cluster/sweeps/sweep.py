@@ -84,7 +84,7 @@ class CheckedSweep:
 
     def results(self) -> list[Result]:
         """Read the results of the trials so far."""
-        from rlvr_core.eval.stats import estimate
+        from rlvr_core.stats.estimates import estimate
 
         return [result_of(trial, self.sweep.spec.metric, estimate) for trial in self.trials]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from rlvr_core.api import RunError
-from rlvr_core.cli import output
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.config.resolve import parse_options
+from rlvr_core.terminal import output
 
 
 @click.group()

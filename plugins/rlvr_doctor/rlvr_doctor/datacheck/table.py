@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlvr_core.cli import output
+from rlvr_core.terminal import output
 
 if TYPE_CHECKING:
     from rlvr_doctor.datacheck.checks import Rate, Report, TagReport

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from rlvr_core.cli.output import print_json, print_line
+from rlvr_core.terminal.output import print_json, print_line
 
 
 def doctor(config: Path, overrides: Sequence[str], *, live: bool, as_json: bool) -> int:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar
 
 from rlvr_core.api import Finding, Json, RlvrError
-from rlvr_core.cli import output
+from rlvr_core.terminal import output
 
 S = TypeVar("S")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.cli import output
+from rlvr_core.terminal import output
 
 if TYPE_CHECKING:
     from rlvr_doctor.modelcheck.examination import Examined

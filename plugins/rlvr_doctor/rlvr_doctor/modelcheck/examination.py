@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError, Finding, Json, RlvrError
-from rlvr_core.cli import output
 from rlvr_core.data.uri import check_model_path, is_uri, model_path
 from rlvr_core.eval.model_ref import find_model
 from rlvr_core.plugins.host import load_host
 from rlvr_core.record.provenance.model import model_identity, tokenizer_identity
+from rlvr_core.terminal import output
 from rlvr_doctor.examination.report import Report
 from rlvr_doctor.modelcheck.folder import ModelFolder
 from rlvr_doctor.modelcheck.place import folder_of

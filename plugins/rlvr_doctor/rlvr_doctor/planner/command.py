@@ -49,8 +49,8 @@ def plan(
 
     Example: rlvr plan examples/math.yaml --gpu h100-80 --count 8 --set train.parallel=fsdp
     """
-    from rlvr_core.cli import output
     from rlvr_core.plugins.host import load_host
+    from rlvr_core.terminal import output
     from rlvr_doctor.planner import report
     from rlvr_doctor.planner.advice import advise
     from rlvr_doctor.planner.plans import Planner

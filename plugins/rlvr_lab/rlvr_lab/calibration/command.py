@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rlvr_core.api import ConfigError, Problem
-from rlvr_core.cli import output
+from rlvr_core.terminal import output
 
 
 @click.command()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.cli import output
+from rlvr_core.terminal import output
 from rlvr_lab.comparable import MAY_DIFFER
 
 if TYPE_CHECKING:

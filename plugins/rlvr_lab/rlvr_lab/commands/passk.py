@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlvr_core.api import ConfigError
-from rlvr_core.cli import output
 from rlvr_core.eval.options import Options, common, open_session, say
+from rlvr_core.terminal import output
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

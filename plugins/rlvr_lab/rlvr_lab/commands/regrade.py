@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rlvr_core.api import ChecksProblems
-from rlvr_core.cli import output
+from rlvr_core.terminal import output
 
 if TYPE_CHECKING:
     from rlvr_lab.regrade import Changes

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from rlvr_core.api import ConfigError
-from rlvr_core.cli import output
 from rlvr_core.run.ending import Stop
+from rlvr_core.terminal import output
 
 if TYPE_CHECKING:
     from rlvr_lab.watch import Job
@@ -115,5 +115,4 @@ def _devices(text: str | None) -> list[str | None]:
         )
 
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-    chosen: list[str | None] = chosen_gpus(names, shown, "--devices")
-    return chosen
+    return [*chosen_gpus(names, shown, "--devices")]

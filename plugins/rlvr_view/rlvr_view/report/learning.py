@@ -202,6 +202,6 @@ def _estimate(values: Sequence[float]) -> Estimate:
 
 @cache
 def _estimator() -> Any:
-    from rlvr_core.eval.stats import estimate
+    from rlvr_core.stats.estimates import estimate
 
     return estimate  # finding plugins takes as long as a plot

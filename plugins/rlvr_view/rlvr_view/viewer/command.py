@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from rlvr_core.cli.output import print_line
+from rlvr_core.terminal.output import print_line
 
 ADDRESS = "127.0.0.1"
 PORT = 6806
