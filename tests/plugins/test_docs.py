@@ -45,7 +45,6 @@ def test_every_registering_hook_has_a_kind():
     assert set(REGISTERING.values()) == {
         *KINDS,
         "command",
-        "service",
         "forward_path",
         "verifier_pool",
     }
