@@ -25,12 +25,13 @@ build.load()
 
 import device as standin  # noqa: E402
 import torch  # noqa: E402
-from rlvr_core.gpu import guard, rehearsal  # noqa: E402
 from run import put  # noqa: E402
 from steps import CASE, groups, models, trainer_of  # noqa: E402
 
 from rlvr_core.api import MachineError  # noqa: E402
 from rlvr_core.config.model import SamplingSection, TrainSection  # noqa: E402
+from rlvr_core.guards import gpu as gpu_guard  # noqa: E402
+from rlvr_core.guards import rehearsal  # noqa: E402
 
 
 class Config(SimpleNamespace):
@@ -93,7 +94,7 @@ def steps(case: Mapping[str, Any], *, rehearsed: Sequence[int]) -> dict[str, Any
         put(gpu, case, made)
         given = groups(case, made["policy"].config.vocab_size)
         trainer = trainer_of(case, made)
-        meter = trainer.observer = guard.GpuGuard(trainer, gpu.name)
+        meter = trainer.observer = gpu_guard.GpuGuard(trainer, gpu.name)
         metrics, waits, seconds = [], [], []
         for step in range(case["steps"]):
             if step in rehearsed:

@@ -13,12 +13,13 @@ import torch
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "train")]
 from apart import apart  # noqa: E402
-from rlvr_core.gpu import guard, rehearsal  # noqa: E402
 from small import small_model, small_trainer  # noqa: E402
 
 from rlvr_algos.optimizers.muon import Muon  # noqa: E402
 from rlvr_core.api import StepObserver  # noqa: E402
 from rlvr_core.config.model import SamplingSection, TrainSection  # noqa: E402
+from rlvr_core.guards import gpu as gpu_guard  # noqa: E402
+from rlvr_core.guards import rehearsal  # noqa: E402
 from rlvr_core.guards.worst_case import bytes_per_weight, worst_groups  # noqa: E402
 from rlvr_core.losses import GRPO  # noqa: E402
 from rlvr_core.step.objective import LossTerm  # noqa: E402
@@ -224,7 +225,7 @@ def test_the_engine_sleeps_meanwhile(monkeypatch):
     done = []
     engine = SimpleNamespace(sleep=lambda: done.append("sleep"), wake=lambda: done.append("wake"))
     events = SimpleNamespace(phase=lambda text: done.append(text), message=done.append)
-    monkeypatch.setattr(guard, "check", lambda trainer, config, prompt: f"prompt of {prompt}")
+    monkeypatch.setattr(gpu_guard, "check", lambda trainer, config, prompt: f"prompt of {prompt}")
     for staleness, expected in ((0, ["sleep", "prompt of 20", "wake"]), (1, ["prompt of 20"])):
         done.clear()
         made = config(max_staleness=staleness)
@@ -235,11 +236,11 @@ def test_the_engine_sleeps_meanwhile(monkeypatch):
             longest_prompt=30,
         )
         trainer = trainer_on_cpu()
-        one = guard.GpuGuard(trainer, "stand-in")
+        one = gpu_guard.GpuGuard(trainer, "stand-in")
         one.rehearse_with(prepared, engine, events)
         one.run_started(None)
         assert done == ["trying the largest micro-batch", *expected]
-        switched_off = guard.GpuGuard(trainer, "stand-in")
+        switched_off = gpu_guard.GpuGuard(trainer, "stand-in")
         switched_off.run_started(None)
         assert len(done) == 1 + len(expected)
 
@@ -251,14 +252,14 @@ def test_a_component_that_cannot_be_rehearsed_does_not_end_the_run(monkeypatch):
     def fails(*_):
         raise KeyError("rehearsal 0")
 
-    monkeypatch.setattr(guard, "check", fails)
+    monkeypatch.setattr(gpu_guard, "check", fails)
     made = config()
     prepared = SimpleNamespace(
         config=SimpleNamespace(train=made.train, data=SimpleNamespace(max_prompt_tokens=20)),
         longest_prompt=30,
     )
     engine = SimpleNamespace(sleep=lambda: None, wake=lambda: woken.append(True))
-    one = guard.GpuGuard(trainer_on_cpu(), "stand-in")
+    one = gpu_guard.GpuGuard(trainer_on_cpu(), "stand-in")
     events = SimpleNamespace(phase=lambda _: None, message=told.append)
     one.rehearse_with(prepared, engine, events)
     one.run_started(None)
@@ -279,7 +280,7 @@ def test_another_observer_is_told_all_that_it_was_told(monkeypatch):
 
     trainer = trainer_on_cpu()
     trainer.observer = Inner()
-    one = guard.GpuGuard(trainer, "stand-in")
+    one = gpu_guard.GpuGuard(trainer, "stand-in")
     event = SimpleNamespace(record=lambda: None, synchronize=lambda: None, elapsed_time=lambda _: 5)
     monkeypatch.setattr(torch.cuda, "Event", lambda **_: event)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
