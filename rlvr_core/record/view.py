@@ -285,9 +285,7 @@ class RunView:
 
         if not self.evaluations:
             return [], None
-        found: tuple[list[dict[str, Json]], dict[str, Json]]
-        found = curves_and_heldout(self.folder, self.evaluations)
-        return found
+        return curves_and_heldout(self.folder, self.evaluations)
 
     def _staleness(self) -> dict[str, Json]:
         """Return completions by age and fates by version, if generation ran during training."""

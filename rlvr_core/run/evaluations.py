@@ -113,5 +113,4 @@ def evaluations_of(resolved: Resolved) -> Evaluations:
     config = resolved.config
     if not (config.eval.tasks or config.eval.early_stop or config.checkpoint.keep_best):
         return NoEvaluations()
-    evaluations: Evaluations = RunEvaluations(resolved)
-    return evaluations
+    return RunEvaluations(resolved)

@@ -86,8 +86,9 @@ def collect(
         "optimizer": optimizer.state_tensors(),
         "reference": reference.named() if reference else {},
     }
-    sharded = place and any(map(is_sharded, parts["master"].values()))
-    shards = shards_of(model, parts, ranks, place) if sharded else None
+    shards = None
+    if ranks and place and any(map(is_sharded, parts["master"].values())):
+        shards = shards_of(model, parts, ranks, place)
 
     def copied(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         copies = {}

@@ -379,7 +379,6 @@ def test_the_doctor_sets_the_steps_peak_beside_the_card(card, peak, doubt):
     """0.92 of 80 GiB are 73.6."""
     from rlvr_doctor.examination import costs
 
-    card.setattr(costs, "_free_memory", lambda: 50 * GIB)
     found = costs._memory(SimpleNamespace(memory=(2 * GIB, peak * GIB)))
     assert f"GPU {peak} of 80 GiB" in found.value
     assert (found.level != "ok") is doubt
