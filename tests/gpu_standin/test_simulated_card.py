@@ -467,6 +467,3 @@ def test_runs_of_a_sweep_get_the_gpus_that_it_was_given(shown, there, given, mon
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
     assert given_gpus() == given
-
-
-# -- evaluations -----------------------------------------------------------------------------------
