@@ -1,0 +1,1 @@
+"""Runs examined before they are spent: config, data, model files, memory and time."""

@@ -7,6 +7,7 @@ import pytest
 import torch
 import yaml
 
+from plugins.rlvr_doctor.tests.doctor import planted
 from rlvr_core.api import ConfigError, Finding
 from rlvr_core.config.model import RunConfig
 from rlvr_core.testing.lab import Lab
@@ -15,7 +16,6 @@ from rlvr_doctor.examination.examination import examine
 from rlvr_doctor.examination.live import agreement
 from rlvr_doctor.examination.report import Report
 from rlvr_doctor.examination.selftest import learnt
-from plugins.rlvr_doctor.tests.doctor import planted
 
 
 def wrong(report):

@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 import torch
 
+from plugins.rlvr_doctor.tests.doctor import planted
 from rlvr_core.plugins.host import load_host
 from rlvr_core.step.optim import Optimizer
 from rlvr_core.step.step import PolicyTrainer
 from rlvr_doctor.examination.selftest import SelfTest
-from plugins.rlvr_doctor.tests.doctor import planted
 
 pytestmark = pytest.mark.slow
 

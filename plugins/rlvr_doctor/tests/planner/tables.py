@@ -5,9 +5,9 @@ from pathlib import Path
 
 import yaml
 
+from plugins.rlvr_doctor.tests.planner.places import HUB, config_of, model, planned
 from rlvr_doctor.planner.memory import memory_of
 from rlvr_doctor.planner.setup import Micro
-from plugins.rlvr_doctor.tests.planner.places import HUB, config_of, model, planned
 
 ROOT = Path(__file__).parents[4]
 RECIPES = ROOT / "examples" / "recipes"

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from plugins.rlvr_doctor.tests.planner.places import config_of, model, planned
+from plugins.rlvr_doctor.tests.planner.tables import MEASURED
 from rlvr_core.config.resolve import resolve_file
 from rlvr_core.plugins.host import load_host
 from rlvr_doctor.planner import checkpointing
 from rlvr_doctor.planner.checkpointing import CHOICES, MARGIN, choose, choose_for_run
 from rlvr_doctor.planner.memory import memory_of
 from rlvr_doctor.planner.setup import every_of, servers_of
-from plugins.rlvr_doctor.tests.planner.places import config_of, model, planned
-from plugins.rlvr_doctor.tests.planner.tables import MEASURED
 
 GIB = 2**30
 RESERVED = 1.5 * GIB

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from plugins.rlvr_doctor.tests.planner.places import config_of, planned
+from plugins.rlvr_doctor.tests.planner.tables import MEASURED, SHARDED, predicted
 from rlvr_core.packing.split import Split
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_doctor.planner.memory import held_by, memory_of
@@ -16,8 +18,6 @@ from rlvr_doctor.planner.setup import Micro
 from rlvr_doctor.planner.speed import checkpoint_bytes, gradient_of, scoring_of
 from tests.gpu_standin.test_step import RUN
 from tests.gpu_standin.test_step import pytestmark as needs_compiler
-from plugins.rlvr_doctor.tests.planner.places import config_of, planned
-from plugins.rlvr_doctor.tests.planner.tables import MEASURED, SHARDED, predicted
 
 FIGURES = {figure["name"]: figure for figure in [*MEASURED, *SHARDED]}
 LAYER = 2 * 2048 * 2048 + 2 * 2048 * 1024 + 3 * 2048 * 6144 + 2 * 2048 + 2 * 128

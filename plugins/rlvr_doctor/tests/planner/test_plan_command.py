@@ -5,11 +5,11 @@ import json
 import pytest
 import yaml
 
+from plugins.rlvr_doctor.tests.planner.places import config_of, model, planned, planner
+from plugins.rlvr_doctor.tests.planner.tables import ROOT
 from rlvr_core.api import ConfigError, MachineError
 from rlvr_core.parallel.cards import CARDS
 from rlvr_doctor.planner.advice import advise
-from plugins.rlvr_doctor.tests.planner.places import config_of, model, planned, planner
-from plugins.rlvr_doctor.tests.planner.tables import ROOT
 
 GSM8K = ROOT / "examples" / "gsm8k.yaml"
 

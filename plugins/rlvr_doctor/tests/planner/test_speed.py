@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from rlvr_doctor.planner.speed import speed_of
 from plugins.rlvr_doctor.tests.planner.places import config_of, planned
+from rlvr_doctor.planner.speed import speed_of
 
 CASE = {
     "size": "1.7B", "groups": 4, "n": 8, "prompt": 300, "tokens": 450, "budget": 16_384,

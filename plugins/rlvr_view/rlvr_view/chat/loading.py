@@ -90,10 +90,7 @@ def load(name: str, step: int | None, system: str | None, runs_dir: str) -> Talk
     positions = max_positions(path, section)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype: torch.dtype
-    if config is None:
-        dtype = stored_dtype(path, section)
-    else:
-        dtype = getattr(torch, config.model.dtype)
+    dtype = stored_dtype(path, section) if config is None else getattr(torch, config.model.dtype)
     # without faster paths every token goes through the model's own forward, where it is seen
     plain = section.model_copy(update={"forward_paths": ()})
     model = load_policy(path, plain, device, dtype).requires_grad_(False)

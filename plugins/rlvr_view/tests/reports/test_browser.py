@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rlvr_view.report.command import report
 from plugins.rlvr_view.tests.reports.made_runs import make_run
+from rlvr_view.report.command import report
 
 sync_api = pytest.importorskip("playwright.sync_api")
 pytest.importorskip("plotly")

@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from plugins.rlvr_view.tests.reports.made_runs import make_run
 from rlvr_core.record.findings import run_findings
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.record.speed import phase_rows
@@ -15,7 +16,6 @@ from rlvr_view.report.plot import Plot, Series
 from rlvr_view.report.plotly_figures import figure
 from rlvr_view.report.records import Records, labels
 from rlvr_view.report.thin import thin, width_of
-from plugins.rlvr_view.tests.reports.made_runs import make_run
 
 Z2 = 3.8414588206941285  # the square of the normal distribution's 97.5% quantile
 

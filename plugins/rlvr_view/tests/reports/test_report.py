@@ -11,10 +11,10 @@ from html.parser import HTMLParser
 import pytest
 from click.testing import CliRunner
 
+from plugins.rlvr_view.tests.reports.made_runs import make_run
 from rlvr_core.api import ConfigError, MachineError, RunError
 from rlvr_view.report.command import report
 from rlvr_view.report.page import embedded
-from plugins.rlvr_view.tests.reports.made_runs import make_run
 
 pytest.importorskip("plotly")
 

@@ -18,14 +18,14 @@ pytest.importorskip("plotly")
 import uvicorn
 from playwright import sync_api
 
+from plugins.rlvr_view.tests.reports.made_runs import make_run
+from plugins.rlvr_view.tests.viewer.test_pages import draw
+from plugins.rlvr_view.tests.viewer.test_safety import HOSTILE
 from rlvr_core.record.recorder import Recorder
 from rlvr_view.viewer.app import application
 from rlvr_view.viewer.index import Cache
 from rlvr_view.viewer.indexing import update
 from rlvr_view.viewer.runs import Runs
-from plugins.rlvr_view.tests.reports.made_runs import make_run
-from plugins.rlvr_view.tests.viewer.test_pages import draw
-from plugins.rlvr_view.tests.viewer.test_safety import HOSTILE
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

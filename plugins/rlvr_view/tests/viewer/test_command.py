@@ -14,10 +14,10 @@ from click.testing import CliRunner
 
 pytest.importorskip("uvicorn")
 
+from plugins.rlvr_view.tests.reports.made_runs import make_run
 from rlvr_core.api import ConfigError, MachineError
 from rlvr_core.cli.main import main
 from rlvr_view.viewer.command import view
-from plugins.rlvr_view.tests.reports.made_runs import make_run
 
 
 def test_a_busy_port_is_said_with_what_to_do(runs, capfd):
