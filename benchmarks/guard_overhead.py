@@ -1,6 +1,6 @@
 """What the default guards cost: seconds of guards beside those of the steps, in one run.
 
-    python benchmarks/guard_overhead.py [--quick] [--steps 100] [--dtype bfloat16]
+    python benchmarks/guard_overhead.py [--quick] [--steps 100] [--model FOLDER] [--dtype bfloat16]
 
 Every method of every guard is timed while a run goes on, and the run's own time is what is left.
 Hooks in the backward pass are timed likewise. The first step is compared with the median of later

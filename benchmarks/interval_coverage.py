@@ -211,7 +211,7 @@ def measure(
 
 
 def main() -> None:
-    """Print what the table of docs/benchmarks.md holds."""
+    """Print what the table of benchmarks/README.md holds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repeats")
     parser.add_argument("--seed", type=int, default=0)

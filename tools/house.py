@@ -41,7 +41,7 @@ VAGUE = {"one", "found", "told", "said", "asked", "own"}
 RUN_AND_LIST = """
 import json, sys
 from rlvr_core.cli.main import main
-code = main(["run", sys.argv[1], "--display", "none", "--set", "train.steps=2",
+code = main(["run", sys.argv[1], "--display", "none", "--set", "train.steps=2", "--set", "train.warmup_steps=1",
              "--set", "eval.tasks=[]"])
 if code:
     sys.exit(code)

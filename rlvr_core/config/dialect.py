@@ -2,7 +2,7 @@ r"""The YAML dialect of configurations: reading with line marks, and writing.
 
 It is YAML 1.2's core schema plus merge keys: ``1e-6`` is a number, ``no`` and ``2024-01-01`` are
 text, ``010`` is ten. Duplicate keys, control characters (as from ``"\boxed"``) and exponentially
-expanding anchors are errors. ``docs/footguns.md`` gives the reasons.
+expanding anchors are errors. ``docs/config.md`` gives the reasons.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def faults(plugin: object, package: str, distribution: str) -> Iterator[PluginPr
         yield PluginProblem(
             "it implements no hook",
             Place(str(getattr(plugin, "__file__", "")), 1),
-            ("mark its hooks with @hookimpl; they are explained in rlvr docs hooks",),
+            ("mark its hooks with @hookimpl; they are explained in rlvr docs plugins#hooks",),
         )
 
 

@@ -20,7 +20,7 @@ SHORT = {
     "forward": ["--quick", "--threads", "1"],
     "fsdp_checkpoint": [*SMALL, "--turns", "1"],
     "fsdp_load": SMALL,
-    "guard_overhead": ["--quick"],
+    "guard_overhead": ["--steps", "6"],
     "gym_gate": ["--tasks", "basic_arithmetic", "--n", "3"],
     "interval_coverage": ["--quick"],
     "mirror": ["--steps", "6", "--repeats", "1"],

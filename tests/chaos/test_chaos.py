@@ -84,7 +84,7 @@ def test_a_few_are_found_and_healthy_runs_are_not_disturbed(tmp_path):
     by = {line["fault"]: line["by"] for line in results if "fault" in line}
     assert by["training-temperature-95"] == "parity"
     assert by["one-seed-a-group"] == "seeds"
-    assert by["verifier-inverted"] == "gold"
+    assert by["verifier-inverted"] in ("preflight", "gold")
     assert len(results) == len(names) + len(shapes)
 
 

@@ -16,7 +16,7 @@ VOCABULARY = 151_936
 
 
 def planned(name: str, *, compiled: bool) -> Setup:
-    """A case, with the lengths that its rows have in the mean and norms that are not fused."""
+    """A case, with the lengths that its rows have in the mean."""
     case = fast.case_of(name)
     given = groups(case, VOCABULARY)
     tokens = sum(len(one.completion.token_ids) for group in given for one in group.members)
@@ -25,4 +25,4 @@ def planned(name: str, *, compiled: bool) -> Setup:
     with tempfile.TemporaryDirectory() as folder:
         mean = tokens / (case["groups"] * case["n"])
         plan = planned_of(config_of(case, folder), *changes, mean_tokens=mean)
-    return replace(plan.setup, mean_prompt=prompts / case["groups"], fused=False)
+    return replace(plan.setup, mean_prompt=prompts / case["groups"])

@@ -9,7 +9,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
 
 from small import small_model, small_trainer  # type: ignore
 
-from rlvr_algos.losses.policy_family import GRPO
 from rlvr_core.api import (
     Completion,
     EngineTraits,
@@ -25,6 +24,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.config.model import ReferenceSection, RunConfig, TrainSection
 from rlvr_core.guards.observer import StepObservers
+from rlvr_core.losses import GRPO
 from rlvr_core.step.objective import LossTerm
 from rlvr_core.step.reference import SeparateModel
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from stepping import Watched, sample, small_model, trainer_with
 
+import rlvr_core.losses as losses
 import rlvr_core.step.step as step_module
-from rlvr_algos.losses.policy_family import DAPO, GRPO, GSPO, DrGRPO
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api import AdvantageOutput, AdvantageTraits, RunError
 from rlvr_core.config.model import ReferenceSection
@@ -19,6 +19,7 @@ from rlvr_core.guards.optimizer import OptimizerUpdates
 from rlvr_core.guards.parity import Parity
 from rlvr_core.guards.tokens import Tokens
 from rlvr_core.guards.updates import Updates
+from rlvr_core.losses import DAPO, GRPO, GSPO, DrGRPO
 from rlvr_core.step.reference import SeparateModel
 
 ALL = (Tokens, Advantages, Kl, LossValues, Updates, OptimizerUpdates)
@@ -238,7 +239,7 @@ class Changed:
     "change", [lambda a: a * 1.25, lambda a: -a, lambda a: a + 0.1, lambda a: a.roll(1)]
 )
 def test_advantages_that_are_not_those_of_the_rewards(monkeypatch, change):
-    import rlvr_core.algorithm.advantages as module
+    import rlvr_core.advantages as module
 
     real = module.advantages
 
@@ -265,8 +266,9 @@ def test_an_estimator_of_ones_own_is_checked_if_it_says_that_it_centers():
 
 def test_a_loss_of_the_wrong_sign():
     class Down(GRPO):
-        def reduce(self, loss_BT, mask_BT, normalizer):
-            return -super().reduce(loss_BT, mask_BT, normalizer)
+        def __call__(self, batch, normalizer):
+            found = super().__call__(batch, normalizer)
+            return replace(found, loss=-found.loss)
 
     fault(Watched(made(Advantages), trainer=trainer_with(Down(GRPO.Config()))), "wrong sign")
 
@@ -306,9 +308,10 @@ def test_tokens_that_are_not_trained_once(monkeypatch, name, words):
 
 def test_an_end_token_that_gets_no_gradient():
     class NoEnd(GRPO):
-        def reduce(self, loss_BT, mask_BT, normalizer):
-            last_BT = mask_BT.flip(1).cumsum(1).flip(1) == 1
-            return super().reduce(torch.where(last_BT, 0.0, loss_BT), mask_BT, normalizer)
+        def __call__(self, batch, normalizer):
+            last_BT = batch.mask_BT.flip(1).cumsum(1).flip(1) == 1
+            logp_BT = torch.where(last_BT, batch.logp_BT.detach(), batch.logp_BT)
+            return super().__call__(replace(batch, logp_BT=logp_BT), normalizer)
 
     run = Watched(made(Tokens), trainer=trainer_with(NoEnd(GRPO.Config())))
     fault(run, "the last tokens of the rows get no gradient")
@@ -362,36 +365,35 @@ def test_a_reference_of_other_weights_or_one_that_moves():
 class Halved(GRPO):
     """Its importance weight, KL or sum is another than the formula's."""
 
-    def reduce(self, loss_BT, mask_BT, normalizer):
-        return 0.5 * super().reduce(loss_BT, mask_BT, normalizer)
+    def __call__(self, batch, normalizer):
+        found = super().__call__(batch, normalizer)
+        return replace(found, loss=0.5 * found.loss)
 
 
 def test_a_loss_that_is_not_its_formula(monkeypatch):
-    real = GRPO.reduce
-    monkeypatch.setattr(GRPO, "reduce", lambda *given: 0.5 * real(*given))
+    real = losses.row_mean
+    monkeypatch.setattr(losses, "row_mean", lambda *given: 0.5 * real(*given))
     fault(Watched(made(LossValues)), "that of the loss's formula")
 
 
 def test_a_gradient_that_is_not_that_of_the_formula(monkeypatch):
-    real = GRPO.reduce
+    real = losses.row_mean
 
-    def still(self, loss_BT, mask_BT, normalizer):
+    def still(loss_BT, mask_BT, normalizer):
         kept_BT = torch.where(mask_BT.cumsum(1) == 2, loss_BT.detach(), loss_BT)
-        return real(self, kept_BT, mask_BT, normalizer)
+        return real(kept_BT, mask_BT, normalizer)
 
-    monkeypatch.setattr(GRPO, "reduce", still)
+    monkeypatch.setattr(losses, "row_mean", still)
     fault(Watched(made(LossValues)), "the gradient that arrives at the log-probs")
 
 
 def test_a_clip_that_is_not_the_configs(monkeypatch):
-    import rlvr_core.algorithm.policy as policy
-
-    real = policy.clipped_surrogate
+    real = losses.clipped
     monkeypatch.setattr(
-        policy,
-        "clipped_surrogate",
-        lambda ratio_BT, advantage_BT, *, low, high, delta=None: real(
-            ratio_BT, advantage_BT, low=low, high=10 * high, delta=delta
+        losses,
+        "clipped",
+        lambda terms, options: real(
+            terms, options.model_copy(update={"clip_high": 10 * options.clip_high})
         ),
     )
     trainer = trainer_with(num_iterations=3, lr=0.05)

@@ -85,7 +85,7 @@ BROKEN = {
         "wrapper",
         "without wrapper",
     ),
-    "nothing": ("x = 1\n", 1, "no hook", "rlvr docs hooks"),
+    "nothing": ("x = 1\n", 1, "no hook", "rlvr docs plugins#hooks"),
 }
 
 

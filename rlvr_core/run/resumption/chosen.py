@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 EXACT_KEYS = (
     "train.steps",
-    "train.engine_restarts",
     "train.max_nonfinite_steps",
     "train.reference.offload",
     "checkpoint.",

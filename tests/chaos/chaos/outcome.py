@@ -19,6 +19,7 @@ SPEAKERS = (
     (re.compile(r"\bguard (?:core/)?([\w-]+)"), r"\1"),
     (re.compile(r"\bdid not come within\b"), "watchdog"),  # a wait's own deadline
     (re.compile(r"^weight sync to version "), "sync"),  # the probe of a sync
+    (re.compile(r"^going on from the checkpoint\b"), "resume"),
     (re.compile(r"\bpreflight\b"), "preflight"),
     (re.compile(r"^first completions\b"), "completions"),
 )

@@ -3,7 +3,7 @@
 import re
 
 from rlvr_core.api import Done, Message, NoConfig, Observation, Verdict, hookimpl
-from rlvr_core.api.traits import EnvironmentTraits
+from rlvr_core.api import EnvironmentTraits
 
 
 @hookimpl

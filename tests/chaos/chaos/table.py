@@ -1,4 +1,4 @@
-"""The table of a measurement, for docs/guards-measured.md."""
+"""The table of a measurement, for docs/guards.md."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rlvr_algos.distillation.teacher import Teacher, check_vocabulary, path_of, prompt_of
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.config.tree import Loc
     from rlvr_core.data.prompts import Renderer
-
-MakeTeacher = Callable[["torch.device", "torch.dtype"], Teacher]
-"""Loads a teacher onto a device, to compute in a dtype."""
+    from rlvr_core.step.objective import MakeTeacher
 
 
 def teachers_of(

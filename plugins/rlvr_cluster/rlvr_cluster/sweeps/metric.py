@@ -111,7 +111,7 @@ def _declared(metric: str, resolved: Resolved, host: Host, where: str) -> Metric
     raise ConfigError(
         f"a run of this config has no metric '{metric}'",
         where=where,
-        remedy=(*hint, "rlvr docs metrics lists those of training"),
+        remedy=(*hint, "rlvr docs runs#metrics has those of training"),
     )
 
 

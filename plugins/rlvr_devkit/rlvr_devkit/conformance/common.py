@@ -132,7 +132,7 @@ def plugin_loads(subject: Subject) -> None:
     if record.status == "off":
         raise Unchecked(_faults(record))
     demand(not record.problems, _faults(record))
-    demand(bool(record.hooks), "it implements no hook: see rlvr docs hooks")
+    demand(bool(record.hooks), "it implements no hook: see rlvr docs plugins#hooks")
 
 
 PLUGIN_CHECKS: tuple[Check, ...] = (

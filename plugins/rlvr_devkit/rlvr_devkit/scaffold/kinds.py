@@ -32,7 +32,7 @@ TEMPLATES: Mapping[str, Template] = {
         "a data set",
         "sums of two numbers, made without any file",
         "`load` yields the problems",
-        page="rlvr docs data",
+        page="rlvr docs your-data",
     ),
     "verifier": Template(
         "a verifier",
@@ -101,19 +101,19 @@ TEMPLATES: Mapping[str, Template] = {
         "gradient descent with momentum",
         "`build` makes a torch optimizer",
         needs=("torch",),
-        page="rlvr docs hooks",
+        page="rlvr docs plugins#hooks",
     ),
     "schedule": Template(
         "a schedule of the learning rate",
         "falls with the square root of the progress",
         "`__call__` gives the share of the peak",
-        page="rlvr docs hooks",
+        page="rlvr docs plugins#hooks",
     ),
     "tracker": Template(
         "a tracker",
         "a line of text for each step",
         "`metrics` shows the numbers of a step",
-        page="rlvr docs hooks",
+        page="rlvr docs plugins#hooks",
     ),
     "transport": Template(
         "a weight transport",
@@ -128,13 +128,13 @@ TEMPLATES: Mapping[str, Template] = {
         "the function is a click command",
         needs=("click",),
         shell="rlvr $name best runs/NAME",
-        page="rlvr docs hooks",
+        page="rlvr docs plugins#hooks",
     ),
     "observer": Template(
         "hooks that watch a run",
         "notes when the mean reward first reaches a target",
         "the functions marked with `hookimpl` are called as a run goes on",
-        page="rlvr docs hooks#observing",
+        page="rlvr docs plugins#observing",
     ),
 }
 """Every kind, by the name that ``rlvr new`` takes."""

@@ -115,5 +115,4 @@ def _devices(text: str | None) -> list[str | None]:
         )
 
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-    chosen: list[str | None] = chosen_gpus(names, shown, "--devices")
-    return chosen
+    return [*chosen_gpus(names, shown, "--devices")]

@@ -11,7 +11,7 @@ from chaos.changes import POLICY, STEP
 from chaos.registry import BOTH, Patch, fault
 
 OBJECTIVE = "rlvr_core.step.objective"
-FAMILY = "rlvr_algos.losses.policy_family"
+LOSSES = "rlvr_core.losses"
 
 
 @fault("loss", "advantages", backends=BOTH)
@@ -34,9 +34,10 @@ def ratio_never_clipped(patch: Patch) -> None:
     """The ratio is never clipped."""
 
     def make(original: Any) -> Any:
-        return lambda r, a, **o: original(r, a, **o | {"low": 1.0, "high": 1e9})
+        wide = {"clip_low": 1.0, "clip_high": 1e9}
+        return lambda policy, options: original(policy, options.model_copy(update=wide))
 
-    patch.wrap(f"{POLICY}:clipped_surrogate", make)
+    patch.wrap(f"{LOSSES}:clipped", make)
 
 
 @fault("loss", "advantages", "updates")
@@ -48,21 +49,17 @@ def ratio_without_gradient(patch: Patch) -> None:
 @fault("loss")
 def entropy_bonus_that_nobody_asked_for(patch: Patch) -> None:
     """A bonus of 0.1 on the entropy that the config does not have."""
-    patch.after(f"{POLICY}:PolicyLoss._bonus", lambda *_: 0.1)
+    patch.after(f"{POLICY}:PolicyTerms._bonus", lambda *_: 0.1)
 
 
 @fault("loss")
 def gradient_of_negative_rows_lost(patch: Patch) -> None:
     """Rows with a negative advantage have no gradient."""
 
-    def make(original: Any) -> Any:
-        def surrogate(self: Any, terms: Any, tally: Any) -> Any:
-            loss_BT = original(self, terms, tally)
-            return torch.where(terms.advantage_BT < 0, loss_BT.detach(), loss_BT)
+    def after(loss_BT: Any, policy: Any, options: Any) -> Any:
+        return torch.where(policy.advantage_BT < 0, loss_BT.detach(), loss_BT)
 
-        return surrogate
-
-    patch.wrap(f"{POLICY}:ClippedPolicyLoss.surrogate", make)
+    patch.after(f"{LOSSES}:clipped", after)
 
 
 @fault("loss", "tokens", shape="micro batches")
@@ -90,7 +87,7 @@ def rows_divided_by_padded_length(patch: Patch) -> None:
 
         return row_mean
 
-    patch.wrap(f"{FAMILY}:row_mean", make)
+    patch.wrap(f"{LOSSES}:row_mean", make)
 
 
 @fault("loss", shape="truncated importance")

@@ -34,7 +34,7 @@ def kl_negated(patch: Patch) -> None:
 @fault("kl", "loss", shape="strong kl")
 def kl_left_out(patch: Patch) -> None:
     """The KL is measured and never added to the loss."""
-    patch.after(f"{POLICY}:PolicyLoss._kl", lambda kl, *_: 0.0 * kl)
+    patch.after(f"{POLICY}:PolicyTerms._kl", lambda kl, *_: 0.0 * kl)
 
 
 @fault("kl", "loss", shape="strong kl")
