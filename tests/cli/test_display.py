@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from plugins.rlvr_view.tests.reports.made_runs import group
 from rlvr_core.api import EvalFinished, EvalReport, GroupsScored, RunStarted, StepFinished
 from rlvr_core.api.progress import counting, progress, work_going_on
 from rlvr_core.cli import run as of_kind
@@ -20,7 +21,6 @@ from rlvr_core.terminal.live import Live
 from rlvr_core.terminal.pace import Pace, Waits, counts, span
 from rlvr_core.terminal.weights import counted_weights
 from rlvr_core.testing.random_model import save_random_model
-from plugins.rlvr_view.tests.reports.made_runs import group
 
 METRICS = {
     "reward/mean": 0.4213,

@@ -1,1 +1,1 @@
-"""Verifiers of no one domain: choice, JSON, tool calls, SQL, judges by a model."""
+"""Verifiers of no one domain: choice, JSON, SQL, judges by a model."""

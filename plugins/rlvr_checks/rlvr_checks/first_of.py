@@ -226,7 +226,7 @@ def _verifier(ref: ComponentRef, option: str) -> Any:
     if not isinstance(verifier, Verifier):
         raise ConfigError(
             f"checks/first-of: {ref.use} compares the completions of a group with each other, so "
-            f"it has no verdict on one alone",
+            "it has no verdict on one alone",
             where=f"the option {option} of checks/first-of",
         )
     return verifier

@@ -1,1 +1,1 @@
-"""Runs examined before they are spent: config, data, model files, memory and time."""
+"""Examining a run before it is spent: config, data, model files, memory and time."""

@@ -1,1 +1,1 @@
-"""Judging results: compare, pass@k, regrade, watch, other harnesses, calibration of judges."""
+"""Judging results: compare, pass@k, regrade, watch, other harnesses."""
