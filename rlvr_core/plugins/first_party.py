@@ -44,7 +44,7 @@ COMMANDS = {
 }
 """Plugin of each command that stands beside the core's own, and not below the plugin's name."""
 
-COMPONENTS = {
+COMPONENTS: dict[str, dict[str, tuple[str, ...]]] = {
     "advantage": {
         "algos": ("reinforce_plus_plus", "maxrl", "pass_at_k"),
     },
