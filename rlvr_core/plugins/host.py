@@ -84,7 +84,7 @@ class Host:
         return found
 
     def missing(self) -> Missing:
-        """The module that explains why a component is unavailable; imported only when needed."""
+        """What explains why a component is unavailable; imported only when needed."""
         from rlvr_core.plugins.missing import Missing
 
         return Missing(self.registry, self.records)
@@ -208,7 +208,7 @@ class Host:
                 raise
             except BaseException as error:  # a plugin may even call sys.exit
                 message = f"failed: {loader.describe(error)} ({self._place(error, plugin)})"
-                findings.append((plugin, Finding("examine", "fail", message)))
+                findings.append((plugin, Finding("examine", message)))
         return findings
 
     def options_of(self, name: str, where: str) -> type[ComponentConfig]:

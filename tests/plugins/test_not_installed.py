@@ -14,7 +14,10 @@ from rlvr_core.plugins.host import load_host
 
 CONFIG = """\
 model: {path: "tiny:math/arithmetic"}
-data: {sources: [{use: core/jsonl, with: {path: rows.jsonl, prompt: prompt, spec: {answer: answer}}}]}
+data:
+  sources:
+    - use: core/jsonl
+      with: {path: rows.jsonl, prompt: prompt, spec: {answer: answer}}
 rewards: [{use: USE}]
 train: {steps: 1}
 """
@@ -54,7 +57,7 @@ def test_a_component_under_its_old_or_short_name(use, without, tmp_path, monkeyp
     Path("run.yaml").write_text(CONFIG.replace("USE", use))
     assert main(["run", "run.yaml", "--dry-run"]) == PluginError.exit_code
     message = capsys.readouterr().err
-    assert "run.yaml:3" in message
+    assert "run.yaml:6" in message
     assert "it is checks/json" in message
     assert comes_with("checks") in message
 
