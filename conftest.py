@@ -1,6 +1,6 @@
 """Which files pytest reads for ``-m gpu``: those that have a test of that mark.
 
-A machine with a GPU holds what ``make gpu-wheels`` collects, and not what every other test imports.
+A machine with a GPU may lack what every other test imports.
 """
 
 from __future__ import annotations

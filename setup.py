@@ -12,8 +12,8 @@ from setuptools.command.build_py import build_py
 
 LEFT_OUT = ("__pycache__", "*.egg-info", "build", "dist", "runs", ".*")
 COPIED = {
-    "examples": ("rlvr_core/builtin/examples/files", LEFT_OUT),
-    "docs": ("rlvr_core/builtin/manual/files", (*LEFT_OUT, "_ext", "*.py")),
+    "examples": ("rlvr_core/examples/files", LEFT_OUT),
+    "docs": ("rlvr_core/cli/manual/files", (*LEFT_OUT, "_ext", "_generated", "*.py")),
 }
 """Where each folder stands in the wheel, and what of it is left out."""
 

@@ -69,8 +69,8 @@ def _one_side(case: Case, options: argparse.Namespace) -> Steps:
     from rlvr_core.api import StepFinished
     from rlvr_core.cli.run import Silent
     from rlvr_core.config.resolve import resolve_file
-    from rlvr_core.host.host import load_host
-    from rlvr_core.host.registry import Entry
+    from rlvr_core.plugins.host import load_host
+    from rlvr_core.plugins.registry import Entry
     from rlvr_core.run.prepare import prepare
     from rlvr_core.run.start import start
 

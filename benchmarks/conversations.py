@@ -34,10 +34,10 @@ from rlvr_core.api import (
     Transcript,
     Verdict,
 )
-from rlvr_core.builtin.environments.plan import EnvironmentPlan
-from rlvr_core.builtin.environments.turns import TurnTaking
 from rlvr_core.config.model import EnvironmentSection
 from rlvr_core.workers.process import ComponentSpec
+from rlvr_env.environments.plan import EnvironmentPlan
+from rlvr_env.environments.turns import TurnTaking
 
 NAME = "benchmark/slow-tool"
 

@@ -19,9 +19,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_core.api import Engine, EngineContext, GenerationRequest, SamplingParams
-from rlvr_core.builtin.vllm.engine import VllmEngine
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.transformers import TransformersEngine
+from rlvr_core.engines.vllm.engine import VllmEngine
 
 VOCABULARY = 4096
 SIZES = {  # hidden size, layers, rows of the embedding

@@ -5,8 +5,8 @@
 Sides take turns within one process, except for memory, where each has a fresh one. ``whole rows``
 runs every completion behind a prompt of its own through the model's forward, padded, as TRL does;
 ``packed`` is the same forward over one sequence with each prompt once and no padding, which is what
-it uses for most models; ``lean`` is what it uses for Llama-like ones in float32 on a CPU. Training
-is timed in seconds of the processor, which other jobs of a machine disturb least.
+a run uses. Training is timed in seconds of the processor, which other jobs of a machine disturb
+least.
 """
 
 from __future__ import annotations
@@ -27,14 +27,10 @@ from step_task import SIZES
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_core.api import MicroBatch, SamplingParams
-from rlvr_core.builtin.packing.attention_mask import attention_mask_of
-from rlvr_core.builtin.packing.packed import heads_of, pack, packed_rows
-from rlvr_core.builtin.tiny.lean import recognise
-from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
-from rlvr_core.builtin.tiny.lean_path import lean_hidden
-from rlvr_core.engines.decode import RowPlan, decode
+from rlvr_core.engines.decode import HuggingFaceDecoder, RowPlan, decode
 from rlvr_core.engines.sampling import StopStrings
-from rlvr_core.parallel.model_adapter import adapter_of
+from rlvr_core.packing.attention_mask import attention_mask_of
+from rlvr_core.packing.packed import heads_of, packed_rows
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import whole_rows
 from rlvr_core.step.logprobs import fused_logprobs
@@ -43,7 +39,7 @@ VOCABULARY = 419
 GROUP = 8
 LENGTHS = {"8:1": (256, 32), "1:1": (128, 128), "1:8": (32, 256)}
 MEMORY = {"vocabulary": 151_936, "hidden": 64, "tokens": 2048}
-SIDES = ("whole rows", "packed", "lean")
+SIDES = ("whole rows", "packed")
 
 
 def main() -> None:
@@ -60,12 +56,8 @@ def main() -> None:
     repeats = 1 if options.quick else 5
     sizes = ["0.8M"] if options.quick else ["0.8M", "10M"]
     print(f"torch {torch.__version__}, {options.threads} threads, median of {repeats}\n")
-    print(
-        "| shared prompt: training | prompt:completion | "
-        + " | ".join(SIDES)
-        + " | packed x | lean x |"
-    )
-    print("|---|---|" + "---|" * 5)
+    print("| shared prompt: training | prompt:completion | " + " | ".join(SIDES) + " | packed x |")
+    print("|---|---|" + "---|" * 3)
     for size in sizes:
         for ratio, (prompt, tokens) in LENGTHS.items():
             rows = _rows([(prompt, [tokens] * GROUP)] * 4)
@@ -76,12 +68,8 @@ def main() -> None:
         for ratio, (prompt, tokens) in LENGTHS.items():
             alone, shared = _generate(size, prompt, tokens, repeats)
             print(f"| {size} | {ratio} | {alone:.3f} | {shared:.3f} | {alone / shared:.2f} |")
-    print(
-        "\n| skewed lengths: training | completions | "
-        + " | ".join(SIDES)
-        + " | packed x | lean x |"
-    )
-    print("|---|---|" + "---|" * 5)
+    print("\n| skewed lengths: training | completions | " + " | ".join(SIDES) + " | packed x |")
+    print("|---|---|" + "---|" * 3)
     draw = random.Random(0)
     skewed = [[max(4, int(draw.lognormvariate(3.2, 0.9))) for _ in range(GROUP)] for _ in range(8)]
     for size in sizes:
@@ -131,15 +119,12 @@ def _rows(groups: Iterable[tuple[int, list[int]]]) -> list[Row]:
 def _train(size: str, rows: list[Row], repeats: int) -> list[float]:
     """Median seconds of a forward and backward pass over the rows, by side."""
     model = _model(size)
-    lean = recognise(model, adapter_of(model))
-    assert lean is not None
     as_given = [_only(rows[i : i + GROUP]) for i in range(0, len(rows), GROUP)]
     packed = micro_batches(rows, tokens_per_micro_batch=4096)
 
     runs: list[tuple[list[MicroBatch], Callable[[MicroBatch], Any]]] = [
         (as_given, lambda batch: whole_rows(model.model, batch)),
         (packed, lambda batch: _packed(model, batch)),
-        (packed, lambda batch: lean_hidden(lean, pack(batch))),
     ]
     return _timed(model, runs, repeats)
 
@@ -197,12 +182,8 @@ def _only(rows: list[Row]) -> MicroBatch:
 
 
 def _line(name: str, seconds: list[float]) -> None:
-    whole, packed, lean = seconds
-    print(
-        f"| {name} | {whole:.3f} | {packed:.3f} | {lean:.3f} | {whole / packed:.2f} "
-        f"| {whole / lean:.2f} |",
-        flush=True,
-    )
+    whole, packed = seconds
+    print(f"| {name} | {whole:.3f} | {packed:.3f} | {whole / packed:.2f} |", flush=True)
 
 
 class _NoStops(StopStrings):
@@ -216,8 +197,6 @@ class _NoStops(StopStrings):
 def _generate(size: str, prompt: int, tokens: int, repeats: int) -> tuple[float, float]:
     """Median seconds of sampling four groups: every row's prompt computed, and every group's."""
     model = _model(size)
-    lean = recognise(model, adapter_of(model))
-    assert lean is not None
     prompts = [row.prompt_ids for row in _rows([(prompt, [1])] * 4)]
     plan = RowPlan(SamplingParams(max_tokens=tokens), 0, tokens)
     ways = [
@@ -228,8 +207,8 @@ def _generate(size: str, prompt: int, tokens: int, repeats: int) -> tuple[float,
     for _ in range(repeats + 1):
         for seconds, (texts, plans) in zip(took, ways, strict=True):
             begun = time.perf_counter()
-            with torch.inference_mode():
-                decode(LeanDecoder(lean), texts, plans, eos_ids=(), stop_strings=_NoStops())
+            with torch.no_grad():
+                decode(HuggingFaceDecoder(model), texts, plans, eos_ids=(), stop_strings=_NoStops())
             seconds.append(time.perf_counter() - begun)
     alone, shared = (statistics.median(seconds[1:]) for seconds in took)
     return alone, shared

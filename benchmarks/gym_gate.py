@@ -1,8 +1,8 @@
 """The gate (``rlvr data check``) over reasoning-gym's generators, one row for each.
 
 Fenced generators are measured too, so that the reasons in ``rlvr_gym/fences.py`` are figures. Rows
-are written as they are made; ``--out plugins/rlvr_gym/rlvr_gym/gate.json`` is the table of
-``plugins/rlvr_gym/GENERATORS.md``, and with ``--levels`` it is ``levels.json`` beside it, by which
+are written as they are made; ``--out plugins/rlvr_gym/rlvr_gym/gate.json`` is the table that
+the tests read, and with ``--levels`` it is ``levels.json`` beside it, by which
 levels are fenced.
 
 Examples:
@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import Completion, DataError, Problem, Verdict
-from rlvr_core.builtin.datacheck.checks import TagReport, check_problems
-from rlvr_core.builtin.datacheck.judging import Judge
+from rlvr_doctor.datacheck.checks import TagReport, check_problems
+from rlvr_doctor.datacheck.judging import Judge
 from rlvr_gym.datasets import Tasks
 from rlvr_gym.entries import category, curriculum, names
 from rlvr_gym.fences import FENCED, MIXTURE, NOT_REPEATED

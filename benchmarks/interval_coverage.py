@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rlvr_core.builtin.evals import intervals, stats
+from rlvr_core.stats import estimates as stats
+from rlvr_core.stats import intervals
 
 Array = NDArray[np.float64]
 Method = Callable[[Array], tuple[Array, Array]]
@@ -210,7 +211,7 @@ def measure(
 
 
 def main() -> None:
-    """Print what the table of docs/benchmarks.md holds."""
+    """Print what the table of benchmarks/README.md holds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repeats")
     parser.add_argument("--seed", type=int, default=0)

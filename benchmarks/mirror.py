@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 KINDS = {"none": None, "sound": 0.0, "10% fail": 0.1, "away": 1.0}
 CHILD = """
 import sys, time
-from rlvr_core.builtin.jobs import mirror
+from rlvr_cluster.stores import mirror
 from rlvr_core.cli.main import main
 mirror.PATIENCE = 2.0
 close = mirror.Mirror.close
@@ -72,7 +72,7 @@ def prepare(folder: Path, steps: int) -> None:
         "loss": {"use": "grpo", "with": {"beta": 0.1}},
         "train": {"steps": steps, "prompts_per_step": 8, "lr": 1e-3, "warmup_steps": 1},
         "checkpoint": {"every": 4, "keep": 3},
-        "guards": {"preflight": False},
+        "guards": [{"use": "core/preflight", "off": True}],
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
 

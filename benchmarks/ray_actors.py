@@ -19,6 +19,7 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from rlvr_cluster.ray.engine import RayEngine
 from rlvr_core.api import (
     ComponentConfig,
     EngineContext,
@@ -28,8 +29,7 @@ from rlvr_core.api import (
     SamplingParams,
     WeightSource,
 )
-from rlvr_core.builtin.conformance.engines import tiny_context
-from rlvr_core.builtin.ray.engine import RayEngine
+from rlvr_core.testing.contexts import tiny_context
 
 TOKENS = 64
 STEPS = 3

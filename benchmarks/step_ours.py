@@ -24,8 +24,8 @@ from rlvr_core.cli.run import Silent
 from rlvr_core.config.resolve import resolve_file
 from rlvr_core.engines.sampling import completion_seed
 from rlvr_core.engines.transformers import TransformersEngine
-from rlvr_core.host.host import load_host
-from rlvr_core.host.registry import Entry
+from rlvr_core.plugins.host import load_host
+from rlvr_core.plugins.registry import Entry
 from rlvr_core.run.prepare import prepare
 from rlvr_core.run.session import Session
 from rlvr_core.run.start import start

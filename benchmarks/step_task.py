@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
-from rlvr_core.builtin.tiny.tiny_tokenizer import train_tokenizer
+from rlvr_core.tiny.tiny_tokenizer import train_tokenizer
 
 # hidden, layers, heads, key-value heads, head dimension, MLP
 SIZES = {

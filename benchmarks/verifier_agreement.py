@@ -37,7 +37,7 @@ PRESETS = {
     "math-verify": "rlvr_math.answer:MathVerify",
 }
 SYMBOLIC = ("answer", "minerva", "qwen-math", "math-verify")
-SHOWN = 60
+SHOWN = 3
 """Ids of a class that are printed."""
 
 

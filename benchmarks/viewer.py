@@ -20,10 +20,12 @@ from pathlib import Path
 
 import uvicorn
 
-from rlvr_core.api.services import Manifest, RunFolder, Stream
-from rlvr_core.builtin.viewer.app import application
-from rlvr_core.builtin.viewer.index import Cache
-from rlvr_core.builtin.viewer.runs import Runs
+from rlvr_core.record.jsonl import Stream
+from rlvr_core.record.manifest import Manifest
+from rlvr_core.record.rundir import RunFolder
+from rlvr_view.viewer.app import application
+from rlvr_view.viewer.index import Cache
+from rlvr_view.viewer.runs import Runs
 
 GROUPS, SAMPLES = 32, 8
 """Groups of a step, completions of a group."""

@@ -21,8 +21,8 @@ NO_WINDOWS = "rlvr runs on Linux and macOS, not on Windows"
 
 _HOMES = {
     "RunView": "rlvr_core.record.view",
-    "evaluate": "rlvr_core.builtin.evals.python",
-    "train": "rlvr_core.builtin.python.train",
+    "evaluate": "rlvr_core.script.evaluate",
+    "train": "rlvr_core.script.train",
 }
 """Where each name is, imported when it is first used."""
 
@@ -49,7 +49,7 @@ class _Files:
         """The spec of such a module; None for any other."""
         if not name.startswith("_rlvr_file_"):
             return None
-        from rlvr_core.host import files
+        from rlvr_core.plugins import files
 
         return files.find_spec(name)
 

@@ -1,4 +1,4 @@
-"""The page ``docs/cli.md``: every command with its arguments and options, from click."""
+"""The page of every command with its arguments and options, from click."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 
 import click
 
-from rlvr_core.api.services import load_host
 from rlvr_core.cli.main import cli
-from rlvr_core.host.discovery import FIRST_PARTY
+from rlvr_core.plugins.discovery import FIRST_PARTY
+from rlvr_core.plugins.host import load_host
 
 _HEAD = """# Every command
 
-Written by `tools/docs.py` from the commands themselves; do not edit it by hand. `rlvr COMMAND
---help` prints the same. Commands of plugins stand at the end, under the plugin's name.
+Written by `tools/docs.py` from the commands themselves; `rlvr COMMAND --help` prints the same. Commands of plugins stand at the end, under the plugin's name.
 
 Every command has `--help`. Exit codes: 0 done, 1 the run failed, 2 configuration or data, 3 plugin,
 4 machine, 5 the run finished but its store lacks a part, 6 nothing can be learned, 7 hung,

@@ -1,27 +1,21 @@
-"""The page ``docs/components.md``: everything that a config can name, with its options."""
+"""The page of everything that a config can name, with its options."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from config_reference import cell, default_cell
+
 from rlvr_core.api import config_class
-from rlvr_core.api.services import (
-    COMPONENTS,
-    CORE,
-    KINDS,
-    Entry,
-    dotted,
-    kind_words,
-    load_host,
-    plural,
-)
-from rlvr_core.builtin.configs.keys import Key, component_keys
-from rlvr_core.builtin.configs.reference import key_cell, key_default
-from rlvr_core.host.discovery import FIRST_PARTY
+from rlvr_core.config.keys import Key, component_keys
+from rlvr_core.config.tree import COMPONENTS, dotted
+from rlvr_core.plugins.discovery import CORE, FIRST_PARTY
+from rlvr_core.plugins.host import load_host
+from rlvr_core.plugins.registry import KINDS, Entry, kind_words, plural
 
 _HEAD = """# Every component
 
-Written by `tools/docs.py` from the components themselves; do not edit it by hand. A component is
+Written by `tools/docs.py` from the components themselves. A component is
 named in a config by `use`, and its options stand in `with`. `rlvr list KIND` prints a table of what
 is installed, other packages' components included; `rlvr list KIND NAME` says more of one, with an
 example.
@@ -47,11 +41,8 @@ def _kind(kind: str, entries: list[Entry]) -> Iterator[str]:
     if place:
         yield f"Named in `{dotted(place).removesuffix('.*')}`.\n"
     yield "| name | what it is |\n|---|---|"
-    yield from (f"| `{entry.name}` | {key_cell(entry.summary)} |" for entry in entries)
+    yield from (f"| `{entry.name}` | {cell(entry.summary)} |" for entry in entries)
     yield ""
-    if kind == "loss":
-        yield "Their options: [loss-options.md](loss-options.md).\n"
-        return
     for entry in entries:
         keys = component_keys(config_class(entry.load()), ())
         if keys:
@@ -63,5 +54,5 @@ def _kind(kind: str, entries: list[Entry]) -> Iterator[str]:
 
 def _row(key: Key) -> str:
     name = key.path.removeprefix("with.")
-    default = "" if key.section and not key.required else key_default(key)
-    return f"| `{name}` | {key_cell(key.type)} | {default} | {key_cell(key.description)} |"
+    default = "" if key.section and not key.required else default_cell(key)
+    return f"| `{name}` | {cell(key.type)} | {default} | {cell(key.description)} |"

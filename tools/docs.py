@@ -1,63 +1,54 @@
-"""Write the generated pages, or check that they are in step: ``--check``."""
+"""Write the generated files; ``--check`` says which of those in git are out of step.
+
+The reference pages of the site (commands, components, keys, metrics) go to ``docs/_generated``,
+which git ignores.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import faces
 from commands import page as commands
 from components import page as components
+from config_reference import page as config_reference
 from metrics import page as metrics
-from traps import page as traps
 
 from rlvr_bs4.table import page as archetypes
-from rlvr_core.builtin.configs.reference import loss_options
-from rlvr_core.builtin.configs.reference import reference as config_reference
-from rlvr_core.builtin.conformance.checks import page as promises
-from rlvr_gym.table import page as generators
-from rlvr_ifeval.table import page as constraints
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES: dict[str, Callable[[], str]] = {
-    "rlvr_core/api/__init__.pyi": partial(faces.stub, faces.api),
-    "rlvr_core/api/services.pyi": partial(faces.stub, faces.services),
-    "rlvr_core/testing/__init__.pyi": partial(faces.stub, faces.testing),
-    "tests/plugins/public_api.txt": faces.frozen,
-    "docs/api.md": faces.page,
-    "docs/cli.md": commands,
-    "docs/components.md": components,
-    "docs/config-reference.md": config_reference,
-    "docs/conformance.md": promises,
-    "docs/loss-options.md": loss_options,
-    "docs/metrics.md": metrics,
-    "docs/traps.md": traps,
-    "plugins/rlvr_bs4/ARCHETYPES.md": archetypes,
-    "plugins/rlvr_gym/GENERATORS.md": generators,
-    "plugins/rlvr_ifeval/CONSTRAINTS.md": constraints,
+KEPT: dict[str, Callable[[], str]] = {"plugins/rlvr_bs4/ARCHETYPES.md": archetypes}
+REFERENCE: dict[str, Callable[[], str]] = {
+    "docs/_generated/commands.md": commands,
+    "docs/_generated/components.md": components,
+    "docs/_generated/config-keys.md": config_reference,
+    "docs/_generated/metrics.md": metrics,
 }
 
 
 def main() -> int:
-    """Write or check every page; returns the exit code."""
+    """Write or check the files; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only say which pages are stale")
-    check = parser.parse_args().check
-    stale = []
-    for name, render in PAGES.items():
-        path, text = ROOT / name, render()
-        if path.is_file() and path.read_text(encoding="utf-8") == text:
-            continue
-        stale.append(name)
-        if not check:
-            path.write_text(text, encoding="utf-8")
-    if check and stale:
-        sys.stderr.write(f"out of step: {', '.join(stale)}; run make docs\n")
-        return 1
+    parser.add_argument("--check", action="store_true", help="only say which files are stale")
+    if parser.parse_args().check:
+        stale = [path.relative_to(ROOT).as_posix() for path, _ in _stale(KEPT)]
+        if stale:
+            sys.stderr.write(f"out of step: {', '.join(stale)}; run make docs\n")
+        return int(bool(stale))
+    for path, text in _stale(KEPT | REFERENCE):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
     return 0
+
+
+def _stale(files: dict[str, Callable[[], str]]) -> Iterator[tuple[Path, str]]:
+    """Files that are missing or differ from what the code says, each with its new text."""
+    for name, render in files.items():
+        path, text = ROOT / name, render()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            yield path, text
 
 
 if __name__ == "__main__":

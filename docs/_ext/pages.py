@@ -3,7 +3,8 @@
 - A link to a file outside ``docs/`` becomes a link to the repository at ``source_url``; without one
   it is shown as text. A file that does not exist is a warning, and so an error of the build.
 - A link whose text is the file name of another page has that page's title as its text.
-- ``index.md`` lists the pages under headings; the navigation is made of these lists.
+- ``index.md`` lists the pages under headings; the navigation is made of these lists, and of the
+  generated pages in ``_generated``, where ``make docs`` has written them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 def _read(app: Sphinx, page: str, source: list[str]) -> None:
     text = "".join(_resolved(app, page, source[0]))
-    source[0] = text + navigation(text) if page == app.config.root_doc else text
+    if page == app.config.root_doc:
+        text += navigation(text) + _reference(Path(app.srcdir) / "_generated")
+    source[0] = text
 
 
 def _resolved(app: Sphinx, page: str, text: str) -> Iterator[str]:
@@ -53,12 +56,15 @@ def _resolved(app: Sphinx, page: str, text: str) -> Iterator[str]:
 def _outward(app: Sphinx, page: str, line: int, link: re.Match[str]) -> str:
     shown, target = link.groups()
     path, _, anchor = target.partition("#")
-    root = Path(app.srcdir).parent
-    found = (root / "docs" / path).resolve()
-    if not found.exists() or not found.is_relative_to(root.resolve()):
+    source = Path(app.srcdir).resolve()
+    root = source.parent
+    found = (source / page).parent.joinpath(path).resolve()
+    if found.is_relative_to(source):  # of a generated page, to one that is not
+        return link[0]
+    if not found.exists() or not found.is_relative_to(root):
         _LOG.warning("link to a file that does not exist: %s", target, location=(page, line))
         return shown
-    place = found.relative_to(root.resolve()).as_posix()
+    place = found.relative_to(root).as_posix()
     if app.config.source_url:
         url = f"{app.config.source_url.rstrip('/')}/{place}"
         return f"[{shown}]({url}{'#' + anchor if anchor else ''})"
@@ -81,5 +87,15 @@ def navigation(text: str) -> str:
         listed = _LISTED.findall(rest)
         if listed:
             names = "\n".join(listed)
-            made.append(f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{names}\n```\n")
+            made.append(_toctree(caption, names))
     return "".join(made)
+
+
+def _reference(folder: Path) -> str:
+    """The table of contents of the generated pages, where there are any."""
+    names = sorted(f"{folder.name}/{file.stem}" for file in folder.glob("*.md"))
+    return _toctree("Reference", "\n".join(names)) if names else ""
+
+
+def _toctree(caption: str, names: str) -> str:
+    return f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{names}\n```\n"

@@ -50,7 +50,7 @@ class Games:
             yield Problem(
                 id=f"game_{i}",
                 prompt="I think of a number from 1 to 100. Which?\n",
-                verifier="core/environment",
+                verifier="env/environment",
                 spec={},
                 dataset="guess/games",
                 environment="guess/number",

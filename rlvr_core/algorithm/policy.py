@@ -1,6 +1,6 @@
-"""What all policy-gradient losses share: batch in, surrogate + KL, reduction, metrics out.
+"""What all policy-gradient losses share: options, ratios, KL, entropy bonus and metrics.
 
-A new loss says what is different about it: its ``surrogate`` per token and its ``reduce``.
+A loss itself is a few lines, see ``rlvr_core.losses``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from torch import Tensor
 from rlvr_core.algorithm.ratio import (
     ImportanceCorrection,
     KlKind,
-    clipped_surrogate,
     exp_linear,
     importance_weight,
     kl_policy_ref,
@@ -121,41 +120,8 @@ class ClipConfig(RatioConfig):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyTerms:
-    """Tensors that a surrogate is computed from.
-
-    Attributes:
-        logp_BT: Current log-probs; has a graph.
-        log_ratio_BT: Current minus old log-probs of each token; 0 where masked.
-        ratio_BT: Its exp, or that of its mean over the row, as ``ratio`` says.
-        advantage_BT: The advantage of each token: that of its row unless the estimator gives one
-            per token.
-        mask_BT: True where the loss counts.
-        entropy_mask_BT: True where the surrogate counts: ``mask_BT``, or less with ``top_entropy``.
-        advantage_B1: The advantage of each row, for a loss with ``whole_rows``.
-    """
-
-    logp_BT: Tensor
-    log_ratio_BT: Tensor
-    ratio_BT: Tensor
-    advantage_BT: Tensor
-    mask_BT: Tensor
-    entropy_mask_BT: Tensor
-    advantage_B1: Tensor
-
-
 class PolicyLoss(ABC):
-    """``reduce(weight * surrogate + beta * KL) - entropy_bonus * entropy``.
-
-    The importance weight, the off-policy mask and the choice of tokens by entropy act on the
-    surrogate alone. On-policy,
-    where ``old`` is ``logp`` detached, the ratio is 1 and carries the gradient of ``logp``: no case
-    of its own is needed.
-
-    Attributes:
-        options: Those of the config.
-    """
+    """A loss made of the policy's log-probs: its options, and the traits that follow from them."""
 
     advantage = "group"
     """The advantage estimator of ``advantage: auto``."""
@@ -164,13 +130,12 @@ class PolicyLoss(ABC):
     token is refused."""
 
     def __init__(self, config: PolicyConfig) -> None:
-        self._policy = self.options = config
-        self._by_row = isinstance(config, RatioConfig) and config.ratio == "sequence"
+        self.options = config
 
     @property
     def traits(self) -> LossTraits:
         """Traits that follow from the options."""
-        options, control = self._policy, self._policy.entropy_control
+        options, control = self.options, self.options.entropy_control
         steered = None
         if control is not None:
             steered = EntropyTraits(
@@ -178,7 +143,7 @@ class PolicyLoss(ABC):
             )
         return LossTraits(
             advantage=self.advantage,
-            per_token_advantages=not (self.whole_rows or self._by_row),
+            per_token_advantages=not (self.whole_rows or by_row(options)),
             needs_reference=options.beta > 0,
             needs_untruncated=None if options.off_policy_mask is None else "off_policy_mask",
             top_entropy=options.top_entropy,
@@ -187,19 +152,6 @@ class PolicyLoss(ABC):
         )
 
     @abstractmethod
-    def surrogate(self, terms: PolicyTerms, tally: Tally) -> Tensor:
-        """Return the (B, T) loss per token, without KL; may add metrics of its own."""
-
-    def weighed(
-        self, loss_BT: Tensor, terms: PolicyTerms, weight_BT: Tensor | None, tally: Tally
-    ) -> Tensor:
-        """Multiply the surrogate by the importance weights, (B, T) or (B, 1), if there are any."""
-        return loss_BT if weight_BT is None else weight_BT * loss_BT
-
-    @abstractmethod
-    def reduce(self, loss_BT: Tensor, mask_BT: Tensor, normalizer: Normalizer) -> Tensor:
-        """The micro-batch's share of the step's loss, see ``rlvr_core.algorithm.reduce``."""
-
     def __call__(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
         """Return loss and metrics of one micro-batch.
 
@@ -210,39 +162,57 @@ class PolicyLoss(ABC):
         Raises:
             ValueError: If shapes disagree, or something the options need is absent.
         """
+
+    def terms(self, batch: LossBatch) -> PolicyTerms:
+        """The tensors that a surrogate of the batch is made of; ratio metrics are gathered."""
+        if batch.advantage_BT is not None and not self.traits.per_token_advantages:
+            raise ValueError("the loss takes one advantage a row, and the batch has one a token")
+        return PolicyTerms.of(batch, self.options)
+
+
+def by_row(options: PolicyConfig) -> bool:
+    """Whether the ratio is that of a whole completion."""
+    return isinstance(options, RatioConfig) and options.ratio == "sequence"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTerms:
+    """What a surrogate is made of, and what is done to it before and after it is averaged.
+
+    On-policy, where ``old`` is ``logp`` detached, the ratio is 1 and carries the gradient of
+    ``logp``: no case of its own is needed.
+
+    Attributes:
+        batch: The micro-batch.
+        options: Of the loss.
+        tally: Gathers metrics.
+        logp_BT: Current log-probs; has a graph.
+        log_ratio_BT: Current minus old log-probs of each token; 0 where masked.
+        ratio_BT: Its exp, or that of its mean over the row, as ``ratio`` says.
+        advantage_BT: The advantage of each token: that of its row unless the estimator gives one
+            per token.
+        mask_BT: True where the loss counts.
+        entropy_mask_BT: True where the surrogate counts: ``mask_BT``, or less with ``top_entropy``.
+        advantage_B1: The advantage of each row, for a loss with ``whole_rows``.
+    """
+
+    batch: LossBatch
+    options: PolicyConfig
+    tally: Tally
+    logp_BT: Tensor
+    log_ratio_BT: Tensor
+    ratio_BT: Tensor
+    advantage_BT: Tensor
+    mask_BT: Tensor
+    entropy_mask_BT: Tensor
+    advantage_B1: Tensor
+
+    @classmethod
+    def of(cls, batch: LossBatch, options: PolicyConfig) -> PolicyTerms:
+        """See ``PolicyLoss.terms``."""
         _check_shapes(batch)
-        mask_BT = batch.mask_BT
-        terms = self._terms(batch)
-        tally = Tally(mask_BT)
-        tally.mean("ratio/mean", terms.ratio_BT)
-        tally.max("ratio/max", terms.ratio_BT)
-
-        loss_BT = self.surrogate(terms, tally)
-        old_BT = batch.old_logp_BT.to(terms.logp_BT.dtype)
-        behaviour_BT = batch.behaviour_logp_BT.to(terms.logp_BT.dtype)
-        weight = importance_weight(
-            old_BT, behaviour_BT, mask_BT, self._policy.importance_correction, tally
-        )
-        loss_BT = self.weighed(loss_BT, terms, weight, tally)
-        if self._policy.off_policy_mask is not None:
-            kept_BT = self._near(terms, behaviour_BT, self._policy.off_policy_mask, tally)
-            loss_BT = torch.where(kept_BT, loss_BT, 0.0)
-        if self._policy.top_entropy < 1:
-            loss_BT = torch.where(terms.entropy_mask_BT, loss_BT, 0.0)
-            tally.mean("entropy/chosen", terms.entropy_mask_BT.to(loss_BT.dtype))
-        if self._policy.beta > 0:
-            loss_BT = loss_BT + self._policy.beta * self._kl(batch, terms, tally)
-        loss = self.reduce(loss_BT, mask_BT, normalizer)
-        if batch.entropy_BT is not None:
-            tally.mean("entropy/mean", batch.entropy_BT)
-        bonus = self._bonus(batch, tally)
-        if bonus > 0:
-            loss = loss - bonus * _mean_entropy(batch, normalizer)
-        return LossOutput(loss, tally.sums, tally.maxima)
-
-    def _terms(self, batch: LossBatch) -> PolicyTerms:
         mask_BT, entropy_mask_BT = batch.mask_BT, batch.mask_BT
-        if self._policy.top_entropy < 1:
+        if options.top_entropy < 1:
             if batch.entropy_mask_BT is None:
                 raise ValueError("top_entropy is below 1, but the batch has no chosen tokens")
             entropy_mask_BT = batch.entropy_mask_BT & mask_BT
@@ -250,87 +220,100 @@ class PolicyLoss(ABC):
         logp_BT, old_BT = batch.logp_BT.to(dtype), batch.old_logp_BT.detach().to(dtype)
         log_ratio_BT = log_ratio(logp_BT, old_BT, mask_BT)
         level_BT = log_ratio_BT
-        if self._by_row:
+        if by_row(options):
             level_BT = row_mean_log_ratio(log_ratio_BT, mask_BT).expand_as(log_ratio_BT)
         advantage_BT = batch.advantage_BT
         if advantage_BT is None:
             advantage_BT = batch.advantage_B[:, None].expand_as(logp_BT)
-        elif not self.traits.per_token_advantages:
-            raise ValueError("the loss takes one advantage a row, and the batch has one a token")
-        return PolicyTerms(
+        ratio_BT = exp_linear(level_BT)
+        tally = Tally(mask_BT)
+        tally.mean("ratio/mean", ratio_BT)
+        tally.max("ratio/max", ratio_BT)
+        return cls(
+            batch=batch,
+            options=options,
+            tally=tally,
             logp_BT=logp_BT,
             log_ratio_BT=log_ratio_BT,
-            ratio_BT=exp_linear(level_BT),
+            ratio_BT=ratio_BT,
             advantage_BT=torch.where(mask_BT, advantage_BT, 0.0).to(dtype),
             mask_BT=mask_BT,
             entropy_mask_BT=entropy_mask_BT,
             advantage_B1=batch.advantage_B.to(dtype)[:, None],
         )
 
+    def corrected(self, surrogate_BT: Tensor) -> Tensor:
+        """``weight * surrogate + beta * KL``; importance weights and masks spare the KL."""
+        weight = self.importance_weight()
+        return self.masked(surrogate_BT if weight is None else weight * surrogate_BT)
+
+    def importance_weight(self) -> Tensor | None:
+        """Weights, (B, T) or (B, 1), from the policy that sampled to that of the step's start."""
+        correction = self.options.importance_correction
+        old_BT = self.batch.old_logp_BT.to(self.logp_BT.dtype)
+        return importance_weight(old_BT, self._behaviour, self.mask_BT, correction, self.tally)
+
+    def masked(self, surrogate_BT: Tensor) -> Tensor:
+        """The surrogate where the options let it count, plus beta times the KL everywhere."""
+        options, loss_BT = self.options, surrogate_BT
+        if options.off_policy_mask is not None:
+            loss_BT = torch.where(self._near(options.off_policy_mask), loss_BT, 0.0)
+        if options.top_entropy < 1:
+            loss_BT = torch.where(self.entropy_mask_BT, loss_BT, 0.0)
+            self.tally.mean("entropy/chosen", self.entropy_mask_BT.to(loss_BT.dtype))
+        return loss_BT + options.beta * self._kl() if options.beta > 0 else loss_BT
+
+    def output(self, loss: Tensor, normalizer: Normalizer) -> LossOutput:
+        """The averaged loss minus the entropy bonus, with the metrics."""
+        batch = self.batch
+        if batch.entropy_BT is not None:
+            self.tally.mean("entropy/mean", batch.entropy_BT)
+        if (bonus := self._bonus()) > 0:
+            if batch.entropy_BT is None:
+                raise ValueError("entropy_bonus is above 0, but the batch has no entropy")
+            loss = loss - bonus * token_mean(batch.entropy_BT, self.mask_BT, normalizer)
+        return LossOutput(loss, self.tally.sums, self.tally.maxima)
+
+    @property
+    def _behaviour(self) -> Tensor:
+        return self.batch.behaviour_logp_BT.to(self.logp_BT.dtype)
+
     @torch.no_grad()
-    def _near(
-        self, terms: PolicyTerms, behaviour_BT: Tensor, threshold: float, tally: Tally
-    ) -> Tensor:
+    def _near(self, threshold: float) -> Tensor:
         """Off-policy mask (B, T), True for tokens that are kept.
 
         DeepSeek-AI 2025 (V3.2, equation 9), arXiv:2512.02556. The engine's log-probs are what a
         token was sampled with, so the mean drift of a row has both the updates since then in it
         and the gap between engine and trainer.
         """
-        drift_BT = log_ratio(behaviour_BT, terms.logp_BT, terms.mask_BT)
-        drift_B1 = row_mean_log_ratio(drift_BT, terms.mask_BT)
-        kept_BT = (terms.advantage_BT >= 0) | (drift_B1 <= threshold)
-        tally.mean("off_policy/dropped", (~kept_BT).to(drift_BT))
-        tally.max("off_policy/drift_max", drift_B1.expand_as(drift_BT))
+        drift_BT = log_ratio(self._behaviour, self.logp_BT, self.mask_BT)
+        drift_B1 = row_mean_log_ratio(drift_BT, self.mask_BT)
+        kept_BT = (self.advantage_BT >= 0) | (drift_B1 <= threshold)
+        self.tally.mean("off_policy/dropped", (~kept_BT).to(drift_BT))
+        self.tally.max("off_policy/drift_max", drift_B1.expand_as(drift_BT))
         return kept_BT
 
-    def _bonus(self, batch: LossBatch, tally: Tally) -> float:
-        """Weight of the entropy bonus: the option, or the value of its controller in the batch."""
-        if self._policy.entropy_control is None:
-            return self._policy.entropy_bonus
-        if batch.entropy_bonus is None:
-            raise ValueError("entropy_control is set, but the batch has no entropy_bonus")
-        weight = torch.tensor(batch.entropy_bonus, dtype=torch.float64)
-        tally.mean("entropy/bonus", weight.to(batch.mask_BT.device).expand(batch.mask_BT.shape))
-        return batch.entropy_bonus
-
-    def _kl(self, batch: LossBatch, terms: PolicyTerms, tally: Tally) -> Tensor:
-        if batch.ref_logp_BT is None:
+    def _kl(self) -> Tensor:
+        if self.batch.ref_logp_BT is None:
             raise ValueError("beta is above 0, but the batch has no reference log-probs")
-        # A masked position may hold anything: compare the policy with itself there.
-        ref_BT = batch.ref_logp_BT.detach().to(terms.logp_BT.dtype)
-        d_BT = log_ratio(ref_BT, terms.logp_BT, terms.mask_BT)
-        kl_BT = kl_policy_ref(torch.zeros_like(d_BT), d_BT, self._policy.kl_estimator)
-        tally.mean("kl/mean", kl_BT)
-        tally.max("kl/max", kl_BT)
-        return kl_BT * terms.ratio_BT if self._policy.kl_ratio_corrected else kl_BT
+        # a masked position may hold anything: compare the policy with itself there
+        ref_BT = self.batch.ref_logp_BT.detach().to(self.logp_BT.dtype)
+        d_BT = log_ratio(ref_BT, self.logp_BT, self.mask_BT)
+        kl_BT = kl_policy_ref(torch.zeros_like(d_BT), d_BT, self.options.kl_estimator)
+        self.tally.mean("kl/mean", kl_BT)
+        self.tally.max("kl/max", kl_BT)
+        return kl_BT * self.ratio_BT if self.options.kl_ratio_corrected else kl_BT
 
-
-class ClippedPolicyLoss(PolicyLoss):
-    """A policy loss whose surrogate is PPO's clipped one."""
-
-    def __init__(self, config: ClipConfig) -> None:
-        super().__init__(config)
-        self._clip = config
-
-    def surrogate(self, terms: PolicyTerms, tally: Tally) -> Tensor:
-        """-min(min(r, delta) A, clip(r) A)."""
-        clipped = clipped_surrogate(
-            terms.ratio_BT,
-            terms.advantage_BT,
-            low=self._clip.clip_low,
-            high=self._clip.clip_high,
-            delta=self._clip.delta,
-        )
-        tally.mean("clip_fraction/low", clipped.low_BT.to(terms.ratio_BT.dtype))
-        tally.mean("clip_fraction/high", clipped.high_BT.to(terms.ratio_BT.dtype))
-        return clipped.loss_BT
-
-
-def _mean_entropy(batch: LossBatch, normalizer: Normalizer) -> Tensor:
-    if batch.entropy_BT is None:
-        raise ValueError("entropy_bonus is above 0, but the batch has no entropy")
-    return token_mean(batch.entropy_BT, batch.mask_BT, normalizer)
+    def _bonus(self) -> float:
+        """Weight of the entropy bonus: the option, or the value of its controller in the batch."""
+        if self.options.entropy_control is None:
+            return self.options.entropy_bonus
+        bonus = self.batch.entropy_bonus
+        if bonus is None:
+            raise ValueError("entropy_control is set, but the batch has no entropy_bonus")
+        weight = torch.tensor(bonus, dtype=torch.float64)
+        self.tally.mean("entropy/bonus", weight.to(self.mask_BT.device).expand(self.mask_BT.shape))
+        return bonus
 
 
 def _check_shapes(batch: LossBatch) -> None:

@@ -1,6 +1,6 @@
 """Probability ratios of two policies, and quantities made of them.
 
-The clipped surrogate; estimates of the KL divergence from the policy to the reference; and
+Estimates of the KL divergence from the policy to the reference; and
 importance weights from the policy that sampled to the trainer's policy at the step's start.
 
 Those two differ because the same weights give slightly different log-probs in two implementations,
@@ -12,7 +12,6 @@ that a single token cannot dominate.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -47,52 +46,6 @@ def exp_linear(x: Tensor) -> Tensor:
     """
     bounded = x.clamp(max=MAX_EXPONENT)
     return torch.exp(bounded) * (1 + (x - bounded))
-
-
-@dataclass(frozen=True, slots=True)
-class Clipped:
-    """A clipped surrogate, to be minimised, and where the clip was active.
-
-    Attributes:
-        loss_BT: Per-token loss.
-        low_BT: True where a negative advantage met a ratio below the range.
-        high_BT: True where a positive advantage met a ratio above it.
-    """
-
-    loss_BT: Tensor
-    low_BT: Tensor
-    high_BT: Tensor
-
-
-def clipped_surrogate(
-    ratio_BT: Tensor,
-    advantage_BT: Tensor,
-    *,
-    low: float,
-    high: float,
-    delta: float | None = None,
-) -> Clipped:
-    """-min(min(r, delta) A, clip(r, 1 - low, 1 + high) A).
-
-    PPO's objective (Schulman et al. 2017, arXiv:1707.06347) with the two sides of the range apart
-    (Yu et al. 2025, arXiv:2503.14476) and the bound for negative advantages of two-sided clipping
-    (Prime Intellect 2025, arXiv:2505.07291).
-
-    Args:
-        ratio_BT: New over old probability, or a sequence ratio broadcast over its row.
-        advantage_BT: The advantage of each token.
-        low: Width of the range below 1.
-        high: Width of the range above 1.
-        delta: Largest ratio of the unclipped arm, at least ``1 + high``; it then acts only where
-            the advantage is negative. None is off.
-    """
-    unclipped_BT = ratio_BT if delta is None else ratio_BT.clamp(max=delta)
-    clipped_BT = ratio_BT.clamp(1 - low, 1 + high)
-    return Clipped(
-        loss_BT=-torch.minimum(unclipped_BT * advantage_BT, clipped_BT * advantage_BT),
-        low_BT=(advantage_BT < 0) & (ratio_BT < 1 - low),
-        high_BT=(advantage_BT > 0) & (ratio_BT > 1 + high),
-    )
 
 
 KlKind = Literal["k1", "k2", "k3"]

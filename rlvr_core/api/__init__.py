@@ -1,66 +1,348 @@
 """The public face of rlvr: types, protocols, hooks and errors that a plugin imports.
 
-Importing it loads nothing else: each name is imported from its home when it is first used. What is
-promised of these names stands in ``docs/api.md``; services of the kernel are in
-``rlvr_core.api.services``.
+Importing it loads no torch. What is promised of these names stands in ``docs/plugins.md``.
 """
 
-from rlvr_core.api.lazy import face
+from rlvr_core.api.completions import (
+    Completion,
+    Done,
+    Ended,
+    FinishReason,
+    Observation,
+    Reply,
+    Transcript,
+    Turn,
+)
+from rlvr_core.api.components import (
+    ComponentConfig,
+    EvalTask,
+    Guard,
+    Kind,
+    Metric,
+    Names,
+    NoConfig,
+    Registrar,
+    Reporter,
+    TrackedRun,
+    Tracker,
+    config_class,
+)
+from rlvr_core.api.engines import (
+    Adapter,
+    BackgroundEngine,
+    Engine,
+    EngineContext,
+    FingerprintsWeights,
+    Generation,
+    Interruptible,
+    ReportsMetrics,
+    Scorer,
+    ScoreRequest,
+    Scores,
+    WeightSource,
+    WrapsEngine,
+)
+from rlvr_core.api.errors import (
+    ChangedError,
+    Complaint,
+    ConfigError,
+    DataError,
+    IdleError,
+    MachineError,
+    PluginError,
+    RefusedError,
+    RlvrError,
+    RunError,
+)
+from rlvr_core.api.example import (
+    Example,
+    ShowsExample,
+)
+from rlvr_core.api.forward import (
+    ForwardPath,
+    ForwardPathFactory,
+    MicroBatch,
+    ModelAdapter,
+)
+from rlvr_core.api.guards import (
+    BindsToRun,
+    GuardContext,
+    LooksBeforeRun,
+    StepView,
+)
+from rlvr_core.api.hooks import (
+    API_VERSION,
+    CheckpointSaved,
+    DataReport,
+    EvalFinished,
+    Finding,
+    GroupsScored,
+    RunData,
+    RunFinished,
+    RunStarted,
+    StepFinished,
+    hookimpl,
+)
+from rlvr_core.api.judging import (
+    ChecksProblems,
+    ClosesConversations,
+    DatasetLoader,
+    Demonstrator,
+    Environment,
+    GivesGold,
+    GroupVerifier,
+    JudgesUnfinished,
+    LimitsTime,
+    NeedsCalibration,
+    PresentsProblems,
+    Sampler,
+    Source,
+    Verifier,
+)
+from rlvr_core.api.launching import (
+    CountsBytes,
+    EvaluatedBeside,
+    ExternalAnswer,
+    ExternalTask,
+    JobLauncher,
+    JobState,
+    JobStatus,
+    Launcher,
+    LaunchPlan,
+    LaunchRequest,
+    ModelAccess,
+    Reference,
+    ResumesJobs,
+    Store,
+    StoredFile,
+)
+from rlvr_core.api.learning import (
+    AdvantageEstimator,
+    AdvantageOutput,
+    JudgedStep,
+    Loss,
+    LossBatch,
+    LossComputed,
+    LossOutput,
+    Normalizer,
+    OptimizerBuilder,
+    Schedule,
+    StepObserver,
+    TrainedParameter,
+)
+from rlvr_core.api.problems import (
+    REMOTE,
+    Draw,
+    Drop,
+    Extend,
+    Fate,
+    GenerationRequest,
+    Json,
+    Keep,
+    Message,
+    Outcome,
+    Problem,
+    Prompt,
+    SamplingParams,
+    content_id,
+)
+from rlvr_core.api.rollouts import (
+    EvalReport,
+    Group,
+    Judged,
+)
+from rlvr_core.api.tools import (
+    BadCall,
+    Tool,
+    ToolCall,
+    ToolFormat,
+    spoken,
+)
+from rlvr_core.api.traits import (
+    AdvantageTraits,
+    AnswersTraits,
+    EngineTraits,
+    EntropyTraits,
+    EnvironmentTraits,
+    EvalTaskTraits,
+    LauncherTraits,
+    LossTraits,
+    OptimizerTraits,
+    SamplerTraits,
+    TeacherTraits,
+    Traits,
+    TransportTraits,
+    VerifierTraits,
+    traits_of,
+)
+from rlvr_core.api.transport import (
+    NamedTensors,
+    OutgoingWeights,
+    TensorMeta,
+    TransportChoice,
+    TransportLink,
+    WeightTransport,
+)
+from rlvr_core.api.verdicts import (
+    Estimate,
+    Span,
+    Usage,
+    Verdict,
+    VerdictStatus,
+)
 
-_HOMES = {
-    "api.completions": "Completion Done Ended FinishReason Observation Reply Transcript Turn",
-    "api.components": (
-        "ComponentConfig EvalTask Guard Kind Metric Names NoConfig Registrar Reporter TrackedRun "
-        "Tracker config_class"
-    ),
-    "api.engines": (
-        "Adapter BackgroundEngine Engine EngineContext FingerprintsWeights Generation "
-        "Interruptible ReportsMetrics ScoreRequest Scorer Scores WeightSource WrapsEngine"
-    ),
-    "api.errors": (
-        "ChangedError Complaint ConfigError DataError IdleError MachineError PluginError "
-        "RefusedError RlvrError RunError"
-    ),
-    "api.forward": "Decoder ForwardPath ForwardPathFactory MicroBatch ModelAdapter",
-    "api.hooks": (
-        "API_VERSION CheckpointSaved DataReport EvalFinished Finding GroupsScored RunData "
-        "RunFinished RunStarted StepFinished hookimpl"
-    ),
-    "api.judging": (
-        "ChecksProblems ClosesConversations DatasetLoader Demonstrator Environment GivesGold "
-        "GroupVerifier JudgesUnfinished LimitsTime NeedsCalibration PresentsProblems Sampler "
-        "Source Verifier"
-    ),
-    "api.launching": (
-        "CountsBytes EvaluatedBeside ExternalAnswer ExternalTask JobLauncher JobState JobStatus "
-        "LaunchPlan LaunchRequest Launcher ModelAccess Reference ResumesJobs Store StoredFile"
-    ),
-    "api.learning": (
-        "AdvantageEstimator AdvantageOutput JudgedStep Loss LossBatch LossComputed LossOutput "
-        "Normalizer OptimizerBuilder Schedule StepObserver TrainedParameter"
-    ),
-    "api.problems": (
-        "Draw Drop Extend Fate GenerationRequest Json Keep Message Outcome Problem Prompt REMOTE "
-        "SamplingParams"
-    ),
-    "api.rollouts": "EvalReport Group Judged",
-    "api.traits": (
-        "AdvantageTraits AnswersTraits EngineTraits EntropyTraits EvalTaskTraits LauncherTraits "
-        "LossTraits OptimizerTraits SamplerTraits TeacherTraits Traits TransportTraits "
-        "VerifierTraits traits_of"
-    ),
-    "api.transport": (
-        "InheritsFiles NamedTensors OutgoingWeights TensorMeta TransportChoice TransportLink "
-        "WeightTransport"
-    ),
-    "api.verdicts": "Estimate Span Usage Verdict VerdictStatus",
-    "builtin.bridges.public": "lm_eval_metric trl_reward verifiers_environment",
-    "builtin.conformance.example": "Example ShowsExample",
-    "builtin.environments.traits": "EnvironmentTraits",
-    "builtin.environments.tools": "BadCall Tool ToolCall ToolFormat spoken tool_format",
-    "builtin.evals.view": "EvaluationView",
-    "builtin.samplers.base": "SamplerBase SamplerConfig",
-    "record.view": "RunView",
-}
-
-__getattr__, __dir__, __all__ = face(__name__, _HOMES)
+__all__ = [
+    "API_VERSION",
+    "REMOTE",
+    "Adapter",
+    "AdvantageEstimator",
+    "AdvantageOutput",
+    "AdvantageTraits",
+    "AnswersTraits",
+    "BackgroundEngine",
+    "BadCall",
+    "BindsToRun",
+    "ChangedError",
+    "CheckpointSaved",
+    "ChecksProblems",
+    "ClosesConversations",
+    "Complaint",
+    "Completion",
+    "ComponentConfig",
+    "ConfigError",
+    "CountsBytes",
+    "DataError",
+    "DataReport",
+    "DatasetLoader",
+    "Demonstrator",
+    "Done",
+    "Draw",
+    "Drop",
+    "Ended",
+    "Engine",
+    "EngineContext",
+    "EngineTraits",
+    "EntropyTraits",
+    "Environment",
+    "EnvironmentTraits",
+    "Estimate",
+    "EvalFinished",
+    "EvalReport",
+    "EvalTask",
+    "EvalTaskTraits",
+    "EvaluatedBeside",
+    "Example",
+    "Extend",
+    "ExternalAnswer",
+    "ExternalTask",
+    "Fate",
+    "Finding",
+    "FingerprintsWeights",
+    "FinishReason",
+    "ForwardPath",
+    "ForwardPathFactory",
+    "Generation",
+    "GenerationRequest",
+    "GivesGold",
+    "Group",
+    "GroupVerifier",
+    "GroupsScored",
+    "Guard",
+    "GuardContext",
+    "IdleError",
+    "Interruptible",
+    "JobLauncher",
+    "JobState",
+    "JobStatus",
+    "Json",
+    "Judged",
+    "JudgedStep",
+    "JudgesUnfinished",
+    "Keep",
+    "Kind",
+    "LaunchPlan",
+    "LaunchRequest",
+    "Launcher",
+    "LauncherTraits",
+    "LimitsTime",
+    "LooksBeforeRun",
+    "Loss",
+    "LossBatch",
+    "LossComputed",
+    "LossOutput",
+    "LossTraits",
+    "MachineError",
+    "Message",
+    "Metric",
+    "MicroBatch",
+    "ModelAccess",
+    "ModelAdapter",
+    "NamedTensors",
+    "Names",
+    "NeedsCalibration",
+    "NoConfig",
+    "Normalizer",
+    "Observation",
+    "OptimizerBuilder",
+    "OptimizerTraits",
+    "Outcome",
+    "OutgoingWeights",
+    "PluginError",
+    "PresentsProblems",
+    "Problem",
+    "Prompt",
+    "Reference",
+    "RefusedError",
+    "Registrar",
+    "Reply",
+    "Reporter",
+    "ReportsMetrics",
+    "ResumesJobs",
+    "RlvrError",
+    "RunData",
+    "RunError",
+    "RunFinished",
+    "RunStarted",
+    "Sampler",
+    "SamplerTraits",
+    "SamplingParams",
+    "Schedule",
+    "ScoreRequest",
+    "Scorer",
+    "Scores",
+    "ShowsExample",
+    "Source",
+    "Span",
+    "StepFinished",
+    "StepObserver",
+    "StepView",
+    "Store",
+    "StoredFile",
+    "TeacherTraits",
+    "TensorMeta",
+    "Tool",
+    "ToolCall",
+    "ToolFormat",
+    "TrackedRun",
+    "Tracker",
+    "TrainedParameter",
+    "Traits",
+    "Transcript",
+    "TransportChoice",
+    "TransportLink",
+    "TransportTraits",
+    "Turn",
+    "Usage",
+    "Verdict",
+    "VerdictStatus",
+    "Verifier",
+    "VerifierTraits",
+    "WeightSource",
+    "WeightTransport",
+    "WrapsEngine",
+    "config_class",
+    "content_id",
+    "hookimpl",
+    "spoken",
+    "traits_of",
+]

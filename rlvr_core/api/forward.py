@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,37 +107,8 @@ def _before(length_B: Tensor, width: int) -> Tensor:
     return torch.arange(width, device=length_B.device) < length_B[:, None]
 
 
-class Decoder(Protocol):
-    """A model with a key-value cache."""
-
-    vocabulary: int
-    device: torch.device
-
-    def prefill(
-        self, prompts: Sequence[tuple[int, ...]], counts: Sequence[int], max_new_tokens: int
-    ) -> Tensor:
-        """Run each prompt once and give it ``counts`` rows of cache.
-
-        Returns:
-            (B, V) logits of each row's first token; the caller may overwrite them.
-        """
-
-    def step(self, token_B: Tensor) -> Tensor:
-        """Append a token to every row; (B, V) logits of the next."""
-
-    def select(self, rows_K: Tensor) -> None:
-        """Keep only these rows."""
-
-    def renew(self) -> None:
-        """Take the model's weights as they are now; the cache stays."""
-
-
 class ForwardPath(Protocol):
     """A model on a faster path, with its own parameters."""
-
-    @property
-    def decodes(self) -> bool:
-        """Whether it generates by a decoder of its own, in float32."""
 
     def predict(
         self, batch: MicroBatch, module: Any, *, dtype: torch.dtype, compiled: bool
@@ -154,9 +125,6 @@ class ForwardPath(Protocol):
         Returns:
             (N, ...) in the order of ``batch.mask_BT``; None if this path cannot compute it.
         """
-
-    def decoder(self) -> Decoder:
-        """The decoding loop's cache and step, over the weights of this moment."""
 
 
 class ForwardPathFactory(Protocol):

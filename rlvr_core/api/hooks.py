@@ -1,4 +1,4 @@
-"""Every hook a plugin may implement. The contract of each is in ``docs/hooks.md``.
+"""Every hook a plugin may implement. The contract of each is in ``docs/plugins.md``.
 
 A plugin is a light module named by an entry point of the group ``rlvr``. It imports only
 ``rlvr_core`` at top level; heavy imports belong in the components it registers.
@@ -6,7 +6,7 @@ A plugin is a light module named by an entry point of the group ``rlvr``. It imp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -14,10 +14,20 @@ from typing import TYPE_CHECKING, Literal
 import pluggy
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from rlvr_core.api.components import ComponentConfig, Registrar
-    from rlvr_core.api.launching import Store
+    from rlvr_core.api.launching import RunMirror, Store
+    from rlvr_core.api.learning import Loss
     from rlvr_core.api.problems import Json, Problem
-    from rlvr_core.api.rollouts import EvalReport, Group
+    from rlvr_core.api.rollouts import Conversations, EvalReport, Group
+    from rlvr_core.config.model import EnvironmentSection
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.config.tree import Loc
+    from rlvr_core.data.prompts import Renderer
+    from rlvr_core.plugins.host import Host
+    from rlvr_core.step.objective import MakeTeacher
+    from rlvr_core.verify.reward import RewardPlan
 
 API_VERSION = 1
 """Raised when a hook changes in a way that old plugins cannot stand.
@@ -119,7 +129,7 @@ class RunData:
         model: ``model.path`` as configured.
         trained: Problems by the name of what they are trained on in (``the training data``).
         held_out: Problems by eval task.
-        max_contaminated: ``guards.max_contaminated``, the accepted share of a task's problems.
+        max_contaminated: ``eval.max_contaminated``, the accepted share of a task's problems.
         where: File and line of ``eval.tasks``.
         trained_on: Runs and files of rows that the user names as further training data.
         remedy: The option that accepts such problems.
@@ -131,7 +141,7 @@ class RunData:
     max_contaminated: float
     where: str
     trained_on: tuple[str, ...] = ()
-    remedy: str = "guards.max_contaminated"
+    remedy: str = "eval.max_contaminated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +248,8 @@ def register_commands(registrar: Registrar) -> None:
 
 
 @hookspec
-def register_services(registrar: Registrar) -> None:
-    """Add parts of the core that a run loads only when its configuration needs them."""
+def register_verifier_pools(registrar: Registrar) -> None:
+    """Add places for the processes of verifiers, for ``verify.pool``."""
 
 
 # -- configuring: called before a run begins, of a plugin that the config names under `plugins` ----
@@ -304,6 +314,43 @@ def locate_model(reference: str) -> Path | None:
 @hookspec(firstresult=True)
 def locate_run(env: Mapping[str, str]) -> Path | None:
     """The folder runs belong in on a managed machine, or None if this is not one."""
+
+
+@hookspec(firstresult=True)
+def plan_conversations(
+    section: EnvironmentSection, problems: Sequence[Problem], host: Host
+) -> Conversations | None:
+    """What plays problems in several turns; asked where the config or a problem names one."""
+
+
+@hookspec(firstresult=True)
+def make_teachers(
+    resolved: Resolved,
+    losses: Mapping[Loc, Loss],
+    tokenizer: PreTrainedTokenizerBase,
+    renderer: Renderer,
+    problems: Sequence[Problem],
+) -> Mapping[Loc, MakeTeacher] | None:
+    """Check the teachers of a run's losses; return what loads each, by the loss's location."""
+
+
+@hookspec(firstresult=True)
+def mirror_run(
+    uri: str, open_store: Callable[[str], Store], keep: int, say: Callable[[str], None]
+) -> RunMirror | None:
+    """What copies a run's folder to the store at ``run.mirror``."""
+
+
+@hookspec(firstresult=True)
+def choose_checkpointing(resolved: Resolved, model_path: str) -> DataReport | None:
+    """Choose what ``train.gradient_checkpointing: auto`` means on a GPU: ``choice``, and why."""
+
+
+@hookspec(firstresult=True)
+def calibrate_judges(
+    problems: Sequence[Problem], plan: RewardPlan, resolved: Resolved
+) -> DataReport | None:
+    """Measure the judges of a run before it trains on them; raise ``RunError`` to refuse one."""
 
 
 # -- asking: everybody's answer counts -----------------------------------------------------------

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from rlvr_core.api.components import RunObserver
 from rlvr_core.api.problems import Json, Problem
 from rlvr_core.api.rollouts import Judged
 
@@ -137,7 +140,7 @@ class JobStatus:
 class JobLauncher(Launcher, Protocol):
     """A launcher whose job goes on without the command that submitted it.
 
-    Its ``submit`` writes each job down with ``rlvr_core.builtin.jobs.jobs.JobBook``; ``rlvr jobs``
+    Its ``submit`` writes each job down with ``rlvr_core.launch.job_book.JobBook``; ``rlvr jobs``
     makes it anew from the options written there, and names the job.
     """
 
@@ -231,6 +234,19 @@ class Store(Protocol):
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete files; files that do not exist are ignored."""
+
+
+class RunMirror(RunObserver, ABC):
+    """Copies a run's folder to a store while the run goes on."""
+
+    @abstractmethod
+    def copying(self, folder: Path, *, fresh: bool) -> AbstractContextManager[None]:
+        """Mirror a folder within the block; at its end, copy all that is left.
+
+        Args:
+            folder: The run's folder.
+            fresh: Whether the run has just started, and was not resumed.
+        """
 
 
 @runtime_checkable

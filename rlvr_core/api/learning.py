@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -147,6 +147,15 @@ class LossBatch:
     entropy_bonus: float | None = None
     advantage_BT: Tensor | None = None
     group_B: Tensor | None = None
+
+    def detached(self) -> LossBatch:
+        """Return the same numbers without graphs."""
+        known = {
+            name: tensor.detach()
+            for name in ("logp_BT", "entropy_BT", "student_logp_BTK")
+            if (tensor := getattr(self, name)) is not None
+        }
+        return replace(self, **known)
 
 
 @dataclass(frozen=True, slots=True)

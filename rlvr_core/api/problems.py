@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -195,3 +197,9 @@ class Outcome:
     successes: int
     failures: int
     kept: bool
+
+
+def content_id(dataset: str, row: Mapping[str, Json]) -> str:
+    """Return a stable id for a row without one: ``<dataset>_<12 hex digits of its hash>``."""
+    canonical = json.dumps(row, sort_keys=True, separators=(",", ":"))
+    return f"{dataset}_{hashlib.sha256(canonical.encode()).hexdigest()[:12]}"

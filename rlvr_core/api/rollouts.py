@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from rlvr_core.api.completions import Completion
 from rlvr_core.api.engines import Engine
@@ -215,6 +215,7 @@ Suffix = Callable[[Problem, Sequence[int], Sequence[Message]], tuple[int, ...]]
 problem and the tokens of the reply that they answer."""
 
 
+@runtime_checkable
 class Conversations(Protocol):
     """Generates the answers to problems in one turn, or in conversations of several."""
 

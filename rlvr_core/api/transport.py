@@ -106,21 +106,3 @@ class TransportChoice(Protocol):
 
     def make(self) -> WeightTransport:
         """Make one end."""
-
-
-@runtime_checkable
-class InheritsFiles(WeightTransport, Protocol):
-    """A transport whose receiving process inherits open files, as unnamed shared memory is.
-
-    Only for an engine whose process the run itself starts.
-    """
-
-    def open_files(self, like: Iterable[Tensor]) -> Sequence[int]:
-        """Open the files; called on the trainer's end before the receiving process is started.
-
-        Args:
-            like: Tensors of the shapes that will be sent.
-
-        Returns:
-            File descriptors, which have the same numbers in the receiving process.
-        """

@@ -13,22 +13,23 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
 from rlvr_core import NO_WINDOWS, __version__
 from rlvr_core.api import ConfigError, MachineError, PluginError, RlvrError
-from rlvr_core.cli import output
-from rlvr_core.host import discovery
+from rlvr_core.plugins import discovery
+from rlvr_core.plugins.first_party import COMMANDS
+from rlvr_core.terminal import output
 
 KERNEL = {"run": ("rlvr_core.cli.run:run", "Train a model as a config says.")}
 """Target and summary of each kernel command, in the order they are listed."""
 
 
 def top_level() -> dict[str, tuple[str, str]]:
-    """Return target and summary of the kernel's commands, then of the built-in plugin's."""
-    return KERNEL | discovery.registered_by_core("register_commands")
+    """Return target and summary of the core's commands, then of those of first-party plugins."""
+    own = KERNEL | discovery.registered_by_core("register_commands")
+    return own | discovery.commands_beside_core(os.environ)
 
 
 class Commands(click.Group):
@@ -40,17 +41,24 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command, or build the group of a plugin."""
+        from rlvr_core.cli.plugin_commands import group_of
+
         commands = KERNEL if cmd_name in KERNEL else top_level()
         if cmd_name in commands:
             module, _, attribute = commands[cmd_name][0].partition(":")
             command: click.Command = getattr(importlib.import_module(module), attribute)
             return command
+        if cmd_name in COMMANDS:
+            from rlvr_core.plugins.host import load_host
+
+            what = f"rlvr {cmd_name}"
+            raise load_host().missing().part(what, COMMANDS[cmd_name])
         installed = {plugin.name for plugin in discovery.find_plugins(os.environ)}
         if cmd_name in installed or cmd_name in discovery.FIRST_PARTY:
-            from rlvr_core.host.host import load_host
+            from rlvr_core.plugins.host import load_host
 
             host = load_host()
-            group: click.Group = host.service("core/plugin-commands")(host, cmd_name)
+            group: click.Group = group_of(host, cmd_name)
             return group
         return None
 
@@ -77,7 +85,10 @@ class Commands(click.Group):
 
 
 def _plugins() -> list[discovery.Found]:
-    return [plugin for plugin in discovery.find_plugins(os.environ) if not plugin.off]
+    """Return the plugins whose commands stand below their own names."""
+    beside = set(COMMANDS.values())
+    found = discovery.find_plugins(os.environ)
+    return [plugin for plugin in found if not plugin.off and plugin.name not in beside]
 
 
 @click.group(
@@ -180,7 +191,8 @@ def _refuse(error: RlvrError, as_json: bool) -> int:
 
 def _unexpected(error: BaseException, as_json: bool) -> int:
     """Print an exception with its traceback, and blame the plugin's component or rlvr itself."""
-    blame: Any = discovery.core_service("blame")
+    from rlvr_core.plugins.blame import blame
+
     fault = blame(error)
     if isinstance(error, SystemExit) and not isinstance(fault, PluginError):
         raise error  # click raises it when the output is no longer read

@@ -4,44 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.api import ConfigError, RunFinished
-from rlvr_core.api.components import RunObserver
-from rlvr_core.cli.output import no_secrets_printed, quiet_libraries
+from rlvr_core.api import ConfigError
+from rlvr_core.terminal.observer import Display, Silent
+from rlvr_core.terminal.output import no_secrets_printed, quiet_libraries
 
 if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved
-    from rlvr_core.host.host import Host
     from rlvr_core.parallel.ranks import Ranks
+    from rlvr_core.plugins.host import Host
     from rlvr_core.record.rundir import RunFolder
     from rlvr_core.run.ending import Stop
-
-
-class Display(RunObserver):
-    """Shows the progress of a run; text is printed literally, never as markup."""
-
-    def finish(self, lines: Sequence[str]) -> None:
-        """Show the last lines and restore the terminal; safe to call twice."""
-
-    def run_finished(self, event: RunFinished) -> None:
-        """Report how the run ended, and where its folder is."""
-        path = event.run_dir
-        reason = [event.reason] if event.reason else []
-        self.finish([*reason, f"{event.outcome}: {path}", f"see it: rlvr show {path}"])
-
-    def close(self) -> None:
-        """Restore the terminal, however the run ended; see ``finish``."""
-        self.finish([])
-
-
-class Silent(Display):
-    """A display that shows nothing."""
 
 
 def make_display(kind: str | None, total_steps: int, host: Host) -> Display:
@@ -53,9 +31,11 @@ def make_display(kind: str | None, total_steps: int, host: Host) -> Display:
         total_steps: Steps of the whole run; 0 if they are not known before it starts.
         host: The loaded plugins.
     """
+    from rlvr_core.terminal.display import make_display as service_make_display
+
     if kind == "none":
         return Silent()
-    display: Display = host.service("core/displays")(kind, total_steps)
+    display: Display = service_make_display(kind, total_steps)
     return display
 
 
@@ -86,8 +66,9 @@ def run(
     complete checkpoint with --resume, exactly as if nothing had happened. Without CONFIG it is
     looked for in 'runs', or where --set run.dir=DIR says.
     """
-    from rlvr_core.host.host import load_host
     from rlvr_core.parallel import ranks
+    from rlvr_core.plugins.host import load_host
+    from rlvr_core.run.agreement import check_agreement
     from rlvr_core.run.ending import Stop
 
     if take_over:  # asked once, for all processes of the run
@@ -100,11 +81,8 @@ def run(
         display.phase("reading the configuration")
         resolved, folder = what_to_run(config, overrides, resume, host)
         quiet_libraries()
-        checked = resolved.config.guards.preflight and ranks.launched()
-        machines = host.service("core/machines")(resolved, display) if checked else None
         with ranks.joined(resolved.config.run.timeout) as together:
-            if machines is not None:
-                machines.connected(together)
+            check_agreement(resolved, together)
             carry_out(resolved, folder, host, display, together, stop, dry_run=dry_run)
 
 
@@ -120,12 +98,13 @@ def carry_out(
 ) -> RunFolder | None:
     """Prepare a run and take its steps; return its folder, or None for a dry run."""
     from rlvr_core.data.uri import model_path
+    from rlvr_core.rollout.samplers.preview import preview
     from rlvr_core.run.prepare import prepare
     from rlvr_core.run.start import start
 
     with prepare(resolved, lambda: model_path(resolved.config.model.path, host), display) as ready:
         if dry_run:
-            display.plan([*ready.lines, *host.service("core/preview")(ready.sampler)])
+            display.plan([*ready.lines, *preview(ready.sampler)])
             display.finish(["dry run: nothing was trained and nothing written"])
             return None
         return start(ready, display, folder=folder, command=sys.argv, ranks=together, stop=stop)
@@ -138,7 +117,8 @@ def what_to_run(
     from rlvr_core.config.resolve import resolve_file
 
     if resume is not None:
-        find: Callable[..., tuple[Resolved, RunFolder]] = host.service("core/run-to-resume")
+        from rlvr_core.run.resumption.chosen import run_to_resume as find
+
         return find(resume, config, overrides, host)
     if config is None:
         raise ConfigError(

@@ -2,7 +2,7 @@ r"""The YAML dialect of configurations: reading with line marks, and writing.
 
 It is YAML 1.2's core schema plus merge keys: ``1e-6`` is a number, ``no`` and ``2024-01-01`` are
 text, ``010`` is ten. Duplicate keys, control characters (as from ``"\boxed"``) and exponentially
-expanding anchors are errors. ``docs/footguns.md`` gives the reasons.
+expanding anchors are errors. ``docs/config.md`` gives the reasons.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
 from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.config.tree import Mark, Node
-from rlvr_core.host.discovery import core_service
 
 MAX_CHARACTERS = 1_000_000
 MAX_DEPTH = 64
@@ -129,7 +128,8 @@ def _compose(text: str, place: str, *, lines: bool) -> yaml.Node | None:
         root: yaml.Node | None = loader.get_single_node()
         return root
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        explain: Any = core_service("yaml-fault")
+        from rlvr_core.config.reading import yaml_fault as explain
+
         line = None if loader is None else loader.line
         raise explain(error, text, place, lines=lines, line=line) from error
 

@@ -15,7 +15,6 @@ from rlvr_core.config.dialect import MAX_CHARACTERS, read
 from rlvr_core.config.layers import assign, expand, merge, substitute
 from rlvr_core.config.model import RunConfig
 from rlvr_core.config.tree import Loc, Node, shown
-from rlvr_core.host.discovery import core_service
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,8 @@ def complaints(
         owner: The component whose options they are (``loss 'core/grpo'``); empty for the file
             itself.
     """
-    explain: Any = core_service("config-faults")
+    from rlvr_core.config.faults import complaints as explain
+
     explained: list[Complaint] = explain(error, data, model, root, prefix, owner)
     return explained
 
@@ -218,7 +218,8 @@ def _text_of(path: Path, where: str) -> str:
             raw = file.read(4 * MAX_CHARACTERS + 1)
         return raw.decode("utf-8-sig")
     except (OSError, ValueError) as error:  # a NUL in the path, or what is not UTF-8
-        explain: Any = core_service("file-fault")
+        from rlvr_core.config.reading import file_fault as explain
+
         raise explain(error, path, where) from error
 
 

@@ -26,10 +26,6 @@ _FSDP_SHARDS = dict.fromkeys(
 """What to suggest for each of DeepSpeed's names."""
 
 
-ENGINE_RESTARTS = 3
-"""Default of ``train.engine_restarts``."""
-
-
 def _checkpointing(value: object) -> object:
     if not re.fullmatch("auto|none|all|every-([2-9]|[1-9][0-9]+)", str(value)):
         raise ValueError(f"must be auto, none, all, or every-2, every-3 and so on, not {value}")
@@ -108,7 +104,7 @@ class ModelSection(ComponentConfig):
     """Compute precision of trainer and engine; master weights and optimizer are float32."""
     attention: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "sdpa"
     """Attention implementation of transformers in the trainer."""
-    forward_paths: tuple[str, ...] = ("core/lean", "core/packed")
+    forward_paths: tuple[str, ...] = ("core/packed",)
     """Faster forward passes than padding every row, tried in this order on the models that they
     support; ``[]`` always uses the model's own forward."""
     revision: str | None = None
@@ -358,9 +354,6 @@ class TrainSection(ComponentConfig):
     """With ``max_staleness``, what happens to unfinished requests at a weight sync: ``drain``
     finishes them first, ``abort`` samples them again with the new weights, ``keep`` continues them,
     so that their tokens have mixed versions."""
-    engine_restarts: Natural = ENGINE_RESTARTS
-    """With ``max_staleness``, how often in a run the engine's process is restarted after it died.
-    The new process gets the last weights, and every unanswered request again."""
     mask_truncated: bool = False
     """Leave completions that hit the token cap out of the loss (they stay in the baseline)."""
     max_nonfinite_steps: Natural = 5
@@ -399,12 +392,6 @@ class TrainSection(ComponentConfig):
             raise ValueError(
                 f"in_flight: {self.in_flight} has no effect with max_staleness: 0: nothing is "
                 f"generated while training runs; set max_staleness to 1 or more"
-            )
-        if self.max_staleness == 0 and self.engine_restarts != ENGINE_RESTARTS:
-            raise ValueError(
-                f"engine_restarts: {self.engine_restarts} has no effect with max_staleness: 0: the "
-                "engine has no process of its own; set max_staleness to 1 or more "
-                "(vllm-server has engine.with.restarts)"
             )
         return self
 
@@ -452,6 +439,8 @@ class EvalSection(ComponentConfig):
     """Steps between evaluations; 0 for only the first and the last."""
     early_stop: EarlyStopSection | None = None
     """Ends the run when a metric no longer improves."""
+    max_contaminated: Fraction = 0.001
+    """Share of a task's problems that may be in the training data; above it the run stops."""
 
     @model_validator(mode="after")
     def _early_stop_has_evaluations(self) -> EvalSection:
@@ -472,83 +461,32 @@ class CheckpointSection(ComponentConfig):
     or, of a metric that should fall, the smallest, and the best one is kept."""
 
 
-class ParitySection(ComponentConfig):
-    """How far trainer and engine may disagree on the log-prob of a sampled token."""
+class GuardRef(ComponentRef):
+    """One guard; the list is laid over that of the guards that are on by default."""
 
-    mean: Annotated[float, Field(gt=0)] | None = None
-    """Largest mean absolute difference in nats; null uses the limit for the dtype."""
-    max: Annotated[float, Field(gt=0)] | None = None
-    """Largest single absolute difference in nats; null uses the limit for the dtype."""
-    slope: Annotated[float, Field(gt=0)] | None = None
-    """How far the slope of the trainer's on the engine's log-probs may be from 1; null uses
-    ``mean`` if that is set, else the limit for dtype and device."""
-    k3: Annotated[float, Field(gt=0)] | None = None
-    """Largest mean of ``exp(d) - d - 1``, d their difference; null as above."""
-    record: bool = True
-    """Write the difference of each token to ``traces/gaps.jsonl``, for ``rlvr view``."""
+    off: bool = False
+    """Leave this guard out; ``{use: defaults, off: true}`` leaves out all that are on by
+    default."""
+
+    @model_validator(mode="after")
+    def _defaults_are_only_switched_off(self) -> GuardRef:
+        if self.use == "defaults" and (self.with_ or not self.off):
+            raise ValueError("defaults can only be switched off: {use: defaults, off: true}")
+        return self
 
 
-class GuardSection(ComponentConfig):
-    """Checks that find silent failures."""
+def _list_of_guards(value: Any) -> Any:
+    """Refuse the mapping that older versions took.
 
-    preflight: bool = True
-    """Check gold answers, prompts and machine before the first step."""
-    prompts: bool = True
-    """Render prompts again from problem, config and tokenizer, by code of their own."""
-    completions: bool = True
-    """Check that text, finish reason and version of completions follow from their tokens."""
-    parity: ParitySection | Literal[False] = ParitySection()
-    """Compare log-probs of trainer and engine, in every step."""
-    calibration: bool = True
-    """Compare how surprising sampled tokens are with the entropy they were sampled at."""
-    advantages: bool = True
-    """Compute advantages again by plain formulas, and the sign of the loss's gradient."""
-    rewards: bool = True
-    """Compute rewards again as the weighted sum of their verdicts' scores."""
-    loss: bool = True
-    """Compute built-in losses and their gradients again, by their formulas."""
-    updates: bool = True
-    """Check that every trained tensor gets a gradient and moves."""
-    optimizer: bool = True
-    """Compute updates of a sample of weights again, from the gradients of their micro-batches."""
-    kl: bool = True
-    """Check the KL term and its reference."""
-    draws: bool = True
-    """Compute again which problems a step draws, and check sizes and reads of groups."""
-    memory: bool = True
-    """On a GPU, try the largest micro-batch that the run may have before the first rollout."""
-    tokens: bool = True
-    """Check that each token of a step is trained on once, and no other."""
-    sync: bool = True
-    """Read back the weights that the engine computes with after each sync."""
-    resume: bool = True
-    """Compare what a run goes on with to what it had when the checkpoint was written."""
-    canaries: bool = True
-    """Judge known answers and some completions again in every step."""
-    references: bool = True
-    """Tell of problems whose completions agree on another answer than the reference."""
-    reported: bool = True
-    """Count again, from groups and updates, what a step's line reports."""
-    seeds: bool = True
-    """Compare repeated completions with what their log-probs let be expected."""
-    watchdog: bool = True
-    """End a run that waits for something (engine, weight sync, verdicts, a pass) for too long."""
-    max_wait: Annotated[float, Field(gt=0)] | None = None
-    """Seconds that one wait may take, or ten times the longest of its kind, if that is more; null
-    for two hours, or twice ``run.timeout`` if that is more."""
-    max_idle_steps: Annotated[int, Field(ge=0)] = 250
-    """Steps in a row without a change of the weights that end the run; 0 for no limit."""
-    max_contaminated: Fraction = 0.001
-    """Share of an eval task's problems that may be in the training data; above it the run stops."""
-    use: list[ComponentRef] = []
-    """Guards added by plugins."""
-
-    @property
-    def invariants(self) -> bool:
-        """Whether any check of what a step computes is on."""
-        on = (self.parity, self.calibration, self.advantages, self.updates, self.loss, self.tokens)
-        more = (self.sync, self.resume, self.optimizer, self.kl, self.rewards, self.draws)
-        return any((*on, *more, self.prompts, self.completions, self.reported))
+    Raises:
+        ValueError: If it is one.
+    """
+    if isinstance(value, dict):
+        raise ValueError(
+            "is a list of components now: [{use: core/parity, off: true}, {use: core/idle, with: "
+            "{max_steps: 50}}]; rlvr list guards names them (and eval.max_contaminated is new)"
+        )
+    return value
 
 
 class MetaSection(ComponentConfig):
@@ -587,7 +525,9 @@ class RunConfig(ComponentConfig):
     train: TrainSection
     eval: EvalSection = EvalSection()
     checkpoint: CheckpointSection = CheckpointSection()
-    guards: GuardSection = GuardSection()
+    guards: Annotated[list[GuardRef], BeforeValidator(_list_of_guards)] = []
+    """Guards with options of their own, further ones, and defaults that are off; those that are not
+    named here are on with their default options."""
     plugins: dict[str, dict[str, Any]] = {}
     """Options of plugins that observe a run through hooks, by plugin name; see the plugin's own
     documentation."""

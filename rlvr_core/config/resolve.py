@@ -24,14 +24,15 @@ from rlvr_core.api import (
     config_class,
 )
 from rlvr_core.config.dialect import write
+from rlvr_core.config.guards import ALL, lay_over
 from rlvr_core.config.layers import escape, options_to_node
 from rlvr_core.config.load import Draft, LoadedConfig, complaints, read_draft, validate
 from rlvr_core.config.model import ComponentRef, RunConfig
 from rlvr_core.config.rules import advantage_faults, rule_faults, rule_warnings, unknown_names
 from rlvr_core.config.tree import AUTO, Loc, Mark, Node, made, pattern, places
-from rlvr_core.host import files
-from rlvr_core.host.host import Host
-from rlvr_core.host.registry import Entry, kind_words
+from rlvr_core.plugins import files
+from rlvr_core.plugins.host import Host
+from rlvr_core.plugins.registry import Entry, kind_words
 
 T = TypeVar("T")
 
@@ -236,6 +237,7 @@ def _resolve(
         )
     if errors or config is None:
         raise _together(errors, draft)
+    _add_default_guards(data, components, host, draft.root)
     for loc, component in components.items():
         ref = _at(data, loc)
         ref["use"] = component.entry.name
@@ -250,6 +252,24 @@ def _resolve(
         _reward_names(full),
         rule_warnings(full, draft),
     )
+
+
+def _add_default_guards(
+    data: dict[str, Any], components: dict[Loc, Component], host: Host, root: Node
+) -> None:
+    """Write the default guards behind those that the configuration names, which keep their place.
+
+    A resolved list is the whole list: it switches the defaults off that it does not name.
+    """
+    entries = data["guards"]
+    known = {
+        n: components["guards", n].entry.name for n, one in enumerate(entries) if one["use"] != ALL
+    }
+    for name in lay_over(entries, known):
+        components["guards", len(entries)] = find(host, "guard", name, {}, root, ("guards",))
+        entries.append({"use": name, "with": {}, "off": False})
+    if not any(one["use"] == ALL for one in entries):
+        entries.append({"use": ALL, "with": {}, "off": True})
 
 
 def _mappings(value: Any) -> list[tuple[str, dict[str, Any]]]:
@@ -298,6 +318,8 @@ def _component(host: Host, kind: str, loc: Loc, value: Any, root: Node) -> Compo
     options = value.get("with", {}) if isinstance(value, dict) else {}
     if not isinstance(use, str) or not isinstance(options, dict):
         return None  # the model has already reported it
+    if use == ALL and kind == "guard":
+        return None
     if use == "auto" and pattern(loc) in AUTO:
         if options:
             raise ConfigError(

@@ -21,7 +21,7 @@ from rlvr_core.api import (
 from rlvr_core.config.load import Draft
 from rlvr_core.config.model import RunConfig
 from rlvr_core.config.tree import Loc, Node
-from rlvr_core.host.host import Host
+from rlvr_core.plugins.host import Host
 
 if TYPE_CHECKING:
     from rlvr_core.config.resolve import Component

@@ -15,11 +15,11 @@ if TYPE_CHECKING:  # reading a finished run parses YAML, and must not wait for p
 Loc = tuple[str | int, ...]
 """Location of a value: keys and list positions from the root."""
 
-COMPONENTS: dict[Loc, Kind | Literal["service"]] = {
+COMPONENTS: dict[Loc, Kind | Literal["verifier_pool"]] = {
     ("data", "sources", "*"): "dataset",
     ("sampler",): "sampler",
     ("rewards", "*"): "verifier",
-    ("verify", "pool"): "service",
+    ("verify", "pool"): "verifier_pool",
     ("environment",): "environment",
     ("engine",): "engine",
     ("engine", "transport"): "transport",
@@ -29,7 +29,7 @@ COMPONENTS: dict[Loc, Kind | Literal["service"]] = {
     ("loss", "*"): "loss",
     ("loss", "*", "data"): "dataset",
     ("eval", "tasks", "*"): "eval_task",
-    ("guards", "use", "*"): "guard",
+    ("guards", "*"): "guard",
     ("train", "optimizer"): "optimizer",
     ("train", "lr_schedule"): "schedule",
     ("track", "*"): "tracker",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import math
 import re
@@ -16,6 +15,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from rlvr_core.api import ComponentConfig, DataError, Json, Message, Names, Problem
+from rlvr_core.api.problems import content_id
 
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_INT_DIGITS = 4300
@@ -199,12 +199,6 @@ def problems(
         )
     if not seen:
         raise DataError("there are no rows", where=source)
-
-
-def content_id(dataset: str, row: Mapping[str, Json]) -> str:
-    """Return a stable id for a row without one: ``<dataset>_<12 hex digits of its hash>``."""
-    canonical = json.dumps(row, sort_keys=True, separators=(",", ":"))
-    return f"{dataset}_{hashlib.sha256(canonical.encode()).hexdigest()[:12]}"
 
 
 def fill(template: str, row: Mapping[str, Json], where: str) -> str:

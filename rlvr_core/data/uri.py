@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from rlvr_core.api import DataError, MachineError
-from rlvr_core.host.files import cache_folder
+from rlvr_core.plugins.files import cache_folder
 
 __all__ = [
     "cache_folder",
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from rlvr_core.host.host import Host
+    from rlvr_core.plugins.host import Host
 
 _CACHE: ContextVar[str | None] = ContextVar("data.cache_uri", default=None)
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
@@ -71,7 +71,7 @@ def local_path(uri: str) -> Path:
                 remedy="a local file is written file:///folder/file",
             )
         return Path(unquote(parts.path))
-    from rlvr_core.host.host import load_host
+    from rlvr_core.plugins.host import load_host
 
     return load_host().ask_uri(uri, cache_folder())
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlvr_core.api import Decoder, MachineError, RunError, SamplingParams
+from rlvr_core.api import MachineError, RunError, SamplingParams
 from rlvr_core.engines.sampling import StopStrings
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class Sampled:
 
 
 def decode(
-    decoder: Decoder,
+    decoder: HuggingFaceDecoder,
     prompts: Sequence[tuple[int, ...]],
     plans: Sequence[Sequence[RowPlan]],
     *,
@@ -230,8 +230,8 @@ def decode(
         eos_ids: Tokens that end a row; they are kept.
         stop_strings: Finds the rows' stop strings.
         deadline: ``time.monotonic()`` after which to give up.
-        between: Called with the position of each token but the first, before it is computed; it
-            may renew the decoder, and what it raises ends the loop.
+        between: Called with the position of each token but the first, before it is computed; what
+            it raises ends the loop.
 
     Returns:
         One result a row, prompt by prompt.
@@ -243,7 +243,7 @@ def decode(
     device = decoder.device
     limit_B = torch.tensor([row.limit for row in rows], device=device)
     most = int(limit_B.max())
-    logits_BV = decoder.prefill(prompts, [len(group) for group in plans], most)
+    logits_BV = decoder.prefill(prompts, [len(group) for group in plans])
     B, V = logits_BV.shape
     token_TB = torch.zeros(most, B, dtype=torch.long, device=device)
     logp_TB = torch.zeros(most, B, device=device)
@@ -358,10 +358,14 @@ class HuggingFaceDecoder:
         self._mask_BL = torch.empty(0)
         self._length_B1 = torch.empty(0)
 
-    def prefill(
-        self, prompts: Sequence[tuple[int, ...]], counts: Sequence[int], max_new_tokens: int
-    ) -> Tensor:
-        """See ``Decoder``. Prompts are padded on the left, the pad positions masked."""
+    def prefill(self, prompts: Sequence[tuple[int, ...]], counts: Sequence[int]) -> Tensor:
+        """Run each prompt once and give it ``counts`` rows of cache.
+
+        Prompts are padded on the left, the pad positions masked.
+
+        Returns:
+            (B, V) logits of each row's first token; the caller may overwrite them.
+        """
         width = max(map(len, prompts))
         ids_SP = torch.tensor(
             [[0] * (width - len(p)) + list(p) for p in prompts], device=self.device
@@ -395,7 +399,7 @@ class HuggingFaceDecoder:
         return logits_SV[prompt_B]
 
     def step(self, token_B: Tensor) -> Tensor:
-        """See ``Decoder``."""
+        """Append a token to every row; (B, V) logits of the next."""
         self._mask_BL = torch.nn.functional.pad(self._mask_BL, (0, 1), value=1)
         output = self._model(
             input_ids=token_B[:, None],
@@ -409,11 +413,8 @@ class HuggingFaceDecoder:
         logits_BV: Tensor = output.logits[:, -1]
         return logits_BV
 
-    def renew(self) -> None:
-        """Nothing: the model computes with its weights of the moment."""
-
     def select(self, rows_K: Tensor) -> None:
-        """See ``Decoder``."""
+        """Keep only these rows."""
         self._cache.batch_select_indices(rows_K)
         self._mask_BL = self._mask_BL[rows_K]
         self._length_B1 = self._length_B1[rows_K]

@@ -18,10 +18,8 @@ from pydantic import Field
 
 from rlvr_core.api import (
     ComponentConfig,
-    Decoder,
     EngineContext,
     EngineTraits,
-    ForwardPath,
     Generation,
     GenerationRequest,
     MachineError,
@@ -30,7 +28,6 @@ from rlvr_core.api import (
     WeightSource,
 )
 from rlvr_core.engines.decode import HuggingFaceDecoder, RowPlan, Sampled, decode
-from rlvr_core.engines.forward_paths import forward_paths
 from rlvr_core.engines.sampling import StopStrings
 from rlvr_core.engines.sync import evaluating, model_state, weight_checksums
 from rlvr_core.parallel.model_adapter import adapter_of
@@ -187,18 +184,16 @@ class TransformersEngine:
         changes: list[tuple[int, int]] = []
         if live:
             with self._inference():
-                decoder = self._decoder()
 
                 def between(position: int) -> None:
                     before = self._version
                     self._listen()
                     if self._version != before:
-                        decoder.renew()
                         changes.append((position, self._version))
 
                 sampled = iter(
                     decode(
-                        decoder,
+                        self._decoder(),
                         [request.prompt_ids for request, _ in live],
                         [self._plans(request) for request, _ in live],
                         eos_ids=self._eos_ids,
@@ -235,15 +230,8 @@ class TransformersEngine:
         if self._aborted:
             raise _AbortedError
 
-    def _decoder(self) -> Decoder:
-        """The model with the weights of this moment, so that none can be stale."""
-        fast = self._fast()
-        return HuggingFaceDecoder(self._model) if fast is None else fast.decoder()
-
-    def _fast(self) -> ForwardPath | None:
-        if self._context.dtype != torch.float32:
-            return None
-        return next((path for path in forward_paths(self._model) if path.decodes), None)
+    def _decoder(self) -> HuggingFaceDecoder:
+        return HuggingFaceDecoder(self._model)
 
     @contextlib.contextmanager
     def _inference(self) -> Iterator[None]:
@@ -252,9 +240,7 @@ class TransformersEngine:
         half = dtype != torch.float32 and any(p.dtype != dtype for p in self._model.parameters())
         with (
             evaluating(self._model),
-            # inference mode saves bookkeeping, but whatever a foreign model keeps of it could not
-            # be trained through later
-            torch.inference_mode() if self._fast() else torch.no_grad(),
+            torch.no_grad(),  # what a model keeps of inference mode could not be trained through
             torch.autocast(self._model.device.type, dtype=dtype, enabled=half),
         ):
             yield

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
-    InheritsFiles,
     Json,
     NamedTensors,
     OutgoingWeights,
@@ -16,10 +15,10 @@ from rlvr_core.api import (
     config_class,
     traits_of,
 )
-from rlvr_core.host.registry import Entry
+from rlvr_core.plugins.registry import Entry
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 _KEY = "engine.transport"
 
@@ -50,7 +49,7 @@ class ChosenTransport:
         with entry.named("could not be made with its options", _KEY):
             cls = entry.load()
             inner = cls(config_class(cls)(**self.options))
-        return (_WithFiles if isinstance(inner, InheritsFiles) else NamedTransport)(entry, inner)
+        return NamedTransport(entry, inner)
 
 
 class NamedTransport:
@@ -74,13 +73,3 @@ class NamedTransport:
         """See ``WeightTransport.close``."""
         with self._entry.named("could not be closed", _KEY):
             self._inner.close()
-
-
-class _WithFiles(NamedTransport):
-    """A transport whose receiving process inherits open files."""
-
-    def open_files(self, like: Iterable[Tensor]) -> Sequence[int]:
-        """See ``InheritsFiles.open_files``."""
-        with self._entry.named("could not open its files", _KEY):
-            descriptors: Sequence[int] = self._inner.open_files(like)
-            return descriptors

@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from rlvr_core.api import ConfigError
-from rlvr_core.host.host import load_host
 from rlvr_core.parallel.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -81,7 +80,8 @@ class ParallelModel:
         if self.context is not None:
             self.context.admit(model)
         if self.sharded:
-            shard = load_host().service("core/shard")
+            from rlvr_core.parallel.fsdp.sharding import shard
+
             dtype = options.get("autocast_dtype")
             module.options["autocast_dtype"] = shard(module, model, dtype, self._shard_size)
             self._modules[model] = module

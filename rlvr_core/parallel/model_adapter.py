@@ -13,7 +13,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rlvr_core.api import Adapter, ModelAdapter
-from rlvr_core.host.host import load_host
 
 
 def is_sharded(tensor: Tensor) -> bool:
@@ -127,7 +126,8 @@ def adapter_of(model: nn.Module) -> ModelAdapter:
 
 @cache
 def _lora() -> ModelAdapter:
-    adapter: ModelAdapter = load_host().service("core/lora")
+    from rlvr_core.lora.model_adapter import LORA as adapter
+
     return adapter
 
 
@@ -156,4 +156,6 @@ def export_config(folder: Path, model: Any, dtype: torch.dtype) -> None:
     config["dtype"] = str(dtype).removeprefix("torch.")
     type(model.config).from_dict(config).save_pretrained(folder)
     if model.can_generate() and model.generation_config is not None:
-        model.generation_config.save_pretrained(folder)
+        # as it was read: save_pretrained refuses what many published models have
+        file = folder / "generation_config.json"
+        model.generation_config.to_json_file(file, keys_to_pop=["compile_config"])

@@ -140,6 +140,7 @@ class Manifest:
         step: int,
         sources: Json = None,
         processes: int = 1,
+        config: Mapping[str, Json] | None = None,
         now: datetime | None = None,
     ) -> None:
         """Record that the run was resumed from a checkpoint, on this machine, by this command.
@@ -149,6 +150,7 @@ class Manifest:
             step: Step of the checkpoint.
             sources: ``sources`` as they are now; None if unchanged.
             processes: Number of training processes.
+            config: Values of the configuration that have changed, ``[before, now]`` by key.
             now: Time of the resumption; the current time if omitted.
         """
         again: dict[str, Json] = {
@@ -160,6 +162,8 @@ class Manifest:
         }
         if sources is not None:
             again["sources"] = sources
+        if config:
+            again["config"] = Redactor().tree(dict(config))
         self.update(
             outcome="running",
             error=None,

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlvr_core.api import Metric, PluginError
 from rlvr_core.api.components import declared_metrics
-from rlvr_core.host.registry import loaded
+from rlvr_core.plugins.registry import loaded
 
 
 class Glossary:
@@ -43,7 +43,7 @@ class Glossary:
 
 
 def kernel_metrics() -> dict[str, tuple[Metric, ...]]:
-    """Return the kernel's metrics, by section of ``docs/metrics.md``."""
+    """Return the kernel's metrics, by section of the generated page of metrics."""
     table = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
     return {
         section: tuple(Metric(name, *about) for name, about in rows.items())

@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlvr_core.host.discovery import core_service
-
 REDACTED = "<redacted>"
 
 # C0 without tab and newline, DEL, C1, zero-width and bidirectional controls, line separators, tags,
@@ -205,7 +203,8 @@ class Redactor:
         if self._values is not None:
             text = self._values.sub(lambda m: f"${{env:{self._names[m.group()]}}}", text)
         if _FORMAT.search(text) or (_HINT.search(text) and _MIXED.search(text)):
-            without_secrets: Any = core_service("without-secrets")
+            from rlvr_core.record.secrets import without_secrets
+
             return str(without_secrets(text, REDACTED))
         return text
 

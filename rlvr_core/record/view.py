@@ -85,7 +85,9 @@ class RunView:
         Raises:
             ConfigError: If no run matches, or several do.
         """
-        return cls(_service("find-run")(text, runs_dir))
+        from rlvr_core.record.find import find_run
+
+        return cls(find_run(text, runs_dir))
 
     def __repr__(self) -> str:
         return f"<RunView {self.path}: {self.outcome}, {self.steps} steps>"
@@ -279,17 +281,19 @@ class RunView:
 
     def _evaluated(self) -> tuple[list[dict[str, Json]], dict[str, Json] | None]:
         """Return the curve of each task, and held-out results before and after the run."""
+        from rlvr_core.record.curves import curves_and_heldout
+
         if not self.evaluations:
             return [], None
-        found: tuple[list[dict[str, Json]], dict[str, Json]]
-        found = _service("eval-curves")(self.folder, self.evaluations)
-        return found
+        return curves_and_heldout(self.folder, self.evaluations)
 
     def _staleness(self) -> dict[str, Json]:
         """Return completions by age and fates by version, if generation ran during training."""
+        from rlvr_core.record.ages import staleness
+
         if not any(name.startswith("staleness/") for name in self.metrics):
             return {}
-        found: dict[str, Json] = _service("staleness")(self.metrics.rows)
+        found: dict[str, Json] = staleness(self.metrics.rows)
         return found
 
     def _speed(self) -> tuple[float, float | None]:
@@ -308,13 +312,6 @@ class RunView:
 
 
 _NO_METRICS = "metrics.jsonl is missing: no numbers of steps"
-
-
-def _service(name: str) -> Any:
-    """Import a service from outside the kernel; most views need neither it nor plugins."""
-    from rlvr_core.host.host import load_host
-
-    return load_host().service(f"core/{name}")
 
 
 def _told(one: Mapping[str, Json]) -> str:

@@ -20,7 +20,6 @@ from rlvr_core.api import (
     traits_of,
 )
 from rlvr_core.api.rollouts import Ages, Conversations, Rollouts, RolloutSource, Sampled, Suffix
-from rlvr_core.host.discovery import core_service
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.metrics import reported
 from rlvr_core.rollout.collect import Generator, collect
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     import torch
 
     from rlvr_core.config.model import EnvironmentSection, RunConfig
-    from rlvr_core.host.host import Host
+    from rlvr_core.plugins.host import Host
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +108,10 @@ class InTurns:
 
     def source(self, parts: SourceParts) -> RolloutSource:
         """See ``RolloutMode.source``."""
+        from rlvr_core.rollout.replay.source import ReplaySource
+
         reads = traits_of(parts.sampler, SamplerTraits).max_reads
-        make: Any = TurnSource if reads == 1 else core_service("replay")
+        make: Any = TurnSource if reads == 1 else ReplaySource
         source: RolloutSource = make(parts)
         return source
 
@@ -245,8 +246,13 @@ def conversations_of(
     """
     if section.use == "auto" and all(problem.environment is None for problem in problems):
         return SingleTurn()
-    plan: Conversations = host.service("core/conversations")(section, problems, host)
-    return plan
+    return host.provide(
+        "plan_conversations",
+        Conversations,
+        "conversations of several turns",
+        "env",
+        {"section": section, "problems": problems, "host": host},
+    )
 
 
 def sampler_metrics(sampler: Sampler) -> dict[str, float]:

@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Json
 from rlvr_core.api.components import RunObserver, Stateful
+from rlvr_core.config.guards import in_order
 
 if TYPE_CHECKING:
-    from rlvr_core.api import EvalFinished, GroupsScored, Guard, RunStarted, StepFinished
-    from rlvr_core.host.host import Host
+    from rlvr_core.api import (
+        CheckpointSaved,
+        EvalFinished,
+        GroupsScored,
+        Guard,
+        RunFinished,
+        RunStarted,
+        StepFinished,
+    )
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.plugins.host import Host
 
 _HOOKS = (
     *("run_started", "groups_scored", "step_finished"),
@@ -66,21 +76,33 @@ def plugin_hooks(host: Host) -> RunObserver:
 
 
 class Guards(RunObserver):
-    """Passes each step to the configured guards; a guard stops the run by raising ``RunError``.
+    """Passes the run's events to its guards; a guard stops the run by raising ``RunError``.
 
     Args:
-        guards: Guards by position and name; a checkpoint holds the state of those that are
-            ``Stateful``.
+        guards: The guards by name, in the order they look; a checkpoint holds the state of those
+            that are ``Stateful``.
     """
 
     def __init__(self, guards: Mapping[str, Guard]) -> None:
-        self.guards = guards
+        self.guards = dict(guards)
+
+    def _observers(self) -> list[RunObserver]:
+        return [guard for guard in self.guards.values() if isinstance(guard, RunObserver)]
+
+    def phases(self) -> RunObserver:
+        """Return an observer that tells guards what the run waits for, and nothing else."""
+        observer = RunObserver()
+        setattr(observer, "phase", self._phase)  # noqa: B010
+        return observer
+
+    def _phase(self, label: str) -> None:
+        for guard in self._observers():
+            guard.phase(label)
 
     def run_started(self, event: RunStarted) -> None:
         """Pass the run's configuration to each guard that observes runs."""
-        for guard in self.guards.values():
-            if isinstance(guard, RunObserver):
-                guard.run_started(event)
+        for guard in self._observers():
+            guard.run_started(event)
 
     def groups_scored(self, event: GroupsScored) -> None:
         """Pass the step's groups to each guard."""
@@ -94,16 +116,37 @@ class Guards(RunObserver):
 
     def eval_finished(self, event: EvalFinished) -> None:
         """Pass an evaluation to each guard that observes runs."""
-        for guard in self.guards.values():
-            if isinstance(guard, RunObserver):
-                guard.eval_finished(event)
+        for guard in self._observers():
+            guard.eval_finished(event)
+
+    def checkpoint_saved(self, event: CheckpointSaved) -> None:
+        """Pass a checkpoint to each guard that observes runs."""
+        for guard in self._observers():
+            guard.checkpoint_saved(event)
+
+    def run_finished(self, event: RunFinished) -> None:
+        """Pass the end of the run to each guard that observes runs."""
+        for guard in self._observers():
+            guard.run_finished(event)
 
     def state_dict(self) -> dict[str, Json]:
         """Return the state of each stateful guard."""
-        return {n: one.state_dict() for n, one in self.guards.items() if isinstance(one, Stateful)}
+        stateful = {n: one for n, one in self.guards.items() if isinstance(one, Stateful)}
+        return {name: guard.state_dict() for name, guard in stateful.items()}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """Restore the state that ``state_dict`` returned."""
         for name, guard in self.guards.items():
             if isinstance(guard, Stateful) and name in state:  # a resumed run may add one
                 guard.load_state_dict(state[name])
+
+
+def build_guards(resolved: Resolved) -> Guards:
+    """Build the guards that a configuration has on."""
+    entries = resolved.config.guards
+    guards: dict[str, Guard] = {}
+    for place in in_order(entries):
+        name = entries[place].use
+        times = sum(known.partition("#")[0] == name for known in guards) + 1
+        guards[name if times == 1 else f"{name}#{times}"] = resolved.make(("guards", place))
+    return Guards(guards)

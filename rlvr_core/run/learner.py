@@ -49,10 +49,15 @@ def trainer_of(
     prepared: Prepared, ranks: Ranks, engine: Engine
 ) -> tuple[PolicyTrainer, WeightSource]:
     """Build the trainer, and the source of the weights that engines load."""
-    config, service = prepared.config, prepared.resolved.host.service
+    from rlvr_core.compiling.layers import compiled_model
+    from rlvr_core.packing.context import ContextParallel
+    from rlvr_core.parallel.fsdp.gathered_source import gathered_source
+    from rlvr_core.parallel.fsdp.loading import stored_dtype
+
+    config = prepared.config
     train, precision = config.train, Precision(DTYPES[config.model.dtype])
     device = trainer_device()
-    context = service("core/context-parallel")(config) if train.context_parallel > 1 else None
+    context = ContextParallel(config) if train.context_parallel > 1 else None
     parallel = None
     if ranks.world > 1:
         from rlvr_core.parallel.model import ParallelModel
@@ -65,16 +70,16 @@ def trainer_of(
     own_copy = device if sharded and shares_model(engine) else None
     dtype = torch.float32
     if sharded and own_copy is None and config.model.lora is None:
-        dtype = service("core/stored-dtype")(prepared.model_path, config.model)
+        dtype = stored_dtype(prepared.model_path, config.model)
     model = _policy(prepared, place, precision, dtype)
     objective = _objective(prepared, place, precision)
     reference = None
     if objective.needs_reference:
         reference = _reference(prepared, model, place, precision)
-    compiled = service("core/compile")(model) if train.compile else None
+    compiled = compiled_model(model) if train.compile else None
     source: WeightSource = ModuleSource(model)
     if parallel is not None and sharded:
-        source = service("core/gathered-source")(model, parallel, own_copy)
+        source = gathered_source(model, parallel, own_copy)
     builder: OptimizerBuilder = prepared.resolved.make(("train", "optimizer"))
     schedule: Schedule = prepared.resolved.make(("train", "lr_schedule"))
     if parallel is not None:
@@ -144,7 +149,7 @@ def _objective(prepared: Prepared, device: torch.device, precision: Precision) -
                 loss=prepared.losses[loc],
                 weight=ref.weight,
                 demonstrations=prepared.demonstrations.get(loc),
-                teacher=make_teacher and make_teacher(device, precision.compute),
+                teacher=None if make_teacher is None else make_teacher(device, precision.compute),
             )
         )
     advantage = prepared.resolved.advantage()
@@ -167,6 +172,7 @@ def _advantage_scale(refs: Sequence[SourceRef], sources: Sequence[Source]) -> di
 def _reference(
     prepared: Prepared, policy: PreTrainedModel, place: torch.device, precision: Precision
 ) -> Reference:
+    from rlvr_core.parallel.offload.layers import offload
     from rlvr_core.step.reference import SeparateModel, UnderAdapter
 
     section = prepared.config.train.reference
@@ -177,7 +183,7 @@ def _reference(
     home = torch.device("cpu") if section.offload else place
     model = load_reference(prepared.model_path, prepared.config.model, home, dtype)
     if section.offload:
-        prepared.resolved.host.service("core/offload")(model, place)
+        offload(model, place)
     return SeparateModel(model, policy, section)
 
 

@@ -17,6 +17,7 @@ import torch
 from rlvr_core.api import (
     ConfigError,
     DataReport,
+    LooksBeforeRun,
     Loss,
     ModelAdapter,
     RunData,
@@ -43,7 +44,7 @@ from rlvr_core.parallel.model_adapter import chosen_adapter
 from rlvr_core.record.rundir import check_writable
 from rlvr_core.rollout.source import InTurns, RolloutMode, conversations_of
 from rlvr_core.run.evaluations import Evaluations, evaluations_of
-from rlvr_core.run.events import RunEvents
+from rlvr_core.run.events import Guards, RunEvents, build_guards
 from rlvr_core.run.overview import overview
 from rlvr_core.step.model import load_tokenizer
 from rlvr_core.verify.judge import ErrorRate, Judge
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from rlvr_core.config.model import RunConfig
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.config.tree import Loc
-    from rlvr_core.step.objective import GivenAnswers
+    from rlvr_core.step.objective import GivenAnswers, MakeTeacher
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Prepared:
         data_reports: Findings of plugins about the data, for ``run.json``.
         trackers: The trackers, by name.
         lines: Summary lines for the user.
-        watch: Ends the run if it waits too long; told what is awaited from the first check on.
+        guards: The guards, not bound to the run yet.
     """
 
     resolved: Resolved
@@ -101,13 +102,13 @@ class Prepared:
     judge: Judge
     losses: Mapping[Loc, Loss]
     demonstrations: Mapping[Loc, GivenAnswers]
-    teachers: Mapping[Loc, Any]
+    teachers: Mapping[Loc, MakeTeacher]
     engine: ComponentRef
     checkpointing: str
     data_reports: list[DataReport]
     trackers: dict[str, Tracker]
     lines: list[str]
-    watch: RunObserver
+    guards: Guards
 
     @property
     def config(self) -> RunConfig:
@@ -195,11 +196,12 @@ def prepare(
         RunError: If a gold answer is judged wrongly.
     """
     config, host = resolved.config, resolved.host
-    watch = RunEvents()
+    guards = build_guards(resolved)
     with cached_at(config.data.cache_uri), contextlib.ExitStack() as stack:
-        if config.guards.watchdog:
-            watch.subscribe(stack.enter_context(host.service("core/watchdog")(config)))
-        progress = RunEvents(*displays, watch)
+        for guard in guards.guards.values():
+            if isinstance(guard, contextlib.AbstractContextManager):
+                stack.enter_context(guard)
+        progress = RunEvents(*displays, guards.phases())
         progress.phase("plugins, data sets and their checks")
         host.configure(resolved.plugins)
         parts = _make_parts(resolved)
@@ -216,10 +218,20 @@ def prepare(
         )
         longest = max([audited.longest, *(len(renderer.render(p)) for p in data.held_out)])
         demonstrations = data.answers.demonstrations(renderer, tokenizer) if data.answers else {}
-        teachers: Mapping[Loc, Any] = {}
+        teachers: Mapping[Loc, MakeTeacher] = {}
         if any(loss.traits.teacher is not None for loss in parts.losses.values()):
-            teachers = host.service("core/teachers")(
-                resolved, parts.losses, tokenizer, renderer, _problems(sources)
+            teachers = host.provide(
+                "make_teachers",
+                Mapping,
+                "a loss that distils a teacher",
+                "algos",
+                {
+                    "resolved": resolved,
+                    "losses": parts.losses,
+                    "tokenizer": tokenizer,
+                    "renderer": renderer,
+                    "problems": _problems(sources),
+                },
             )
 
         sampler = _started_sampler(config, parts, sources, demonstrations, data.plan)
@@ -232,8 +244,9 @@ def prepare(
         engine, reason = _choose_engine(resolved, model_path)
         checkpointing = config.train.gradient_checkpointing
         if checkpointing == "auto" and torch.cuda.is_available():
-            data.reports.append(host.service("core/checkpointing")(resolved, model_path))
-            checkpointing = data.reports[-1].record["choice"]
+            choice = host.choose_checkpointing(resolved, model_path)
+            checkpointing = "all" if choice is None else str(choice.record["choice"])
+            data.reports.extend([] if choice is None else [choice])
         lines = overview(
             config,
             traits_of(sampler, SamplerTraits),
@@ -269,10 +282,11 @@ def prepare(
             data_reports=data.reports,
             trackers=parts.trackers,
             lines=lines,
-            watch=watch,
+            guards=guards,
         )
-        if config.guards.preflight:
-            lines += host.service("core/preflight")(prepared)
+        for guard in guards.guards.values():
+            if isinstance(guard, LooksBeforeRun):
+                lines += guard.preflight(prepared)
         yield prepared
 
 
@@ -308,8 +322,10 @@ def _check_config(resolved: Resolved, *, uses_reference: bool) -> None:
         MachineError: If no run folder can be created.
         PluginError: If a plugin is missing.
     """
+    from rlvr_core.parallel.fsdp.checks import check_processes
+
     if ranks.count() > 1 or resolved.config.train.context_parallel > 1:
-        resolved.host.service("core/check-processes")(resolved.config)
+        check_processes(resolved.config)
     check_writable(Path(resolved.config.run.dir))
     for name in resolved.config.model.forward_paths:
         resolved.host.entry("forward_path", name, resolved.where(("model", "forward_paths")))
@@ -318,6 +334,8 @@ def _check_config(resolved: Resolved, *, uses_reference: bool) -> None:
 
 def _check_reference(resolved: Resolved, *, used: bool) -> None:
     """Refuse options of a reference model that is unused, or that is not a model of its own."""
+    from rlvr_core.parallel.offload.checks import check_offload
+
     section = resolved.config.train.reference
     if (section.sync_every or section.offload) and not used:
         does = "move" if section.sync_every else "be offloaded"
@@ -327,11 +345,13 @@ def _check_reference(resolved: Resolved, *, used: bool) -> None:
             remedy="set a loss's beta above 0, or leave train.reference out",
         )
     if section.offload:
-        resolved.host.service("core/check-offload")(resolved)
+        check_offload(resolved)
 
 
 def _load_data(resolved: Resolved, losses: Mapping[Loc, Loss]) -> _Data:
     """Load training and held-out data, and have verifiers and plugins check it."""
+    from rlvr_core.demonstrations.given_answers import GivenAnswers
+
     config, host = resolved.config, resolved.host
     sources = load_sources(
         [
@@ -350,7 +370,7 @@ def _load_data(resolved: Resolved, losses: Mapping[Loc, Loss]) -> _Data:
     evaluations = evaluations_of(resolved)
     answers = None
     if any(loss.traits.answers is not None for loss in losses.values()):
-        answers = host.service("core/given-answers")(resolved, losses)
+        answers = GivenAnswers(resolved, losses)
     # answers that are imitated are training data too
     imitated = answers.problems() if answers else {}
     reports = host.check_data(
@@ -358,7 +378,7 @@ def _load_data(resolved: Resolved, losses: Mapping[Loc, Loss]) -> _Data:
             model=config.model.path,
             trained={"the training data": _problems(sources), **imitated},
             held_out=evaluations.held_out,
-            max_contaminated=config.guards.max_contaminated,
+            max_contaminated=config.eval.max_contaminated,
             where=resolved.where(("eval", "tasks")),
         )
     )
@@ -413,14 +433,18 @@ def rollout_mode(resolved: Resolved) -> RolloutMode:
     With ``max_staleness`` above 0, groups are sampled ahead of training; otherwise generation and
     training alternate.
     """
+    from rlvr_core.rollout.ahead.ahead import Ahead
+
     if resolved.config.train.max_staleness == 0:
         return InTurns()
-    mode: RolloutMode = resolved.host.service("core/ahead")(resolved)
+    mode: RolloutMode = Ahead(resolved)
     return mode
 
 
 def _choose_engine(resolved: Resolved, model_path: str) -> tuple[ComponentRef, str]:
+    from rlvr_core.engines.vllm.choice import choose_engine
+
     if resolved.config.engine.use != "auto":
         return resolved.config.engine, "as configured"
-    name, why = resolved.host.service("core/choose-engine")(model_path)
+    name, why = choose_engine(model_path)
     return ComponentRef(use=name), why

@@ -24,6 +24,7 @@ from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.metrics import reported
 from rlvr_core.run.checkpointing import Writing, save, settle
 from rlvr_core.run.metrics import details, fates, rollout_metrics
+from rlvr_core.step.checkpoint import rehearse
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from rlvr_core.api.components import Stateful
     from rlvr_core.api.rollouts import RolloutSource
     from rlvr_core.config.model import RunConfig
-    from rlvr_core.host.host import Host
+    from rlvr_core.plugins.host import Host
     from rlvr_core.record.checkpoints import CheckpointStore
     from rlvr_core.record.ledger import Ledger
     from rlvr_core.record.recorder import NullRecorder, Recorder
@@ -111,6 +112,8 @@ class Session:
         self.events.run_started(RunStarted(self.folder.path, config, self.step, self.resumed))
         # from here on a signal waits for the end of a step, in all processes or in none
         self.stop.stepping = bool(self.ranks.gather(None))
+        written = (self.trainer.model, self.tokenizer, self.trainer.precision.compute)
+        self.ranks.on_main(lambda: rehearse(*written))
         if self.step == 0:
             if traits_of(self.engine, EngineTraits).separate:
                 # a server may hold any weights; after this sync it holds the run's

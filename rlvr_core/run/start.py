@@ -12,16 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import (
+    BindsToRun,
     ConfigError,
     EngineContext,
     EngineTraits,
     Guard,
+    GuardContext,
     Json,
     Reporter,
     ReportsMetrics,
+    StepObserver,
+    StepView,
     traits_of,
 )
 from rlvr_core.api.components import RunObserver, Stateful
+from rlvr_core.api.launching import RunMirror
+from rlvr_core.guards.observer import StepObservers
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.checkpoints import CheckpointStore
 from rlvr_core.record.ledger import Ledger
@@ -73,12 +79,14 @@ def start(
         RunError: If the run failed; its folder records this too.
         MachineError: If model or engine cannot be loaded.
     """
+    from rlvr_core.run.resumption.resumption import Resumption
+
     ranks, stop = ranks or Ranks(), stop or Stop()
-    config, service = prepared.config, prepared.resolved.host.service
+    config = prepared.config
     events = RunEvents(display)
     with contextlib.ExitStack() as stack:
         stack.callback(display.close)  # restore the terminal whatever happens
-        events.subscribe(prepared.watch)
+        events.subscribe(prepared.guards.phases())
         events.plan(prepared.lines)
         events.phase("loading the model")
         bare: Engine = prepared.resolved.build("engine", prepared.engine)
@@ -90,22 +98,7 @@ def start(
         events.phase("starting the engine")
         stack.callback(engine.close)
         engine.start(_engine_context(prepared, engine, trainer, source, _transport(prepared, bare)))
-        named = enumerate(config.guards.use)
-        make, judging = prepared.resolved.make, prepared.judge.plan.verifiers.items()
-        made = {f"{place}: {ref.use}": make(("guards", "use", place)) for place, ref in named}
-        if config.guards.seeds and traits_of(bare, EngineTraits).seeded:
-            made["seeds"] = service("core/seeds")()
-        if n_idle := config.guards.max_idle_steps:
-            made["idle"] = service("core/idle")(n_idle)
-        made |= {name: one for name, one in judging if isinstance(one, Guard)}
-        if config.guards.canaries or config.guards.references:
-            made |= service("core/canaries")(config, prepared.judge, ranks.index, events.message)
-        if config.guards.invariants:
-            checked = service("core/invariants")
-            made["invariants"] = trainer.observer = checked(prepared, trainer, bare, events.message)
-        if trainer.model.device.type == "cuda":
-            made["gpu"] = trainer.observer = service("core/gpu")(prepared, trainer, engine, events)
-        guards = Guards(made)
+        guards = _bound(prepared, trainer, bare, ranks, events)
         fresh = folder is None
         recording = _recording(prepared, folder, command, ranks, events, guards, bare)
         folder, recorder, manifest = stack.enter_context(recording)
@@ -143,7 +136,7 @@ def start(
         newest = resumption = None
         if not fresh:
             targets = prepared.resolved.sources(prepared.problems.values())
-            resumption = session.host.service("core/resumption")(session, manifest, targets)
+            resumption = Resumption(session, manifest, targets, prepared.resolved.dump())
             newest = ranks.on_main(resumption.checkpoint)
         with recorded_outcome(session, manifest), stop.heeded(), ranks.explained():
             if resumption is not None:
@@ -152,6 +145,46 @@ def start(
                 resumption.go_on(newest, command)
             drive(session, prepared.resolved.dump())
     return folder
+
+
+def _bound(
+    prepared: Prepared,
+    trainer: PolicyTrainer,
+    engine: Engine,
+    ranks: Ranks,
+    events: RunEvents,
+) -> Guards:
+    """Tell the guards of the run, and let them observe the trainer's steps.
+
+    A verifier that watches the run is one of them.
+    """
+    judging = prepared.judge.plan.verifiers.items()
+    watching = {name: verifier for name, verifier in judging if isinstance(verifier, Guard)}
+    guards = Guards({**prepared.guards.guards, **watching})
+    longest = max(prepared.config.sampling.max_tokens, prepared.evaluations.max_tokens)
+    context = GuardContext(
+        config=prepared.config,
+        trainer=trainer,
+        engine=engine,
+        sampler=prepared.sampler,
+        judge=prepared.judge,
+        problems=prepared.problems,
+        tokenizer=prepared.tokenizer,
+        ranks=ranks,
+        room=prepared.longest_prompt + longest,
+        longest_prompt=prepared.longest_prompt,
+        say=events.message,
+        phase=events.phase,
+        record=prepared.data_reports.append,
+        view=StepView(),
+    )
+    for guard in guards.guards.values():
+        if isinstance(guard, BindsToRun):
+            guard.bind(context)
+    observers = [guard for guard in guards.guards.values() if isinstance(guard, StepObserver)]
+    if observers:
+        trainer.observer = StepObservers(observers, context.view)
+    return guards
 
 
 @contextlib.contextmanager
@@ -170,11 +203,24 @@ def _recording(
         The folder, its recorder, and its manifest; the manifest is None in a process that does not
         write it.
     """
+    from rlvr_core.record.trackers.tracking import Tracking
+    from rlvr_core.run.warned import begin
+
     config, host = prepared.config, prepared.resolved.host
     mirror = None
     if config.run.mirror is not None:
-        copy = host.service("core/mirror")
-        mirror = copy(config.run.mirror, host.ask_store, config.checkpoint.keep, events.message)
+        mirror = host.provide(
+            "mirror_run",
+            RunMirror,
+            "run.mirror",
+            "cluster",
+            {
+                "uri": config.run.mirror,
+                "open_store": host.ask_store,
+                "keep": config.checkpoint.keep,
+                "say": events.message,
+            },
+        )
     fresh = folder is None
 
     text, data = prepared.resolved.loaded.text, prepared.resolved.dump()
@@ -195,10 +241,10 @@ def _recording(
         components |= {type(engine), type(prepared.mode), *map(type, guards.guards.values())}
         recorder = stack.enter_context(Recorder(folder, glossary=run_glossary(*components)))
         manifest = _manifest(prepared, folder, command, ranks)
-        if config.run.identity or config.guards.preflight or prepared.data_reports or guards.guards:
-            host.service("core/beginning")(prepared, manifest, events, fresh=fresh)
+        if config.run.identity or prepared.data_reports or guards.guards:
+            begin(prepared, manifest, events, fresh=fresh)
         if prepared.trackers:
-            tracking = host.service("core/tracking")(prepared.trackers, events.message)
+            tracking = Tracking(prepared.trackers, events.message)
             stack.callback(tracking.close)  # closed before the mirror copies the rest
             events.subscribe(tracking)
         events.subscribe(plugin_hooks(host))
@@ -294,6 +340,9 @@ def _manifest(
     Raises:
         ConfigError: If the run was started with different data.
     """
+    from rlvr_core.record.provenance.checkout import save_patches
+    from rlvr_core.record.provenance.sources import save_sources
+
     if folder.manifest.exists():
         manifest = Manifest.read(folder)
         recorded, found = manifest.fields.get("data") or {}, prepared.fingerprints
@@ -309,7 +358,7 @@ def _manifest(
     host, here = prepared.resolved.host, Path.cwd()
     git, targets = None, prepared.resolved.sources(prepared.problems.values())
     if "GIT_DIR" in os.environ or any((each / ".git").exists() for each in (here, *here.parents)):
-        git = host.service("core/checkout")(folder, here)
+        git = save_patches(folder, here)
     return Manifest.start(
         folder,
         name=prepared.config.run.name,
@@ -317,6 +366,6 @@ def _manifest(
         plugins=host.plugin_versions(),
         data=prepared.fingerprints,
         git=git,
-        sources=host.service("core/sources")(folder, targets) if targets else None,
+        sources=save_sources(folder, targets) if targets else None,
         processes=ranks.world,
     )

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import json
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from rlvr_core.host.host import load_host
+from rlvr_core.api import MachineError
 from rlvr_core.parallel.model_adapter import adapter_of, is_sharded, like, whole
 
 if TYPE_CHECKING:
@@ -78,13 +79,16 @@ def collect(
         place: A folder. If all processes see it, each is to write its slices of a sharded policy,
             but for an adapter, which is gathered.
     """
+    from rlvr_core.parallel.fsdp.shards import shards_of
+
     parts = {
         "master": adapter_of(model).trained_tensors(model),
         "optimizer": optimizer.state_tensors(),
         "reference": reference.named() if reference else {},
     }
-    sharded = place and any(map(is_sharded, parts["master"].values()))
-    shards = load_host().service("core/shards")(model, parts, ranks, place) if sharded else None
+    shards = None
+    if ranks and place and any(map(is_sharded, parts["master"].values())):
+        shards = shards_of(model, parts, ranks, place)
 
     def copied(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         copies = {}
@@ -138,6 +142,29 @@ def save(
     (trainer / "state.json").write_text(json.dumps(full, indent=1), encoding="utf-8")
 
 
+def rehearse(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, compute_dtype: torch.dtype
+) -> None:
+    """Write all that a checkpoint has beside tensors to a temporary folder, and remove it.
+
+    Raises:
+        MachineError: If a library refuses to write it, which no step would change.
+    """
+    with tempfile.TemporaryDirectory(prefix="rlvr-rehearsal-") as name:
+        folder = Path(name)
+        (folder / "trainer").mkdir()
+        try:
+            adapter_of(model).save(folder, model, {}, compute_dtype)
+            tokenizer.save_pretrained(folder)
+        except Exception as error:
+            first, *_ = str(error).strip().splitlines() or [""]
+            raise MachineError(
+                f"no checkpoint of this model could be written: {type(error).__name__}: {first}",
+                where="model.path",
+                remedy="mend the file of the model's folder that holds it",
+            ) from error
+
+
 def load(
     folder: Path,
     *,
@@ -159,10 +186,12 @@ def load(
         raise ValueError(f"{folder} was written in another checkpoint format")
 
     def saved(part: str, ours: Mapping[str, torch.Tensor]) -> Any:
+        from rlvr_core.parallel.fsdp.shards import read_shards
+
         file = trainer / f"{part}.safetensors"
         if file.is_file():
             return load_file(file)
-        return load_host().service("core/read-shards")(trainer, part, ours)
+        return read_shards(trainer, part, ours)
 
     adapter, sharded = adapter_of(model), not (trainer / "optimizer.safetensors").is_file()
     weights, held_to = adapter.trained_tensors(model), reference.named() if reference else {}

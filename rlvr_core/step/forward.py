@@ -1,7 +1,7 @@
 """Log-probs of completions under the model that is trained, with a graph.
 
 Hidden states come from the first of the model's forward paths that can compute them
-(``rlvr_core.engines.forward_paths``), else from each row whole and padded. Only those that predict
+(``rlvr_core.step.forward_paths``), else from each row whole and padded. Only those that predict
 a loss token reach the LM head.
 """
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rlvr_core.api import MicroBatch
-from rlvr_core.engines.forward_paths import forward_paths
+from rlvr_core.step.forward_paths import forward_paths
 from rlvr_core.step.logprobs import entropy, fused_logprobs
 
 if TYPE_CHECKING:

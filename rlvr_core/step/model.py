@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.api import MachineError
-from rlvr_core.engines.forward_paths import choose_forward_paths
+from rlvr_core.step.forward_paths import choose_forward_paths
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -53,6 +53,15 @@ def load_tokenizer(
 def max_positions(path: str, section: ModelSection) -> int:
     """Tokens the model can attend to, prompt and answer together; 2048 if its config does not say.
 
+    Raises:
+        MachineError: If its config cannot be loaded.
+    """
+    return stated_positions(path, section) or 2048
+
+
+def stated_positions(path: str, section: ModelSection) -> int | None:
+    """Tokens the model can attend to, as its config says; None if it does not.
+
     A scaled RoPE counts as far as it was scaled, whether or not the number beside it knows.
 
     Raises:
@@ -62,7 +71,10 @@ def max_positions(path: str, section: ModelSection) -> int:
 
     inner = _loaded("config", AutoConfig, path, section).get_text_config()
     names = ("max_position_embeddings", "n_positions", "n_ctx")
-    positions = int(next((n for name in names if (n := getattr(inner, name, None))), 2048))
+    given = next((n for name in names if (n := getattr(inner, name, None))), None)
+    if given is None:
+        return None
+    positions = int(given)
     rope = getattr(inner, "rope_parameters", None) or {}
     rope = rope.get("full_attention") or rope  # of models with local layers beside them
     if rope.get("rope_type") in ("linear", "dynamic", "yarn"):

@@ -59,6 +59,13 @@ class Teacher(Protocol):
         """Return log-probs (N, K) of the given tokens under the policy; differentiable."""
 
 
+class MakeTeacher(Protocol):
+    """Loads a teacher."""
+
+    def __call__(self, device: torch.device, dtype: torch.dtype) -> Teacher:
+        """Load it onto a device, to compute in a dtype."""
+
+
 @dataclass(frozen=True, slots=True)
 class LossTerm:
     """One loss of the weighted sum.

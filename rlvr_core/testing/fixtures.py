@@ -21,7 +21,7 @@ import pytest
 
 from rlvr_core.testing.lab import Lab, install_plugin
 
-pytest_plugins = ["rlvr_core.builtin.conformance.fixtures"]
+pytest_plugins = ["rlvr_core.testing.plugin_fixtures"]
 
 
 @pytest.fixture(scope="session")

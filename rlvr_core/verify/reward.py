@@ -25,7 +25,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.config.model import ComponentRef, RewardRef, RewardSchedule, VerifySection
 from rlvr_core.config.resolve import build
-from rlvr_core.host.host import Host, load_host
+from rlvr_core.plugins.host import Host, load_host
 from rlvr_core.verify.pool import VerifierPool
 from rlvr_core.verify.verdicts import VerifierSpec
 
@@ -125,7 +125,7 @@ class RewardPlan:
         """
         make: Callable[..., VerifierPool] = VerifierPool
         if section.pool is not None:
-            entry = load_host().entry("service", section.pool.use, "verify.pool")
+            entry = load_host().entry("verifier_pool", section.pool.use, "verify.pool")
             make = partial(entry.load(), section.pool.with_)
         return make(
             self.specs,

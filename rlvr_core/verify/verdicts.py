@@ -16,7 +16,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from rlvr_core.api import Completion, Json, Problem, Span, Usage, Verdict, VerifierTraits, traits_of
-from rlvr_core.host.functions import component
+from rlvr_core.plugins.functions import component
 from rlvr_core.workers.process import ComponentSpec
 
 STATUSES = ("ok", "unscorable", "timeout", "busy", "error")

@@ -1,10 +1,6 @@
 import io
 import json
 import math
-import os
-import pty
-import select
-import sys
 import termios
 import threading
 from pathlib import Path
@@ -13,18 +9,18 @@ import pytest
 from rich.console import Console
 
 from rlvr_core.api import EvalFinished, EvalReport, GroupsScored, RunStarted, StepFinished
-from rlvr_core.api.services import counting, progress, work_going_on
-from rlvr_core.builtin.displays import weights
-from rlvr_core.builtin.displays.display import JsonLines, Plain, make_display
-from rlvr_core.builtin.displays.facts import step_facts
-from rlvr_core.builtin.displays.live import Live
-from rlvr_core.builtin.displays.pace import Pace, Waits, counts, span
-from rlvr_core.builtin.displays.weights import counted_weights
+from rlvr_core.api.progress import counting, progress, work_going_on
 from rlvr_core.cli import run as of_kind
 from rlvr_core.cli.run import Silent
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
+from rlvr_core.terminal import weights
+from rlvr_core.terminal.display import JsonLines, Plain, make_display
+from rlvr_core.terminal.facts import step_facts
+from rlvr_core.terminal.live import Live
+from rlvr_core.terminal.pace import Pace, Waits, counts, span
+from rlvr_core.terminal.weights import counted_weights
 from rlvr_core.testing.random_model import save_random_model
-from tests.reports.made_runs import group
+from plugins.rlvr_view.tests.reports.made_runs import group
 
 METRICS = {
     "reward/mean": 0.4213,
@@ -332,46 +328,6 @@ def test_live_shows_what_is_awaited_before_the_plan_and_tells_elapsed_from_left(
     assert stream.getvalue().index("\x1b[2K") < stream.getvalue().index("run demo")
 
 
-def test_a_sample_of_the_newest_step_is_shown_for_a_key(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
-    stream = Terminal()
-    display = Live(stream, 2)
-    display.plan([])
-    display.pressed("s")
-    assert "no sample yet" in stream.getvalue()
-    same, mixed = group("same", [True, True]), group("mixed", [False, True], text="\x1b[2J[red]")
-    display.groups_scored(GroupsScored(6, 6, (same, mixed)))
-    display.pressed("x")
-    display.pressed("s")
-    told = stream.getvalue()
-    assert "sample of step 7: mixed, 1 of 2 passed" in told
-    assert "[right] reward 1.000" in told
-    assert "[wrong] reward 0.000" in told
-    assert "| \\x1b[2J[red]" in told
-    assert "same" not in told
-    display.pressed("s")
-    assert "sample of step 7: same, 2 of 2 passed" in stream.getvalue()
-    display.finish([])
-
-
-def test_keys_are_read_beside_the_run_and_the_terminal_is_given_back(tmp_path):
-    """In a terminal of its own: the keys of the one that runs the tests are not ours."""
-    child, end = pty.fork()
-    if not child:
-        code = "import sys; from tests.cli.test_display import in_terminal; sys.exit(in_terminal())"
-        os.execv(sys.executable, [sys.executable, "-c", code])
-    shown, asked = b"", False
-    while select.select([end], [], [], 60)[0]:
-        try:
-            shown += os.read(end, 65536)
-        except OSError:
-            break
-        if b"shows a sample" in shown and not asked:
-            asked = os.write(end, b"s") == 1
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, shown
-    assert b"sample of step 1: p, 1 of 1 passed" in shown
-
-
 def in_terminal():
     """Show a sample for a key; 0 if the terminal is afterwards what it was."""
     before = termios.tcgetattr(0)
@@ -399,10 +355,12 @@ def test_what_comes_before_the_plan_is_no_line_of_a_log():
 
 
 def test_a_command_shows_on_a_terminal_what_it_waits_for_and_takes_it_away(monkeypatch):
+    from rlvr_core.terminal.waiting import waiting as service_waiting
+
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
     monkeypatch.setattr("sys.stderr", stream)
-    with load_host({}).service("core/waiting")("the model") as waiting:
+    with service_waiting("the model") as waiting:
         waiting("task: 3 of 8 problems answered")
     shown = stream.getvalue()
     assert "the model ..." in shown
@@ -410,5 +368,5 @@ def test_a_command_shows_on_a_terminal_what_it_waits_for_and_takes_it_away(monke
     for kind, term in ((io.StringIO, "xterm"), (Terminal, "dumb")):
         monkeypatch.setenv("TERM", term)
         monkeypatch.setattr("sys.stderr", kind())
-        with load_host({}).service("core/waiting")("the model") as waiting:
+        with service_waiting("the model") as waiting:
             assert waiting is None

@@ -7,8 +7,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from rlvr_core.builtin.catalog.doctor import doctor
-from rlvr_core.builtin.gpu import checks
+from rlvr_doctor import gpu as checks
+from rlvr_doctor.command import doctor
 
 GIB = 2**30
 

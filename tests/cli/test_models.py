@@ -14,10 +14,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rlvr_core.api import ConfigError, MachineError
-from rlvr_core.api.services import model_identity
-from rlvr_core.builtin.modelcheck.examination import check
+from rlvr_core.record.provenance.model import model_identity
 from rlvr_core.testing.fork_server import run_rlvr
 from rlvr_core.testing.random_model import save_random_model
+from rlvr_doctor.modelcheck.examination import check
 
 ROOT = Path(__file__).parents[2]
 PARAMETERS = 26_912  # 258*32 + 2*(32*32 + 2*32*16 + 32*32 + 3*32*64 + 2*32 + 2*16) + 32

@@ -4,7 +4,7 @@ import pytest
 
 from rlvr_core.api import ConfigError
 from rlvr_core.cli.run import what_to_run
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
 
 RESOLVED = """\
 model: {path: x}

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from rlvr_core.api import Completion, EvalReport, Group, Judged, Problem, Verdict
-from rlvr_core.builtin.reports.plot import plot
-from rlvr_core.builtin.reports.show import show
+from rlvr_core.cli.plot import plot
+from rlvr_core.cli.show_command import show
 from rlvr_core.record.ledger import Ledger
 from rlvr_core.record.manifest import Manifest
 from rlvr_core.record.recorder import Recorder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
 from rlvr_core.testing.fork_server import run_rlvr
 
 PLUGIN = """

@@ -48,7 +48,7 @@ def test_a_missing_plugin_exits_3(rlvr, run_file, toy_folder):
     """All of ours may be installed here: one more is said to be ours."""
     custom = toy_folder / "sitecustomize.py"
     custom.write_text(
-        "from rlvr_core.host.discovery import FIRST_PARTY as o\no['gone'] = 'rlvr-gone'\n"
+        "from rlvr_core.plugins.discovery import FIRST_PARTY as o\no['gone'] = 'rlvr-gone'\n"
     )
     try:
         done = rlvr("config", "check", run_file, "--set", "rewards.1.use=gone/strict", process=True)
@@ -96,18 +96,13 @@ def test_schema_is_written_whole(rlvr, write):
     ("words", "said"),
     [
         (["train.lr"], ["Peak learning rate.", "takes a number above 0", "default: 1e-06"]),
-        (["train.lr", "--config", "run.yaml"], ["set to 1e-06 at run.yaml:11 (train.lr)"]),
-        (["train.lr_schedule", "--config", "run.yaml"], ["run.yaml does not set it"]),
         (["train.steps"], ["required"]),
         (["data.sources.0.weight"], ["takes a number above 0 or null"]),
-        (["data.sources.0.with.split", "--config", "run.yaml"], ["Which part.", "run.yaml:4"]),
-        (["loss.with.beta", "--config", "run.yaml"], ["default: 0.5"]),
-        (["sampler", "--config", "run.yaml"], ["sampler.with.window  4"]),
         (["loss.with.beta"], ["takes a number of at least 0"]),
-        ([], ["train.lr ", "guards.parity.mean"]),
+        ([], ["train.lr ", "guards.*.off"]),
     ],
 )
-def test_explain(rlvr, run_file, words, said):
+def test_explain(rlvr, words, said):
     done = rlvr("config", "explain", *words)
     assert done.returncode == 0, done.stderr
     for text in said:
@@ -119,27 +114,24 @@ def test_explain(rlvr, run_file, words, said):
     [
         (["trian.lr"], "did you mean: train.lr"),
         (["lr"], "train.lr"),
-        (["loss.with.bata", "--config", "run.yaml"], "did you mean: loss.with.beta"),
-        (["data.sources.0.with.split"], "--config FILE"),
-        (["train.lr", "--set", "train.lr=3"], "--config FILE"),
+        (["loss.with.bata"], "did you mean: loss.with.beta"),
+        (["data.sources.0.with.split"], "rlvr list datasets NAME"),
     ],
 )
-def test_explain_of_an_unknown_key(rlvr, run_file, words, said):
+def test_explain_of_an_unknown_key(rlvr, words, said):
     done = rlvr("config", "explain", *words)
     assert done.returncode == 2
     assert said in done.stderr
 
 
-def test_explain_as_json(rlvr, run_file):
-    done = rlvr("config", "explain", "train.lr", "--config", run_file, "--json")
+def test_explain_as_json(rlvr):
+    done = rlvr("config", "explain", "train.lr", "--json")
     assert json.loads(done.stdout) == {
         "key": "train.lr",
         "type": "a number above 0",
         "required": False,
         "default": 1e-6,
         "description": "Peak learning rate.",
-        "value": 1e-6,
-        "where": "run.yaml:11 (train.lr)",
     }
 
 

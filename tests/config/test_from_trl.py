@@ -9,19 +9,12 @@ import pytest
 from transformers import TrainingArguments
 
 from rlvr_core.api import config_class
-from rlvr_core.builtin import plugin as builtin
-from rlvr_core.builtin.configs.reference import loss_options, reference
-from rlvr_core.host.registry import PluginRegistrar, Registry
+from rlvr_core.config.keys import component_keys, run_keys
+from rlvr_core.plugins.host import load_host
 
 PAGE = (Path(__file__).parents[2] / "docs" / "from-trl.md").read_text(encoding="utf-8")
-REGISTER = {
-    "engine": builtin.register_engines,
-    "sampler": builtin.register_samplers,
-    "loss": builtin.register_losses,
-    "advantage": builtin.register_advantages,
-    "optimizer": builtin.register_optimizers,
-    "schedule": builtin.register_schedules,
-}
+KINDS = ("engine", "sampler", "loss", "advantage", "optimizer", "schedule")
+OURS = ("core", "algos", "checks", "cluster")
 PLACES = {"optimizer": "train.optimizer", "schedule": "train.lr_schedule"}
 
 
@@ -31,26 +24,25 @@ def named(cell):
 
 def rows():
     """Cells of the tables: names of TRL, keys of ours, the rest."""
-    lines = [line for line in PAGE.splitlines() if line.startswith("| `")]
+    options = PAGE.partition("\n## Model\n")[2]
+    lines = [line for line in options.splitlines() if line.startswith("| `")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert {len(row) for row in cells} == {3}
     return cells
 
 
 def components(kind):
-    registry = Registry()
-    REGISTER[kind](PluginRegistrar(registry, kind, "core"))
-    return {entry.leaf: entry.load() for entry in registry.of(kind)}
+    entries = load_host({}).registry.of(kind)
+    return {entry.leaf: entry.load() for entry in entries if entry.plugin in OURS}
 
 
 def keys():
     """Every key there is: of the configuration, and in ``with`` of some component."""
-    pages = reference() + loss_options()
-    known = set(re.findall(r"^(?:\| |## )`([^`]+)`", pages, re.MULTILINE))
-    for kind in REGISTER:
+    known = {key.path for key in run_keys()}
+    for kind in KINDS:
         for cls in components(kind).values():
-            place = PLACES.get(kind, kind)
-            known |= {f"{place}.with.{name}" for name in config_class(cls).model_fields}
+            place = (PLACES.get(kind, kind),)
+            known |= {key.path for key in component_keys(config_class(cls), place)}
     return known
 
 

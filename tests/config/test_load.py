@@ -6,11 +6,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlvr_core.api import Complaint, ConfigError, config_class
-from rlvr_core.builtin.configs.keys import component_keys, run_keys
-from rlvr_core.builtin.configs.other_names import OTHER_NAMES
+from rlvr_core.config.keys import component_keys, run_keys
 from rlvr_core.config.layers import escape, expand
 from rlvr_core.config.load import LoadedConfig, load_config
-from rlvr_core.host.host import load_host
+from rlvr_core.config.other_names import OTHER_NAMES
+from rlvr_core.plugins.host import load_host
 
 BASE = """\
 model: {path: models/tiny}
@@ -208,7 +208,7 @@ def test_t50_empty_text_and_null_are_told_apart_through_extends_and_set(write):
         ("loss=dapo", lambda c: (c.loss.use, c.loss.with_), ("dapo", {})),
         ("loss.use=dapo", lambda c: (c.loss.use, c.loss.with_), ("dapo", {})),
         ("loss.use=grpo", lambda c: len(c.loss.with_), 2),
-        ("guards.parity=false", lambda c: c.guards.parity, False),
+        ("guards=[{use: parity, off: true}]", lambda c: c.guards[0].off, True),
         ("train.max_grad_norm=", lambda c: c.train.max_grad_norm, None),
         ("meta.notes='a: b # c'", lambda c: c.meta.notes, "a: b # c"),
     ],
@@ -292,14 +292,14 @@ def test_variables_are_put_into_text(write, monkeypatch):
     write(
         BASE.replace("models/tiny", '"${env:RLVR_TEST_DIR}/m/${env:RLVR_TEST_UNSET:-small}"')
         + "sampling: {n: '${env:RLVR_TEST_N}'}\n"
-        + "guards:\n  preflight: ${env:RLVR_TEST_UNSET:-no}\n"
+        + "run:\n  identity: ${env:RLVR_TEST_UNSET:-no}\n"
         + "meta: {version: '${env:RLVR_TEST_N}', notes: 'costs $${env:X} or $5'}\n"
     )
     config = load_config("run.yaml", ["train.lr=${env:RLVR_TEST_UNSET:-1e-6}"]).config
     assert config.model.path == "/data/m/small"
     assert (config.sampling.n, config.meta.version) == (16, "16")
     assert config.train.lr == 1e-6
-    assert config.guards.preflight is False
+    assert config.run.identity is False
     assert config.meta.notes == "costs ${env:X} or $5"
 
 
@@ -410,13 +410,9 @@ def test_t48_unknown_keys_are_errors_with_a_suggestion(write):
             "model.dtype must be one of 'float32', 'bfloat16', 'float16', not 'f32'",
         ),
         ("meta.version=1.10", "meta.version must be text or null, not 1.10"),
-        ("guards.parity=off", "guards.parity must be a mapping or false, not 'off'"),
-        ("guards.parity.max_men=1", "unknown key 'max_men' in guards.parity"),
-        (
-            "guards.parity.mean=x",
-            "guards.parity.mean must be a number above 0 or null, not 'x'",
-        ),
-        ("guards=", "guards must be a mapping, not null"),
+        ("guards.parity=off", "guards: is a list of components now"),
+        ("guards=[{use: parity, of: true}]", "unknown key 'of' in guards.0"),
+        ("guards=", "guards must be a list, each a component"),
         ("sampling.stop=x", "sampling.stop must be a list, each text that is not empty, not 'x'"),
         ("sampling.stop=['']", "sampling.stop.0 must be text that is not empty, not ''"),
         ("track=[3]", "track.0 must be a component: NAME or {use: NAME, with: {...}}, not 3"),
@@ -479,7 +475,7 @@ def test_any_text_is_a_configuration_or_a_config_error(write, text):
 )
 @given(
     ANYTHING,
-    st.sampled_from(["", "train.lr=", "loss=", "data.sources.0=", "rewards=", "guards.parity="]),
+    st.sampled_from(["", "train.lr=", "loss=", "data.sources.0=", "rewards=", "guards.0="]),
 )
 def test_any_option_is_a_configuration_or_a_config_error(write, text, start):
     write(BASE)

@@ -6,13 +6,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlvr_core.api import ConfigError, PluginError, RlvrError
-from rlvr_core.builtin.configs.words import follow, schema_at, schema_of
 from rlvr_core.config.dialect import write as to_yaml
 from rlvr_core.config.load import load_config
 from rlvr_core.config.model import ComponentRef, RunConfig
 from rlvr_core.config.resolve import build, parse_options, resolve, resolve_file
 from rlvr_core.config.tree import COMPONENTS
-from rlvr_core.host.discovery import FIRST_PARTY
+from rlvr_core.config.words import follow, schema_at, schema_of
+from rlvr_core.plugins.discovery import FIRST_PARTY
 
 
 def faults(host, path, *overrides, error=ConfigError):
@@ -216,7 +216,7 @@ def test_a_key_that_moved_says_where_to(host, run_file, option, place):
 
 def test_an_optimizer_of_whole_matrices_is_refused_with_shards(host, run_file):
     (complaint,) = faults(host, run_file, "train.optimizer=muon", "train.parallel=fsdp")
-    assert complaint.what.startswith("core/muon updates whole parameters")
+    assert complaint.what.startswith("algos/muon updates whole parameters")
     assert complaint.where == "--set train.parallel=fsdp (train.parallel)"
     assert resolve_file(run_file, ["train.parallel=fsdp"], host)
     assert resolve_file(run_file, ["train.optimizer=muon"], host)
@@ -289,7 +289,7 @@ def test_the_dump_resolves_to_itself(host, run_file, write):
         "data.prompt={system: '', prefix: null}",
         "rewards.1.with.mode={low: 3}",
         "eval.tasks=[sums-test]",
-        "guards={use: [watch], parity: false}",
+        "guards=[watch, {use: defaults, off: true}]",
     ]
     first = resolve_file(run_file, overrides, host)
     write(first.yaml(), "again.yaml")

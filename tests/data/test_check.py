@@ -7,17 +7,17 @@ import random
 
 import pytest
 
-from rlvr_core.api.services import ComponentRef
-from rlvr_core.builtin.datacheck.blind import Tried
-from rlvr_core.builtin.datacheck.checks import Rate, check_problems
-from rlvr_core.builtin.datacheck.corrupt import corruptions
-from rlvr_core.builtin.datacheck.cuts import cuts
-from rlvr_core.builtin.datacheck.forms import Form, form_of
-from rlvr_core.builtin.datacheck.judging import Judge
-from rlvr_core.builtin.datacheck.sources import check_source, sources_of
-from rlvr_core.builtin.datacheck.table import print_report
-from rlvr_core.testing import dataset_conformance
+from rlvr_core.config.model import ComponentRef
 from rlvr_core.testing.lab import run_rlvr
+from rlvr_doctor.datacheck.blind import Tried
+from rlvr_doctor.datacheck.checks import Rate, check_problems
+from rlvr_doctor.datacheck.conformance import dataset_conformance
+from rlvr_doctor.datacheck.corrupt import corruptions
+from rlvr_doctor.datacheck.cuts import cuts
+from rlvr_doctor.datacheck.forms import Form, form_of
+from rlvr_doctor.datacheck.judging import Judge
+from rlvr_doctor.datacheck.sources import check_source, sources_of
+from rlvr_doctor.datacheck.table import print_report
 
 DATA = '''
 import os, random, uuid
@@ -235,7 +235,7 @@ def choice_rows(path, n, of, letter):
 
 def check_choice(tmp_path, of, letter, n=200):
     path = choice_rows(tmp_path / "rows.jsonl", n, of, letter)
-    (source,) = sources_of(path, {"prompt": "prompt", "id": "id", "verifier": "core/choice"})
+    (source,) = sources_of(path, {"prompt": "prompt", "id": "id", "verifier": "checks/choice"})
     with Judge(source.verifier) as judge:
         return check_source(source, judge)
 

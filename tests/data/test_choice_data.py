@@ -9,9 +9,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from rlvr_checks.choice.datasets import Gpqa, MmluPro, SuperGpqa
+from rlvr_checks.choice.verifier import ChoiceVerifier
 from rlvr_core.api import Completion, DataError
-from rlvr_core.builtin.choice.verifier import ChoiceVerifier
-from rlvr_core.builtin.datasets.choice import Gpqa, MmluPro, SuperGpqa
 
 GPQA = {
     "Record ID": "rec0",
@@ -68,7 +68,7 @@ def texts(problem):
 def test_a_row_becomes_a_problem_whose_gold_passes(cls, row, right, tmp_path):
     (problem,) = load(cls, write(tmp_path, row))
     assert texts(problem) == right
-    assert problem.verifier == "core/choice"
+    assert problem.verifier == "checks/choice"
     for letter, option in zip("ABCDEFGHIJ", problem.spec["options"], strict=False):
         assert f"({letter}) {option}\n" in problem.prompt
     verifier = ChoiceVerifier(ChoiceVerifier.Config())

@@ -2,16 +2,16 @@
 
 from collections import Counter
 
-from rlvr_core.api import Completion, DatasetLoader, Demonstrator, EvalTask
-from rlvr_core.builtin.structured.commands import (
+from rlvr_checks.structured.commands import (
     Commands,
     CommandsHeldout,
     CommandsHeldoutGreedy,
 )
-from rlvr_core.builtin.structured.json_verifier import JsonVerifier
-from rlvr_core.testing import dataset_conformance
+from rlvr_checks.structured.json_verifier import JsonVerifier
+from rlvr_core.api import Completion, DatasetLoader, Demonstrator, EvalTask
+from rlvr_doctor.datacheck.conformance import dataset_conformance
 
-test_no_strategy_that_ignores_the_question_is_worth_much = dataset_conformance("core/commands")
+test_no_strategy_that_ignores_the_question_is_worth_much = dataset_conformance("checks/commands")
 
 
 def problems(**options):

@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from rlvr_core.api import DataError, Problem
-from rlvr_core.builtin.evals.dataset_task import DatasetTask
 from rlvr_core.config.model import SplitSection
 from rlvr_core.data.load import NamedLoader, heldout_part, is_heldout, load_sources, train_part
+from rlvr_core.eval.dataset_task import DatasetTask
 
 PROBLEMS = [Problem(f"p{i}", f"{i}?", "core/exact", {"answer": "1"}, "toy") for i in range(5000)]
 

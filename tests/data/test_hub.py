@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from rlvr_core.api import DataError
-from rlvr_core.builtin.datasets.hub import Hub, hub_rows
+from rlvr_core.data.hub import Hub, hub_rows
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_split_that_is_not_there_is_a_data_error(folder):
 def test_t44_an_unreachable_hub_is_said_with_a_remedy(tmp_path, offline):
     """In a process of its own: the library reads its environment when it is imported."""
     program = """
-        from rlvr_core.builtin.datasets.hub import hub_rows
+        from rlvr_core.data.hub import hub_rows
         from rlvr_core.api.errors import RlvrError
         try:
             next(hub_rows("nobody/nothing", None, "train"))

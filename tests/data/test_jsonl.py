@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr_core.api import DataError, Message
-from rlvr_core.builtin.datasets.jsonl import JsonLines
+from rlvr_core.data.jsonl import JsonLines
 from rlvr_core.data.rows import parse_rows, read_rows
 
 ROWS = [{"question": "2+2?", "answer": "4"}, {"question": "3+3?", "answer": "6"}]

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from rlvr_core.api import DataError, MachineError, PluginError, Problem
-from rlvr_core.builtin.datasets.jsonl import JsonLines
+from rlvr_core.data.jsonl import JsonLines
 from rlvr_core.data.load import (
     NamedLoader,
     check_problems,

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr_core.api import DataError, PluginError, Problem
-from rlvr_core.builtin.evals.passk import write_curriculum
-from rlvr_core.builtin.samplers.order import read_order
 from rlvr_core.data.load import NamedLoader, load_sources
+from rlvr_core.rollout.samplers.order import read_order
+from rlvr_lab.passk import write_curriculum
 
 KNOWN = [f"math_algebra_{i}" for i in range(40)]
 

@@ -6,10 +6,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from rlvr_core.api import ConfigError, DataError, Message, Problem, Source
-from rlvr_core.builtin.evals.text_prompts import TextRenderer
 from rlvr_core.config.model import PromptSection
 from rlvr_core.data.load import audit
 from rlvr_core.data.prompts import Renderer
+from rlvr_core.eval.text_prompts import TextRenderer
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>", "</s>"]
 CHATML = (

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from rlvr_core.api import DataError
-from rlvr_core.builtin.datasets.tables import Csv, Folder, Parquet
+from rlvr_core.data.tables import Csv, Folder, Parquet
 
 OPTIONS = {"verifier": "core/exact", "prompt": "question"}
 TABLE = 'question,answer\n2+2?,4\n"a, ""b""\nc?",007\n\n3+3?,6\n'

@@ -4,7 +4,7 @@ import pytest
 
 from rlvr_core.api import DataError, PluginError
 from rlvr_core.data.uri import cache_folder, local_path
-from rlvr_core.host import discovery
+from rlvr_core.plugins import discovery
 
 
 def test_paths_are_themselves(monkeypatch):

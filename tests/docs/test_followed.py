@@ -77,10 +77,14 @@ def test_the_tutorial(tmp_path):
 @pytest.mark.timeout(1800)
 def test_the_page_on_your_data(tmp_path):
     page = pages.ROOT / "docs" / "your-data.md"
-    table = next(body for _, body, _ in pages.fences(page) if body.startswith("id,question"))
-    (tmp_path / "sums.csv").write_text(table)
+    (tmp_path / "make_sums.py").write_text(block(page, "python"))
+    subprocess.run([sys.executable, "make_sums.py"], cwd=tmp_path, check=True)
     (tmp_path / "run.yaml").write_text(block(page, "yaml"))
     printed = follow(page, tmp_path)
-    assert "unsure" in printed["data check run.yaml"]
-    assert re.search(r"first prompt: .*Answer in", printed["run run.yaml --dry-run"])
+    assert printed["data check run.yaml"].rstrip().endswith("passes")
+    assert re.search(r"first prompt: .*What is", printed["run run.yaml --dry-run"])
+    cheated = (tmp_path / "run.yaml").read_text().replace("math/boxed", "math/answer")
+    (tmp_path / "run.yaml").write_text(cheated)
+    with pytest.raises(AssertionError, match="answered without the question"):
+        rlvr(["data", "check", "run.yaml"], tmp_path)
     assert "pass@8" in next(text for words, text in printed.items() if words.startswith("passk"))

@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import pages  # type: ignore
 
 from rlvr_core.api import ConfigError
-from rlvr_core.builtin.manual.command import docs
-from rlvr_core.builtin.manual.pages import listed, read_page, sections
+from rlvr_core.cli.manual.command import docs
+from rlvr_core.cli.manual.pages import listed, read_page, sections
 
 ROOT = pages.ROOT
 PAGES = sorted((ROOT / "docs").glob("*.md"))

@@ -14,14 +14,16 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import pages  # type: ignore
 from commands import commands as click_commands  # type: ignore
 
+from rlvr_cluster.sweeps.spec import SweepConfig, read_sweep
 from rlvr_core.api import ConfigError, config_class
-from rlvr_core.api.services import COMPONENTS, KINDS, RunConfig, dotted
-from rlvr_core.builtin.configs.keys import component_keys, run_keys
-from rlvr_core.builtin.evals.config import EvalConfig, read_eval_config
-from rlvr_core.builtin.sweeps.spec import SweepConfig, read_sweep
 from rlvr_core.config.dialect import read
+from rlvr_core.config.keys import component_keys, run_keys
+from rlvr_core.config.model import RunConfig
 from rlvr_core.config.resolve import resolve_file
-from rlvr_core.host.host import load_host
+from rlvr_core.config.tree import COMPONENTS, dotted
+from rlvr_core.eval.config import EvalConfig, read_eval_config
+from rlvr_core.plugins.host import load_host
+from rlvr_core.plugins.registry import KINDS
 
 ROOT = pages.ROOT
 BASE = """
@@ -93,7 +95,7 @@ def _component(attribute, page):
     shown = [code for _, code, _ in pages.fences(page) if f"class {attribute}:" in code]
     if shown:
         return "from rlvr_core.api import *\n" + shown[0]
-    return f"from rlvr_core.builtin.samplers.epochs import Shuffle as {attribute}\n"
+    return f"from rlvr_core.rollout.samplers.epochs import Shuffle as {attribute}\n"
 
 
 def test_keys_of_blocks_are_of_some_kind_of_config():
@@ -200,7 +202,7 @@ def _literals(file):
 
 
 def test_what_other_frameworks_options_are_here_exists(host):
-    """``docs/from-open-instruct.md``, whose tables have our names in the second column."""
+    """``docs/from-others.md``, whose tables have our names in the second column."""
     known = {key.path for key in run_keys()}
     places = {kind: dotted(loc).removesuffix(".*") for loc, kind in reversed(COMPONENTS.items())}
     for kind in KINDS:
@@ -208,7 +210,8 @@ def test_what_other_frameworks_options_are_here_exists(host):
             known |= {entry.name, entry.leaf}
             keys = component_keys(config_class(entry.load()), ())
             known |= {f"{places.get(kind)}.{key.path}" for key in keys}
-    text = (ROOT / "docs" / "from-open-instruct.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "from-others.md").read_text(encoding="utf-8")
+    text = text.partition("## From open-instruct\n")[2]
     told = [
         word
         for row in re.findall(r"^\| [^|]+ \| ([^|]+) \|", text, re.M)

@@ -1,7 +1,5 @@
 """A tiny model, its tokenizer and a started transformers engine, for the tests beside this."""
 
-import os
-import signal
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +8,11 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_core.api import EngineContext, EngineTraits, GenerationRequest, RunError, SamplingParams
-from rlvr_core.builtin.lora.adapter import write_adapter
-from rlvr_core.builtin.scripted.engine import ScriptedEngine
-from rlvr_core.builtin.tiny.tiny_tokenizer import train_tokenizer
+from rlvr_core.engines.scripted import ScriptedEngine
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.transformers import TransformersEngine
+from rlvr_core.lora.adapter import write_adapter
+from rlvr_core.tiny.tiny_tokenizer import train_tokenizer
 
 TEXTS = [
     "What is 37+48? The answer is 85.\n\nQuestion: naïve café 日本 ½",
@@ -123,10 +121,3 @@ class Complaining(ScriptedEngine):
 
     def submit(self, request):
         raise TwoWordsError("no", "thanks")
-
-
-class Deadly(ScriptedEngine):
-    """A request is the end of its process, as when memory runs out."""
-
-    def submit(self, request):
-        os.kill(os.getpid(), signal.SIGKILL)

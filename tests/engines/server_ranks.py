@@ -12,10 +12,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import test_vllm_server as one_process  # type: ignore[import-not-found]
 
-from rlvr_core.builtin.vllm import fleet as vllm_fleet
-from rlvr_core.builtin.vllm import server_process as vllm_serve
-from rlvr_core.builtin.vllm.server import VllmServerEngine
 from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.engines.vllm import fleet as vllm_fleet
+from rlvr_core.engines.vllm import server_process as vllm_serve
+from rlvr_core.engines.vllm.server import VllmServerEngine
 
 
 def main(folder, slow):

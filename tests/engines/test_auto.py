@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import save_file
 
 from rlvr_core.api import MachineError
-from rlvr_core.builtin.vllm import process as vllm_process
-from rlvr_core.builtin.vllm.choice import choose_engine, parameter_count
+from rlvr_core.engines.vllm import process as vllm_process
+from rlvr_core.engines.vllm.choice import choose_engine, parameter_count
 
 
 def save(folder, shards, *, tied=False, index=True):
@@ -171,7 +171,7 @@ def test_a_broken_vllm_is_explained_and_nothing_is_repaired(vllm_state, error, r
 
 def test_an_absent_vllm_stops_a_run_that_asks_for_it(vllm_state, tmp_path):
     from rlvr_core.api import EngineContext
-    from rlvr_core.builtin.vllm.engine import VllmEngine
+    from rlvr_core.engines.vllm.engine import VllmEngine
 
     vllm_state("absent")
     engine = VllmEngine(VllmEngine.Config())
@@ -184,7 +184,7 @@ def test_importing_the_engine_module_imports_no_vllm():
     import subprocess
 
     code = (
-        "import rlvr_core.builtin.vllm.engine, rlvr_core.builtin.vllm.choice, sys; "
+        "import rlvr_core.engines.vllm.engine, rlvr_core.engines.vllm.choice, sys; "
         "print('vllm' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rlvr_core.builtin.asynchronous.child_process import engine_gpus, environment, gpus_for
+from rlvr_core.engines.child.child_process import engine_gpus, environment, gpus_for
 
 
 @pytest.mark.parametrize(

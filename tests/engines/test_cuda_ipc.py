@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from rlvr_core.api import MachineError, NoConfig
-from rlvr_core.builtin.asynchronous.cuda_ipc import CudaIpc
-from rlvr_core.builtin.asynchronous.shared_weights import (
+from rlvr_core.engines.child.cuda_ipc import CudaIpc
+from rlvr_core.engines.child.shared_weights import (
     Outgoing,
     read_tensors,
     room,
@@ -29,7 +29,7 @@ TENSORS = {
 RECEIVER = """
 import pickle, sys, torch
 from rlvr_core.api import NoConfig
-from rlvr_core.builtin.asynchronous.cuda_ipc import CudaIpc
+from rlvr_core.engines.child.cuda_ipc import CudaIpc
 transport = CudaIpc(NoConfig())
 for line in sys.stdin:
     found = {}
@@ -74,9 +74,10 @@ def test_parts_of_a_buffer_hold_every_bit_and_do_not_overlap():
         assert found[name].dtype == one.dtype
 
 
-def test_a_model_on_the_cpu_is_refused_before_the_run_begins():
-    with pytest.raises(MachineError, match="needs the trained model on a GPU; it is on cpu"):
-        CudaIpc(NoConfig()).open_files([torch.ones(3)])
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_trainer_without_a_gpu_is_told_so():
+    with pytest.raises(MachineError, match="needs the trained model on a GPU, and there is none"):
+        CudaIpc(NoConfig()).send(Outgoing(lambda: iter([("a", torch.ones(3))])), Link())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
@@ -91,7 +92,6 @@ def test_an_engine_without_the_gpu_is_told_so():
 def test_another_process_reads_what_was_sent_last_and_so_does_one_started_later():
     sent = {name: one.cuda() for name, one in TENSORS.items()}
     transport, link = CudaIpc(NoConfig()), Link()
-    assert transport.open_files(sent.values()) == ()
     first = Receiver()
     for factor in (1, 2, 3):
         now = {name: one * factor for name, one in sent.items()}

@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from embedded import exact_logits, generate, make_model, make_tokenizer, request, start  # type: ignore
 
 from rlvr_core.api import RunError, Scorer, ScoreRequest
-from rlvr_core.builtin.scripted.engine import ScriptedEngine
 from rlvr_core.engines import score as scoring
+from rlvr_core.engines.scripted import ScriptedEngine
 
 TOKENIZER = make_tokenizer()
 

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from embedded import exact_logits, make_model, make_tokenizer, request  # type: ignore
 
 from rlvr_core.api import EngineContext, MachineError, RunError
-from rlvr_core.builtin.scripted.engine import ScriptedEngine
+from rlvr_core.engines.scripted import ScriptedEngine
 
 TOKENIZER = make_tokenizer()
 

@@ -6,10 +6,10 @@ from torch import nn
 from transformers import Qwen3Config
 
 from rlvr_core.api import ConfigError
-from rlvr_core.builtin.vllm.engine import VllmEngine
-from rlvr_core.builtin.vllm.group import check_size, size_faults
-from rlvr_core.builtin.vllm.readback import Shard, held, whole
 from rlvr_core.engines.sync import weight_checksums
+from rlvr_core.engines.vllm.engine import VllmEngine
+from rlvr_core.engines.vllm.group import check_size, size_faults
+from rlvr_core.engines.vllm.readback import Shard, held, whole
 
 
 def config(heads=8, kv_heads=2, width=96):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rlvr_core.api import GenerationRequest, SamplingParams
-from rlvr_core.builtin.vllm.engine import VllmEngine, _Running
+from rlvr_core.engines.vllm.engine import VllmEngine, _Running
 
 
 class Llm:

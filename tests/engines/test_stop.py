@@ -36,7 +36,7 @@ class Recital:
         self._t += 1
         return logits
 
-    def prefill(self, prompts, counts, max_new_tokens):
+    def prefill(self, prompts, counts):
         return self._logits()
 
     def step(self, token_B):

@@ -5,8 +5,8 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_core.api import RunError
-from rlvr_core.builtin.vllm.probe import check_probe, probe_prompt, trainer_logprobs
 from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.engines.vllm.probe import check_probe, probe_prompt, trainer_logprobs
 
 CPU = torch.device("cpu")
 

@@ -19,20 +19,15 @@ from embedded import (  # type: ignore[import-not-found]
 )
 
 from rlvr_core.api import EngineContext, MachineError, RunError
-from rlvr_core.builtin.tiny.lean import recognise
-from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
-from rlvr_core.parallel.model_adapter import adapter_of
+from rlvr_core.engines.decode import HuggingFaceDecoder
 
 TOKENIZER = make_tokenizer()
 PROMPTS = [(5, 9, 12), (7,), (30, 31, 32, 33, 34, 35)]
 
 
-@pytest.fixture(params=["lean", "own forward"])
+@pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])
 def model(request):
-    """The same architecture run lean (float32) and through its own forward (float64)."""
-    made = make_model(TOKENIZER, dtype=torch.float32 if request.param == "lean" else torch.float64)
-    assert (recognise(made, adapter_of(made)) is not None) == (request.param == "lean")
-    return made
+    return make_model(TOKENIZER, dtype=request.param)
 
 
 def gpt2():
@@ -247,34 +242,28 @@ def test_half_precision_is_the_runs_autocast():
     assert 1e-6 < gap < 0.5
 
 
-def test_a_prompt_is_computed_once_for_all_its_completions(monkeypatch):
+def test_a_prompt_is_computed_once_for_all_its_completions():
     model = make_model(TOKENIZER)
-    rows = []
-    original = LeanDecoder._run
-
-    def spy(self, id_N, *arguments):
-        rows.append(len(id_N))
-        return original(self, id_N, *arguments)
-
+    shapes = []
+    model.register_forward_pre_hook(
+        lambda _, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
     engine = start(model, TOKENIZER)
-    recognise(model, adapter_of(model))
-    monkeypatch.setattr(LeanDecoder, "_run", spy)
     generate(engine, request((1, 2, 3, 4), n=8, max_tokens=3))
-    assert rows == [4, 8, 8]
+    assert shapes == [(1, 4), (8, 1), (8, 1)]
 
 
 def test_waves_keep_to_the_configured_size(monkeypatch):
     model = make_model(TOKENIZER)
     widest = []
-    original = LeanDecoder.step
+    original = HuggingFaceDecoder.step
 
     def spy(self, token_B):
         widest.append(len(token_B))
         return original(self, token_B)
 
     engine = start(model, TOKENIZER, max_rows=10, max_batch_tokens=60)
-    recognise(model, adapter_of(model))
-    monkeypatch.setattr(LeanDecoder, "step", spy)
+    monkeypatch.setattr(HuggingFaceDecoder, "step", spy)
     results = generate(engine, *(request((1, 2), n=4, seed=i, max_tokens=8) for i in range(5)))
     assert max(widest) == 4  # two requests would need 8 x 10 positions
     assert [len(group) for group in results] == [4] * 5

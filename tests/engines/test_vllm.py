@@ -21,8 +21,8 @@ from rlvr_core.api import (
     SamplingParams,
     ScoreRequest,
 )
-from rlvr_core.builtin.vllm.engine import VllmEngine
 from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.engines.vllm.engine import VllmEngine
 
 pytestmark = [
     pytest.mark.vllm,
@@ -287,7 +287,7 @@ def test_a_weight_that_does_not_arrive_is_an_error_and_the_engine_refuses_work(t
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="a GPU has no packed weights that can go stale")
 def test_probe_finds_a_head_left_at_the_old_weights(breakable, monkeypatch):
-    from rlvr_core.builtin.vllm import worker as vllm_worker
+    from rlvr_core.engines.vllm import worker as vllm_worker
 
     engine, _, tokenizer = breakable
     with monkeypatch.context() as patch:
@@ -581,7 +581,7 @@ def test_a_model_that_cannot_be_started_says_what_to_do(tmp_path):
 
 
 def test_ranks_must_have_their_process_group_first(tmp_path, monkeypatch):
-    from rlvr_core.builtin.vllm.process import check_process_group
+    from rlvr_core.engines.vllm.process import check_process_group
 
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)

@@ -1,8 +1,6 @@
 """Engine vllm with adapters beside the base, against a plain forward pass of peft's layers."""
 
 import importlib.util
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -17,13 +15,12 @@ from rlvr_core.api import (
     SamplingParams,
     ScoreRequest,
 )
-from rlvr_core.builtin.asynchronous.child import in_child
-from rlvr_core.builtin.lora import lora
-from rlvr_core.builtin.lora.adapter import matrices
-from rlvr_core.builtin.vllm.engine import VllmEngine
-from rlvr_core.builtin.vllm.process import check_rank, rank_room
 from rlvr_core.config.model import LoraSection
 from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.engines.vllm.engine import VllmEngine
+from rlvr_core.engines.vllm.process import check_rank, rank_room
+from rlvr_core.lora import lora
+from rlvr_core.lora.adapter import matrices
 
 PROMPT = tuple(range(10, 10 + 80))  # two and a half blocks of 32
 needs_vllm = pytest.mark.skipif(
@@ -142,21 +139,6 @@ def test_t19_an_adapter_takes_the_place_of_the_one_before(engine):
 @pytest.mark.vllm
 @pytest.mark.slow
 @needs_vllm
-@pytest.mark.skipif(not os.environ.get("RLVR_TEST_ALL"), reason="takes long: RLVR_TEST_ALL=1")
-def test_t19_an_adapter_in_a_process_of_its_own_is_there_after_a_restart(tmp_path):
-    second = policy(2)
-    made = in_child(VllmEngine(VllmEngine.Config(kv_cache_mb=64, lora="adapter")), 300, 1)
-    made.start(context_in(tmp_path, second))
-    try:
-        each_takes_the_place_of_the_one_before(made)
-        made.load_weights(4, ModuleSource(second))
-        os.kill(made.pid, signal.SIGKILL)
-        assert distance(made, second) < 1e-4
-        assert made.metrics()["engine/restarts"] == 1
-    finally:
-        made.close()
-
-
 @pytest.mark.vllm
 @pytest.mark.slow
 @needs_vllm
@@ -205,7 +187,7 @@ def test_an_engine_for_adapters_that_cannot_have_any_is_refused(rank, words):
 def test_what_is_written_for_vllm_is_what_peft_reads(tmp_path):
     from peft import PeftModel
 
-    from rlvr_core.builtin.lora.adapter import adapter_of, write_adapter
+    from rlvr_core.lora.adapter import adapter_of, write_adapter
 
     model = policy(1)
     write_adapter(tmp_path, adapter_of(model))

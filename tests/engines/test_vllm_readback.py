@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from rlvr_core.api import EngineContext, GenerationRequest, RunError, SamplingParams
-from rlvr_core.builtin.lora import lora
-from rlvr_core.builtin.lora.adapter import matrices
-from rlvr_core.builtin.vllm.engine import VllmEngine
 from rlvr_core.config.model import LoraSection
 from rlvr_core.engines.sync import ModuleSource, weight_checksums
+from rlvr_core.engines.vllm.engine import VllmEngine
+from rlvr_core.lora import lora
+from rlvr_core.lora.adapter import matrices
 
 pytestmark = [
     pytest.mark.vllm,

@@ -25,7 +25,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 import fake_vllm  # type: ignore[import-not-found]
 from carrier import Carrier, Streaming  # type: ignore[import-not-found]
 from embedded import make_tokenizer  # type: ignore[import-not-found]
-from machines import Machine  # type: ignore[import-not-found]
 
 from rlvr_core.api import (
     ConfigError,
@@ -39,20 +38,20 @@ from rlvr_core.api import (
     SamplingParams,
     TensorMeta,
 )
-from rlvr_core.api.services import ChosenTransport
-from rlvr_core.builtin.asynchronous.ahead import share_threads
-from rlvr_core.builtin.vllm import fleet as vllm_fleet
-from rlvr_core.builtin.vllm import server_process as vllm_serve
-from rlvr_core.builtin.vllm import weight_publisher
-from rlvr_core.builtin.vllm.addresses import meeting_place
-from rlvr_core.builtin.vllm.client import OtherWeightsError, _spans
-from rlvr_core.builtin.vllm.files import Files, n_bytes
-from rlvr_core.builtin.vllm.pool import LoopThread, Server, ServerPool
-from rlvr_core.builtin.vllm.server import NCCL, VllmServerEngine
-from rlvr_core.builtin.vllm.server_process import gpus_of
-from rlvr_core.builtin.vllm.tcp import Tcp
-from rlvr_core.builtin.vllm.transports import Fingerprint, GroupClient
-from rlvr_core.builtin.vllm.weight_publisher import (
+from rlvr_core.engines.sampling import StopStrings
+from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.engines.transport import ChosenTransport
+from rlvr_core.engines.vllm import fleet as vllm_fleet
+from rlvr_core.engines.vllm import server_process as vllm_serve
+from rlvr_core.engines.vllm import weight_publisher
+from rlvr_core.engines.vllm.addresses import meeting_place
+from rlvr_core.engines.vllm.client import OtherWeightsError, _spans
+from rlvr_core.engines.vllm.files import Files, n_bytes
+from rlvr_core.engines.vllm.pool import LoopThread, Server, ServerPool
+from rlvr_core.engines.vllm.server import NCCL, VllmServerEngine
+from rlvr_core.engines.vllm.server_process import gpus_of
+from rlvr_core.engines.vllm.transports import Fingerprint, GroupClient
+from rlvr_core.engines.vllm.weight_publisher import (
     CopyingWeights,
     Outgoing,
     SentWeights,
@@ -61,8 +60,7 @@ from rlvr_core.builtin.vllm.weight_publisher import (
     WeightPublisher,
     number,
 )
-from rlvr_core.engines.sampling import StopStrings
-from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.rollout.ahead.ahead import share_threads
 
 EOS = make_tokenizer().eos_token_id
 
@@ -465,7 +463,7 @@ TRAINER = """
 import sys, time
 sys.path[:0] = {path!r}
 import test_vllm_server as t
-from rlvr_core.builtin.vllm import server_process as vllm_serve
+from rlvr_core.engines.vllm import server_process as vllm_serve
 vllm_serve.SERVER_MODULE = "fake_vllm"
 engine = t.VllmServerEngine(t.VllmServerEngine.Config(servers=2, folder={folder!r}))
 engine.start(t.context())
@@ -650,20 +648,6 @@ def test_servers_of_others_are_used_and_left_running(make):
             sample(engine)
         engine.load_weights(0, ModuleSource(Policy()))
         check(sample(engine), Policy(), 0)
-
-
-def test_a_server_that_sees_no_folder_of_the_trainer_fetches_the_weights(make, tmp_path):
-    machine = Machine(tmp_path / "machine")
-    tcp = ChosenTransport("core/tcp", f"{Tcp.__module__}:{Tcp.__name__}", "core", {})
-    try:
-        with running(within=machine.words) as (_, url):
-            engine = make(urls=[url], transport=tcp)
-            policy = Policy(shift=0.3)
-            engine.load_weights(1, ModuleSource(policy))
-            check(sample(engine), policy, 1)
-            assert any(name.endswith(".safetensors") for name in machine.left())
-    finally:
-        machine.remove()
 
 
 def test_a_server_of_others_that_comes_back_is_given_the_weights_it_lacks(make):

@@ -24,10 +24,10 @@ from test_vllm_lora import (  # type: ignore[import-not-found]
 )
 
 from rlvr_core.api import ConfigError, EngineContext, GenerationRequest, SamplingParams
-from rlvr_core.builtin.lora.adapter import adapter_of
-from rlvr_core.builtin.vllm.adapter import AdapterFolder, fingerprint_of
-from rlvr_core.builtin.vllm.server import NCCL, VllmServerEngine
 from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.engines.vllm.adapter import AdapterFolder, fingerprint_of
+from rlvr_core.engines.vllm.server import NCCL, VllmServerEngine
+from rlvr_core.lora.adapter import adapter_of
 
 
 @pytest.fixture(scope="module")

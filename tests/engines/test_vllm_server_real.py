@@ -18,11 +18,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 import test_vllm as one_process  # type: ignore[import-not-found]
 
 from rlvr_core.api import EngineContext, GenerationRequest, SamplingParams
-from rlvr_core.api.services import ChosenTransport, load_host
-from rlvr_core.builtin.vllm import tcp
-from rlvr_core.builtin.vllm.server import NCCL, VllmServerEngine
-from rlvr_core.builtin.vllm.weight_publisher import FILES
 from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.engines.transport import ChosenTransport
+from rlvr_core.engines.vllm.server import NCCL, VllmServerEngine
+from rlvr_core.engines.vllm.weight_publisher import FILES
+from rlvr_core.plugins.host import load_host
 
 pytestmark = [
     pytest.mark.vllm,
@@ -182,32 +182,12 @@ class OneByOne:
 """
 
 
-APART = """
-import os
-from rlvr_core.builtin.vllm import tcp
-
-tcp._boot_id = lambda: str(os.getpid())  # each process is a machine of its own
-
-
-class Apart(tcp.Tcp):
-    pass
-"""
-
-
 @pytest.mark.skipif(DEVICE != "cpu", reason="servers on a CPU would meet a trainer on a GPU")
-@pytest.mark.parametrize(
-    ("name", "source", "option"),
-    [("OneByOne", TENSORS, {"file": "tensor"}), ("Apart", APART, {"folder": ""})],
-)
-def test_weights_reach_a_real_server_by_a_transport_from_a_file(
-    tmp_path, monkeypatch, name, source, option
-):
-    monkeypatch.setattr(tcp, "_boot_id", tcp._boot_id)  # given back afterwards
-    (tmp_path / "transport.py").write_text(source)
-    use = f"{tmp_path}/transport.py:{name}"
+def test_weights_reach_a_real_server_by_a_transport_from_a_file(tmp_path):
+    (tmp_path / "transport.py").write_text(TENSORS)
+    use = f"{tmp_path}/transport.py:OneByOne"
     target = load_host().entry("transport", use).target
-    options = {key: str(tmp_path / value) for key, value in option.items()}
-    chosen = ChosenTransport(use, target, "", options)
+    chosen = ChosenTransport(use, target, "", {"file": str(tmp_path / "tensor")})
     options = {"kv_cache_mb": 64, "restarts": 0}
     with running(tmp_path / "model", chosen, **options) as (engine, a, tokenizer):
         b = one_process.make_model(tokenizer, tied=True, seed=1)

@@ -16,8 +16,8 @@ import torch
 from accelerate import PartialState
 
 from rlvr_core.api import EngineContext, GenerationRequest, RunError, SamplingParams, ScoreRequest
-from rlvr_core.builtin.vllm.engine import VllmEngine
 from rlvr_core.engines.sync import ModuleSource, weight_checksums
+from rlvr_core.engines.vllm.engine import VllmEngine
 
 spec = importlib.util.spec_from_file_location("test_vllm", Path(__file__).with_name("test_vllm.py"))
 helpers = importlib.util.module_from_spec(spec)
@@ -147,7 +147,7 @@ def late(folder):
 
 def fails(folder):
     """Processes that sample different tokens; then one that fails while the other generates."""
-    from rlvr_core.builtin.vllm import requests
+    from rlvr_core.engines.vllm import requests
     from rlvr_core.parallel.ranks import Ranks
 
     tokenizer = helpers.make_tokenizer()

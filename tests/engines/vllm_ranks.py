@@ -9,8 +9,8 @@ import torch
 from accelerate import Accelerator
 
 from rlvr_core.api import EngineContext
-from rlvr_core.builtin.vllm.engine import VllmEngine
 from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.engines.vllm.engine import VllmEngine
 
 spec = importlib.util.spec_from_file_location("test_vllm", Path(__file__).with_name("test_vllm.py"))
 helpers = importlib.util.module_from_spec(spec)

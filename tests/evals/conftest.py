@@ -88,7 +88,7 @@ class Letters:
         max_tokens: int = 12
         hopeless: int = 0
         stop: str = ""
-        verifier: str = "lab/early"
+        verifier: str = "toy/early"
         twice: bool = False
         single: bool = False
 
@@ -149,7 +149,7 @@ class Planned(Letters):
 @pytest.fixture(scope="session")
 def toy_site(installed_plugin):
     """A folder with an installed plugin ``lab``, for PYTHONPATH."""
-    return installed_plugin("lab", {"rlvr_evals_toy.py": TOY})
+    return installed_plugin("toy", {"rlvr_evals_toy.py": TOY})
 
 
 @pytest.fixture(scope="session")
@@ -190,7 +190,7 @@ class Lab:
         rows = [{"id": f"q{i}", "question": f"Speak {i}.", "hopeless": False} for i in range(8)]
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (self.folder / "data.jsonl").write_text(text)
-        source = {"path": "data.jsonl", "prompt": "question", "id": "id", "verifier": "lab/early"}
+        source = {"path": "data.jsonl", "prompt": "question", "id": "id", "verifier": "toy/early"}
         config = {
             "run": {"name": "lab"},
             "model": {"path": str(model)},

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 LAX = "--allow-truncation"
-TASK = ("--task", "lab/letters", LAX)
+TASK = ("--task", "toy/letters", LAX)
 N = 24
 ENGINES = [
     "transformers",
@@ -118,7 +118,7 @@ def test_results_are_compared_and_regraded(lab, killed, engine):
     (same,) = lab.json("compare", folder, folder)["tasks"]
     assert (same["n"], same["gained"], same["lost"]) == (N, [], [])
     assert same["p"] == same["p_holm"] == 1.0
-    found = lab.json("regrade", folder, "--verifier", "lab/odd")
+    found = lab.json("regrade", folder, "--verifier", "toy/odd")
     rows = lines(folder / "results.jsonl")
     odd = [len(one["text"]) % 2 == 1 for one in lines(folder / "completions.jsonl")]
     gained = sum(not row["passed"] and now for row, now in zip(rows, odd, strict=True))
@@ -157,7 +157,7 @@ def test_the_run_is_watched(lab):
     pytest.importorskip("vllm")
     limits = ("--set", "limit=5", "--set", "max_truncated=1", "--set", "engine=vllm")
     done = lab.rlvr("watch", "lab*", "--task", "letters", *limits, "--poll", "0.2", "--out", "w")
-    assert "| lab/letters | accuracy |" in done.stdout
+    assert "| toy/letters | accuracy |" in done.stdout
     (run,) = (lab.folder / "runs").iterdir()
     rows = json.loads((lab.folder / "w" / "table.json").read_text())
     (accuracy,) = [row for row in rows if row["metric"] == "accuracy"]

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from rlvr_core.api import PluginError, Problem, Verdict
-from rlvr_core.builtin.calibration.measure import Bounds, measure
+from rlvr_lab.calibration.measure import Bounds, measure
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "remote"))
 
@@ -88,9 +88,9 @@ def test_a_sound_judge_is_trained_on_and_what_was_measured_is_recorded(lab, mode
     server.then = sound
     config(model_dir, server)
     done = lab.rlvr("run", "config.yaml", "--display", "plain")
-    assert "core/judge, 8 problems: agreement 1.000 of 16 (bound 0.75)" in done.stderr
+    assert "checks/judge, 8 problems: agreement 1.000 of 16 (bound 0.75)" in done.stderr
     (run,) = Path("runs").iterdir()
-    found = json.loads((run / "run.json").read_text())["checks"]["judges"]["core/judge"]
+    found = json.loads((run / "run.json").read_text())["checks"]["judges"]["checks/judge"]
     assert found["problems"] == 8
     # of each problem a right answer against another problem's and one that says nothing
     assert found["agreement"] == {"value": 1.0, "n": 16, "bound": 0.75, "ok": True, "detail": ""}
@@ -113,7 +113,7 @@ def test_a_judge_out_of_its_bounds_is_refused_before_the_run(lab, model_dir, ser
     server.then = judge
     config(model_dir, server)
     done = lab.rlvr("run", "config.yaml", "--display", "none", check=1)
-    assert "core/judge is not fit to be trained on" in done.stderr
+    assert "checks/judge is not fit to be trained on" in done.stderr
     assert all(name in done.stderr for name in names)
     assert not Path("runs").exists()
 
@@ -122,7 +122,7 @@ def test_the_command_measures_without_a_run(lab, model_dir, server):
     server.then = sound
     config(model_dir, server)
     few = ("--set", "rewards.1.with.calibration.problems=3")
-    found = lab.json("calibrate", "config.yaml", *few)["judges"]["core/judge"]
+    found = lab.json("calibrate", "config.yaml", *few)["judges"]["checks/judge"]
     assert (found["problems"], found["agreement"]["n"]) == (3, 6)
     server.then = gullible
     done = lab.rlvr("calibrate", "config.yaml", check=1)
@@ -130,7 +130,7 @@ def test_the_command_measures_without_a_run(lab, model_dir, server):
     assert "ended by" in done.stderr
     lab.rlvr("calibrate", "config.yaml", "--set", "rewards.1.with.calibration.injected_shift=null")
     off = lab.rlvr("calibrate", "config.yaml", "--set", "rewards.1.with.calibration=false")
-    assert "warning: core/judge is not calibrated" in off.stdout
+    assert "warning: checks/judge is not calibrated" in off.stdout
     assert (
         "has no judge"
         in lab.rlvr("calibrate", "config.yaml", "--set", "rewards=[auto]", check=2).stderr
@@ -145,7 +145,7 @@ def test_a_judge_behind_a_rule_is_measured_too(lab, model_dir, server):
         lambda judge: [{"use": "first-of", "with": {"first": {"use": "auto"}, "second": judge}}],
     )
     done = lab.rlvr("run", "config.yaml", "--display", "none", check=1)
-    assert "core/first-of is not fit to be trained on" in done.stderr
+    assert "checks/first-of is not fit to be trained on" in done.stderr
     server.then = sound
     lab.rlvr("calibrate", "config.yaml")
 

@@ -18,7 +18,7 @@ def evaluate(lab):
     """Evaluates a model on the toy task into a folder of this name."""
 
     def run(model, out, *more):
-        lab.rlvr("eval", model, "--task", "lab/letters", LAX, "--out", out, *more)
+        lab.rlvr("eval", model, "--task", "toy/letters", LAX, "--out", out, *more)
         return json.loads((lab.folder / out / "lab_letters" / "spec.json").read_text())
 
     return run
@@ -58,7 +58,7 @@ def test_a_chat_template_that_auto_chose_for_one_folder_alone(lab, model_dir, ev
 
 
 def test_an_edited_verifier(lab, model_dir, evaluate):
-    lab.rlvr("eval", model_dir, "--task", "lab/letters", LAX, "--out", "zero")
+    lab.rlvr("eval", model_dir, "--task", "toy/letters", LAX, "--out", "zero")
     lab.folder.joinpath("mine.py").write_text("def score(text):\n    return float('e' in text)\n")
     use = ("--set", "rewards=[{use: ./mine.py:score}]")
     evaluate(model_dir, "a", *use)
@@ -85,7 +85,7 @@ def test_a_plugin_that_was_edited(lab, model_dir, evaluate, toy_site, monkeypatc
         after = evaluate(model_dir, "b")
     finally:
         module.write_text(text)
-    assert before["spec"]["code"].keys() == after["spec"]["code"].keys() == {"lab/early"}
+    assert before["spec"]["code"].keys() == after["spec"]["code"].keys() == {"toy/early"}
     assert "code.lab/early" in lab.rlvr("compare", "a", "b", check=2).stderr
 
 

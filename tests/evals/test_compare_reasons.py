@@ -13,7 +13,7 @@ def letters(lab, model_dir, other_model):
     models = {"a": model_dir, "b": other_model}
 
     def run(out, *more):
-        lab.rlvr("eval", models[out[0]], "--task", "lab/letters", LAX, "--out", out, *more)
+        lab.rlvr("eval", models[out[0]], "--task", "toy/letters", LAX, "--out", out, *more)
 
     return run
 

@@ -5,7 +5,7 @@ import json
 
 def test_a_spoilt_evaluation_is_refused_until_it_is_accepted(lab, model_dir, other_model):
     """Two tokens are too few for any answer: every one of the 24 is cut off."""
-    short = ("--task", "lab/letters", "--with", "max_tokens=2")
+    short = ("--task", "toy/letters", "--with", "max_tokens=2")
     lab.rlvr("eval", model_dir, *short, "--out", "a", check=1)
     assert json.loads((lab.folder / "a/lab_letters/summary.json").read_text())["spoilt"] is True
     lab.rlvr("eval", other_model, *short, "--out", "b", "--allow-truncation")

@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from rlvr_core.api import Message, Problem
-from rlvr_core.builtin.evals.contamination import Trained, normalise
+from rlvr_core.eval.contamination import Trained, normalise
 from rlvr_core.testing.clock import cpu_limit
 
 
@@ -98,9 +98,9 @@ def write_rows(path, rows):
 
 def test_an_evaluation_names_what_was_trained_on(lab, model_dir):
     run = lab.run(model_dir)
-    task = ("--task", "lab/letters", LAX)
+    task = ("--task", "toy/letters", LAX)
     clean = lab.json("eval", "last", *task, "--limit", "5", "--out", "clean")
-    found = clean["tasks"]["lab/letters"]["contamination"]
+    found = clean["tasks"]["toy/letters"]["contamination"]
     assert found["against"] == [f"the training data of {run.name}"]
     assert (found["n"], found["share"]) == (0, 0.0)
 
@@ -123,9 +123,9 @@ def test_an_evaluation_names_what_was_trained_on(lab, model_dir):
 
     # a model of unknown origin, and a run named for it
     base = lab.json("eval", model_dir, *task, "--limit", "2", "--out", "base")
-    assert "not known" in base["tasks"]["lab/letters"]["contamination"]["not_checked"][0]
+    assert "not known" in base["tasks"]["toy/letters"]["contamination"]["not_checked"][0]
     told = lab.json("eval", model_dir, *task, "--limit", "2", "--out", "b2", "--trained-on", "last")
-    assert told["tasks"]["lab/letters"]["contamination"]["against"] == found["against"][-1:]
+    assert told["tasks"]["toy/letters"]["contamination"]["against"] == found["against"][-1:]
     # pass@k of known problems is as worthless
     many = ("passk", model_dir, *task, "--n", "1", *more, "--out", "many")
     assert "2 of 24 problems were trained on" in lab.rlvr(*many, check=2).stderr
@@ -134,7 +134,7 @@ def test_an_evaluation_names_what_was_trained_on(lab, model_dir):
     data = lab.folder / "data.jsonl"
     data.write_text(data.read_text().replace("Speak 1.", "Speak 99."))
     changed = lab.json("eval", "last", *task, "--limit", "2", "--out", "c")
-    (why,) = changed["tasks"]["lab/letters"]["contamination"]["not_checked"]
+    (why,) = changed["tasks"]["toy/letters"]["contamination"]["not_checked"]
     assert "other problems now than when the run began" in why
     data.unlink()
     done = lab.rlvr("eval", "last", *task, "--limit", "2", "--out", "d")
@@ -162,16 +162,16 @@ def test_bad_files_of_trained_problems(lab, model_dir, text, words):
 
 
 def test_a_run_refuses_held_out_problems_that_it_trains_on(lab, model_dir):
-    lab.write_run_config(model_dir, eval={"tasks": ["lab/letters"]})
+    lab.write_run_config(model_dir, eval={"tasks": ["toy/letters"]})
     rows = [{"id": f"q{i}", "question": f"Speak {i}.", "hopeless": False} for i in range(8)]
     rows[5]["question"] = "SAY 74:"
     write_rows(lab.folder / "data.jsonl", rows)
     done = lab.rlvr("run", "config.yaml", "--dry-run", check=2)
-    assert "lab/letters: 1 of 24 problems were trained on: p2 (the prompt of q5)" in done.stderr
-    assert "guards.max_contaminated" in done.stderr
-    lab.rlvr("run", "config.yaml", "--set", "guards.max_contaminated=0.1", "--display", "none")
+    assert "toy/letters: 1 of 24 problems were trained on: p2 (the prompt of q5)" in done.stderr
+    assert "eval.max_contaminated" in done.stderr
+    lab.rlvr("run", "config.yaml", "--set", "eval.max_contaminated=0.1", "--display", "none")
     (run,) = (lab.folder / "runs").iterdir()
-    recorded = json.loads((run / "run.json").read_text())["checks"]["contamination"]["lab/letters"]
+    recorded = json.loads((run / "run.json").read_text())["checks"]["contamination"]["toy/letters"]
     assert recorded["examples"] == [{"id": "p2", "trained": "q5", "by": "text"}]
 
     # what a run's checkpoint was trained on stays known when another run goes on from it
@@ -199,12 +199,12 @@ def test_answers_of_a_loss_are_trained_on_too(lab, model_dir):
         "with": {"target": "answer", "rows_per_step": 4},
         "data": {"use": "core/jsonl", "with": with_},
     }
-    lab.write_run_config(model_dir, loss=sft, eval={"tasks": ["lab/letters"]})
+    lab.write_run_config(model_dir, loss=sft, eval={"tasks": ["toy/letters"]})
     done = lab.rlvr("run", "config.yaml", "--dry-run", check=2)
-    assert "lab/letters: 1 of 24 problems were trained on: p2 (the prompt of a9)" in done.stderr
+    assert "toy/letters: 1 of 24 problems were trained on: p2 (the prompt of a9)" in done.stderr
     # a run without that task does not look, but its checkpoint is known by what it imitated
     lab.rlvr("run", "config.yaml", "--set", "eval.tasks=[]", "--display", "none")
-    told = lab.rlvr("eval", "last", "--task", "lab/letters", LAX, "--out", "out", check=2)
+    told = lab.rlvr("eval", "last", "--task", "toy/letters", LAX, "--out", "out", check=2)
     assert "p2 (the prompt of a9)" in told.stderr
     (run,) = (lab.folder / "runs").iterdir()
     assert json.loads((run / "run.json").read_text())["data"]["loss.answers"]["problems"] == 10
@@ -212,6 +212,6 @@ def test_answers_of_a_loss_are_trained_on_too(lab, model_dir):
     write_rows(lab.folder / "answers.jsonl", [*rows, {**rows[0], "id": "a9", "answer": "xyz"}])
     more = ("run", "--resume", "last", "--set", "train.steps=9")
     assert "the data are not those the run began with" in lab.rlvr(*more, check=2).stderr
-    asked = ("eval", "last", "--task", "lab/letters", LAX, "--limit", "2", "--out", "out2")
-    found = lab.json(*asked)["tasks"]["lab/letters"]["contamination"]
+    asked = ("eval", "last", "--task", "toy/letters", LAX, "--limit", "2", "--out", "out2")
+    found = lab.json(*asked)["tasks"]["toy/letters"]["contamination"]
     assert "other answers now" in found["not_checked"][0]

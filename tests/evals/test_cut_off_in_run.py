@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlvr_core.api import Completion, EvalReport, Group, Judged, Problem, SamplingParams
-from rlvr_core.builtin.evals.in_run import NamedTask, evaluate
+from rlvr_core.eval.in_run import NamedTask, evaluate
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def evaluated(lab, model_dir, caplog):
     """Runs with an eval task that gives an answer so many tokens."""
 
     def run(tokens):
-        tasks = [{"use": "lab/letters", "with": {"max_tokens": tokens, "count": 8}}]
+        tasks = [{"use": "toy/letters", "with": {"max_tokens": tokens, "count": 8}}]
         with caplog.at_level(logging.WARNING):
             return lab.run(model_dir, eval={"tasks": tasks, "every": 1})
 

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from rlvr_core.api import ConfigError, Metric
-from rlvr_core.builtin.evals.direction import direction_of, improves
+from rlvr_core.eval.direction import direction_of, improves
 
 
 class Declares:
@@ -80,7 +80,7 @@ def test_what_improves(value, best, direction, delta, better):
 
 def planned(lab, model_dir, plan, keep, steps=5, early=None, tasks=1, **sections):
     """Run with metrics as planned by policy version; the folder and what each version had."""
-    task = {"use": "lab/planned", "with": {"plan": plan}}
+    task = {"use": "toy/planned", "with": {"plan": plan}}
     section = {"tasks": [task] * tasks, "every": 1, "early_stop": early}
     return lab.run(
         model_dir,
@@ -114,7 +114,7 @@ FALLS = [9.0, 5.0, 3.0, 4.0, 3.0, 8.0]  # of versions 0 to 5; the least is first
     ],
 )
 def test_the_best_checkpoint(lab, model_dir, metric, values, early, best):
-    named = f"lab/planned:{metric}"
+    named = f"toy/planned:{metric}"
     early = early and {"metric": named, **early}
     run = planned(lab, model_dir, {metric: values}, named, early=early)
     record = json.loads((run / "run.json").read_text())
@@ -123,7 +123,7 @@ def test_the_best_checkpoint(lab, model_dir, metric, values, early, best):
 
 
 def test_both_stop_and_keep_by_one_direction(lab, model_dir):
-    named = "lab/planned:cost"
+    named = "toy/planned:cost"
     run = planned(lab, model_dir, {"cost": FALLS}, named, early={"metric": named, "patience": 2})
     record = json.loads((run / "run.json").read_text())
     assert (record["outcome"], record["steps"]) == ("stopped", 4)
@@ -132,7 +132,7 @@ def test_both_stop_and_keep_by_one_direction(lab, model_dir):
 
 
 def test_a_second_task_of_the_same_name_and_a_metric_that_is_absent_for_a_while(lab, model_dir):
-    named = "lab/planned#2:cost/part"
+    named = "toy/planned#2:cost/part"
     plan = {"cost/part": [9.0, None, 4.0, None, 2.0, 3.0], "gain": [1.0]}
     early = {"metric": named, "patience": 3}
     run = planned(lab, model_dir, plan, named, early=early, tasks=2)
@@ -142,7 +142,7 @@ def test_a_second_task_of_the_same_name_and_a_metric_that_is_absent_for_a_while(
 
 def test_resumed_it_goes_on_from_its_best_and_another_metric_begins_anew(lab, model_dir):
     plan = {"cost": [9.0, 5.0, 3.0, 4.0, 3.5, 2.0], "gain": [0.0, 50.0, 9.0, 7.0, 8.0, 7.5]}
-    run = planned(lab, model_dir, plan, "lab/planned:cost", steps=3)
+    run = planned(lab, model_dir, plan, "toy/planned:cost", steps=3)
     assert best_of(run) == 2
     more = ("run", "--resume", "last", "--display", "none", "--set")
     lab.rlvr(*more, "train.steps=4")
@@ -151,13 +151,13 @@ def test_resumed_it_goes_on_from_its_best_and_another_metric_begins_anew(lab, mo
     # 7.5 is not above 50, but no checkpoint was ever the best by this metric
     assert best_of(run) == 5
     state = json.loads((run / "checkpoints" / "latest" / "trainer" / "state.json").read_text())
-    wanted = {"step": 5, "value": 7.5, "metric": "lab/planned:gain", "direction": "maximize"}
+    wanted = {"step": 5, "value": 7.5, "metric": "toy/planned:gain", "direction": "maximize"}
     assert state["best"] == wanted
 
 
 def test_a_contradiction_is_refused_before_the_run(lab, model_dir):
-    task = {"use": "lab/planned", "with": {"plan": {"cost": [1.0]}}}
-    early = {"metric": "lab/planned:cost", "direction": "maximize"}
+    task = {"use": "toy/planned", "with": {"plan": {"cost": [1.0]}}}
+    early = {"metric": "toy/planned:cost", "direction": "maximize"}
     lab.write_run_config(model_dir, eval={"tasks": [task], "every": 1, "early_stop": early})
     done = lab.rlvr("run", "config.yaml", "--dry-run", check=2)
     assert "contradicts the metric 'cost', which is declared to improve by falling" in done.stderr

@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-from rlvr_core.builtin.evals.in_run import EarlyStop
 from rlvr_core.config.model import EarlyStopSection
+from rlvr_core.eval.in_run import EarlyStop
 
-TASK = {"use": "lab/letters", "with": {"count": 6}}
-METRIC = "lab/letters:share_of_a"
+TASK = {"use": "toy/letters", "with": {"count": 6}}
+METRIC = "toy/letters:share_of_a"
 STILL = {"steps": 30, "lr": 1e-12, "warmup_steps": 1}
-GUARDS = {"updates": False}  # which would stop a run whose weights do not move
+GUARDS = [{"use": "core/updates", "off": True}]  # which would stop a run whose weights do not move
 
 
 def early(**options):
@@ -153,8 +153,8 @@ def test_t94_killed_while_it_waits_it_resumes_bit_for_bit(lab, model_dir):
 @pytest.mark.parametrize(
     ("metric", "words"),
     [
-        ("lab/leters:accuracy", "eval.tasks has: lab/letters"),
-        ("lab/letters:acuracy", "it will have: longest, share_of_a, mine"),
+        ("toy/leters:accuracy", "eval.tasks has: toy/letters"),
+        ("toy/letters:acuracy", "it will have: longest, share_of_a, mine"),
         ("accuracy", "early_stop.metric"),
     ],
 )

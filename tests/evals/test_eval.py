@@ -13,7 +13,7 @@ def lines(path: Path) -> list[dict]:
 
 
 def test_t71_an_evaluation_is_recorded_with_its_engine_and_summed_up(lab, model_dir):
-    arguments = ("eval", model_dir, "--task", "letters", "--grader", "lab/odd", LAX)
+    arguments = ("eval", model_dir, "--task", "letters", "--grader", "toy/odd", LAX)
     found = lab.json(*arguments, "--with", "hopeless=4", "--out", "out")
     out = lab.folder / "out" / "lab_letters"
     completions, results = lines(out / "completions.jsonl"), lines(out / "results.jsonl")
@@ -25,7 +25,7 @@ def test_t71_an_evaluation_is_recorded_with_its_engine_and_summed_up(lab, model_
     assert spec["spec"]["sampling"]["temperature"] == 0.0
     assert spec["engine"]["use"] == "core/transformers"
 
-    summary = found["tasks"]["lab/letters"]
+    summary = found["tasks"]["toy/letters"]
     assert json.loads((out / "summary.json").read_text()) == summary
     assert json.loads((lab.folder / "out" / "summary.json").read_text()) == found
     texts = [row["text"] for row in completions]
@@ -35,11 +35,11 @@ def test_t71_an_evaluation_is_recorded_with_its_engine_and_summed_up(lab, model_
     assert accuracy["value"] == pytest.approx(sum(passed[4:]) / 20)
     assert (accuracy["n"], accuracy["method"]) == (20, "wilson")
     assert summary["metrics"]["unscored"]["value"] == pytest.approx(4 / 24)
-    odd = summary["graders"]["lab/odd"]["passed"]
+    odd = summary["graders"]["toy/odd"]["passed"]
     assert odd["value"] == pytest.approx(sum(len(text) % 2 for text in texts) / 24)
-    short = summary["graders"]["lab/early"]["parts"]["short"]
+    short = summary["graders"]["toy/early"]["parts"]["short"]
     assert short["value"] == pytest.approx(sum(len(text) < 8 for text in texts[4:]) / 20)
-    assert summary["graders"]["lab/early"]["statuses"] == {"ok": 20, "unscorable": 4}
+    assert summary["graders"]["toy/early"]["statuses"] == {"ok": 20, "unscorable": 4}
 
     level = [passed[i] for i in range(4, 24) if i % 3 == 1]
     assert summary["strata"]["level"]["1"]["value"] == pytest.approx(sum(level) / len(level))
@@ -53,7 +53,7 @@ def test_t71_an_evaluation_is_recorded_with_its_engine_and_summed_up(lab, model_
 
 
 def test_t72_truncated_answers_are_an_error(lab, model_dir):
-    arguments = ("eval", model_dir, "--task", "lab/letters", "--out", "out")
+    arguments = ("eval", model_dir, "--task", "toy/letters", "--out", "out")
     done = lab.rlvr(*arguments, check=1)
     assert "of the answers were cut off at 12 tokens" in done.stderr
     assert "accuracy" in done.stdout
@@ -66,7 +66,7 @@ def test_t72_truncated_answers_are_an_error(lab, model_dir):
 
 
 def test_t74_compare_refuses_and_says_what_differs(lab, model_dir, other_model):
-    task = ("--task", "lab/letters", LAX)
+    task = ("--task", "toy/letters", LAX)
     lab.rlvr("eval", model_dir, *task, "--out", "a")
     lab.rlvr("eval", other_model, *task, "--out", "b")
     lab.rlvr("eval", other_model, *task, "--with", "stop=e", "--out", "stops")
@@ -105,10 +105,10 @@ def test_a_problem_twice_is_refused(lab, model_dir):
 
 
 def test_a_task_that_gives_no_problems_is_named(lab, model_dir):
-    said = "lab/letters: its problems() gave a Problem, nothing to iterate over"
+    said = "toy/letters: its problems() gave a Problem, nothing to iterate over"
     done = lab.rlvr("eval", model_dir, "--task", "letters", "--with", "single=true", check=3)
     assert said in done.stderr
-    task = {"use": "lab/letters", "with": {"single": True}}
+    task = {"use": "toy/letters", "with": {"single": True}}
     lab.write_run_config(model_dir, eval={"every": 1, "tasks": [task]})
     done = lab.rlvr("run", "config.yaml", "--display", "none", check=3)
     assert said in done.stderr
@@ -121,7 +121,7 @@ def test_a_run_is_evaluated_by_name_with_its_own_prompt(lab, model_dir):
     config = yaml.safe_load((lab.folder / "config.yaml").read_text())
     run = lab.run(model_dir, data=config["data"] | {"prompt": {"system": "Be brief. "}})
 
-    evaluation = {"tasks": [{"use": "lab/letters", "with": {"count": 3}}], "max_truncated": 1.0}
+    evaluation = {"tasks": [{"use": "toy/letters", "with": {"count": 3}}], "max_truncated": 1.0}
     (lab.folder / "eval.yaml").write_text(yaml.safe_dump(evaluation))
     newest = lab.json("eval", "last", "--config", "eval.yaml")
     assert newest["folder"] == f"evals/{run.name}-step000002"
@@ -150,7 +150,7 @@ def test_a_run_is_evaluated_by_name_with_its_own_prompt(lab, model_dir):
     [
         ((), 2, "which model?"),
         (("MODEL",), 2, "tasks"),
-        (("MODEL", "--task", "leters"), 2, "did you mean: lab/letters"),
+        (("MODEL", "--task", "leters"), 2, "did you mean: toy/letters"),
         (("MODEL", "--task", "letters", "--with", "cuont=3"), 2, "did you mean: count"),
         (("MODEL", "--task", "letters", "--set", "verfy.workers=3"), 2, "verify"),
         (("no/such/folder", "--task", "letters"), 4, "does not exist"),
@@ -185,7 +185,7 @@ def test_t73_t78_maths_is_judged_by_several_graders_without_being_asked(lab, mod
     # with other tasks beside it there are none that all of them want
     task = {"use": "math/gsm8k-test", "with": {"path": "gsm8k.jsonl"}}
     (lab.folder / "both.yaml").write_text(
-        json.dumps({"engine": engine, "tasks": [task, "lab/letters"]})
+        json.dumps({"engine": engine, "tasks": [task, "toy/letters"]})
     )
     both = lab.json("eval", model_dir, "--config", "both.yaml", LAX, "--out", "both")
     assert list(both["tasks"]["math/gsm8k-test"]["graders"]) == ["math/gsm8k"]

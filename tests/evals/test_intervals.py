@@ -9,12 +9,12 @@ import mpmath
 import numpy as np
 import pytest
 
-from rlvr_core.builtin.evals import intervals, significance
-from rlvr_core.builtin.evals.compare import compare
-from rlvr_core.builtin.evals.intervals import t_quantile, wilson
-from rlvr_core.builtin.evals.significance import holm, sign_flip_p
-from rlvr_core.builtin.evals.spec import Spec, ids_hash
 from rlvr_core.cli.main import main
+from rlvr_core.eval.spec import Spec, ids_hash
+from rlvr_core.stats import intervals, significance
+from rlvr_core.stats.intervals import t_quantile, wilson
+from rlvr_core.stats.significance import holm, sign_flip_p
+from rlvr_lab.compare import compare
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import interval_coverage as coverage
@@ -154,12 +154,12 @@ def test_several_completions_and_tasks_have_p_values(tmp_path, capsys):
         ("before", [0, 1, 2, 0, 1], [0, 1, 0, 1, 0, 1]),
         ("after", [2, 2, 2, 1, 1], [1, 2, 1, 2, 1, 2]),
     ):
-        evaluation(tmp_path / run, "lab/a", a)
-        evaluation(tmp_path / run, "lab/b", b)
+        evaluation(tmp_path / run, "toy/a", a)
+        evaluation(tmp_path / run, "toy/b", b)
     found = compare(tmp_path / "before", tmp_path / "after")
     assert [(one.task, one.p, one.p_holm) for one in found] == [
-        ("lab/a", pytest.approx(0.25), pytest.approx(0.25)),
-        ("lab/b", pytest.approx(0.03125), pytest.approx(0.0625)),
+        ("toy/a", pytest.approx(0.25), pytest.approx(0.25)),
+        ("toy/b", pytest.approx(0.03125), pytest.approx(0.0625)),
     ]
     assert found[0].data()["p_holm"] == pytest.approx(0.25)
     assert found[0].difference.value == pytest.approx(0.4)

@@ -1,6 +1,6 @@
 import json
 
-TASKS = [{"use": "lab/letters", "with": {"count": 6}}]
+TASKS = [{"use": "toy/letters", "with": {"count": 6}}]
 
 
 def test_the_best_checkpoint_stays_and_is_saved_off_schedule(lab, model_dir):
@@ -8,7 +8,7 @@ def test_the_best_checkpoint_stays_and_is_saved_off_schedule(lab, model_dir):
         model_dir,
         train={"steps": 8, "lr": 2e-2, "warmup_steps": 1},
         eval={"tasks": TASKS, "every": 1},
-        checkpoint={"every": 0, "keep": 1, "keep_best": "lab/letters:share_of_a"},
+        checkpoint={"every": 0, "keep": 1, "keep_best": "toy/letters:share_of_a"},
     )
     index = (run / "evals" / "index.jsonl").read_text().splitlines()
     values = {row["step"]: row["metrics"]["share_of_a"] for row in map(json.loads, index)}
@@ -19,13 +19,13 @@ def test_the_best_checkpoint_stays_and_is_saved_off_schedule(lab, model_dir):
     there = {path.name for path in checkpoints.iterdir() if path.name.startswith("step")}
     assert there == {f"step{best:06d}", "step000008"}
     state = json.loads((checkpoints / "latest" / "trainer" / "state.json").read_text())
-    how = {"metric": "lab/letters:share_of_a", "direction": "maximize"}
+    how = {"metric": "toy/letters:share_of_a", "direction": "maximize"}
     assert state["best"] == {"step": best, "value": trained[best], **how}
     assert lab.json("eval", checkpoints / "best", "--task", "letters", "--allow-truncation")
 
 
 def test_a_best_by_what_is_not_there_is_refused(lab, model_dir):
-    for wanted, where in (("lab/other:accuracy", "no eval task"), ("lab/letters:nope", "nope")):
+    for wanted, where in (("toy/other:accuracy", "no eval task"), ("toy/letters:nope", "nope")):
         lab.write_run_config(model_dir, eval={"tasks": TASKS}, checkpoint={"keep_best": wanted})
         done = lab.rlvr("run", "config.yaml", "--display", "none", check=None)
         assert done.returncode == 2

@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from lm_eval_tasks import write_tasks  # type: ignore[import-not-found]
 
 from rlvr_core.api import ConfigError, MachineError
-from rlvr_core.builtin.lm_eval import ask as lm_eval_ask
-from rlvr_core.builtin.lm_eval.task import LmEval
+from rlvr_lab.lm_eval import ask as lm_eval_ask
+from rlvr_lab.lm_eval.task import LmEval
 
 pytest.importorskip("lm_eval")
 
@@ -116,16 +116,16 @@ def test_answers_and_metrics_are_those_of_the_harness(lab, model_dir, tasks):
     results, theirs = oracle(model_dir, tasks, TASKS)
     summary = lab.json("eval", model_dir, *config(tasks, TASKS), LAX, "--out", "out")
     check_same(summary, results, answers(lab.folder / "out"), theirs)
-    found = summary["tasks"]["core/lm_eval:toy_group"]
+    found = summary["tasks"]["toy/lm_eval:toy_group"]
     assert set(found["strata"]["task"]) == {"toy_mc", "toy_letters"}
     assert found["task_metrics"]["acc,none"]["n"] == 16
     assert found["task_metrics"]["acc,none"]["method"] == "wilson"
     assert found["task_metrics"]["toy_mc: acc,none"]["n"] == 10
     assert found["metrics"]["accuracy"] == found["task_metrics"]["acc,none"]
     # what is no average over documents, and what has no pass or fail
-    last = summary["tasks"]["core/lm_eval:toy_last"]
+    last = summary["tasks"]["toy/lm_eval:toy_last"]
     assert last["graders"]["lm_eval"]["statuses"] == {"ok": 10}
-    whole = summary["tasks"]["core/lm_eval:toy_whole"]
+    whole = summary["tasks"]["toy/lm_eval:toy_whole"]
     assert whole["metrics"]["unscored"]["value"] == 1.0
     rows = Path("out/core_lm_eval_toy_group/results.jsonl").read_text().splitlines()
     verdict = json.loads(rows[0])["verdicts"]["lm_eval"]
@@ -312,7 +312,7 @@ def test_refusals_say_what_to_do(lab, model_dir, tasks, monkeypatch):
     assert "has no metric 'f1'" in refused.stderr
     assert "it has: acc,none, acc_norm,none" in refused.stderr
     long = (*options, "--with", "task=toy_mc", "--with", "num_fewshot=6")
-    monkeypatch.setattr("rlvr_core.builtin.evals.session.max_positions", lambda *_: 60)
+    monkeypatch.setattr("rlvr_core.eval.session.max_positions", lambda *_: 60)
     refused = lab.rlvr("eval", model_dir, *long, "--out", "q", check=2)
     assert "the model attends to 60" in refused.stderr
     assert "lower num_fewshot" in refused.stderr

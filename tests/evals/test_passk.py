@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 LAX = "--allow-truncation"
-TASK = ("--task", "lab/letters", "--with", "count=10", LAX)
+TASK = ("--task", "toy/letters", "--with", "count=10", LAX)
 
 
 def lines(path: Path) -> list[dict]:
@@ -59,7 +59,7 @@ def test_pass_at_k_difficulty_and_curriculum(lab, model_dir):
 
 
 def test_an_unscored_completion_is_no_failure(lab, model_dir):
-    options = ("--task", "lab/letters", "--with", "count=6", "--with", "hopeless=2", LAX)
+    options = ("--task", "toy/letters", "--with", "count=6", "--with", "hopeless=2", LAX)
     arguments = ("passk", model_dir, *options, "--n", "2", "--k", "2", "--out", "out")
     summary = lab.json(*arguments)["tasks"]["out/lab_letters"]
     found = summary["pass_at_k"]["2"]

@@ -11,22 +11,22 @@ def told(note=Path("note.txt")):
 
 
 def test_a_checkpoint_brings_the_options_of_its_run(lab, model_dir):
-    lab.run(model_dir, plugins={"lab": {"note": "of the run"}})
+    lab.run(model_dir, plugins={"toy": {"note": "of the run"}})
     assert told() == "of the run"
-    letters = ["--task", "lab/letters", "--limit", "2", "--allow-truncation"]
+    letters = ["--task", "toy/letters", "--limit", "2", "--allow-truncation"]
     lab.rlvr("eval", "last", *letters)
     assert told() == "of the run"
     sampled = [*letters, "--n", "2", "--out", "rates"]
     lab.rlvr("passk", "last", *sampled, "--set", "plugins.lab.note=mine")
     assert told() == "mine"
-    lab.rlvr("regrade", "last", "--verifier", "lab/odd")
+    lab.rlvr("regrade", "last", "--verifier", "toy/odd")
     assert told() == "of the run"
     lab.rlvr("eval", str(model_dir), *letters)
     assert told() is None
 
     options = ["--set", "plugins.lab.noot=x"]
     done = lab.rlvr("eval", str(model_dir), *letters, *options, check=2)
-    assert "unknown option 'noot' of plugin 'lab'" in done.stderr
+    assert "unknown option 'noot' of plugin 'toy'" in done.stderr
     assert "did you mean: note?" in done.stderr
     done = lab.rlvr("eval", str(model_dir), *letters, "--set", "plugins.gone.x=1", check=2)
     assert "no installed plugin is called 'gone'" in done.stderr
@@ -38,6 +38,6 @@ def test_a_plugin_of_the_run_that_is_not_here_is_left_out(lab, model_dir):
     text = resolved.read_text()
     assert "\nplugins: {}\n" in text
     resolved.write_text(text.replace("\nplugins: {}\n", "\nplugins: {gone: {x: 1}}\n"))
-    letters = ["--task", "lab/letters", "--limit", "2", "--allow-truncation"]
+    letters = ["--task", "toy/letters", "--limit", "2", "--allow-truncation"]
     done = lab.rlvr("eval", "last", *letters)
     assert "plugin 'gone', which the run had options for, is not installed here" in done.stderr

@@ -16,8 +16,8 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rlvr_checks.openai.judge import Judge
 from rlvr_core.api import Completion, Message, Problem
-from rlvr_core.builtin.openai.judge import Judge
 
 pytestmark = [
     pytest.mark.vllm,
@@ -42,7 +42,7 @@ def url(model_dir, tmp_path_factory):
     (folder / "plain.jinja").write_text(TEMPLATE)
     words = {
         "model": model_dir,
-        "served-model-name": "lab/random",
+        "served-model-name": "toy/random",
         "host": "127.0.0.1",
         "port": port,
         "dtype": "float32",
@@ -97,7 +97,7 @@ def words(url, *more, api="completions", model="openai:lab/random"):
     sets = [f"base_url={url}", "api_key_env=REAL_KEY", f"api={api}"]
     sets += ["price={input: 1, output: 3}"]
     flags = [word for one in sets for word in ("--set", f"engine.with.{one}")]
-    return [model, "--task", "lab/letters", "--limit", 12, *flags, *more]
+    return [model, "--task", "toy/letters", "--limit", 12, *flags, *more]
 
 
 def completions(folder):
@@ -111,7 +111,7 @@ def whole(row):
 
 
 def test_greedy_answers_are_those_of_the_model_in_this_process(lab, url, model_dir):
-    here = ["--task", "lab/letters", "--limit", 12, "--engine", "transformers"]
+    here = ["--task", "toy/letters", "--limit", 12, "--engine", "transformers"]
     for stop in ("", "e"):
         task = ["--with", "max_tokens=24", "--with", f"stop='{stop}'", "--allow-truncation"]
         lab.rlvr("eval", model_dir, *here, *task, "--out", f"here{stop}")
@@ -124,7 +124,7 @@ def test_greedy_answers_are_those_of_the_model_in_this_process(lab, url, model_d
                 assert whole(one) == whole(two)
                 assert one["finish_reason"] == two["finish_reason"]
                 assert one["n_tokens"] == two["n_tokens"]
-        usage = told["tasks"]["lab/letters"]["usage"]
+        usage = told["tasks"]["toy/letters"]["usage"]
         sent = sum(len(row["prompt_ids"]) for row in mine)
         received = sum(row["n_tokens"] for row in mine)
         assert (usage["prompt_tokens"], usage["completion_tokens"]) == (sent, received)
@@ -133,7 +133,7 @@ def test_greedy_answers_are_those_of_the_model_in_this_process(lab, url, model_d
 
 def test_sampled_answers_are_those_of_vllm_in_this_process(lab, url, model_dir):
     sampling = ["--n", 4, "--k", "1,4", "--allow-truncation"]
-    here = ["--task", "lab/letters", "--limit", 12, "--engine", "vllm"]
+    here = ["--task", "toy/letters", "--limit", 12, "--engine", "vllm"]
     lab.rlvr("passk", model_dir, *here, *sampling, "--out", "here")
     lab.rlvr("passk", *words(url), *sampling, "--out", "there")
     pairs = zip(completions(lab.folder / "here"), completions(lab.folder / "there"), strict=True)
@@ -145,7 +145,7 @@ def test_sampled_answers_are_those_of_vllm_in_this_process(lab, url, model_dir):
 
 def test_what_a_real_server_refuses(lab, url):
     done = lab.rlvr("eval", *words(url, model="openai:other"), check=1)
-    assert "asked for 'other'; the server told: lab/random" in done.stderr
+    assert "asked for 'other'; the server told: toy/random" in done.stderr
     done = lab.rlvr("eval", *words(url), "--set", "engine.with.api_key_env=null", check=4)
     assert "HTTP 401" in done.stderr
     assert "engine.with.api_key_env" in done.stderr
@@ -160,7 +160,7 @@ def test_a_real_judge_gives_the_score_its_model_finds_likeliest(lab, url, model_
     config = Judge.Config(
         base_url=url,
         api_key_env="REAL_KEY",
-        model="lab/random",
+        model="toy/random",
         rubric="Rate {response} to {prompt}",
         scale=(0, 9),
         pattern=r"^(\d)",
@@ -169,7 +169,7 @@ def test_a_real_judge_gives_the_score_its_model_finds_likeliest(lab, url, model_
         extra={"allowed_token_ids": digits},
         calibration=False,  # it judges at random
     )
-    problem = Problem("p", (Message("user", "Say something."),), "core/judge", {}, "toy")
+    problem = Problem("p", (Message("user", "Say something."),), "checks/judge", {}, "toy")
     texts = ["one", "two", "three", "four", ""]
     judge = Judge(config)
     found = judge.verify_group(problem, [Completion.from_text(text) for text in texts])
@@ -199,6 +199,8 @@ def test_a_real_judge_gives_the_score_its_model_finds_likeliest(lab, url, model_
     assert metrics["verify/error_rate"] == 0
     blended = 0.5 * (metrics["reward/lab/early"] + metrics["reward/core/judge"])
     assert metrics["reward/mean"] == pytest.approx(blended)
-    assert yaml.safe_load((run / "resolved.yaml").read_text())["rewards"][1]["use"] == "core/judge"
+    assert (
+        yaml.safe_load((run / "resolved.yaml").read_text())["rewards"][1]["use"] == "checks/judge"
+    )
     for file in run.rglob("*.jsonl"):
         assert KEY not in file.read_text()

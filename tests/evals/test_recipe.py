@@ -6,9 +6,9 @@ from pathlib import Path
 
 import yaml
 
-from rlvr_core.builtin.datasets.jsonl import JsonLines
+from rlvr_core.data.jsonl import JsonLines
 
-SOURCE = {"prompt": "question", "id": "id", "verifier": "lab/early"}
+SOURCE = {"prompt": "question", "id": "id", "verifier": "toy/early"}
 RATES = "passk/core_dataset/difficulty.jsonl"
 DATA = {"use": "core/jsonl", "with": {"path": "data.jsonl", **SOURCE}}
 CHATS = [
@@ -100,7 +100,7 @@ def test_the_recipe(lab, model_dir):
     compared = lab.json("compare", "before", "after")
     assert compared["tasks"][0]["n"] == 24
     for place in ("after", ordered):
-        assert "changed in outcome" in lab.rlvr("regrade", place, "--verifier", "lab/odd").stdout
+        assert "changed in outcome" in lab.rlvr("regrade", place, "--verifier", "toy/odd").stdout
     same = ("core/dataset", "--with", f"data={yaml.safe_dump(DATA)}", "--trained-on", "sft.jsonl")
     known = lab.rlvr("eval", model_dir, "--task", *same, "--out", "known", check=2)
     assert "sft.jsonl" in known.stderr  # what was imitated is recognised as trained on

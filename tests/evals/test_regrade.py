@@ -10,10 +10,10 @@ def test_a_run_before_another_verifier(lab, model_dir):
     run = lab.run(model_dir)
     groups = lines(run / "traces" / "rollouts.jsonl")
 
-    same = lab.json("regrade", "last", "--verifier", "lab/early")
+    same = lab.json("regrade", "last", "--verifier", "toy/early")
     assert same["changed"] == same["groups_lost_signal"] == 0
 
-    found = lab.json("regrade", "last", "--verifier", "lab/odd")
+    found = lab.json("regrade", "last", "--verifier", "toy/odd")
     old = [[one["reward"] for one in group["completions"]] for group in groups]
     new = [[float(len(one["text"]) % 2) for one in group["completions"]] for group in groups]
     flat = [one for group in groups for one in group["completions"]]
@@ -25,14 +25,14 @@ def test_a_run_before_another_verifier(lab, model_dir):
     lost = sum(h and not n for h, n in zip(had, has, strict=True))
     assert found["groups_lost_signal"] == lost
     assert found["examples"][0]["outcome"] in ("failed -> passed", "passed -> failed")
-    told = lab.rlvr("regrade", "last", "--verifier", "lab/odd").stdout
+    told = lab.rlvr("regrade", "last", "--verifier", "toy/odd").stdout
     assert "groups that lose theirs" in told
 
 
 def test_results_before_another_verifier(lab, model_dir):
-    task = ("--task", "lab/letters", "--allow-truncation", "--with", "hopeless=2", "--limit", "9")
+    task = ("--task", "toy/letters", "--allow-truncation", "--with", "hopeless=2", "--limit", "9")
     lab.rlvr("eval", model_dir, *task, "--out", "out")
-    found = lab.json("regrade", "out", "--verifier", "lab/early", "--with", "limit=255")
+    found = lab.json("regrade", "out", "--verifier", "toy/early", "--with", "limit=255")
     rows = lines(lab.folder / "out" / "lab_letters" / "results.jsonl")
     said = lines(lab.folder / "out" / "lab_letters" / "completions.jsonl")
     passed = [ord(one["text"][0]) < 255 for one in said]
@@ -41,5 +41,5 @@ def test_results_before_another_verifier(lab, model_dir):
     assert found["outcomes"]["unscored -> unscored"] == 2
     assert found["statuses"] == {"ok": 7, "unscorable": 2}
     assert found["groups"] == 0
-    unknown = lab.rlvr("regrade", "out", "--verifier", "lab/erly", check=2)
-    assert "did you mean: lab/early" in unknown.stderr
+    unknown = lab.rlvr("regrade", "out", "--verifier", "toy/erly", check=2)
+    assert "did you mean: toy/early" in unknown.stderr

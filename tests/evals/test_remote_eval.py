@@ -16,7 +16,7 @@ KEY = "sk-in-no-file"
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr("rlvr_core.builtin.openai.client.FIRST_WAIT", 0.01)
+    monkeypatch.setattr("rlvr_checks.openai.client.FIRST_WAIT", 0.01)
     monkeypatch.setenv("LAB_KEY", KEY)
     found = Server()
     found.then = lambda body: answer(f"b {len(str(body['messages']))}")
@@ -28,7 +28,7 @@ def words(server, *more):
     engine = {"base_url": server.url, "api_key_env": "LAB_KEY", "concurrency": 4, "retries": 1}
     sets = [f"engine.with.{key}={value}" for key, value in engine.items()]
     flags = [word for one in sets for word in ("--set", one)]
-    return ["openai:org/m", "--task", "lab/letters", *flags, *more]
+    return ["openai:org/m", "--task", "toy/letters", *flags, *more]
 
 
 def rows(folder, name="results"):
@@ -41,7 +41,7 @@ def test_an_evaluation_and_what_it_cost(lab, server):
     told = lab.json("eval", *words(server, "--set", price))
     out = lab.folder / "evals" / "openai-org-m"
     assert told["folder"] == str(out.relative_to(lab.folder))
-    summary = told["tasks"]["lab/letters"]
+    summary = told["tasks"]["toy/letters"]
     usage = summary["usage"]
     assert (usage["answers"], usage["requests"], usage["uncounted"]) == (24, 24, 0)
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (240, 72)
@@ -72,7 +72,7 @@ def test_t76_an_outage_costs_nothing_that_was_answered(lab, server):
     assert not set(asked[:10]) & set(asked[first:])
     out = lab.folder / "evals" / "openai-org-m"
     assert [row["problem_id"] for row in rows(out)] == [f"p{i}" for i in range(24)]
-    usage = json.loads((out / "summary.json").read_text())["tasks"]["lab/letters"]["usage"]
+    usage = json.loads((out / "summary.json").read_text())["tasks"]["toy/letters"]["usage"]
     assert usage["answers"] == 24  # of both
     before = len(server.bodies)
     lab.rlvr("eval", *words(server))
@@ -100,7 +100,7 @@ def judged(server, out, **judge):
     config = {
         "model": {"path": "openai:org/m"},
         "engine": {"with": {"base_url": server.url}},
-        "tasks": ["lab/letters"],
+        "tasks": ["toy/letters"],
         "limit": 6,
         "rewards": [
             {"use": "auto", "weight": 0.75},
@@ -139,18 +139,18 @@ def test_a_judge_blended_with_a_rule_row_by_row(lab, server):
     bad = [row for row in found if row["score"] is None]
     assert len(bad) == 1
     assert bad[0]["passed"] is True  # the rule's outcome is kept
-    assert bad[0]["verdicts"]["lab/early"]["status"] == "ok"
-    assert bad[0]["verdicts"]["core/judge"]["status"] == "error"
+    assert bad[0]["verdicts"]["toy/early"]["status"] == "ok"
+    assert bad[0]["verdicts"]["checks/judge"]["status"] == "error"
     for row in found:
         if row is not bad[0]:
             assert row["score"] == pytest.approx(0.75 * 1.0 + 0.25 * 0.8)
-    summary = told["tasks"]["lab/letters"]
+    summary = told["tasks"]["toy/letters"]
     assert summary["metrics"]["score"]["n"] == 5
-    judge = summary["graders"]["core/judge"]
+    judge = summary["graders"]["checks/judge"]
     assert judge["statuses"] == {"error": 1, "ok": 5}
     assert judge["usage"]["answers"] == 6
     assert judge["usage"]["cost"] == pytest.approx(6 * 13 / 1e6)
-    assert summary["verifiers"]["core/judge"]["price"] == {"input": 1.0, "output": 1.0}
+    assert summary["verifiers"]["checks/judge"]["price"] == {"input": 1.0, "output": 1.0}
 
 
 def test_patience_and_prices_are_no_part_of_the_specification_but_weights_are(lab, server):
@@ -158,7 +158,7 @@ def test_patience_and_prices_are_no_part_of_the_specification_but_weights_are(la
     one = lab.json(*judged(server, "one"))
     other = lab.json(*judged(server, "other", deadline=99, price={"input": 1, "output": 1}))
     lab.rlvr("compare", "one", "other")
-    hashes = [told["tasks"]["lab/letters"]["spec_hash"] for told in (one, other)]
+    hashes = [told["tasks"]["toy/letters"]["spec_hash"] for told in (one, other)]
     assert hashes[0] == hashes[1]
     words = judged(server, "third")
     text = Path("judged.yaml").read_text().replace("0.75", "0.5")
@@ -174,8 +174,8 @@ def test_a_judge_alone(lab, server):
     config = yaml.safe_load(Path("judged.yaml").read_text())
     config["rewards"] = [{**config["rewards"][1], "weight": 1.0}]
     Path("judged.yaml").write_text(yaml.safe_dump(config))
-    told = lab.json(*words)["tasks"]["lab/letters"]
-    assert list(told["graders"]) == ["core/judge"]
+    told = lab.json(*words)["tasks"]["toy/letters"]
+    assert list(told["graders"]) == ["checks/judge"]
     assert told["metrics"]["accuracy"]["value"] == 1.0
     assert told["metrics"]["score"]["value"] == pytest.approx(0.8)
 
@@ -183,7 +183,7 @@ def test_a_judge_alone(lab, server):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["openai:m"], "option 'base_url' of engine 'core/openai' is missing"),
+        (["openai:m"], "option 'base_url' of engine 'checks/openai' is missing"),
         (["openai:m", "--engine", "transformers"], "is on another machine"),
         (["{model}", "--set", "engine.with.base_url=http://x/v1"], "'auto' chooses the engine"),
         (
@@ -198,7 +198,7 @@ def test_a_judge_alone(lab, server):
 )
 def test_what_does_not_go_together(lab, model_dir, words, told):
     found = [word.format(model=model_dir) if "{model}" in word else word for word in words]
-    done = lab.rlvr("eval", *found, "--task", "lab/letters", check=2)
+    done = lab.rlvr("eval", *found, "--task", "toy/letters", check=2)
     assert told in done.stderr
 
 

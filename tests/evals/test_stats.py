@@ -5,12 +5,12 @@ import statistics
 
 import pytest
 
-from rlvr_core.builtin.evals.significance import paired_difference, pass_at_k
-from rlvr_core.builtin.evals.stats import (
+from rlvr_core.stats.estimates import (
     BLOCKS,
     estimate,
     jackknife,
 )
+from rlvr_core.stats.significance import paired_difference, pass_at_k
 
 
 @pytest.mark.parametrize("n", [1, 4, 7])

@@ -3,9 +3,9 @@
 import pytest
 
 from rlvr_core.api import ConfigError
-from rlvr_core.builtin.evals.dataset_task import DatasetTask
-from rlvr_core.builtin.evals.stats import estimate
 from rlvr_core.config.model import ComponentRef
+from rlvr_core.eval.dataset_task import DatasetTask
+from rlvr_core.stats.estimates import estimate
 
 
 def dataset_task(**options):

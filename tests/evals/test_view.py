@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from rlvr_core.api import ConfigError, EvaluationView, RunView
+from rlvr_core.api import ConfigError
+from rlvr_core.eval.view import EvaluationView
+from rlvr_core.record.view import RunView
 
 
 def task_folder(out, name="math_sums"):

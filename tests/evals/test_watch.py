@@ -7,15 +7,15 @@ import time
 import pytest
 
 from rlvr_core.api import ConfigError, RunError
-from rlvr_core.builtin.evals.watch import Watcher
 from rlvr_core.record.checkpoints import _seal
 from rlvr_core.record.manifest import _process
 from rlvr_core.record.rundir import RunFolder
+from rlvr_lab.watch import Watcher
 
 ACCURACY = {"value": 0.5, "low": 0.25, "high": 0.75, "n": 4, "method": "wilson"}
 SUMMARY = {
     "tasks": {
-        "lab/letters": {
+        "toy/letters": {
             "metrics": {"accuracy": ACCURACY},
             "task_metrics": {},
             "spoilt": False,
@@ -56,7 +56,7 @@ def test_t79_t83_what_failed_is_tried_again_and_the_table_has_a_row_of_each_step
     ]
     first, second, _ = (out / "table.csv").read_text().splitlines()
     assert first == "run,step,task,metric,value,low,high,n,spoilt"
-    assert second == f"{run.name},1,lab/letters,accuracy,0.5,0.25,0.75,4,False"
+    assert second == f"{run.name},1,toy/letters,accuracy,0.5,0.25,0.75,4,False"
 
     # another watcher has nothing to do; one that never succeeds gives up and says so
     Watcher(runs, out, command, [None], said.append).watch(0.02)
@@ -107,7 +107,7 @@ def test_two_runs_of_one_name_and_bad_options_are_refused(lab, monkeypatch):
     lab.rlvr("watch", a, *task)
     assert "run | step | task" in (lab.folder / "evals" / "watch" / "table.md").read_text()
     wrong = lab.rlvr("watch", a, "--task", "leters", check=2)
-    assert "did you mean: lab/letters" in wrong.stderr
+    assert "did you mean: toy/letters" in wrong.stderr
     odd = lab.rlvr("watch", a, *task, "--devices", "0,,1", "--out", "odd", check=2)
     assert "no list of devices" in odd.stderr
 
@@ -154,11 +154,11 @@ def test_a_run_is_followed_while_it_goes_on_and_the_watcher_ends_with_it(
         passed = [json.loads(line)["passed"] for line in results]
         assert row["value"] == pytest.approx(sum(passed) / 5)
         assert row["n"] == 5
-    assert "| lab/letters | accuracy |" in done.stdout
+    assert "| toy/letters | accuracy |" in done.stdout
 
 
 def test_devices_are_places_within_those_that_the_watcher_was_given(monkeypatch):
-    from rlvr_core.builtin.evals.commands.watch import _devices
+    from rlvr_lab.commands.watch import _devices
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     assert _devices("2, 3") == ["6", "7"]

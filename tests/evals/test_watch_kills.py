@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from rlvr_core.api import RunError
-from rlvr_core.builtin.evals.model_ref import find_model, path_in_run, run_of
-from rlvr_core.builtin.evals.watch import Watcher
+from rlvr_core.eval.model_ref import find_model, path_in_run, run_of
 from rlvr_core.record.checkpoints import CheckpointStore
 from rlvr_core.record.manifest import _process
 from rlvr_core.record.rundir import RunFolder
+from rlvr_lab.watch import Watcher
 
 ACCURACY = {"value": 0.5, "low": 0.25, "high": 0.75, "n": 4, "method": "wilson"}
 TASK = {"metrics": {"accuracy": ACCURACY}, "task_metrics": {}, "spoilt": False}
-SUMMARY = json.dumps({"tasks": {"lab/letters": TASK}})
+SUMMARY = json.dumps({"tasks": {"toy/letters": TASK}})
 
 EVALUATE = """
 import pathlib, signal, sys, time
@@ -41,10 +41,10 @@ out.mkdir(exist_ok=True)
 WATCH = """
 import sys
 from pathlib import Path
-from rlvr_core.builtin.evals.watch import Watcher
+from rlvr_lab.watch import Watcher
 from rlvr_core.record.rundir import RunFolder
 script, run, out, folder, deaf, summary = sys.argv[1:]
-from rlvr_core.api.services import lock_folder
+from rlvr_core.record.files import lock_folder
 Path(out).mkdir(parents=True, exist_ok=True)
 lock = lock_folder(Path(out), "wait")
 command = lambda job: [

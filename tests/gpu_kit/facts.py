@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from record import Record
 
-from rlvr_core.builtin.packing.attention_mask import HeadSizes, flash_works
+from rlvr_core.packing.attention_mask import HeadSizes, flash_works
 
 GIB = 2**30
 

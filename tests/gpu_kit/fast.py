@@ -17,7 +17,7 @@ from record import Record
 from steps import CASE, groups, models, trainer_of
 
 from rlvr_core.api import Group
-from rlvr_core.builtin.compiling.layers import compiled_model
+from rlvr_core.compiling.layers import compiled_model
 from rlvr_core.step import step as stepping
 from rlvr_core.step.step import PolicyTrainer
 from rlvr_core.step.timing import PhaseTimer
@@ -95,21 +95,9 @@ def measure(record: Record, name: str, *, compiled: bool = False) -> None:
         record.add("C", f"{name}: {phase}", spent, "s")
 
 
-def own_norms(record: Record, name: str) -> None:
-    """The same step with transformers' own RMS norms in the place of torch's fused ones."""
-    case = {**case_of(name), "fused": False}
-    made = models(case, "cuda")
-    trainer, given = trainer_of(case, made), groups(case, made["policy"].config.vocab_size)
-    steps = itertools.count()
-    trainer.update(given, next(steps), 0)
-    seconds = median_seconds(lambda: trainer.update(given, next(steps), 1))
-    record.add("C", f"{name}, transformers' norms: step", seconds, "s", n=TIMED)
-    free()
-
-
 def made_of(name: str, *, compiled: bool = False) -> tuple[PolicyTrainer, list[Group]]:
     """The trainer of a case on the GPU, and what it is to train on."""
-    case = {**case_of(name), "fused": not compiled}
+    case = case_of(name)
     made = models(case, "cuda")
     trainer = trainer_of(case, made)
     if compiled:

@@ -19,8 +19,9 @@ from record import Record
 from runs import begin, keep, metrics, words_of
 
 from rlvr_core.api import NoConfig
-from rlvr_core.builtin.asynchronous.cuda_ipc import CudaIpc
-from rlvr_core.builtin.asynchronous.shared_weights import Outgoing, SharedMemory
+from rlvr_core.engines.child.cuda_ipc import CudaIpc
+from rlvr_core.engines.child.shared_weights import Outgoing
+from rlvr_core.engines.vllm.files import Files
 
 STEPS = 3
 SYNCS = 4
@@ -32,9 +33,10 @@ CHANGES += ["sampling.n=4", "train.prompts_per_step=8", "train.warmup_steps=1"]
 RECEIVER = """
 import pickle, sys, torch
 from rlvr_core.api import NoConfig
-from rlvr_core.builtin.asynchronous.cuda_ipc import CudaIpc
-from rlvr_core.builtin.asynchronous.shared_weights import SharedMemory
-transport, own = eval(sys.argv[1])(NoConfig()), {}
+from rlvr_core.engines.child.cuda_ipc import CudaIpc
+from rlvr_core.engines.vllm.files import Files
+kind, own = eval(sys.argv[1]), {}
+transport = kind(Files.Config() if kind is Files else NoConfig())
 torch.ones(1).cuda()
 print("ready", flush=True)
 for line in sys.stdin:
@@ -61,7 +63,7 @@ class Link:
 
 def transports(record: Record) -> None:
     """Both transports, alone and in a run."""
-    for kind in (SharedMemory, CudaIpc):
+    for kind in (Files, CudaIpc):
         record.attempt("I", kind.__name__, lambda kind=kind: alone(record, kind))
     from rlvr_core.testing.random_model import save_random_model
 
@@ -72,21 +74,20 @@ def transports(record: Record) -> None:
     with torch.device("cuda"):
         save_random_model(place / "model", **sizes, **heads, initializer_range=0.02)
     torch.cuda.empty_cache()
-    for transport in ("core/cuda-ipc", "core/shared-memory"):
+    for transport in ("core/cuda-ipc", "core/files"):
         record.attempt("I", transport, lambda name=transport: whole_run(record, name, place))
 
 
-def alone(record: Record, kind: type[SharedMemory] | type[CudaIpc]) -> None:
+def alone(record: Record, kind: type[Files] | type[CudaIpc]) -> None:
     """Send float32 weights to a process that rounds them to bfloat16 on the card."""
     weights = {str(at): torch.full(shape, 0.5, device="cuda") for at, shape in enumerate(SHAPES)}
-    transport, link, spent = kind(NoConfig()), Link(), []
-    files = transport.open_files(weights.values())
+    transport: Files | CudaIpc = Files(Files.Config()) if kind is Files else CudaIpc(NoConfig())
+    link, spent = Link(), []
     receiver = subprocess.Popen(
         [sys.executable, "-c", RECEIVER, kind.__name__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        pass_fds=files,
     )
     assert receiver.stdin is not None
     assert receiver.stdout is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ class Finding:
         unit: Of it.
         limit: What it must not pass, or must reach; None where nothing is judged.
         ok: The verdict; None where nothing is judged.
-        predicted: The same figure, written down before; see ``predict.py``.
         n: Of how many measurements the figure is the median or the worst.
         note: Anything else that a reader needs.
     """
@@ -33,14 +32,8 @@ class Finding:
     unit: str = ""
     limit: float | None = None
     ok: bool | None = None
-    predicted: float | None = None
     n: int = 1
     note: str = ""
-
-    @property
-    def ratio(self) -> float | None:
-        """The figure over the one that was predicted."""
-        return self.figure / self.predicted if self.figure and self.predicted else None
 
 
 @dataclass(slots=True)
@@ -49,20 +42,17 @@ class Record:
 
     Attributes:
         folder: Where ``gpu.jsonl`` and the rest is written.
-        predictions: Figures by check.
     """
 
     folder: Path
-    predictions: Mapping[str, float] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     begun: float = field(default_factory=time.monotonic)
 
     def add(self, part: str, check: str, figure: float | None, unit: str = "", **more: Any) -> None:
-        """Write one finding down; a prediction of the same name is put beside it."""
-        more.setdefault("predicted", self.predictions.get(f"{part} {check}"))
+        """Write one finding down."""
         one = Finding(part, check, figure, unit, **more)
         self.findings.append(one)
-        line = asdict(one) | {"ratio": one.ratio, "at": round(time.monotonic() - self.begun, 1)}
+        line = asdict(one) | {"at": round(time.monotonic() - self.begun, 1)}
         with (self.folder / "gpu.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         print(row_of(one), flush=True)
@@ -82,11 +72,11 @@ def row_of(one: Finding) -> str:
     """One finding as a row of a table in Markdown."""
     verdict = {None: "", True: "ok", False: "WRONG"}[one.ok]
     cells = [one.part, one.check, _number(one.figure), one.unit, _number(one.limit)]
-    cells += [_number(one.predicted), _number(one.ratio), verdict, one.note]
+    cells += [verdict, one.note]
     return "| " + " | ".join(cells) + " |"
 
 
-HEADER = "| | check | figure | unit | limit | predicted | ratio | | note |\n" + "|---" * 9 + "|"
+HEADER = "| | check | figure | unit | limit | | note |\n" + "|---" * 7 + "|"
 
 
 def _number(value: float | None) -> str:

@@ -16,8 +16,8 @@ from steps import CASE, groups, models, trainer_of
 from torch import Tensor
 
 from rlvr_core.api import Group, StepObserver
-from rlvr_core.builtin.compiling.layers import compiled_model
-from rlvr_core.builtin.offload.layers import offload
+from rlvr_core.compiling.layers import compiled_model
+from rlvr_core.parallel.offload.layers import offload
 from rlvr_core.step.step import PolicyTrainer
 
 SMALL = {
@@ -89,7 +89,7 @@ def made_of(
 
 def stepped(case: Mapping[str, Any], device: str, *, compiled: bool = False) -> Stepped:
     """Make the steps of a case."""
-    trainer, given, seen = made_of({**case, "fused": not compiled}, device)
+    trainer, given, seen = made_of(case, device)
     if compiled:
         trainer.compiled = compiled_model(trainer.model)
     metrics = [trainer.update(given, step, step).metrics for step in range(case["steps"])]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import sys
 from pathlib import Path
 
@@ -39,8 +38,7 @@ def main() -> int:
     words.add_argument("--at-once", type=int, default=3, help="runs of part W beside each other")
     given = words.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    predictions = json.loads((HERE / "predictions.json").read_text())
-    record = Record(given.out, predictions)
+    record = Record(given.out)
     print(HEADER, flush=True)
     for part in given.parts:
         record.attempt(part, "whole part", lambda part=part: run(part, record, given))
@@ -78,7 +76,6 @@ def fast(record: Record, given: argparse.Namespace) -> None:
     fast.fast(record, [one for one in fast.CASES if given.cases is None or given.cases in one])
     if given.cases is None:
         record.attempt("C", "peer", lambda: fast.peer(record, "1.7B, 512 tokens"))
-        record.attempt("C", "own norms", lambda: fast.own_norms(record, "1.7B, 512 tokens"))
         fast.free()
         record.attempt("C", "profile", lambda: fast.profiled(record))
         fast.free()

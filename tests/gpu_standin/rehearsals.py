@@ -25,11 +25,11 @@ build.load()
 
 import device as standin  # noqa: E402
 import torch  # noqa: E402
+from rlvr_core.gpu import guard, rehearsal  # noqa: E402
 from run import put  # noqa: E402
 from steps import CASE, groups, models, trainer_of  # noqa: E402
 
 from rlvr_core.api import MachineError  # noqa: E402
-from rlvr_core.builtin.gpu import guard, rehearsal  # noqa: E402
 from rlvr_core.config.model import SamplingSection, TrainSection  # noqa: E402
 
 
@@ -86,6 +86,9 @@ def numbers(trainer: Any) -> str:
     return json.dumps(state, sort_keys=True)
 
 
+PATHS = ("core/packed",)
+
+
 def steps(case: Mapping[str, Any], *, rehearsed: Sequence[int]) -> dict[str, Any]:
     """Take the steps of a case, with a rehearsal before some of them."""
     with standin.StandIn(capacity=1 << 40, name=case.get("name", "stand-in")) as gpu:
@@ -93,7 +96,15 @@ def steps(case: Mapping[str, Any], *, rehearsed: Sequence[int]) -> dict[str, Any
         put(gpu, case, made)
         given = groups(case, made["policy"].config.vocab_size)
         trainer = trainer_of(case, made)
-        meter = trainer.observer = guard.GpuGuard(trainer, gpu.name)
+        meter = trainer.observer = guard.GpuGuard(guard.GpuGuard.Config())
+        section = SimpleNamespace(
+            model=SimpleNamespace(forward_paths=PATHS if case["forward_paths"] else [])
+        )
+        meter.bind(
+            SimpleNamespace(  # type: ignore[arg-type]
+                trainer=trainer, config=section, record=lambda _: None, say=lambda _: None
+            )
+        )
         metrics, waits, seconds = [], [], []
         for step in range(case["steps"]):
             if step in rehearsed:

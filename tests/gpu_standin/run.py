@@ -24,8 +24,8 @@ import torch  # noqa: E402
 from steps import CASE, groups, models, trainer_of  # noqa: E402
 
 from rlvr_core.api import MicroBatch  # noqa: E402
-from rlvr_core.builtin.lora import lora  # noqa: E402
-from rlvr_core.builtin.offload.layers import offload  # noqa: E402
+from rlvr_core.lora import lora  # noqa: E402
+from rlvr_core.parallel.offload.layers import offload  # noqa: E402
 from rlvr_core.step.step import _bare_rows, _completions  # noqa: E402
 
 FEW = {"groups": 2, "n": 2, "prompt": 4, "tokens": 4}

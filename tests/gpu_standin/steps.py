@@ -16,19 +16,15 @@ from sizes import SIZES  # noqa: E402
 from small import ADAMW, CONSTANT, estimator_for  # noqa: E402
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel  # noqa: E402
 
+from rlvr_algos.distillation.losses import Distillation, DistillConfig  # noqa: E402
+from rlvr_algos.distillation.teacher import Teacher  # noqa: E402
+from rlvr_algos.optimizers.muon import Muon  # noqa: E402
 from rlvr_core.api import Completion, Group, Judged, Problem, TeacherTraits  # noqa: E402
-from rlvr_core.builtin.casts.shared import share_casts  # noqa: E402
-from rlvr_core.builtin.distillation.losses import Distillation, DistillConfig  # noqa: E402
-from rlvr_core.builtin.distillation.teacher import Teacher  # noqa: E402
-from rlvr_core.builtin.lora import lora  # noqa: E402
-from rlvr_core.builtin.lora.fused import fused_adapters  # noqa: E402
-from rlvr_core.builtin.losses.policy_family import GRPO  # noqa: E402
-from rlvr_core.builtin.norms.fused import fused_norms  # noqa: E402
-from rlvr_core.builtin.optimizers.muon import Muon  # noqa: E402
-from rlvr_core.builtin.packing import attention_mask  # noqa: E402
-from rlvr_core.builtin.rotary.fused import fused_rotary  # noqa: E402
 from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection  # noqa: E402
-from rlvr_core.engines.forward_paths import choose_forward_paths  # noqa: E402
+from rlvr_core.lora import lora  # noqa: E402
+from rlvr_core.losses import GRPO  # noqa: E402
+from rlvr_core.packing import attention_mask  # noqa: E402
+from rlvr_core.step.forward_paths import choose_forward_paths  # noqa: E402
 from rlvr_core.step.model import Precision, enable_checkpointing  # noqa: E402
 from rlvr_core.step.objective import LossTerm, Objective  # noqa: E402
 from rlvr_core.step.optim import Optimizer  # noqa: E402
@@ -61,7 +57,6 @@ CASE: Mapping[str, Any] = {
     "budget": 200,
     "steps": 2,
     "split": 1,  # ranks that split rows
-    "fused": True,  # as a run on a GPU has it
 }
 """What a case is made of, unless it says otherwise; figures are of its last step."""
 
@@ -157,7 +152,7 @@ def trainer_of(
         terms.append(LossTerm("d", loss, teacher=Teacher(5, made["teacher"])))
     named = {"name": "reinforce_plus_plus", "beta": case["beta"]} if case["per_token"] else {}
     builder = Muon(Muon.Config()) if case["muon"] else ADAMW
-    trainer = PolicyTrainer(
+    return PolicyTrainer(
         model=policy,
         reference=reference,
         objective=Objective(tuple(terms), estimator_for(terms, **named)),
@@ -169,7 +164,3 @@ def trainer_of(
         reward_weights=lambda _: (1.0,),
         **ranks,
     )
-    if case["fused"] and policy.device.type == "cuda":
-        for fuse in (fused_norms, fused_rotary, fused_adapters, share_casts):
-            fuse(trainer)
-    return trainer

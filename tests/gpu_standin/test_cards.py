@@ -1,4 +1,4 @@
-"""What a run of Qwen3-1.7B is told on cards of 80, 48, 40 and 24 GiB: the table of docs/gpu.md."""
+"""What a run of Qwen3-1.7B is told on cards of 80, 48, 40 and 24 GiB: the table of docs/speed.md."""
 
 import json
 import os
@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 from apart import apart  # noqa: E402
 
-PAGE = HERE.parents[1] / "docs" / "gpu.md"
+PAGE = HERE.parents[1] / "docs" / "speed.md"
 CASE = {
     "size": "1.7B", "budget": 16_384, "groups": 8, "n": 8, "prompt": 150, "tokens": 512,
 }  # fmt: skip

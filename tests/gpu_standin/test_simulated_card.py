@@ -36,7 +36,7 @@ def none(monkeypatch):
 
 
 def test_building_an_engine_leaves_random_numbers_of_every_gpu_as_they_were(card):
-    from rlvr_core.builtin.vllm.process import untouched_randomness
+    from rlvr_core.engines.vllm.process import untouched_randomness
 
     states = ["of cuda:0", "of cuda:1"]
     restored = []
@@ -51,7 +51,7 @@ def test_building_an_engine_leaves_random_numbers_of_every_gpu_as_they_were(card
 
 
 def test_without_a_gpu_none_is_asked_for_its_random_numbers(none):
-    from rlvr_core.builtin.vllm.process import untouched_randomness
+    from rlvr_core.engines.vllm.process import untouched_randomness
 
     def asked(*_):
         raise AssertionError("a GPU was asked")
@@ -68,7 +68,7 @@ def test_without_a_gpu_none_is_asked_for_its_random_numbers(none):
 def test_the_last_engine_that_closes_gives_cached_memory_back(seen, monkeypatch):
     import sys
 
-    from rlvr_core.builtin.vllm.process import _Groups
+    from rlvr_core.engines.vllm.process import _Groups
 
     done = []
     state = SimpleNamespace(
@@ -91,7 +91,7 @@ def test_the_last_engine_that_closes_gives_cached_memory_back(seen, monkeypatch)
 
 def asleep(device, *, level=1, source="the trainer's", queue=()):
     """How an engine went to sleep: the level that vLLM was given, and what the engine remembers."""
-    from rlvr_core.builtin.vllm.engine import VllmEngine
+    from rlvr_core.engines.vllm.engine import VllmEngine
 
     levels = []
     running = SimpleNamespace(
@@ -119,13 +119,13 @@ def test_an_engine_sleeps_on_a_gpu_and_at_level_2_only_if_weights_come_again():
 
 
 def server_config(**options):
-    from rlvr_core.builtin.vllm.server import VllmServerEngine
+    from rlvr_core.engines.vllm.server import VllmServerEngine
 
     return VllmServerEngine.Config(**options)
 
 
 def test_weights_go_to_servers_over_nccl_where_there_is_a_gpu_else_through_files(card):
-    from rlvr_core.builtin.vllm.server import NCCL, chosen_transport
+    from rlvr_core.engines.vllm.server import NCCL, chosen_transport
 
     unnamed = SimpleNamespace(transport=None)
     assert chosen_transport(server_config(), unnamed).target == NCCL.target
@@ -138,7 +138,7 @@ def test_weights_go_to_servers_over_nccl_where_there_is_a_gpu_else_through_files
 
 
 def test_servers_without_gpus_of_their_own_are_refused_beside_a_trainer_that_has_one(card):
-    from rlvr_core.builtin.vllm.server_process import gpus_of
+    from rlvr_core.engines.vllm.server_process import gpus_of
 
     for name in ("RLVR_ENGINE_GPUS", "CUDA_VISIBLE_DEVICES"):
         card.delenv(name, raising=False)
@@ -161,7 +161,7 @@ def test_servers_without_gpus_of_their_own_are_refused_beside_a_trainer_that_has
 )
 def test_a_gpu_may_round_float32_products_to_tf32(dtype, device, passes):
     """Engine and trainer differ by 2e-3 nats: more than float32 on a CPU, less than TF32."""
-    from rlvr_core.builtin.vllm.probe import check_probe
+    from rlvr_core.engines.vllm.probe import check_probe
 
     def check(by):
         check_probe([-1.0, -2.0], [-1.0 + by, -2.0 - by], dtype, torch.device(device), 3)
@@ -193,7 +193,7 @@ class FakeSender:
 @pytest.fixture
 def over_nccl(card):
     """A transport whose senders are listed, and what it did."""
-    from rlvr_core.builtin.vllm import transports
+    from rlvr_core.engines.vllm import transports
 
     log, errors = [], []
     card.setattr(torch.cuda, "current_device", lambda: 3)
@@ -240,7 +240,7 @@ def test_a_receiver_computes_on_its_own_gpu(card):
     """It joins behind the trainer by its index, and what arrives lies on the GPU it has."""
     import sys
 
-    from rlvr_core.builtin.vllm import transports
+    from rlvr_core.engines.vllm import transports
 
     joined, taken = [], []
     group = SimpleNamespace(destroy=lambda: joined.append("destroyed"))
@@ -274,7 +274,7 @@ def test_a_receiver_computes_on_its_own_gpu(card):
 
 
 def test_a_server_on_a_cpu_is_refused_where_weights_go_over_nccl():
-    from rlvr_core.builtin.vllm.server_process import check_server
+    from rlvr_core.engines.vllm.server_process import check_server
 
     context = SimpleNamespace(dtype=torch.bfloat16, max_model_len=100)
     facts = {"backend": "rlvr", "dtype": "bfloat16", "logprobs_mode": "processed_logprobs"}
@@ -288,14 +288,14 @@ def test_a_server_on_a_cpu_is_refused_where_weights_go_over_nccl():
 
 @pytest.mark.parametrize(("device", "there"), [("cuda:3", "cuda:0"), ("cpu", "cpu")])
 def test_a_childs_one_gpu_is_its_first(device, there):
-    from rlvr_core.builtin.asynchronous.child import _place_of
+    from rlvr_core.engines.child.child import _place_of
 
     assert _place_of(SimpleNamespace(device=torch.device(device))) == there
 
 
 @pytest.mark.parametrize(("device", "threads"), [("cuda", 6), ("cpu", 3)])
 def test_an_engine_takes_no_threads_of_a_trainer_on_a_gpu(device, threads, monkeypatch):
-    from rlvr_core.builtin.asynchronous import ahead
+    from rlvr_core.rollout.ahead import ahead
 
     set_to = [6]
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
@@ -354,7 +354,7 @@ def test_more_processes_than_gpus_are_an_error_and_no_run_on_the_cpu(card, secon
 
 def offload_faults(monkeypatch):
     """What is said against an offloaded reference of a single process."""
-    from rlvr_core.builtin.offload.checks import check_offload
+    from rlvr_core.parallel.offload.checks import check_offload
 
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     config = SimpleNamespace(
@@ -377,16 +377,15 @@ def test_a_reference_is_offloaded_from_a_gpu_alone(card):
 @pytest.mark.parametrize(("peak", "doubt"), [(70, False), (74, True)])
 def test_the_doctor_sets_the_steps_peak_beside_the_card(card, peak, doubt):
     """0.92 of 80 GiB are 73.6."""
-    from rlvr_core.builtin.doctor import costs
+    from rlvr_doctor.examination import costs
 
-    card.setattr(costs, "_free_memory", lambda: 50 * GIB)
     found = costs._memory(SimpleNamespace(memory=(2 * GIB, peak * GIB)))
     assert f"GPU {peak} of 80 GiB" in found.value
     assert (found.level != "ok") is doubt
 
 
 def test_the_peak_of_a_card_is_a_part_of_what_a_trial_took(card):
-    from rlvr_core.builtin.doctor import live
+    from rlvr_doctor.examination import live
 
     assert live._memory()[1] == 70 * GIB
     card.setattr(torch.cuda, "is_available", lambda: False)
@@ -403,7 +402,7 @@ def test_run_json_names_every_gpu(card):
 
 
 def test_a_compiled_heads_chunk_is_a_share_of_the_card(card):
-    from rlvr_core.builtin.compiling import head
+    from rlvr_core.compiling import head
 
     assert head._most(torch.device("cpu")) == head._CHUNK_BYTES
     assert head._most(torch.device("cuda")) == 80 * GIB // head.CARD_SHARE
@@ -411,7 +410,7 @@ def test_a_compiled_heads_chunk_is_a_share_of_the_card(card):
 
 def test_gpus_that_do_not_reach_each_other_are_counted(card):
     """Of three cards the first is alone, and in 4 of 6 ordered pairs."""
-    from rlvr_core.builtin.gpu import checks
+    from rlvr_doctor import gpu as checks
 
     card.setattr(torch.cuda, "device_count", lambda: 3)
     card.setattr(torch.cuda, "can_device_access_peer", lambda *pair: 0 not in pair)
@@ -443,7 +442,7 @@ def test_a_batch_is_pinned_on_its_way_to_a_gpu_and_not_where_it_is_there():
 def test_flash_attention_is_not_tried_on_a_cpu_nor_in_float32(monkeypatch):
     from steps import FLASH_WORKS  # other tests put something else in its place
 
-    from rlvr_core.builtin.packing import attention_mask
+    from rlvr_core.packing import attention_mask
 
     def tried(*_):
         raise AssertionError("it was tried")
@@ -460,7 +459,7 @@ def test_flash_attention_is_not_tried_on_a_cpu_nor_in_float32(monkeypatch):
     [(None, 2, ["0", "1"]), ("", 0, []), ("4,5", 2, ["4", "5"]), ("4,5,9", 2, ["4", "5"])],
 )
 def test_runs_of_a_sweep_get_the_gpus_that_it_was_given(shown, there, given, monkeypatch):
-    from rlvr_core.builtin.sweeps.processes import given_gpus
+    from rlvr_cluster.sweeps.processes import given_gpus
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: there)
     if shown is None:
@@ -471,23 +470,3 @@ def test_runs_of_a_sweep_get_the_gpus_that_it_was_given(shown, there, given, mon
 
 
 # -- evaluations -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("device", "free", "room"), [("cuda:0", 4 * GIB, "4.0"), ("cpu", 200 * GIB, "6.0")]
-)
-def test_a_model_is_not_loaded_for_checks_where_it_has_no_room(
-    device, free, room, card, monkeypatch
-):
-    import accelerate
-    import psutil
-
-    from rlvr_core.builtin.evals.engine import load_apart
-
-    card.setattr(torch.cuda, "mem_get_info", lambda *_: (free, 80 * GIB))
-    monkeypatch.setattr(accelerate, "PartialState", lambda: SimpleNamespace(device=device))
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=6 * GIB))
-    shape = torch.nn.Linear(40_000, 40_000, bias=False, device="meta")  # 5 bytes each: 7.5 GiB
-    model, why = load_apart(SimpleNamespace(), shape)
-    assert model is None
-    assert why == f"to load the model takes 7.5 GiB of memory, and {room} GiB are free"

@@ -51,7 +51,7 @@ def metrics(folder):
 def test_a_run_with_every_guard_ends_well_and_says_which_card_it_had(tmp_path):
     large, small = tmp_path / "large", tmp_path / "small"
     # the guard of Muon's matrices knows that a GPU iterates in bfloat16
-    options = {"model__dtype": "bfloat16", "train__optimizer": "core/muon"}
+    options = {"model__dtype": "bfloat16", "train__optimizer": "algos/muon"}
     jobs = [
         {"words": words(large, loss__with__beta="0.01", **options)},
         {"words": words(small), "memory": 0.002},
@@ -65,14 +65,6 @@ def test_a_run_with_every_guard_ends_well_and_says_which_card_it_had(tmp_path):
     assert manifest["checks"]["gradient_checkpointing"]["choice"] == "none"
     assert manifest["checks"]["attention"] == {"rows": "packed", "kernel": "flash", "reason": ""}
     assert "attention: rows are packed, flash kernel" in said
-    # four in each of three layers, and the last one
-    norms = manifest["checks"]["norms"]
-    assert norms["policy"] == norms["reference"] == {"Qwen3RMSNorm": 4 * 3 + 1}
-    assert "RMS norms by torch's fused kernel: 13 of the policy, 13 of the reference" in said
-    # seven linear layers in each of three, and the LM head
-    assert manifest["checks"]["casts"] == {"layers": 7 * 3 + 1}
-    assert manifest["checks"]["rotary"] == {"fused": ["transformers.models.qwen3.modeling_qwen3"]}
-    assert manifest["checks"]["adapters"] == {"fused": 0}
     assert "the largest micro-batch (" in said
     assert "warn" not in said.lower()
     found = metrics(large)

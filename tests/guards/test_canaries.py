@@ -4,6 +4,7 @@ import importlib
 from concurrent.futures import Future
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,18 +18,14 @@ from rlvr_core.api import (
     RunError,
     StepFinished,
 )
-from rlvr_core.api.services import (
-    ErrorRate,
-    Judge,
-    RewardPlan,
-    RunConfig,
-    Term,
-    VerifierPool,
-    VerifierSpec,
-)
-from rlvr_core.builtin.canaries.making import allowed, wrong_answers, wrong_responses
-from rlvr_core.builtin.canaries.numbers import differ, plain
-from rlvr_core.builtin.canaries.watch import Canaries
+from rlvr_core.config.model import RunConfig
+from rlvr_core.guards.canaries import Canaries
+from rlvr_core.guards.numbers import differ, plain
+from rlvr_core.guards.wrong_answers import allowed, wrong_answers, wrong_responses
+from rlvr_core.verify.judge import ErrorRate, Judge
+from rlvr_core.verify.pool import VerifierPool
+from rlvr_core.verify.reward import RewardPlan, Term
+from rlvr_core.verify.verdicts import VerifierSpec
 
 ANSWERS = [str(n) for n in range(41, 49)]
 CONFIG = RunConfig.model_validate(
@@ -81,16 +78,28 @@ def groups(judge):
     return tuple(found)
 
 
+def guarded(judge):
+    """The guard of a run, and what it says."""
+    said = []
+    guard = Canaries(NoConfig())
+    ranks = SimpleNamespace(index=0)
+    guard.bind(SimpleNamespace(config=CONFIG, judge=judge, ranks=ranks, say=said.append))
+    return guard, said
+
+
+def take(guard, step, some):
+    guard.on_groups(GroupsScored(step, step, tuple(some)))
+    for one in guard._waiting:
+        for answer in one.answers:
+            answer.result(60)
+    guard.on_step(StepFinished(step, step, {}, {}))
+
+
 def run(judge, steps=4):
     """Take steps over the same groups; what was said, and the guard."""
-    said = []
-    guard = Canaries(CONFIG, judge, 0, said.append)
+    guard, said = guarded(judge)
     for step in range(steps):
-        guard.on_groups(GroupsScored(step, step, groups(judge)))
-        for one in guard._waiting:
-            for answer in one.answers:
-                answer.result(60)
-        guard.on_step(StepFinished(step, step, {}, {"rollout": 1.0, "train": 1.0}))
+        take(guard, step, groups(judge))
     return said, guard
 
 
@@ -98,21 +107,12 @@ def test_a_pure_verifier_is_left_alone(judge):
     said, guard = run(judge("Brackets"))
     assert said == []
     assert guard.report() == {"canaries/wrong": 0.0}
-    assert guard._golds[True] >= 4
-    assert guard._golds[False] == 0
+    assert guard._passed
 
 
 def test_a_verifier_with_state_stops_the_run(judge):
-    with pytest.raises(RunError, match="guard canaries: verdicts contradict each other"):
+    with pytest.raises(RunError, match="guard canaries"):
         run(judge("Stateful"))
-
-
-def test_a_lax_verifier_is_a_note(judge):
-    said, guard = run(judge("Lax"), steps=9)
-    assert len(said) == 1
-    assert "passes" in said[0]
-    assert "wrong answers of one kind" in said[0]
-    assert guard.report() == {"canaries/wrong": 0.0}
 
 
 class Rolled(Judge):
@@ -134,33 +134,22 @@ def test_verdicts_of_neighbours_stop_the_run_at_once(judge):
         run(judge("Brackets", Rolled))
     (complaint,) = raised.value.complaints
     assert complaint.where == "step 1"
-    assert any("pure function" in line for line in complaint.remedy)
+    assert any("pure" in line for line in complaint.remedy)
 
 
 def test_one_contradiction_is_a_note_and_its_group_is_judged_once_more(judge):
     true = judge("Brackets")
-    said = []
-    guard = Canaries(CONFIG, true, 0, said.append)
+    guard, said = guarded(true)
     judged = groups(true)
     other = true.submit(judged[0].problem, [completion("no")]).result(60)[0]
-    # of one problem alone, so that the guard meets it; one verdict was lost, and counts as 0
-    member = judged[0].members[0]
+    # one verdict was lost, and counts as 0
     lost = Judged(completion(f"we get [{ANSWERS[0]}]"), other, 0.0, False)
-    group = Group(judged[0].problem, (lost,), 0)
-    guard.on_groups(GroupsScored(0, 0, (group,)))
-    for answer in guard._waiting[0].answers:
-        answer.result(60)
-    guard.on_step(StepFinished(0, 0, {}, {}))
+    take(guard, 0, [Group(judged[0].problem, (lost,), 0)])
     assert len(said) == 1
     assert "lost" in said[0]
-    assert member.passed
     assert guard.report() == {"canaries/wrong": 1.0}
-    guard.on_groups(GroupsScored(1, 1, judged))
-    for one in guard._waiting:
-        for answer in one.answers:
-            answer.result(60)
-    with pytest.raises(RunError, match="judged again it gets"):
-        guard.on_step(StepFinished(1, 1, {}, {}))
+    with pytest.raises(RunError, match="verdicts are lost"):
+        take(guard, 1, judged)
 
 
 # -- how canaries are made -------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlvr_core.api import Problem, RunError, Verdict
-from rlvr_core.builtin.canaries import gold
+from rlvr_core.guards import gold
 
 PROBLEMS = [Problem(f"p{n}", "?", "v", {"answer": str(n % 4)}, "sums") for n in range(40)]
 
@@ -55,7 +55,7 @@ def test_t60_a_verifier_that_does_not_look_stops_the_run():
 
 def test_answers_that_mean_the_same_are_no_fault():
     def same(problem, text):  # 0 and 1 mean the same: of 0, 1, 2, 3 one in four is met by the next
-        return text != "" and max(int(text), 1) == max(int(problem.spec["answer"]), 1)
+        return text.isdigit() and max(int(text), 1) == max(int(problem.spec["answer"]), 1)
 
     assert check(same, PROBLEMS[:4]).checked == {"sums with v": 4}
 

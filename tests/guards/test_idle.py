@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rlvr_core.api import Completion, Group, GroupsScored, IdleError, Judged, Problem, StepFinished
-from rlvr_core.builtin.guards.idle import Idle
+from rlvr_core.guards.idle import Idle
 
 LEARNS = {"lr": 1e-6, "grad_norm": 0.5, "step_skipped": 0.0}
 NOTHING = {"lr": 1e-6, "step_skipped": 0.0}
@@ -34,7 +34,7 @@ def _step(guard, step, metrics, passed=(False, False)):
     ],
 )
 def test_idle_steps_in_a_row_end_the_run(metrics, passed, cause):
-    guard = Idle(3)
+    guard = Idle(Idle.Config(max_steps=3))
     _step(guard, 0, metrics, passed)
     _step(guard, 1, metrics, passed)
     assert guard.report() == {"idle/steps": 2.0}
@@ -44,14 +44,14 @@ def test_idle_steps_in_a_row_end_the_run(metrics, passed, cause):
 
 
 def test_a_step_that_learns_begins_the_count_anew():
-    guard = Idle(3)
+    guard = Idle(Idle.Config(max_steps=3))
     for step in range(40):
         _step(guard, step, LEARNS if step % 3 == 2 else NOTHING)
     assert guard.report() == {"idle/steps": 1.0}
 
 
 def test_the_count_goes_into_a_checkpoint_and_out_of_it():
-    begun, resumed = Idle(3), Idle(3)
+    begun, resumed = Idle(Idle.Config(max_steps=3)), Idle(Idle.Config(max_steps=3))
     for step in range(2):
         _step(begun, step, NOTHING)
     resumed.load_state_dict(json.loads(json.dumps(begun.state_dict())))

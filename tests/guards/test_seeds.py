@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from rlvr_core.api import Completion, Group, GroupsScored, Judged, Problem, RunError
-from rlvr_core.builtin.guards.betting import HORIZON, RepeatTest
-from rlvr_core.builtin.guards.seeds import Seeds, allowed, index_matches, repeats
+from rlvr_core.api import Completion, Group, GroupsScored, Judged, NoConfig, Problem, RunError
+from rlvr_core.guards.betting import HORIZON, RepeatTest
+from rlvr_core.guards.seeds import Seeds, allowed, index_matches, repeats
 from rlvr_core.run.metrics import unique_rate
 
 
@@ -88,7 +88,7 @@ def test_t18_repeated_completions_stop_the_run():
     # 5 tokens at -2 nats: three repeats, each with odds of 1 in e^10
     repeated = _group(*[(1, 2, 3, 4, 5)] * 4)
     with pytest.raises(RunError, match=r"seeds: 3 of 3 .* let 0\.000136 be expected"):
-        _watch(Seeds(), [repeated])
+        _watch(Seeds(NoConfig()), [repeated])
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_t18_partial_repeats_stop_the_run(seeds):
         [_sampled(rng, weights, 8, prompt=(p,), seeds=seeds) for p in range(16)] for _ in range(3)
     ]
     with pytest.raises(RunError, match="repeat an earlier one of their prompt"):
-        _watch(Seeds(), *steps)
+        _watch(Seeds(NoConfig()), *steps)
 
 
 def test_t18_yes_and_no_of_one_seed_stop_the_run():
@@ -112,22 +112,22 @@ def test_t18_yes_and_no_of_one_seed_stop_the_run():
         [_sampled(rng, [1, 1], 8, prompt=(p,), seeds=[0] * 8) for p in range(16)] for _ in range(4)
     ]
     with pytest.raises(RunError, match="guard seeds"):
-        _watch(Seeds(), *steps)
+        _watch(Seeds(NoConfig()), *steps)
 
 
 def test_a_sure_model_may_repeat_itself():
     sure = _group(*[(1, 2, 3)] * 8, logprob=-0.001)
-    _watch(Seeds(), [sure] * 64)
+    _watch(Seeds(NoConfig()), [sure] * 64)
     # 500 tokens, each as sure as float32 can tell
     certain = _group(*[tuple(range(500))] * 8, logprob=-1e-5)
-    _watch(Seeds(), *[[certain] * 64] * 20)
+    _watch(Seeds(NoConfig()), *[[certain] * 64] * 20)
 
 
 def test_groups_that_differ_are_no_surprise():
     rng = random.Random(6)
     orders = [rng.sample([2, 3], 2) for _ in range(100)]
     different = [_group((p, i), (p, j), prompt=(p,)) for p, (i, j) in enumerate(orders)]
-    assert _watch(Seeds(), different).report() == {
+    assert _watch(Seeds(NoConfig()), different).report() == {
         "seeds/repeats": 0.0,
         "seeds/expected": pytest.approx(100 * math.exp(-4)),
         "seeds/evidence": pytest.approx(0.0, abs=0.3),
@@ -145,11 +145,11 @@ def test_groups_that_differ_are_no_surprise():
 )
 def test_repeats_that_are_likely_do_not_stop_a_run(groups, n, weights):
     rng = random.Random(3)
-    guard = Seeds()
+    guard, found = Seeds(NoConfig()), {}
     for step in range(20):
         drawn = tuple(_sampled(rng, weights, n, prompt=(p,)) for p in range(groups))
         guard.on_groups(GroupsScored(step, 0, drawn))
-    found = guard.report()
+        found = guard.report() or found
     assert abs(found["seeds/repeats"] - found["seeds/expected"]) < 6 * math.sqrt(groups * n)
 
 
@@ -176,14 +176,14 @@ def test_t18_the_same_seeds_for_every_problem_stop_the_run():
             groups.append(_group(*drawn, prompt=(p,), logprob=-0.7))
         steps.append(groups)
     with pytest.raises(RunError, match="of the same index of another problem"):
-        _watch(Seeds(), *steps)
+        _watch(Seeds(NoConfig()), *steps)
 
 
 def test_what_it_has_seen_goes_into_a_checkpoint_and_out_of_it():
     rng = random.Random(5)
     steps = [[_sampled(rng, [1, 2, 3], 4, prompt=(p,)) for p in range(8)] for _ in range(4)]
-    whole = _watch(Seeds(), *steps)
-    begun, resumed = _watch(Seeds(), *steps[:2]), Seeds()
+    whole = _watch(Seeds(NoConfig()), *steps)
+    begun, resumed = _watch(Seeds(NoConfig()), *steps[:2]), Seeds(NoConfig())
     resumed.load_state_dict(json.loads(json.dumps(begun.state_dict())))
     _watch(resumed, *steps[2:])
     assert resumed.state_dict() == whole.state_dict()

@@ -1,4 +1,4 @@
-"""What ``core/lookup`` asks for, as a server of MCP and one of OpenEnv, by their own packages."""
+"""What ``env/lookup`` asks for, as a server of MCP and one of OpenEnv, by their own packages."""
 
 import re
 import sys

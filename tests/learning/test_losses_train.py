@@ -11,14 +11,14 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rlvr_core.algorithm.advantages import GroupRelativeConfig
+from rlvr_algos.distillation.teacher import Teacher
+from rlvr_core import components as builtin
+from rlvr_core.advantages import GroupRelativeConfig
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.algorithm.policy import PolicyLoss
 from rlvr_core.api import Completion, Group, Judged, NoConfig, Problem, Verdict
-from rlvr_core.builtin import plugin as builtin
-from rlvr_core.builtin.distillation.teacher import Teacher
 from rlvr_core.config.model import ReferenceSection, TrainSection
-from rlvr_core.host.registry import PluginRegistrar, Registry
+from rlvr_core.plugins.registry import PluginRegistrar, Registry
 from rlvr_core.step.batch import Row
 from rlvr_core.step.model import Precision
 from rlvr_core.step.objective import LossTerm, Objective

@@ -16,10 +16,10 @@ from rlvr_core.record.jsonl import read_jsonl
 HERE = Path(__file__).parent
 CONFIG = """
 run: {{name: served, seed: 3}}
-model: {{path: "tiny:core/lookup"}}
+model: {{path: "tiny:env/lookup"}}
 data:
   sources:
-    - {{use: core/lookup, with: {{split: train}}}}
+    - {{use: env/lookup, with: {{split: train}}}}
 environment:
   {environment}
   max_turns: 3
@@ -40,12 +40,12 @@ checkpoint: {{every: 8}}
 FRAME = "\\n<tool_response>\\n{answer}\\n</tool_response>\\n"
 SERVED = {
     "mcp": (
-        'use: core/mcp\n  with: {{url: "http://127.0.0.1:{port}/mcp", tell: nothing, '
+        'use: env/mcp\n  with: {{url: "http://127.0.0.1:{port}/mcp", tell: nothing, '
         'answer: "{frame}"}}',
         "{use: ./lookup_servers.py:right}",
     ),
     "openenv": (
-        'use: core/openenv\n  with: {{url: "http://127.0.0.1:{port}", action: text, '
+        'use: env/openenv\n  with: {{url: "http://127.0.0.1:{port}", action: text, '
         "observation: text, reset: {{of: of}}, role: tool}}",
         "auto",
     ),

@@ -66,7 +66,7 @@ CHOSEN = _chosen()
 
 def _order(cache):
     """Every sum the data have, those without a carry first."""
-    from rlvr_core.host.host import load_host
+    from rlvr_core.plugins.host import load_host
 
     entry = load_host().registry.find("dataset", "math/arithmetic")
     cls = entry.load()

@@ -8,7 +8,7 @@ import torch
 from accelerate import Accelerator
 
 from rlvr_core.api import LossBatch, Normalizer
-from rlvr_core.host.registry import Entry
+from rlvr_core.plugins.registry import Entry
 
 
 class Policy(torch.nn.Module):

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_core.algorithm.advantages import advantages, normalise_then_sum
+from rlvr_core.advantages import advantages, normalise_then_sum
 from rlvr_core.api import RunError
 
 NAN = float("nan")

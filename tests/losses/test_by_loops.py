@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlvr_core.builtin import plugin as builtin
-from rlvr_core.host.registry import PluginRegistrar, Registry
+from rlvr_core import components as builtin
+from rlvr_core.plugins.registry import PluginRegistrar, Registry
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from rlvr_core.builtin.compiling import head
-from rlvr_core.builtin.compiling.head import compiled_logprobs
+from rlvr_core.compiling import head
+from rlvr_core.compiling.head import compiled_logprobs
 
 N, H, V = 37, 16, 1501
 

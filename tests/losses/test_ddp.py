@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
+from rlvr_core import components as builtin
 from rlvr_core.algorithm.policy import PolicyLoss
-from rlvr_core.builtin import plugin as builtin
-from rlvr_core.host.registry import PluginRegistrar, Registry
+from rlvr_core.plugins.registry import PluginRegistrar, Registry
 
 OPTIONS = {
     "beta": 0.1,

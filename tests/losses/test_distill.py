@@ -5,10 +5,10 @@ from functools import partial
 import pytest
 import torch
 
+from rlvr_algos.distillation.gather_logits import gather_logits, top_logprobs
+from rlvr_algos.distillation.losses import GKD, OPSD, jsd_over_top, kl_over_top
 from rlvr_core.api import LossBatch, Normalizer
-from rlvr_core.builtin.demonstrations.sft import SFT
-from rlvr_core.builtin.distillation.gather_logits import gather_logits, top_logprobs
-from rlvr_core.builtin.distillation.losses import GKD, OPSD, jsd_over_top, kl_over_top
+from rlvr_core.losses import SFT
 
 
 def logs(*p):
@@ -103,7 +103,7 @@ def test_sft_is_the_mean_over_all_answer_tokens():
 @pytest.mark.parametrize("bias", [False, True])
 def test_logits_of_chosen_tokens_are_autograds(chunk, bias, monkeypatch):
     if chunk:
-        monkeypatch.setattr("rlvr_core.builtin.distillation.gather_logits._CHUNK_BYTES", chunk)
+        monkeypatch.setattr("rlvr_algos.distillation.gather_logits._CHUNK_BYTES", chunk)
     torch.manual_seed(0)
     hidden = torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(11, 4, dtype=torch.float64, requires_grad=True)
@@ -126,7 +126,7 @@ def test_logits_of_chosen_tokens_are_autograds(chunk, bias, monkeypatch):
 @pytest.mark.parametrize("chunk", [None, 100])
 def test_top_logprobs_are_those_of_the_whole_distribution(chunk, monkeypatch):
     if chunk:
-        monkeypatch.setattr("rlvr_core.builtin.distillation.gather_logits._CHUNK_BYTES", chunk)
+        monkeypatch.setattr("rlvr_algos.distillation.gather_logits._CHUNK_BYTES", chunk)
     torch.manual_seed(0)
     hidden, weight = torch.randn(7, 4).double(), torch.randn(11, 4).double()
     ids, logp = top_logprobs(hidden, weight, 3, 9, 0.7)

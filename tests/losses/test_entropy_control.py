@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from rlvr_core.algorithm.entropy import EntropyController
 from rlvr_core.algorithm.policy import EntropyControl
-from rlvr_core.builtin.losses.policy_family import DAPO
+from rlvr_core.losses import DAPO
 
 
 def test_the_weight_goes_by_each_entropy_and_counts_while_the_last_one_is_low():

@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pytest
 
+from rlvr_core import components as builtin
 from rlvr_core.algorithm.estimate import Estimator, judged_step
 from rlvr_core.api import (
     AdvantageEstimator,
@@ -22,8 +23,7 @@ from rlvr_core.api import (
     RunError,
     Verdict,
 )
-from rlvr_core.builtin import plugin as builtin
-from rlvr_core.host.registry import PluginRegistrar, Registry
+from rlvr_core.plugins.registry import PluginRegistrar, Registry
 
 REGISTRY = Registry()
 builtin.register_advantages(PluginRegistrar(REGISTRY, "advantage", "core"))

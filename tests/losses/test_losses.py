@@ -7,23 +7,15 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from rlvr_algos.losses.gmpo import GMPO
+from rlvr_algos.losses.policy_family import CISPO, LUSPO, REINFORCE, SAPO
+from rlvr_algos.losses.vespo import VESPO
+from rlvr_core import components as builtin
 from rlvr_core.algorithm.policy import PolicyLoss
 from rlvr_core.algorithm.reduce import finish
 from rlvr_core.api import Loss, LossBatch, Normalizer, config_class
-from rlvr_core.builtin import plugin as builtin
-from rlvr_core.builtin.losses.gmpo import GMPO
-from rlvr_core.builtin.losses.policy_family import (
-    CISPO,
-    DAPO,
-    GRPO,
-    GSPO,
-    LUSPO,
-    REINFORCE,
-    SAPO,
-    DrGRPO,
-)
-from rlvr_core.builtin.losses.vespo import VESPO
-from rlvr_core.host.registry import PluginRegistrar, Registry
+from rlvr_core.losses import DAPO, GRPO, GSPO, DrGRPO
+from rlvr_core.plugins.registry import PluginRegistrar, Registry
 from rlvr_core.record.metrics import check_declared
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -15,11 +15,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from rlvr_core import components as builtin
 from rlvr_core.algorithm.entropy import EntropyController, entropy_threshold
 from rlvr_core.algorithm.policy import EntropyControl
 from rlvr_core.api import LossBatch, Normalizer
-from rlvr_core.builtin import plugin as builtin
-from rlvr_core.host.registry import PluginRegistrar, Registry
+from rlvr_core.plugins.registry import PluginRegistrar, Registry
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -2,20 +2,17 @@
 
 import torch
 
-from rlvr_core.algorithm.policy import ClipConfig, ClippedPolicyLoss
+from rlvr_core.losses import GRPO, clipped
 
 
-class BNPO(ClippedPolicyLoss):
+class BNPO(GRPO):
     """Its gradient depends on how rows are packed into micro-batches (T10)."""
 
-    class Config(ClipConfig):
-        """Options of BNPO."""
-
-    def __init__(self, config):
-        super().__init__(config)
-
-    def reduce(self, loss_BT, mask_BT, normalizer):
+    def __call__(self, batch, normalizer):
         """Mean over the micro-batch's tokens, weighted by its share of the step's rows."""
+        policy, mask_BT = self.terms(batch), batch.mask_BT
+        loss_BT = policy.corrected(clipped(policy, self.options))
         rows = mask_BT.any(dim=1).sum()
         mean = torch.where(mask_BT, loss_BT, 0.0).sum(dim=1).sum() / mask_BT.sum().clamp(min=1)
-        return mean * rows * (normalizer.world_size / max(normalizer.rows, 1))
+        loss = mean * rows * (normalizer.world_size / max(normalizer.rows, 1))
+        return policy.output(loss, normalizer)

@@ -85,7 +85,7 @@ BROKEN = {
         "wrapper",
         "without wrapper",
     ),
-    "nothing": ("x = 1\n", 1, "no hook", "rlvr docs hooks"),
+    "nothing": ("x = 1\n", 1, "no hook", "rlvr docs plugins#hooks"),
 }
 
 
@@ -225,7 +225,7 @@ def test_name_of_broken_plugin_is_an_error_with_code_3(crowd):
         "-c",
         "import json, sys\n"
         "from rlvr_core.api import PluginError\n"
-        "from rlvr_core.host.host import load_host\n"
+        "from rlvr_core.plugins.host import load_host\n"
         "host, errors = load_host(), {}\n"
         "for name in sys.argv[1:]:\n"
         "    try:\n"

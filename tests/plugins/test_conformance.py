@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import time
 
 import pytest
 
 from rlvr_core.api import Completion, ComponentConfig, DataError, Example, Problem, Verdict
-from rlvr_core.builtin.conformance.junk import junk
-from rlvr_core.testing import CHECKS, Subject, load_cases
+from rlvr_devkit.conformance.cases import load_cases
+from rlvr_devkit.conformance.checks import CHECKS
+from rlvr_devkit.conformance.junk import junk
+from rlvr_devkit.conformance.subject import Subject
 
 CASES = [
     {"spec": {"answer": "7", "seen": []}, "response": "It is 7", "passed": True, "score": 1.0},
@@ -82,50 +83,6 @@ class Raising(Good):
         return super().verify(problem, completion)
 
 
-class Slow(Good):
-    def verify(self, problem, completion):
-        if not completion.text:
-            time.sleep(0.6)
-        return super().verify(problem, completion)
-
-
-class Loading(Good):
-    loaded = False
-
-    def verify(self, problem, completion):
-        if not self.loaded:
-            time.sleep(0.6)
-            self.loaded = True
-        return super().verify(problem, completion)
-
-
-class SlowAndCached(Good):
-    def __init__(self, config):
-        super().__init__(config)
-        self.known = set()
-
-    def verify(self, problem, completion):
-        if len(completion.text) > 50_000 and completion.text not in self.known:
-            time.sleep(0.6)
-            self.known.add(completion.text)
-        return super().verify(problem, completion)
-
-
-class Hanging(Good):
-    def verify(self, problem, completion):
-        re.match(r"(a|a)*b", completion.text)  # exponential, in C, deaf to signals from threads
-        return super().verify(problem, completion)
-
-
-class Dying(Good):
-    def verify(self, problem, completion):
-        if not completion.text:
-            import os
-
-            os._exit(3)
-        return super().verify(problem, completion)
-
-
 class NoVerdict(Good):
     def verify(self, problem, completion):
         return 1.0 if not completion.text else super().verify(problem, completion)
@@ -192,7 +149,7 @@ class Comparing(Good):
 
 
 def failing(verifier, *, cases=CASES, **options):
-    subject = Subject("verifier", verifier, Example(options, cases, seconds=0.5))
+    subject = Subject("verifier", verifier, Example(options, cases))
     failed = set()
     for check in CHECKS["verifier"]:
         try:
@@ -208,27 +165,20 @@ def test_good_verifier_passes():
     assert failing(Good, top=0.5, cases=[{**CASES[0], "score": 0.5}, CASES[1]]) == set()
 
 
-def test_what_is_loaded_at_the_first_verdict_is_no_fault_of_the_response():
-    assert failing(Loading) == set()
-
-
 @pytest.mark.parametrize(
     ("verifier", "ids"),
     [
         (Lenient, {"right-and-wrong"}),
         (Strict, {"right-and-wrong", "gold"}),
         (WrongGold, {"gold"}),
-        (Moody, {"right-and-wrong", "deterministic", "picklable", "group"}),
-        (Endless, {"right-and-wrong", "range", "junk"}),
-        (Generous, {"right-and-wrong", "range", "junk"}),
+        (Moody, {"right-and-wrong", "deterministic", "group"}),
+        (Endless, {"right-and-wrong", "junk"}),
+        (Generous, {"right-and-wrong", "junk"}),
         (Raising, {"junk"}),
-        (Slow, {"junk"}),
-        (SlowAndCached, {"junk"}),
-        (Dying, {"junk"}),
         (NoVerdict, {"junk"}),
-        (Writing, {"no-mutation"}),
-        (Unpicklable, {"picklable"}),
-        (Forgetful, {"picklable"}),
+        (Writing, {"deterministic"}),
+        (Unpicklable, {"deterministic"}),
+        (Forgetful, {"deterministic"}),
         (LooseConfig, {"config"}),
         (UnwritableConfig, {"config"}),
         (UnexplainedConfig, {"options"}),
@@ -239,14 +189,6 @@ def test_what_is_loaded_at_the_first_verdict_is_no_fault_of_the_response():
 )
 def test_bad_verifier_fails_its_check(verifier, ids):
     assert failing(verifier) == ids
-
-
-def test_hanging_verifier_is_killed():
-    check = next(check for check in CHECKS["verifier"] if check.id == "junk")
-    start = time.monotonic()
-    with pytest.raises(AssertionError, match="on letters without end: no verdict after"):
-        check.run(Subject("verifier", Hanging, Example({}, CASES, seconds=0.1)))
-    assert time.monotonic() - start < 30
 
 
 def test_cases_must_show_both_outcomes():

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rlvr_core.api import ConfigError
-from rlvr_core.api.services import read_draft
-from rlvr_core.builtin.examples.catalog import examples, find_example
-from rlvr_core.builtin.examples.copying import copy_files
+from rlvr_core.config.load import read_draft
+from rlvr_core.examples.catalog import examples, find_example
+from rlvr_core.examples.copying import copy_files
 
 ROOT = Path(__file__).parents[2]
 

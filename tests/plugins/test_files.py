@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from rlvr_core.api import Completion, ConfigError, PluginError, Problem
-from rlvr_core.builtin.provenance.user_files import siblings
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.config.resolve import build
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
+from rlvr_core.record.provenance.user_files import siblings
 from rlvr_core.verify.pool import VerifierPool, VerifierSpec
 
 REWARD = """
@@ -78,8 +78,8 @@ def test_the_home_folder_is_a_tilde(here, host, monkeypatch):
 
 
 def test_a_module_is_named_as_it_is_imported(here, host):
-    found = made(host, "rlvr_core.builtin.verifiers.exact:Exact")
-    assert type(found).__module__ == "rlvr_core.builtin.verifiers.exact"
+    found = made(host, "rlvr_core.verify.exact:Exact")
+    assert type(found).__module__ == "rlvr_core.verify.exact"
 
 
 def test_no_module_is_shadowed_and_none_can_be_met_by_accident(here, host):

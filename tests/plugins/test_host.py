@@ -9,7 +9,7 @@ import pytest
 
 from rlvr_core.api import ConfigError, DataReport, MachineError, PluginError, RunData, StepFinished
 from rlvr_core.data.uri import model_path
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
 
 EVENT = StepFinished(step=1, version=0, metrics={})
 

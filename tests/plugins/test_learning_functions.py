@@ -20,7 +20,7 @@ from rlvr_core.api import (
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.config.resolve import build, find
 from rlvr_core.config.tree import Mark, made
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
 
 PARTS = """
 import torch

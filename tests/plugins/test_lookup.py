@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from rlvr_core.api import ConfigError, PluginError
-from rlvr_core.host.discovery import FIRST_PARTY, NOWHERE, Place
-from rlvr_core.host.hookcheck import PluginProblem
-from rlvr_core.host.host import Host
-from rlvr_core.host.loader import PluginRecord, new_manager
-from rlvr_core.host.registry import Entry, PluginRegistrar, Registry, parse_kind, plural
+from rlvr_core.plugins.discovery import FIRST_PARTY, NOWHERE, Place
+from rlvr_core.plugins.hookcheck import PluginProblem
+from rlvr_core.plugins.host import Host
+from rlvr_core.plugins.loader import PluginRecord, new_manager
+from rlvr_core.plugins.registry import Entry, PluginRegistrar, Registry, parse_kind, plural
 
 
 def record(name, status="ok", problems=()):

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from rlvr_core.api import PluginError
-from rlvr_core.builtin.catalog.missing import Missing
-from rlvr_core.host.registry import Registry
+from rlvr_core.plugins.missing import Missing
+from rlvr_core.plugins.registry import Registry
 
 PLUGIN = """
 import json
@@ -48,7 +48,7 @@ def configured(site, **plugins):
     text = f"""
         from rlvr_core.config.tree import made, Mark
         from rlvr_core.config.resolve import plugin_options
-        from rlvr_core.host.host import load_host
+        from rlvr_core.plugins.host import load_host
         from rlvr_core.api import RlvrError
         host, given = load_host(), {plugins!r}
         root = made({{"plugins": given}}, Mark("config.yaml", 7))

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from rlvr_core.api import ConfigError
-from rlvr_core.builtin.python.ship import reference
+from rlvr_core.script.ship import reference
 
 
 @pytest.fixture
@@ -118,6 +118,6 @@ def test_what_is_in_a_file_is_named_by_it(tmp_path, monkeypatch):
 
 
 def test_what_is_in_a_package_is_named_by_its_module():
-    from rlvr_core.builtin.verifiers.exact import Exact
+    from rlvr_core.verify.exact import Exact
 
-    assert reference(Exact) == "rlvr_core.builtin.verifiers.exact:Exact"
+    assert reference(Exact) == "rlvr_core.verify.exact:Exact"

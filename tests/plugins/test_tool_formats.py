@@ -61,8 +61,8 @@ PLUGIN = """
 PLAY = """
 import base64, pickle
 from rlvr_core.api import Problem, Reply
-from rlvr_core.builtin.environments.pool import EnvironmentPool
-from rlvr_core.builtin.environments.worker import Call
+from rlvr_env.environments.pool import EnvironmentPool
+from rlvr_env.environments.worker import Call
 from rlvr_core.workers.process import ComponentSpec
 
 pool = EnvironmentPool({"w": ComponentSpec("acme_toys.world:World", {})}, workers=1, timeout=60.0)
@@ -85,7 +85,7 @@ def test_a_format_of_a_plugin_is_listed_and_read_in_a_worker(site):
     installed(site)
     listed = site.run("list", "tool_formats")
     assert listed.code == 0, listed
-    for name in ("toys/brackets", "core/hermes", "core/llama", "core/python"):
+    for name in ("toys/brackets", "env/hermes", "env/llama", "env/python"):
         assert name in listed.out
     played = site.python("-c", PLAY)
     assert played.out.strip() == "[['tool', 'red cats']]", played
@@ -106,7 +106,7 @@ def test_an_option_that_names_no_format_is_a_config_error_with_its_line(site):
         "run.yaml",
         """
         model: {path: model}
-        data: {sources: [{use: core/lookup}]}
+        data: {sources: [{use: env/lookup}]}
         environment:
           use: toys/world
           with:

@@ -17,8 +17,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = sorted((ROOT / "plugins").glob("rlvr_*"))
-INSIDE = "rlvr_core/builtin/examples/files/"
-PAGES = "rlvr_core/builtin/manual/files/"
+INSIDE = "rlvr_core/examples/files/"
+PAGES = "rlvr_core/cli/manual/files/"
 NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "runs", ".*", "tests")
 USES = {  # rlvr-bs4 runs its programs in the sandbox of rlvr-code
     "bs4": ["code"],

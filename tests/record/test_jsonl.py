@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_core.builtin.reports.tail import tail_jsonl
+from rlvr_core.cli.show_command import last_lines
 from rlvr_core.record.jsonl import Stream, encode, read_jsonl, segments
 
 JSON = st.recursive(
@@ -86,7 +86,7 @@ def test_t36_large_traces_are_closed_and_compressed(tmp_path):
     assert all(name.endswith(".gz") for name in names)
     assert path.stat().st_size < 1000
     assert [line["n"] for line in read_jsonl(path)] == list(range(100))
-    assert [line["n"] for line in tail_jsonl(path, 30)] == list(range(70, 100))
+    assert [line["n"] for line in last_lines(path, 30)] == list(range(70, 100))
 
 
 def test_t36_segments_of_a_killed_process_are_compressed_by_the_next(tmp_path):
@@ -207,4 +207,4 @@ def test_tail_is_the_end_of_the_whole(tmp_path, n, width):
     with path.open("ab") as file:
         file.write(b'{"torn')
     # a torn line counts for nothing
-    assert [line["n"] for line in tail_jsonl(path, n)] == list(range(6))[-n:]
+    assert [line["n"] for line in last_lines(path, n)] == list(range(6))[-n:]

@@ -9,9 +9,9 @@ import psutil
 import pytest
 
 from rlvr_core.api import ConfigError
-from rlvr_core.builtin.provenance import checkout as patches
-from rlvr_core.builtin.provenance.checkout import save_patches
 from rlvr_core.record.manifest import Manifest, is_alive
+from rlvr_core.record.provenance import checkout as patches
+from rlvr_core.record.provenance.checkout import save_patches
 from rlvr_core.record.view import seconds_between
 
 

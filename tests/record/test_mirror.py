@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_cluster.stores import mirror as mirror_module
+from rlvr_cluster.stores.fetch import Fetch, runs_in
+from rlvr_cluster.stores.mirror import Mirror
+from rlvr_cluster.stores.ownership import TakenError
 from rlvr_core.api import (
     ChangedError,
     ConfigError,
@@ -19,10 +23,6 @@ from rlvr_core.api import (
     Store,
     StoredFile,
 )
-from rlvr_core.builtin.jobs import mirror as mirror_module
-from rlvr_core.builtin.jobs.fetch import Fetch, runs_in
-from rlvr_core.builtin.jobs.mirror import Mirror
-from rlvr_core.builtin.jobs.ownership import TakenError
 from rlvr_core.record.checkpoints import CheckpointStore, verify
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_cluster.stores import mirror as mirror_module
+from rlvr_cluster.stores.fetch import Fetch
+from rlvr_cluster.stores.folder_store import FolderStore
+from rlvr_cluster.stores.mirror import BehindError, FolderMirror, Mirror
+from rlvr_cluster.stores.ownership import OWNER, Claim, NotOwnerError, TakenError
 from rlvr_core.api import ChangedError, ConfigError, DataError, RefusedError
-from rlvr_core.builtin.jobs import mirror as mirror_module
-from rlvr_core.builtin.jobs.fetch import Fetch
-from rlvr_core.builtin.jobs.folder_store import FolderStore
-from rlvr_core.builtin.jobs.mirror import BehindError, Mirror, RunMirror
-from rlvr_core.builtin.jobs.ownership import OWNER, Claim, NotOwnerError, TakenError
 
 NAME = "demo-20250101-000000-abcdef"
 
@@ -158,7 +158,7 @@ def test_who_is_taken_over_goes_on_beside_it(there, run, tmp_path, monkeypatch):
 
 
 def test_who_was_taken_over_and_is_started_again_stays_beside_it(there, run, tmp_path, monkeypatch):
-    # found by benchmarks/store_campaigns.py: an attempt that was killed while it wrote beside its
+    # an attempt that was killed while it wrote beside its
     # place forgot so, took the place back as the same job, and wrote over the other's records
     monkeypatch.setenv("RLVR_OWNER", "the-job")
     home = tmp_path / "home" / NAME
@@ -178,7 +178,7 @@ def test_who_was_taken_over_and_is_started_again_stays_beside_it(there, run, tmp
 
 
 def test_an_attempt_that_was_killed_before_it_saw_a_later_one_goes_on_beside_it(there, run, home):
-    # found by benchmarks/store_campaigns.py: started again, it took the place back as the same job
+    # started again, it took the place back as the same job
     again = Mirror(there(), run, keep=2, place="runs", open_store=there)
     again.start(fresh=False)
     told = [*again.news(), *again.close(20)]
@@ -194,7 +194,7 @@ def test_an_attempt_that_was_killed_before_it_saw_a_later_one_goes_on_beside_it(
 def test_a_push_from_an_attempt_that_a_later_one_has_replaced_is_refused(there, run, home):
     with pytest.raises(NotOwnerError, match="later attempt") as caught:
         send(there, run)
-    assert "rlvr jobs download" in str(caught.value)
+    assert "rlvr jobs fetch" in str(caught.value)
     assert same_records(there()._root, home)
 
 
@@ -294,9 +294,9 @@ class Refusing(FolderStore):
 
 def test_a_refusal_is_told_before_the_run_and_not_waited_for_at_its_end(run, tmp_path):
     with pytest.raises(RefusedError):
-        RunMirror("toy://x", lambda uri: Refusing(tmp_path / "there"), 2, print)
+        FolderMirror("toy://x", lambda uri: Refusing(tmp_path / "there"), 2, print)
     works = FolderStore(tmp_path / "there" / NAME)
-    mirror = RunMirror("toy://x", lambda uri: works, 2, lambda text: None)
+    mirror = FolderMirror("toy://x", lambda uri: works, 2, lambda text: None)
     copying = mirror.copying(run, fresh=True)
     copying.__enter__()
     works.put = Refusing(tmp_path).put
@@ -308,9 +308,9 @@ def test_a_refusal_is_told_before_the_run_and_not_waited_for_at_its_end(run, tmp
     assert f"rlvr jobs push {run}" in str(caught.value)
     with (
         pytest.raises(ConfigError, match="to itself"),
-        RunMirror(run.parent.as_uri(), lambda uri: FolderStore(tmp_path / "z"), 2, print).copying(
-            run, fresh=True
-        ),
+        FolderMirror(
+            run.parent.as_uri(), lambda uri: FolderStore(tmp_path / "z"), 2, print
+        ).copying(run, fresh=True),
     ):
         pass
 
@@ -319,7 +319,7 @@ def test_a_store_without_room_is_not_waited_for(run, small_disk):
     """The run goes on; at its end it says what the store lacks, and not minutes later."""
     told = []
     uri = small_disk.as_uri()
-    mirror = RunMirror(uri, lambda uri: FolderStore(Path(uri[7:])), 2, told.append)
+    mirror = FolderMirror(uri, lambda uri: FolderStore(Path(uri[7:])), 2, told.append)
     copying = mirror.copying(run, fresh=True)
     copying.__enter__()
     (run / "metrics.jsonl").write_text('{"step": 0}\n' * 100_000)

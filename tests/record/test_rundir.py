@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from rlvr_core.api import ConfigError, RunError
-from rlvr_core.builtin.reports.find import find_run, list_runs
+from rlvr_core.record.find import find_run, list_runs
 from rlvr_core.record.rundir import RunFolder
 
 NOON = 1_800_000_000.0

@@ -9,11 +9,12 @@ import sys
 
 import pytest
 
-from rlvr_core.api import ConfigError, RunView
+from rlvr_core.api import ConfigError
 from rlvr_core.record.checkpoints import CheckpointStore
 from rlvr_core.record.manifest import Manifest
 from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.rundir import RunFolder
+from rlvr_core.record.view import RunView
 
 
 @pytest.fixture

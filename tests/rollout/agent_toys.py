@@ -1,4 +1,4 @@
-"""Agent programs that know nothing but OpenAI's client, for ``core/agent``."""
+"""Agent programs that know nothing but OpenAI's client, for ``env/agent``."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""``core/agent``: programs that know OpenAI's client alone, their tokens exact."""
+"""``env/agent``: programs that know OpenAI's client alone, their tokens exact."""
 
 import sys
 from concurrent.futures import Future
@@ -10,7 +10,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from rlvr_core.api import EngineTraits, Generation, GenerationRequest, Problem, SamplingParams
-from rlvr_core.api.services import EnvironmentSection, PromptSection, Renderer, load_host
+from rlvr_core.config.model import EnvironmentSection, PromptSection
+from rlvr_core.data.prompts import Renderer
+from rlvr_core.plugins.host import load_host
+from rlvr_env.environments.plan import EnvironmentPlan
 
 TEMPLATE = (
     "{% for m in messages %}<|s|>{{ m['role'] }}:{{ m['content'] }}"
@@ -71,11 +74,9 @@ def played(tokenizer, monkeypatch):
 
     def play(*texts, agent="plain", command=None, **section):
         given = {"command": command} if command else {"function": f"agent_toys:{agent}"}
-        section = {"use": "core/agent", "with": given, "straggler_timeout": 0, **section}
+        section = {"use": "env/agent", "with": given, "straggler_timeout": 0, **section}
         host = load_host()
-        plan = host.entry("service", "core/conversations", "").load()(
-            EnvironmentSection.model_validate(section), [PROBLEM], host
-        )
+        plan = EnvironmentPlan.build(EnvironmentSection.model_validate(section), [PROBLEM], host)
         renderer = Renderer(tokenizer, PromptSection(chat_template="always"), plan.present)
         engine = Speaks(tokenizer, *texts)
         player = plan.play(engine, renderer.suffix_ids, background=False)

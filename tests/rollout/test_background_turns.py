@@ -20,10 +20,10 @@ from rlvr_core.api import (
     RunError,
     SamplingParams,
 )
-from rlvr_core.builtin.environments.background_turns import BackgroundTurns
-from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.config.model import EnvironmentSection
 from rlvr_core.workers.process import ComponentSpec
+from rlvr_env.environments.background_turns import BackgroundTurns
+from rlvr_env.environments.plan import EnvironmentPlan
 
 PATIENCE = 120.0
 

@@ -18,13 +18,13 @@ from rlvr_core.api import (
     Source,
     Verdict,
 )
-from rlvr_core.api.services import work_going_on
-from rlvr_core.builtin.asynchronous.ahead import staleness_metrics
-from rlvr_core.builtin.samplers.base import AdaptiveConfig
-from rlvr_core.builtin.samplers.epochs import Sequential
+from rlvr_core.api.progress import work_going_on
 from rlvr_core.engines.sampling import completion_seed
 from rlvr_core.record.ledger import Ledger
+from rlvr_core.rollout.ahead.ahead import staleness_metrics
 from rlvr_core.rollout.collect import Generator, collect
+from rlvr_core.rollout.samplers.base import AdaptiveConfig
+from rlvr_core.rollout.samplers.epochs import Sequential
 from rlvr_core.run.metrics import details, fates, rollout_metrics
 
 PARAMS = SamplingParams(max_tokens=5)

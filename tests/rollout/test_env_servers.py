@@ -14,7 +14,6 @@ from websockets.sync.client import connect
 from rlvr_core.api import (
     Done,
     EngineTraits,
-    EnvironmentTraits,
     Generation,
     GenerationRequest,
     MachineError,
@@ -26,9 +25,12 @@ from rlvr_core.api import (
     SamplingParams,
     Verdict,
 )
-from rlvr_core.api.services import EnvironmentSection, load_host
-from rlvr_core.builtin.env_servers.remote import Remote, ServerFailedError
-from rlvr_core.builtin.env_servers.server import EnvironmentServer
+from rlvr_core.api.traits import EnvironmentTraits
+from rlvr_core.config.model import EnvironmentSection
+from rlvr_core.plugins.host import load_host
+from rlvr_env.environments.plan import EnvironmentPlan
+from rlvr_env.servers.remote import Remote, ServerFailedError
+from rlvr_env.servers.server import EnvironmentServer
 
 
 class Counter:
@@ -136,15 +138,13 @@ class Says:
         pass
 
 
-PROBLEM = Problem("p", (Message("user", "hi"),), "core/environment", {"a": [1]}, "d")
+PROBLEM = Problem("p", (Message("user", "hi"),), "env/environment", {"a": [1]}, "d")
 
 
 def played(url, engine, n=1, **section):
     host = load_host()
-    section = {"use": "core/remote", "with": {"url": url}, "straggler_timeout": 0, **section}
-    plan = host.entry("service", "core/conversations", "").load()(
-        EnvironmentSection.model_validate(section), [PROBLEM], host
-    )
+    section = {"use": "env/remote", "with": {"url": url}, "straggler_timeout": 0, **section}
+    plan = EnvironmentPlan.build(EnvironmentSection.model_validate(section), [PROBLEM], host)
     player = plan.play(engine, lambda problem, ids, said: (7,) * len(said), background=False)
     try:
         request = GenerationRequest(

@@ -1,4 +1,4 @@
-"""``core/mcp``: an MCP server's tools in conversations, with a real server of the package mcp."""
+"""``env/mcp``: an MCP server's tools in conversations, with a real server of the package mcp."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_core.api import ConfigError, Done, MachineError, Message, Problem, Reply
-from rlvr_core.builtin.env_servers.mcp import Mcp
+from rlvr_env.servers.mcp import Mcp
 
 SERVER = [sys.executable, str(Path(__file__).with_name("mcp_counter.py"))]
 PROBLEM = Problem("p", "How many?", "core/exact", {}, "d")

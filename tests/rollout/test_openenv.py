@@ -1,4 +1,4 @@
-"""``core/openenv`` with a server that OpenEnv's own package makes."""
+"""``env/openenv`` with a server that OpenEnv's own package makes."""
 
 import asyncio
 import socket
@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from rlvr_core.api import Done, Message, Problem, Reply, Verdict
-from rlvr_core.builtin.env_servers.openenv import OpenEnv, OpenEnvServerError
+from rlvr_env.servers.openenv import OpenEnv, OpenEnvServerError
 
 SERVER = str(Path(__file__).with_name("openenv_echo.py"))
-PROBLEM = Problem("p", "say", "core/environment", {"w": "x"}, "d")
+PROBLEM = Problem("p", "say", "env/environment", {"w": "x"}, "d")
 
 
 @pytest.fixture(scope="module")

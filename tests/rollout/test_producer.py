@@ -20,13 +20,13 @@ from rlvr_core.api import (
     Source,
     Verdict,
 )
-from rlvr_core.builtin.asynchronous import producer
-from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
-from rlvr_core.builtin.asynchronous.producer import Producer
-from rlvr_core.builtin.replay.buffer import Reading
-from rlvr_core.builtin.samplers.base import AdaptiveConfig
-from rlvr_core.builtin.samplers.epochs import Sequential
+from rlvr_core.rollout.ahead import producer
+from rlvr_core.rollout.ahead.buffer import GroupBuffer
+from rlvr_core.rollout.ahead.producer import Producer
 from rlvr_core.rollout.collect import Generator
+from rlvr_core.rollout.replay.buffer import Reading
+from rlvr_core.rollout.samplers.base import AdaptiveConfig
+from rlvr_core.rollout.samplers.epochs import Sequential
 
 PATIENCE = 60.0
 """Seconds after which a test gives up."""

@@ -21,9 +21,9 @@ from rlvr_core.api import (
     SamplingParams,
     Verdict,
 )
-from rlvr_core.builtin.asynchronous.distributed import BalancedGenerator, Peer, Worker
-from rlvr_core.builtin.asynchronous.link import Link, link_up
+from rlvr_core.engines.child.link import Link, link_up
 from rlvr_core.parallel.ranks import LostError
+from rlvr_core.rollout.ahead.distributed import BalancedGenerator, Peer, Worker
 from rlvr_core.rollout.collect import Generator
 
 PATIENCE = 60.0

@@ -25,14 +25,14 @@ from rlvr_core.api import (
     Usage,
     Verdict,
 )
-from rlvr_core.builtin.environments.plan import EnvironmentPlan
-from rlvr_core.builtin.environments.seeds import turn_seed
-from rlvr_core.builtin.environments.turns import TurnTaking
 from rlvr_core.config.model import EnvironmentSection
 from rlvr_core.engines.sampling import completion_seed
 from rlvr_core.rollout.collect import Generator
 from rlvr_core.verify.judge import Judge
 from rlvr_core.workers.process import ComponentSpec
+from rlvr_env.environments.plan import EnvironmentPlan
+from rlvr_env.environments.seeds import turn_seed
+from rlvr_env.environments.turns import TurnTaking
 
 PARAMS = SamplingParams(max_tokens=100)
 

@@ -5,17 +5,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from rlvr_core.api import (
-    ComponentConfig,
-    DataError,
-    Done,
-    EnvironmentTraits,
-    Message,
-    NoConfig,
-    Observation,
-    Verdict,
-)
-from rlvr_core.builtin.environments.lookup import LookupWorld
+from rlvr_core.api import ComponentConfig, DataError, Done, Message, NoConfig, Observation, Verdict
+from rlvr_core.api.traits import EnvironmentTraits
+from rlvr_env.environments.lookup import LookupWorld
 
 
 class Echo:
@@ -149,7 +141,7 @@ class NoCounting:
 
 
 class BrokenLookup(LookupWorld):
-    """``core/lookup`` in one world of which the tool raises."""
+    """``env/lookup`` in one world of which the tool raises."""
 
     def start(self, problem, seed):
         return NoCounting() if problem.id == "p1" else super().start(problem, seed)

@@ -154,8 +154,8 @@ class RunLab(Lab):
         """A run by the machinery of asynchronous rollouts at staleness 0; the run's folder."""
         force = (
             "import sys, rlvr_core.run.prepare as to; "
-            "to.rollout_mode = lambda resolved: resolved.host.service('core/ahead')(resolved); "
-            "from rlvr_core.builtin.asynchronous.ahead import Ahead; "
+            "from rlvr_core.rollout.ahead.ahead import Ahead; "
+            "to.rollout_mode = Ahead; "
             "Ahead.check = lambda *_, **__: None; "
             "from rlvr_core.cli.main import main; sys.exit(main())"
         )

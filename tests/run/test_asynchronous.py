@@ -10,13 +10,11 @@ from collections import Counter
 
 import psutil
 import pytest
-from pydantic import ValidationError
 
 from rlvr_core.api import ConfigError
-from rlvr_core.builtin.asynchronous.ahead import Ahead
-from rlvr_core.config.model import TrainSection
 from rlvr_core.config.resolve import resolve_file
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
+from rlvr_core.rollout.ahead.ahead import Ahead
 
 FREE = {"steps": 6, "lr": 1e-3, "warmup_steps": 1}
 TRAIN = FREE | {"max_staleness": 1}
@@ -223,7 +221,7 @@ def test_abort_and_keep_lose_nothing_and_stay_within_the_bound(shared, in_flight
 @pytest.mark.slow
 @pytest.mark.parametrize("blow", [signal.SIGTERM, "engine"])
 def test_t32_a_run_ends_cleanly_by_signal_and_by_the_death_of_its_engine(lab, blow):
-    lab.write(train=TRAIN | {"steps": 5000, "engine_restarts": 0}, checkpoint={"every": 0})
+    lab.write(train=TRAIN | {"steps": 5000}, checkpoint={"every": 0})
     process = lab.started("run", "config.yaml", "--display", "none")
     until = time.monotonic() + 200
     while not any(steps_of(run) for run in lab.runs()):
@@ -241,7 +239,7 @@ def test_t32_a_run_ends_cleanly_by_signal_and_by_the_death_of_its_engine(lab, bl
     if blow == "engine":
         assert (process.returncode, outcome) == (1, "failed")
         assert "the engine's process is gone: SIGKILL" in told
-        assert "train.engine_restarts (0)" in told
+        assert "rlvr run --resume" in told
     else:
         assert (process.returncode, outcome) == (130, "interrupted")
     assert "Traceback" not in told
@@ -250,54 +248,11 @@ def test_t32_a_run_ends_cleanly_by_signal_and_by_the_death_of_its_engine(lab, bl
     balanced(lab, lab.runs()[-1])
 
 
-def killed_in_the_middle(lab, *words, step):
-    """The folder of a run whose engine is killed with requests unfinished; and what it said."""
-    before = len(lab.runs())
-    process = lab.started("run", "config.yaml", "--display", "plain", *words, together=True)
-    until = time.monotonic() + 400
-
-    def wait(there):
-        while not there():
-            assert process.poll() is None, process.stdout.read()[-4000:]
-            assert time.monotonic() < until
-            time.sleep(0.002)
-
-    wait(lambda: len(lab.runs()) > before)
-    run = lab.runs()[-1]
-    (engine,) = lab.descendants(process, "child_host")
-    wait(lambda: steps_of(run) >= step)
-    engine.suspend()
-    lab.wait_until_idle(process, [engine, *engine.children(recursive=True)])
-    engine.kill()
-    told, _ = process.communicate(timeout=400)
-    assert process.returncode == 0, told[-4000:]
-    assert not engine.is_running()
-    return run, told
-
-
-@pytest.mark.slow
-def test_t32_an_engine_killed_in_the_middle_of_a_step_is_started_again_and_the_step_goes_on(
-    shared, ahead
-):
-    """Nothing is lost or counted twice: the records are those of a run that was left alone."""
-    run, told = killed_in_the_middle(shared, step=1)
-    metrics = lines(run / "metrics.jsonl")
-    assert sum(line["engine/restarts"] for line in metrics) == 1
-    assert sum(line["engine/resent"] for line in metrics) > 0
-    assert "the engine's process is gone: SIGKILL; it is started again (1 of 3)" in told
-    assert "the engine's process is back after" in told
-    assert records(run, but=["engine/"]) == records(ahead, but=["engine/"])
-    shown = balanced(shared, run)
-    indices = [group["draw_index"] for group in lines(run / "traces" / "rollouts.jsonl")]
-    assert len(indices) == len(set(indices))
-    assert shown["ledger"] == balanced(shared, ahead)["ledger"]
-
-
 @pytest.mark.slow
 @ALL
 def test_t32_a_run_whose_engine_was_killed_is_resumed_and_nothing_is_counted_twice(lab):
     steps = 150
-    lab.write(train=TRAIN | {"steps": steps, "engine_restarts": 0}, checkpoint={"every": 20})
+    lab.write(train=TRAIN | {"steps": steps}, checkpoint={"every": 20})
     process = lab.started("run", "config.yaml", "--display", "none")
     until = time.monotonic() + 200
     engines = []
@@ -338,13 +293,9 @@ def test_t32_a_run_whose_engine_was_killed_is_resumed_and_nothing_is_counted_twi
             },
             ["cannot abort unfinished requests"],
         ),
-        (
-            {"train": TRAIN | {"engine_restarts": 1}, "engine": "vllm-server"},
-            ["core/vllm-server has processes of its own making"],
-        ),
         ({"train": TRAIN, "sampler": TWICE}, ["set max_staleness to 2 or more"]),
     ],
-    ids=["no effect", "engine", "servers", "reads"],
+    ids=["no effect", "engine", "reads"],
 )
 def test_what_does_not_go_with_it_is_refused(lab, sections, told):
     lab.write(**({"train": TRAIN} | sections))
@@ -352,12 +303,6 @@ def test_what_does_not_go_with_it_is_refused(lab, sections, told):
     assert all(one in done.stderr for one in told)
     assert "config.yaml:" in done.stderr
     assert lab.runs() == []
-
-
-def test_restarts_without_a_process_to_start_again_are_refused():
-    with pytest.raises(ValidationError, match="engine_restarts: 0 has no effect"):
-        TrainSection(steps=9, engine_restarts=0)
-    assert TrainSection(steps=9, engine_restarts=0, max_staleness=1).engine_restarts == 0
 
 
 def test_every_reason_against_it_is_told_at_once(lab):
@@ -377,28 +322,6 @@ def with_vllm(model, **more):
     """Words of a command line: this model under vLLM, and more settings."""
     settings = {"model.path": model, "engine": "{use: vllm, with: {kv_cache_mb: 64}}"} | more
     return [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-
-
-@pytest.mark.vllm
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
-@ALL
-@pytest.mark.parametrize("in_flight", ["drain", "keep"])
-def test_t32_vllm_killed_in_the_middle_of_a_step_is_started_again(shared, wide_model, in_flight):
-    long = {"sampling.max_tokens": 100, "train.in_flight": in_flight}
-    run, told = killed_in_the_middle(shared, *with_vllm(wide_model, **long), step=2)
-    metrics = lines(run / "metrics.jsonl")
-    assert [line["step"] for line in metrics] == list(range(6))
-    assert sum(line["engine/restarts"] for line in metrics) == 1
-    assert sum(line["engine/resent"] for line in metrics) > 0
-    assert "it is started again (1 of 3)" in told
-    assert all(line["staleness/max"] <= 1 for line in metrics)
-    shown = balanced(shared, run)
-    groups = lines(run / "traces" / "rollouts.jsonl")
-    indices = [group["draw_index"] for group in groups if group.get("fate") != "stale"]
-    assert len(indices) == len(set(indices))
-    written = sum(len(group["completions"]) for group in groups)
-    assert shown["ledger"]["drawn"] == written + shown["ledger"]["in_flight"]
 
 
 @pytest.mark.vllm

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rlvr_core.builtin.fsdp.shards import read_shards
+from rlvr_core.parallel.fsdp.shards import read_shards
 
 pytestmark = pytest.mark.slow
 
@@ -154,42 +154,6 @@ def test_t23_abort_and_keep_lose_nothing_in_two_processes(shared, in_flight, str
     assert len(metrics) == 8
     assert all(line["staleness/max"] <= 2 for line in metrics)
     balanced(shared, run)
-
-
-@ALL
-def test_t32_an_engine_beside_another_process_is_started_again_and_that_is_told(shared, alone):
-    """Killed when all wait for it: the run is that of one left alone, with a restart."""
-    before = len(shared.runs())
-    process = shared.started(
-        "launch", "config.yaml", "--processes", "2", "--display", "plain", together=True
-    )
-    until = time.monotonic() + 200
-
-    def begun():
-        new = shared.runs()[before:]
-        return any(lines(found) for run in new for found in run.glob("metrics.jsonl"))
-
-    while not begun():
-        assert process.poll() is None, process.stdout.read()
-        assert time.monotonic() < until
-        time.sleep(0.005)
-    run = shared.runs()[-1]
-    (second,) = [
-        child
-        for child in psutil.Process(process.pid).children()
-        if child.environ().get("RANK") == "1"
-    ]
-    (engine,) = [one for one in second.children() if "child_host" in " ".join(one.cmdline())]
-    engine.suspend()
-    shared.wait_until_idle(process, [engine])
-    engine.kill()
-    told, _ = process.communicate(timeout=200)
-    assert process.returncode == 0, told
-    assert completions(run) == completions(alone)
-    balanced(shared, run)
-    metrics = lines(run / "metrics.jsonl")
-    assert sum(line["engine/restarts"] for line in metrics) == 1
-    assert "process 1: the engine's process is gone: SIGKILL; it is started again" in told
 
 
 class Launched:

@@ -37,7 +37,7 @@ class Games:
             yield Problem(
                 f"p{i}",
                 f"Say {i}.",
-                "core/environment",
+                "env/environment",
                 spec,
                 "toy",
                 environment="turns/echo",
@@ -152,7 +152,7 @@ def test_eval_and_passk_play_the_same_conversations(turns_lab):
         assert sum(turn["n_tokens"] for turn in row["transcript"]["turns"]) == len(row["token_ids"])
     (results,) = lab.folder.glob("evaluated/*/results.jsonl")
     scores = {row["problem_id"]: row for row in lines(results)}
-    assert scores["p3"]["verdicts"]["core/environment"]["status"] in ("error", "ok")
+    assert scores["p3"]["verdicts"]["env/environment"]["status"] in ("error", "ok")
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The share of passes that core/first-of's second verifier alone granted, in runs."""
+"""The share of passes that checks/first-of's second verifier alone granted, in runs."""
 
 import json
 
@@ -15,7 +15,7 @@ def test_in_a_run_the_share_is_a_metric_and_the_bound_holds(lab, above):
         "first": "./parts.py:never", "second": "./parts.py:often", "above": above, "max_share": 0.9,
     }  # fmt: skip
     lab.write(
-        rewards=[{"use": "core/first-of", "with": options}],
+        rewards=[{"use": "checks/first-of", "with": options}],
         train={"steps": 3, "prompts_per_step": 4},
         sampling={"n": 8, "max_tokens": 4},
     )

@@ -22,10 +22,8 @@ def find(model, adapter):
 
 
 class Plain:
-    decodes = False
-
     def predict(self, batch, module, *, dtype, compiled):
-        from rlvr_core.api.services import whole_rows
+        from rlvr_core.step.forward import whole_rows
 
         with open("passes", "a") as file:
             file.write(f"{dtype} {compiled}\\n")

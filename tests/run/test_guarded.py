@@ -24,13 +24,15 @@ def test_a_run_that_changed_nothing_says_so(lab):
 
 
 def test_a_run_that_cannot_learn_ends_with_its_own_exit_code(lab):
-    lab.write(rewards=[{"use": "core/exact"}], guards={"max_idle_steps": 3})
+    lab.write(
+        rewards=[{"use": "core/exact"}], guards=[{"use": "core/idle", "with": {"max_steps": 3}}]
+    )
     done = lab.rlvr("run", "config.yaml", check=6)
     assert "no weight has changed in 3 steps: no completion passed" in done.stderr
     run = lab.runs()[-1]
     assert json.loads((run / "run.json").read_text())["outcome"] == "failed"
     assert [line["idle/steps"] for line in _lines(run / "metrics.jsonl")] == [0, 1, 2]
-    lab.write(rewards=[{"use": "core/exact"}], guards={"max_idle_steps": 0})
+    lab.write(rewards=[{"use": "core/exact"}], guards=[{"use": "core/idle", "off": True}])
     lab.rlvr("run", "config.yaml")
     assert "idle/steps" not in _lines(lab.runs()[-1] / "metrics.jsonl")[0]
 
@@ -52,7 +54,7 @@ class Deaf(TransformersEngine):
     done = lab.rlvr("run", "config.yaml", check=1)
     assert "guard seeds" in done.stderr
     assert "repeat an earlier one of their prompt" in done.stderr
-    lab.write(engine="./deaf.py:Deaf", guards={"seeds": False})
+    lab.write(engine="./deaf.py:Deaf", guards=[{"use": "core/seeds", "off": True}])
     lab.rlvr("run", "config.yaml")
 
 
@@ -91,7 +93,7 @@ def test_t20_an_aborted_completion_is_no_answer(lab):
 
 def test_parity_stops_an_engine_that_makes_its_log_probs_up(lab):
     run = lab.run(engine=_scripted())  # exact log-probs pass
-    assert _lines(run / "metrics.jsonl")[0]["parity/max"] < 1e-4
+    assert _lines(run / "metrics.jsonl")[0]["parity/k3"] < 1e-7
     lab.write(engine=_scripted(logprob=-1.0))
     done = lab.rlvr("run", "config.yaml", check=1)
     assert "guard parity" in done.stderr
@@ -108,23 +110,12 @@ def test_short_runs_get_a_short_warm_up():
         TrainSection(steps=30, warmup_steps=30)
 
 
-def test_t5_a_run_that_collapses_is_stopped_and_its_checkpoints_remember(lab):
+def test_t5_what_collapse_has_seen_is_in_the_checkpoints(lab):
     """The toy's verifier passes nothing and the random model never ends: cut off from step 1."""
-    train = {**lab.config["train"], "steps": 40}
-    guard = {"use": "core/collapse", "with": {"max_truncated": 0.5}}
-    sampling = {"n": 4, "max_tokens": 1}
-    lab.write(guards={"use": [guard]}, train=train, sampling=sampling, checkpoint={"every": 1})
-    done = lab.rlvr("run", "config.yaml", check=1)
-    assert "cut off at the token cap than max_truncated = 50% allows" in done.stderr
-    assert "raise sampling.max_tokens" in done.stderr
-    run = lab.runs()[-1]
-    assert json.loads((run / "run.json").read_text())["outcome"] == "failed"
+    run = lab.run(sampling={"n": 4, "max_tokens": 1}, checkpoint={"every": 1})
     lines = _lines(run / "metrics.jsonl")
     assert all(line["truncated_rate"] > 0.75 for line in lines)
-    evidence = [line["collapse/evidence"] for line in lines]
-    assert evidence == sorted(evidence)
-    assert evidence[-2] < 1 <= evidence[-1]
     saved = json.loads(max(run.glob("checkpoints/step*/trainer/state.json")).read_text())
-    remembered = saved["guards"]["0: core/collapse"]
+    remembered = saved["guards"]["core/collapse"]
     assert remembered["ordered"] is False  # the laboratory shuffles
-    assert remembered["tests"]["truncated"]["start"][0][-1] > 0
+    assert remembered["start"]["truncated"]["test"][0][-1] > -1e8

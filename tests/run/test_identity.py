@@ -5,8 +5,6 @@ import shutil
 
 import pytest
 
-from rlvr_core.api import RunView
-from rlvr_core.builtin.provenance.reproduce import reproduction
 from rlvr_core.testing.random_model import save_random_model
 
 TEMPLATE = (
@@ -62,7 +60,6 @@ def test_equal_runs_are_equal_in_every_part(lab, own_model):
         "config",
         "code",
         "verifiers",
-        "surroundings",
         "data",
         "prompts",
         "model",
@@ -126,7 +123,7 @@ def test_other_prompts_of_an_evaluation(lab, own_model):
         "use": "core/dataset",
         "with": {"data": {"use": "core/jsonl", "with": source}},
     }
-    evaluated = {"eval": {"tasks": [task]}, "guards": {"max_contaminated": 1.0}}
+    evaluated = {"eval": {"tasks": [task], "max_contaminated": 1.0}}
     runs = []
     for kept in (rows[:4], rows[1:5]):
         (lab.folder / "held-out.jsonl").write_text("\n".join(kept) + "\n")
@@ -145,20 +142,16 @@ def test_an_edited_verifier_and_the_file_that_was_edited(lab, own_model, toy_sit
         second = run_of(lab)
         found = diff(lab, first, second)
         assert list(found["differences"]) == ["code", "verifiers"]
-        assert "changed: rlvr_toy.py" in text_of(found, "code")
+        assert text_of(found, "code").startswith("rlvr_toy: 1.0 (")
         shown = lab.rlvr("diff", str(first), str(second)).stdout
         assert "toy/early" in shown
-        here = diff(lab, first)
-        assert list(here["differences"]) == ["code", "verifiers"]
-        assert here["missing"] == []
-
         refused = resume(lab, first, check=2)
         assert "the code of verifier toy/early is not that the run began with" in refused
         (digest,) = (one["values"][1] for one in found["differences"]["verifiers"])
         assert f"run.accept_changed=[{digest[:8]}]" in refused
         said = resume(lab, first, "--set", f"run.accept_changed=[{digest[:8]}]")
         assert "not as when the run began: verifiers: toy/early" in said
-        assert "changed: rlvr_toy.py" in said
+        assert "code: rlvr_toy: 1.0 (" in said
     finally:
         module.write_text(before)
     (over,) = record(first)["resumed_over"]
@@ -209,46 +202,15 @@ def test_the_choice_of_auto_goes_with_the_checkpoint(lab, own_model):
 
 
 @pytest.mark.slow
-def test_what_a_repetition_here_lacks(lab, own_model):
-    run = run_of(lab)
-    assert diff(lab, run)["missing"] == []
-    (lab.folder / "data.jsonl").rename(lab.folder / "gone.jsonl")
-    found = diff(lab, run)
-    assert any("data.jsonl" in text for text in found["missing"])
-    assert "data" in found["unknown"]
-    assert "model" in found["same"]
-    shutil.rmtree(own_model)
-    assert any("model" in text for text in diff(lab, run)["missing"])
-
-
-def test_a_folder_says_what_repeating_the_run_takes(lab, own_model):
-    (lab.folder / "mine.py").write_text("import words\ndef score(text):\n    return 1.0\n")
-    (lab.folder / "words.py").write_text("")
-    run = run_of(lab, rewards=["./mine.py:score"])
-    found = json.loads(lab.rlvr("show", str(run), "--json").stdout)["reproduction"]
-    digest = record(run)["identity"]["model"]["sha256"][:16]
-    assert f"model model, SHA-256 {digest}" in found["needs"]
-    data = record(run)["data"]["0:core/jsonl"]
-    assert f"data 0:core/jsonl: 40 problems, SHA-256 {data['sha256'][:16]}" in found["needs"]
-    assert any(text.startswith("rlvr_toy 1.0, SHA-256") for text in found["needs"])
-    assert any(text.startswith("./mine.py:score: patches/mine-") for text in found["needs"])
-    assert any("words.py" in text for text in found["missing"])
-    shown = lab.rlvr("show", str(run)).stdout
-    assert "to repeat" in shown
-
-
-@pytest.mark.slow
 def test_a_run_that_records_no_identity(lab, own_model):
     config = lab.config["run"]
     first, second = run_of(lab), run_of(lab, run=config | {"identity": False})
     assert "identity" not in record(second)
-    assert any("was not recorded" in text for text in reproduction(RunView(second))["missing"])
     found = diff(lab, first, second)
     assert list(found["differences"]) == ["config"]
     assert found["unknown"].keys() == {
         "code",
         "verifiers",
-        "surroundings",
         "prompts",
         "model",
         "tokenizer",
@@ -280,7 +242,7 @@ def test_a_run_that_records_no_identity(lab, own_model):
 def test_variables_that_may_change_results_are_recorded_and_secrets_never(
     monkeypatch, name, value, kept
 ):
-    from rlvr_core.builtin.provenance.environment import environment
+    from rlvr_core.record.provenance.environment import environment
 
     monkeypatch.setenv(name, value)
     assert environment().get(name) == (value if kept else None)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.api.services import lineage_lines, lineage_of, model_identity
-from rlvr_core.builtin.provenance.lineage import LINEAGE, write_lineage
+from rlvr_core.record.provenance.lineage import LINEAGE, lineage_lines, lineage_of, write_lineage
+from rlvr_core.record.provenance.model import model_identity
 
 META = {"version": "2", "based_on": "first.yaml", "notes": "Größe"}
 

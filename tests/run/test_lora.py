@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from rlvr_core.api import ConfigError
-from rlvr_core.builtin.lora.command import export_
+from rlvr_core.cli.export_command import export_
 
 LORA = {"rank": 4, "alpha": 8}
 STEPS = {"steps": 4, "lr": 1e-2, "warmup_steps": 1}

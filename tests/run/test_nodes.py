@@ -7,7 +7,6 @@ sets it up.
 
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -232,46 +231,9 @@ def test_machines_with_another_config_and_other_code_are_refused_by_one_message(
     with (theirs.site / "rlvr_toy.py").open("a") as file:
         file.write("# newer\n")
     machines.start("config.yaml")
-    (code, told), (other_code, other_told) = machines.end()
+    (code, told), (other_code, _) = machines.end()
     assert (code, other_code) == (4, 1)
-    assert told.count("error:") == 2  # code and config, by machine 0 alone
-    assert other_told.count("error:") == 1
-    assert "machine 1" in told
-    assert "the files of rlvr_toy differ" in told
-    assert "the values of train.lr differ" in told
-    assert "machine 0" in other_told  # it tells why
+    assert told.count("error:") == 1  # by machine 0 alone
+    assert "files of rlvr_toy, value of train" in told
     assert not ours.runs()
     assert not theirs.runs()
-
-
-def test_a_slow_cable_is_told_with_its_speed(machines):
-    if machines.cable is None:
-        pytest.skip("needs root, who may make network namespaces")
-    name, end = machines.cable
-    shape = ["ip", "netns", "exec", name, "tc", "qdisc"]
-    limit = ["tbf", "rate", "40mbit", "burst", "32kbit", "latency", "400ms"]
-    if subprocess.run([*shape, "add", "dev", end, "root", *limit], check=False).returncode:
-        pytest.skip("needs the token bucket filter of tc")
-    machines.write(sampler=SAMPLER, train=TRAIN | {"steps": 1})
-    try:
-        machines.start("config.yaml", display="plain")
-        (code, told), (other_code, _) = machines.end()
-    finally:
-        subprocess.run([*shape, "del", "dev", end, "root"], check=True)
-    assert (code, other_code) == (0, 0), told
-    found = re.search(r"warning: all-reduce of 1 MiB over 2 processes: (\S+) GB/s by gloo", told)
-    assert found, told
-    assert float(found[1]) <= 0.0055  # 40 Mbit/s are 5 MB/s, and the first bytes go at once
-
-
-def test_preflight_looks_from_inside_and_trains_nothing(make_lab, tmp_path):
-    lab = make_lab(tmp_path)
-    lab.write(guards={"preflight": False})
-    asked = ("launch", "config.yaml", "--processes", "2", "--preflight", "--json")
-    checks = {one["check"]: one for one in json.loads(lab.rlvr(*asked).stdout)["checks"]}
-    assert checks["machines"]["found"].startswith("1 machine, 2 processes; torch ")
-    assert checks["all-reduce"]["verdict"] == checks["clocks"]["verdict"] == "ok"
-    assert "over 2 processes" in checks["all-reduce"]["found"]
-    assert checks["model"]["verdict"] == "ok"
-    assert "2 processes of machine 0 on the CPU: at least 0.00" in checks["model"]["found"]
-    assert not lab.runs()

@@ -70,7 +70,7 @@ class Store:
 def test_a_guard_an_estimator_and_a_tracker_report_what_they_declare(lab):
     (lab.folder / "parts.py").write_text(PARTS)
     lab.write(
-        guards={"use": ["./parts.py:Watch"]},
+        guards=["./parts.py:Watch"],
         advantage="./parts.py:Plain",
         track=["./parts.py:Store"],
         train={"steps": 2},
@@ -89,7 +89,7 @@ def test_a_guard_an_estimator_and_a_tracker_report_what_they_declare(lab):
 @pytest.mark.parametrize(
     ("sections", "name", "metric"),
     [
-        ({"guards": {"use": ["./parts.py:Silent"]}}, "Silent", "watch/longest"),
+        ({"guards": ["./parts.py:Silent"]}, "Silent", "watch/longest"),
         ({"advantage": "./parts.py:Undeclared"}, "Undeclared", "advantage/positive"),
     ],
 )

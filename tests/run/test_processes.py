@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from rlvr_core.api import ConfigError
-from rlvr_core.builtin.fsdp.checks import check_processes
-from rlvr_core.builtin.fsdp.shards import read_shards
 from rlvr_core.config.model import RunConfig
+from rlvr_core.parallel.fsdp.checks import check_processes
+from rlvr_core.parallel.fsdp.shards import read_shards
 from rlvr_core.record.checkpoints import verify
 
 pytestmark = pytest.mark.slow
@@ -356,7 +356,7 @@ def test_a_fault_of_one_process_ends_all_and_keeps_its_exit_code(lab, tmp_path_f
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlvr-fussy\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[rlvr]\nfussy = rlvr_fussy\n")
     lab.site = f"{lab.site}{os.pathsep}{site}"
-    lab.write(guards={"use": ["fussy/second"]})
+    lab.write(guards=["fussy/second"])
     done = lab.rlvr("launch", "config.yaml", "--processes", "2", "--display", "none", check=4)
     assert "the disk of process 1 is on fire" in done.stderr
     record = json.loads((lab.runs()[-1] / "run.json").read_text())

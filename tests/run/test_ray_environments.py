@@ -11,14 +11,14 @@ import psutil
 import pytest
 
 from rlvr_core.api import Done, MachineError, Problem, Reply
-from rlvr_core.builtin.env_servers.on_ray import RayServers
-from rlvr_core.builtin.env_servers.remote import Remote, ServerFailedError
 from rlvr_core.record.jsonl import read_jsonl
+from rlvr_env.servers.on_ray import RayServers
+from rlvr_env.servers.remote import Remote, ServerFailedError
 
 pytestmark = pytest.mark.slow
 PATIENCE = 180.0
 NODE = {"object_store_memory": 100 * 2**20}
-PROBLEM = Problem("p", "How many?", "core/environment", {}, "d")
+PROBLEM = Problem("p", "How many?", "env/environment", {}, "d")
 ENVIRONMENTS = """
 import os
 from rlvr_core.api import ComponentConfig, Done, Message, Observation, Verdict
@@ -78,7 +78,7 @@ def nodes():
 
 @pytest.fixture
 def remote(nodes, tmp_path, monkeypatch):
-    """The environment ``core/remote`` with servers on the cluster."""
+    """The environment ``env/remote`` with servers on the cluster."""
     import ray
 
     (tmp_path / "ray_worlds.py").write_text(ENVIRONMENTS)
@@ -175,11 +175,11 @@ def test_a_node_that_is_lost_gives_its_server_to_another(remote, nodes):
 
 def test_a_run_plays_with_servers_of_the_cluster_as_with_its_own(remote, lab):
     sampling = {"n": 4, "max_tokens": 60, "stop": list("aeioustnrlm0123456789")}
-    given = {"sampling": sampling, "rewards": ["core/environment"]}
+    given = {"sampling": sampling, "rewards": ["env/environment"]}
     train = {"steps": 2, "lr": 1e-3, "warmup_steps": 1}
     there = {"ray": {"environment": {"use": "ray_worlds:Asking"}, "servers": 2}}
     found = []
-    for environment in ({"use": "ray_worlds:Asking"}, {"use": "core/remote", "with": there}):
+    for environment in ({"use": "ray_worlds:Asking"}, {"use": "env/remote", "with": there}):
         section = {"max_turn_tokens": 20, "straggler_timeout": 60, **environment}
         run = lab.run(train=train, environment=section, **given)
         groups = list(read_jsonl(run / "traces/rollouts.jsonl"))

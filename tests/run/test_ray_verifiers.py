@@ -12,7 +12,7 @@ import pytest
 
 from rlvr_core.api import Completion, ConfigError, MachineError, Problem, RunError
 from rlvr_core.config.resolve import resolve_file
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.verify.pool import VerifierPool
 from rlvr_core.verify.verdicts import VerifierSpec
@@ -75,7 +75,7 @@ class Gated:
 @pytest.fixture(scope="module")
 def ray_pool():
     pytest.importorskip("ray")
-    from rlvr_core.builtin.ray.verifiers import RayVerifierPool
+    from rlvr_cluster.ray.verifier_pool import RayVerifierPool
 
     return RayVerifierPool
 
@@ -217,7 +217,7 @@ def test_wrong_options_are_told_before_anything_starts_by_line(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text(
         "model: {path: m}\n"
-        "data: {sources: [{use: core/commands}]}\n"
+        "data: {sources: [{use: checks/commands}]}\n"
         "train: {steps: 1}\n"
         "verify:\n"
         "  pool:\n"
@@ -230,15 +230,15 @@ def test_wrong_options_are_told_before_anything_starts_by_line(tmp_path):
         resolve_file(path, [], load_host())
     found = {one.where: one.what for one in caught.value.complaints}
     assert found == {
-        f"{path}:8 (verify.pool.with.actors)": "option 'actors' of service 'core/ray-pool' must "
+        f"{path}:8 (verify.pool.with.actors)": "option 'actors' of verifier pool 'cluster/ray-pool' must "
         "be a whole number above 0, not -1",
-        f"{path}:9 (verify.pool.with.nodes)": "unknown option 'nodes' of service 'core/ray-pool'",
+        f"{path}:9 (verify.pool.with.nodes)": "unknown option 'nodes' of verifier pool 'cluster/ray-pool'",
     }
     right = resolve_file(
         path, ["verify.pool={use: ray-pool, with: {actors: 4}}"], load_host()
     ).config.verify.pool
     assert right is not None
-    assert (right.use, right.with_["actors"], right.with_["restarts"]) == ("core/ray-pool", 4, 3)
+    assert (right.use, right.with_["actors"], right.with_["restarts"]) == ("cluster/ray-pool", 4, 3)
 
 
 @pytest.mark.slow

@@ -18,12 +18,9 @@ FORMS = {
     "cookie": f"Cookie: theme=dark; sessionid={MIXED}; path=/",
     "signature": f"https://a.blob.core.windows.net/c/f?sv=2022&sig={MIXED}%3D",
     "webhook": f"https://discord.com/api/webhooks/1234567890/{MIXED}{MIXED}",
-    "command": f"mysql -uroot -p{MIXED} db",
     "prose": f"the password is {MIXED}",
     "colour": f"api_key=\x1b[31m{MIXED}\x1b[0m",
     "service": f"401 for gsk_{MIXED}{MIXED}{MIXED}",
-    "pair": f"smtp.login('ada@example.org', '{MIXED}')",
-    "SQL": f"CREATE USER ada IDENTIFIED BY '{MIXED}'",
 }
 
 

@@ -7,8 +7,8 @@ from rlvr_core.record.jsonl import read_jsonl
 
 def test_a_shadow_verifier_is_compared_and_pays_nothing(lab):
     shadow = {"use": "core/exact", "weight": 0.0}
-    watching = {"use": "core/degenerate", "weight": 0.0}
-    guards = {"use": ["core/shadow"]}
+    watching = {"use": "checks/degenerate", "weight": 0.0}
+    guards = ["core/shadow"]
     run = lab.run(rewards=["auto", shadow, watching], guards=guards, train={"steps": 2, "lr": 1e-3})
     lines = list(read_jsonl(run / "metrics.jsonl"))
     groups = list(read_jsonl(run / "traces" / "rollouts.jsonl"))
@@ -18,7 +18,7 @@ def test_a_shadow_verifier_is_compared_and_pays_nothing(lab):
             one for group in groups if group["step"] == line["step"] for one in group["completions"]
         ]
         assert all(one["reward"] == one["verdicts"]["toy/early"]["score"] for one in seen)
-        ordinary = [one["verdicts"]["core/degenerate"]["score"] == 1.0 for one in seen]
+        ordinary = [one["verdicts"]["checks/degenerate"]["score"] == 1.0 for one in seen]
         exact = [one["verdicts"]["core/exact"]["score"] == 1.0 for one in seen]
         differ = [one["passed"] != same for one, same in zip(seen, exact, strict=True)]
         name = "shadow/disagreement/core/exact"

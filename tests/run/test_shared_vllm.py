@@ -96,7 +96,7 @@ def test_conversations_of_different_lengths(shared):
     rows = [json.dumps({"id": str(i), "question": f"Say {i}."}) for i in range(3)]
     (shared.folder / "three.jsonl").write_text("\n".join(rows))
     (source,) = shared.config["data"]["sources"]
-    options = source["with"] | {"verifier": "core/environment", "path": "three.jsonl"}
+    options = source["with"] | {"verifier": "env/environment", "path": "three.jsonl"}
     sections = {
         "data": {"sources": [source | {"with": options}]},
         "environment": {"use": "./game.py:Game", "max_turns": 3},

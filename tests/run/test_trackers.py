@@ -11,12 +11,12 @@ import pytest
 from safetensors.torch import load_file
 
 from rlvr_core.api import MachineError, NoConfig, PluginError, RunStarted, StepFinished, TrackedRun
-from rlvr_core.builtin.trackers import common
-from rlvr_core.builtin.trackers.jsonl import JsonLines
-from rlvr_core.builtin.trackers.mlflow import MLflow
-from rlvr_core.builtin.trackers.tensorboard import TensorBoard
-from rlvr_core.builtin.trackers.tracking import Tracking
-from rlvr_core.builtin.trackers.wandb import Wandb
+from rlvr_core.record.trackers import common
+from rlvr_core.record.trackers.jsonl import JsonLines
+from rlvr_core.record.trackers.mlflow import MLflow
+from rlvr_core.record.trackers.tensorboard import TensorBoard
+from rlvr_core.record.trackers.tracking import Tracking
+from rlvr_core.record.trackers.wandb import Wandb
 
 SECRET = "sesame-open-4711"
 
@@ -25,7 +25,7 @@ import sys
 from pathlib import Path
 from pathlib import Path
 from rlvr_core.api import TrackedRun
-from rlvr_core.builtin.trackers.wandb import Wandb
+from rlvr_core.record.trackers.wandb import Wandb
 folder, begin, end = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 tracker = Wandb(Wandb.Config(mode="offline"))
 tracker.start(TrackedRun(folder, folder.name, {"train": {"steps": 5}}), begin)
@@ -135,7 +135,7 @@ def test_jsonl_writes_into_the_runs_folder(tmp_path):
 def test_trackio_has_every_step_once(tmp_path, monkeypatch):
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     utils = pytest.importorskip("trackio.utils", reason="trackio is not installed")
-    from rlvr_core.builtin.trackers.trackio import Trackio
+    from rlvr_core.record.trackers.trackio import Trackio
 
     for begin, end in ((0, 3), (2, 5)):
         played(Trackio(Trackio.Config(project="lab")), tmp_path / "run-1", begin, end)

@@ -62,7 +62,7 @@ class Streaming(Carrier):
     traits = TransportTraits()
 '''
 
-AHEAD = {"steps": 3, "lr": 1e-3, "warmup_steps": 1, "max_staleness": 1, "engine_restarts": 0}
+AHEAD = {"steps": 3, "lr": 1e-3, "warmup_steps": 1, "max_staleness": 1}
 
 
 def lines(path):
@@ -136,8 +136,6 @@ def test_t19_a_transport_that_fails_is_named_and_old_weights_are_found(
 )
 def test_a_transport_that_does_not_fit_is_a_clear_error(carried, name, options, train, code, said):
     train = dict(train)
-    if not train["max_staleness"]:
-        del train["engine_restarts"]
     lab = carried(name, train, **options)
     result = lab.rlvr("run", "config.yaml", "--display", "none", check=code)
     assert said in " ".join((result.stdout + result.stderr).split())
@@ -146,4 +144,4 @@ def test_a_transport_that_does_not_fit_is_a_clear_error(carried, name, options, 
 
 def test_transports_are_listed_with_their_options(lab):
     listed = lab.rlvr("list", "transports").stdout
-    assert "shared-memory" in listed
+    assert "core/files" in listed

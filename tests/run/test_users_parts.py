@@ -56,7 +56,7 @@ def sections(kind):
     return {
         "loss": {"loss": "./mine.py:It"},
         "advantage": {"advantage": "./mine.py:It"},
-        "guard": {"guards": {"use": ["./mine.py:It"]}},
+        "guard": {"guards": ["./mine.py:It"]},
         "engine": {"engine": "./mine.py:It"},
         "sampler": {"sampler": "./mine.py:It", "checkpoint": {"every": 1}},
     }[kind]

@@ -24,14 +24,14 @@ def test_a_run_takes_rows_turns_and_rewards_from_the_environment(lab, monkeypatc
     given = {"environment": "toy-envs", "arguments": {"kind": kind, "n": 8}}
     run = lab.run(
         model={"path": str(model)},
-        data={"sources": [{"use": "core/verifiers", "with": given}]},
+        data={"sources": [{"use": "env/verifiers", "with": given}]},
         train={"steps": 2, "prompts_per_step": 2},
         sampler={"use": "shuffle", "with": {"drop_zero_variance": False}},
         verify={"max_error_rate": 1.0},
-        guards={"preflight": False, "max_idle_steps": 0},
+        guards=[{"use": "core/preflight", "off": True}, {"use": "core/idle", "off": True}],
     )
     rows = list(read_jsonl(run / "traces" / "rollouts.jsonl"))
-    name, part = ("core/verifiers", "exact") if kind == "single" else ("core/environment", "few")
+    name, part = ("env/verifiers", "exact") if kind == "single" else ("env/environment", "few")
     verdicts = [one["verdicts"][name] for row in rows for one in row["completions"]]
     assert len(verdicts) >= 16  # two steps of two problems, four completions of each
     assert all(one["status"] == "ok" for one in verdicts)

@@ -5,45 +5,52 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlvr_core.api import RunView
-from rlvr_core.builtin.provenance.warned import MOST, Warned
+from rlvr_core.run.warned import MOST, Warned
+
+ODD = """
+from rlvr_core.api import NoConfig
+
+
+class Odd:
+    Config = NoConfig
+
+    def __init__(self, config): ...
+
+    def preflight(self, prepared):
+        return ["warning: preflight data/odd: 10 prompts are odd; mend them"]
+
+    def bind(self, context):
+        self.say = context.say
+
+    def on_groups(self, event):
+        if event.step == 0:
+            self.say("warning: guard odd: groups are odd; mend them")
+
+    def on_step(self, event): ...
+"""
 
 
 @pytest.mark.essential
 def test_what_a_run_warns_about_is_recorded_once_and_shown(lab):
-    lines = (lab.folder / "data.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    for row in rows[:20]:  # 10 prompts, each with two references
-        row["question"], row["answer"] = f"Say {int(row['id'][1:]) % 10}.", f"x{row['id']}"
-    (lab.folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    lab.write(train={"steps": 2, "lr": 1e-3})
+    (lab.folder / "odd.py").write_text(ODD)
+    lab.write(train={"steps": 2, "lr": 1e-3}, guards=["./odd.py:Odd"])
     lab.rlvr("run", "config.yaml", "--display", "none")
     run = lab.runs()[-1]
     done = lab.rlvr("run", "--resume", "last", "--set", "train.steps=4", "--display", "none")
     assert done.returncode == 0
     manifest = json.loads((run / "run.json").read_text())
-    (found,) = [one for one in manifest["warnings"] if "10 prompts have several" in one["text"]]
-    assert found["step"] is None  # before the first step
-    assert found["id"].startswith("preflight data/")
-    assert "correct the references" in found["text"]
+    before, during = [one for one in manifest["warnings"] if "odd" in one["id"]]
+    assert (before["id"], before["step"]) == ("preflight data/odd", None)
+    assert (during["id"], during["step"]) == ("guard odd", 0)
+    assert "mend them" in before["text"]
     shown = json.loads(lab.rlvr("show", "last", "--json").stdout)
-    (note,) = [note for note in shown["notes"] if "10 prompts have several" in note]
-    assert note == f"{found['id']}: {found['text']}"
-    assert lab.rlvr("show", "last").stdout.count("10 prompts have several") == 1
-    assert (run / "RESULTS.md").read_text().count("10 prompts have several") == 1
-
-
-def test_a_guards_note_of_a_step_has_the_step(lab):
-    # completions are cut off at 4 tokens: the sheet of the first completions says so
-    run = lab.run(sampling={"n": 16, "max_tokens": 4})
-    (one,) = [
-        one
-        for one in json.loads((run / "run.json").read_text())["warnings"]
-        if one["id"] == "first completions" and "are cut off" in one["text"]
+    notes = [note for note in shown["notes"] if "odd" in note]
+    assert notes == [
+        f"{before['id']}: {before['text']}",
+        f"guard odd (step 1): {during['text']}",
     ]
-    assert one["step"] == 0
-    (note,) = [note for note in RunView(run).notes if "are cut off" in note]
-    assert note == f"first completions (step 1): {one['text']}"
+    assert lab.rlvr("show", "last").stdout.count("10 prompts are odd") == 1
+    assert (run / "RESULTS.md").read_text().count("10 prompts are odd") == 1
 
 
 class Manifest:

@@ -4,24 +4,27 @@ import json
 import threading
 import time
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
 
 from rlvr_core.api import RunStarted
-from rlvr_core.builtin.watchdog.watchdog import FLOOR, HungError, Watchdog
-from rlvr_core.config.model import RunConfig
+from rlvr_core.guards.watchdog import FLOOR, HungError, Watchdog
 
 
-def config(max_wait=None, timeout=3600.0):
-    return RunConfig.model_validate(
-        {
-            "run": {"timeout": timeout},
-            "model": {"path": "m"},
-            "data": {"sources": ["a"]},
-            "train": {"steps": 1},
-            "guards": {"max_wait": max_wait},
-        }
-    )
+def config(max_wait=None):
+    return Watchdog.Config(max_wait=max_wait)
+
+
+def bound(timeout):
+    """A watchdog of a run with this timeout."""
+    dog = Watchdog(config())
+    dog.bind(SimpleNamespace(config=SimpleNamespace(run=SimpleNamespace(timeout=timeout))))
+    return dog
+
+
+def dog(seconds):
+    return {"use": "core/watchdog", "with": {"max_wait": seconds}}
 
 
 def never(code):
@@ -109,8 +112,8 @@ def test_what_took_long_before_may_take_longer(tmp_path):
 
 def test_limits_by_default():
     assert Watchdog(config()).limit("train") == FLOOR == 7200
-    assert Watchdog(config(timeout=36000)).limit("train") == 72000
-    assert Watchdog(config(timeout=5)).limit("train") == FLOOR
+    assert bound(36000).limit("train") == 72000
+    assert bound(5).limit("train") == FLOOR
 
 
 def test_other_threads_do_not_hide_a_wait(tmp_path):
@@ -177,7 +180,7 @@ def rows():
 
 def test_a_run_whose_data_never_come_ends_before_it_has_a_folder(lab):
     (lab.folder / "never.py").write_text(DATA)
-    lab.write(data={"sources": ["./never.py:rows"]}, guards={"max_wait": 4})
+    lab.write(data={"sources": ["./never.py:rows"]}, guards=[dog(4)])
     done = lab.rlvr("run", "config.yaml", check=7)
     assert "for: plugins, data sets and their checks" in done.stderr
     assert "never.py" in done.stderr
@@ -186,7 +189,7 @@ def test_a_run_whose_data_never_come_ends_before_it_has_a_folder(lab):
 
 def test_a_run_whose_engine_hangs_ends_with_its_own_code_and_goes_on(lab):
     (lab.folder / "stuck.py").write_text(ENGINE)
-    lab.write(engine="./stuck.py:Stuck", guards={"max_wait": 5}, checkpoint={"every": 1})
+    lab.write(engine="./stuck.py:Stuck", guards=[dog(5)], checkpoint={"every": 1})
     done = lab.rlvr("run", "config.yaml", check=7)
     assert "error: guard watchdog: the run has waited" in done.stderr
     assert "for: generation of" in done.stderr

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from sampler_toys import group, member, source, started  # type: ignore
 
 from rlvr_core.api import ConfigError, Drop, Extend, Keep
-from rlvr_core.builtin.samplers.base import AdaptiveConfig
-from rlvr_core.builtin.samplers.epochs import Shuffle
+from rlvr_core.rollout.samplers.base import AdaptiveConfig
+from rlvr_core.rollout.samplers.epochs import Shuffle
 
 P, F, U = True, False, None
 

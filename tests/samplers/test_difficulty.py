@@ -15,9 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from sampler_toys import drawn, ids, outcomes, source, started, through_json  # type: ignore
 
 from rlvr_core.api import ConfigError, DataError, Outcome, Sampler, Source
-from rlvr_core.builtin.samplers.age_queues import AgeQueues
-from rlvr_core.builtin.samplers.difficulty import POOLS, Difficulty, Record
-from rlvr_core.builtin.samplers.phases import Phase, phase_at
+from rlvr_core.rollout.samplers.difficulty import POOLS, Difficulty, Record
+from rlvr_core.rollout.samplers.phases import Phase, phase_at
 
 
 def told(sampler, id_, *groups):
@@ -275,11 +274,12 @@ class BySorting(Difficulty):
             left = left or [
                 id_ for id_ in self._problems if tiers is None or tiers.get(self._tiers[id_], 0) > 0
             ]
-            queues = {self._queue(id_) for id_ in left}
+            key = {id_: (self._tiers[id_], self.pool(id_)) for id_ in left}
+            queues = set(key.values())
             queue = self._choose(queues, tiers, index)
             age = {id_: self._records[id_].last if id_ in self._records else -1 for id_ in left}
             oldest = min(
-                (id_ for id_ in left if self._queue(id_) == queue),
+                (id_ for id_ in left if key[id_] == queue),
                 key=lambda id_: (age[id_], self._ranks[id_]),
             )
             left.remove(oldest)
@@ -314,35 +314,3 @@ def test_queues_draw_what_sorting_all_problems_draws(random, tiered, solved_afte
             state = through_json(fast.state_dict())
             fast = started(Difficulty, *sources, **options)
             fast.load_state_dict(state)
-
-
-def test_what_a_draw_looks_at_does_not_grow_with_the_problems():
-    looked = []
-
-    class Ages(dict):
-        def __getitem__(self, id_):
-            looked.append(id_)
-            return super().__getitem__(id_)
-
-    for count in (100, 10_000):
-        queues = AgeQueues(
-            {f"p{i}": i % 2 for i in range(count)},
-            {},
-            Ages.fromkeys([f"p{i}" for i in range(count)], 0),
-        )
-        looked.clear()
-        for index in range(20):
-            queues.draw(index % 2, index)
-        queues.put_back()
-        assert len(looked) == 20  # a new age for each that was drawn, and for no other
-
-
-def test_outdated_entries_do_not_pile_up():
-    queues = AgeQueues({"a": "hard", "b": "hard"}, {}, {"a": 0, "b": 1})
-    for index in range(10_000):
-        assert queues.draw("hard", index) == "ab"[index % 2]
-        queues.put_back()
-        queues.move("a", "easy")
-        queues.move("a", "hard")
-    assert sum(map(len, queues._heaps.values())) <= 2 * (2 + 64)
-    assert queues.sizes["hard"] == 2

@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from sampler_toys import drawn, ids, source, started  # type: ignore
 
 from rlvr_core.api import ConfigError, DataError, Sampler
-from rlvr_core.builtin.samplers.curriculum import Curriculum
-from rlvr_core.builtin.samplers.epochs import Sequential, Shuffle, Turns
-from rlvr_core.builtin.samplers.mixture import Mixture
+from rlvr_core.rollout.samplers.curriculum import Curriculum
+from rlvr_core.rollout.samplers.epochs import Sequential, Shuffle, Turns
+from rlvr_core.rollout.samplers.mixture import Mixture
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from rlvr_core.api import (
     Source,
     Verdict,
 )
-from rlvr_core.builtin.samplers.epochs import Shuffle
 from rlvr_core.config.model import TrainSection
+from rlvr_core.rollout.samplers.epochs import Shuffle
 
 
 def source(name, count, weight=None):

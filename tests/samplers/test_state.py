@@ -11,10 +11,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from sampler_toys import outcomes, source, started, through_json  # type: ignore
 
-from rlvr_core.builtin.samplers.curriculum import Curriculum
-from rlvr_core.builtin.samplers.difficulty import Difficulty
-from rlvr_core.builtin.samplers.epochs import Sequential, Shuffle
-from rlvr_core.builtin.samplers.mixture import Mixture
+from rlvr_core.rollout.samplers.curriculum import Curriculum
+from rlvr_core.rollout.samplers.difficulty import Difficulty
+from rlvr_core.rollout.samplers.epochs import Sequential, Shuffle
+from rlvr_core.rollout.samplers.mixture import Mixture
 
 A, B = source("a", 7, level=1), source("b", 4, level=2)
 PHASES = [{"until_step": 3, "tiers": {1: 1}}, {"tiers": {1: 0.3, 2: 1}}]

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlvr_core.api import ConfigError, RlvrError
-from rlvr_core.builtin.tiny import tiny
-from rlvr_core.builtin.tiny.command import tiny_model
-from rlvr_core.builtin.tiny.tiny import make_tiny_model, resolve_tiny
-from rlvr_core.builtin.tiny.tiny_warm import batches_of
-from rlvr_core.host.host import load_host
+from rlvr_core.cli.tiny_command import tiny_model
+from rlvr_core.plugins.host import load_host
+from rlvr_core.tiny import tiny
+from rlvr_core.tiny.tiny import make_tiny_model, resolve_tiny
+from rlvr_core.tiny.tiny_warm import batches_of
 from rlvr_math.arithmetic import Arithmetic
 
 SOURCE = Arithmetic(Arithmetic.Config())
@@ -151,8 +151,8 @@ def test_resolve_clears_what_a_killed_process_left(cache):
 @pytest.mark.slow
 def test_two_processes_at_once_make_it_once(tmp_path):
     code = (
-        "import sys; from rlvr_core.builtin.tiny import tiny; tiny.STEPS = 30\n"
-        "from rlvr_core.host.host import load_host\n"
+        "import sys; from rlvr_core.tiny import tiny; tiny.STEPS = 30\n"
+        "from rlvr_core.plugins.host import load_host\n"
         "print(tiny.resolve_tiny('tiny:math/arithmetic', load_host()))"
     )
     env = {"RLVR_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}

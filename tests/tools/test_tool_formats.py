@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_core.api import BadCall, Tool, ToolCall, tool_format
+from rlvr_core.api import BadCall, Tool, ToolCall
+from rlvr_core.plugins.tool_formats import tool_format
 
 HERMES, LLAMA, PYTHON = (tool_format(name) for name in ("hermes", "llama", "python"))
 CALL = ToolCall("get", {"key": "a"})

@@ -7,18 +7,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import lora_ranks
 import torch
-from parallel_worker import PER_TOKEN, SEVERAL, context_of, groups, main, steps, trainer_of
+from parallel_worker import PER_TOKEN, SEVERAL, context_of, main, steps
 from transformers import AutoModelForCausalLM
 
-from rlvr_core.builtin.invariants import split_rows
-from rlvr_core.builtin.losses.policy_family import GRPO
-from rlvr_core.builtin.packing import context, context_attention
 from rlvr_core.config.model import TrainSection
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_scores
 from rlvr_core.step.model import enable_checkpointing
-from rlvr_core.step.objective import LossTerm
 
 STEPS = {
     "ddp": ("ddp", {}),
@@ -90,60 +86,6 @@ def passed(folder, ranks, strategy, split, lengths, dtype, recomputed):
     return {"logp": logp_BT.detach(), "entropy": entropy_BT.detach(), "gradient": grads}
 
 
-def averaged_keys(ctx, grad):
-    """The gradient of keys and values as a mean over the group."""
-    own, none = REAL_KEYS(ctx, grad)
-    return own / ctx.processes.size(), none
-
-
-def own_keys(ctx, grad):
-    """The gradient of keys and values by this process's queries alone."""
-    n = len(grad) // ctx.processes.size()
-    return grad[ctx.processes.rank() * n :][:n], None
-
-
-def averaged_logprobs(ctx, grad):
-    whole, none = REAL_SUM(ctx, grad)
-    return whole / ctx.processes.size(), none
-
-
-def own_logprobs(ctx, grad):
-    return grad, None
-
-
-def shifted(batch):
-    """Positions of all tokens, one too many in the second half."""
-    ids_N, position_N = REAL_TOKENS(batch)
-    return ids_N, position_N + 3 * (torch.arange(len(ids_N)) % 4 == 1)
-
-
-REAL_KEYS, REAL_SUM = context_attention._Gather.backward, context._Sum.backward
-REAL_TOKENS = context.packed_tokens
-FAULTS = {
-    "averaged keys": (context_attention._Gather, "backward", averaged_keys),
-    "own keys": (context_attention._Gather, "backward", own_keys),
-    "averaged log-probs": (context._Sum, "backward", averaged_logprobs),
-    "own log-probs": (context._Sum, "backward", own_logprobs),
-    "positions": (context, "packed_tokens", shifted),
-}
-
-
-def judged(folder, ranks, strategy):
-    """What the guard says of a trainer, by the fault that was put in."""
-    terms = [LossTerm("grpo", GRPO(GRPO.Config()))]
-    trainer = trainer_of(folder, ranks, strategy, torch.float32, terms, context_parallel=2)
-    found = {"none": split_rows.split_fault(trainer, groups(3))}
-    for name, (owner, attribute, fault) in FAULTS.items():
-        real = getattr(owner, attribute)
-        setattr(owner, attribute, fault if owner is context else staticmethod(fault))
-        try:
-            found[name] = split_rows.split_fault(trainer, groups(3))
-        finally:
-            setattr(owner, attribute, real if owner is context else staticmethod(real))
-    cleared = all(one.grad is None for one in trainer.model.parameters())
-    return {"said": found, "cleared": cleared}
-
-
 def everything(folder, ranks):
     splits = {1: [1], 2: [2], 4: [2, 4]}[ranks.world]
     found = {}
@@ -165,8 +107,6 @@ def everything(folder, ranks):
             found["lora", strategy, split] = lora_ranks.steps(
                 str(folder), ranks, strategy, torch.float32, follows, **more
             )
-    if ranks.world == 2:
-        found["guard"] = {one: judged(folder, ranks, one) for one in ("ddp", "fsdp")}
     return found
 
 

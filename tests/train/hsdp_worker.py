@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from parallel_worker import groups, main, steps, trainer_of
 
-from rlvr_core.builtin.losses.policy_family import GRPO
+from rlvr_core.losses import GRPO
 from rlvr_core.step import checkpoint
 from rlvr_core.step.objective import LossTerm
 

@@ -19,9 +19,9 @@ from parallel_worker import groups
 from small import estimator_for
 
 from rlvr_core.api import NoConfig, OptimizerTraits
-from rlvr_core.builtin.fsdp.loading import probe, stored_dtype
-from rlvr_core.builtin.losses.policy_family import GRPO
 from rlvr_core.config.model import ModelSection, TrainSection
+from rlvr_core.losses import GRPO
+from rlvr_core.parallel.fsdp.loading import probe, stored_dtype
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.model_adapter import whole
 from rlvr_core.parallel.ranks import joined

@@ -11,11 +11,11 @@ from parallel_worker import context_of
 from small import estimator_for  # type: ignore
 
 from rlvr_core.api import Completion, Group, Judged, NoConfig, Problem
-from rlvr_core.builtin.fsdp.gathered_source import GatheredSource, replica_of
-from rlvr_core.builtin.lora import lora
-from rlvr_core.builtin.lora.adapter import merged_tensors
-from rlvr_core.builtin.losses.policy_family import GRPO
 from rlvr_core.config.model import LoraSection, ModelSection, ReferenceSection, TrainSection
+from rlvr_core.lora import lora
+from rlvr_core.lora.adapter import merged_tensors
+from rlvr_core.losses import GRPO
+from rlvr_core.parallel.fsdp.gathered_source import GatheredSource, replica_of
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.ranks import joined
 from rlvr_core.step import checkpoint
@@ -111,4 +111,4 @@ if __name__ == "__main__":
     main(*sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # see rlvr_core.builtin.jobs.commands.rank
+    os._exit(0)  # see rlvr_core.launch.rank

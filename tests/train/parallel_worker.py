@@ -12,18 +12,17 @@ import torch
 from small import estimator_for  # type: ignore
 from transformers import AutoModelForCausalLM
 
+from rlvr_algos.advantages.reinforce_plus_plus import ReinforcePlusPlus
+from rlvr_algos.distillation.losses import GKD, OPSD
+from rlvr_algos.distillation.teacher import Teacher
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api import Completion, Group, Judged, LossOutput, LossTraits, NoConfig, Problem
-from rlvr_core.builtin.advantages.reinforce_plus_plus import ReinforcePlusPlus
-from rlvr_core.builtin.demonstrations.sft import SFT
-from rlvr_core.builtin.distillation.losses import GKD, OPSD
-from rlvr_core.builtin.distillation.teacher import Teacher
-from rlvr_core.builtin.fsdp.gathered_source import GatheredSource
-from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO
-from rlvr_core.builtin.packing.context import ContextParallel
-from rlvr_core.builtin.vllm.probe import source_logprobs
 from rlvr_core.config.model import ModelSection, ReferenceSection, TrainSection
 from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.engines.vllm.probe import source_logprobs
+from rlvr_core.losses import DAPO, GRPO, GSPO, SFT
+from rlvr_core.packing.context import ContextParallel
+from rlvr_core.parallel.fsdp.gathered_source import GatheredSource
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.ranks import joined
 from rlvr_core.step import checkpoint
@@ -214,7 +213,7 @@ SEVERAL = {
 PER_TOKEN = {
     "reference": {},
     "estimator": Estimator(
-        "core/reinforce_plus_plus", ReinforcePlusPlus(ReinforcePlusPlus.Config(beta=0.5))
+        "algos/reinforce_plus_plus", ReinforcePlusPlus(ReinforcePlusPlus.Config(beta=0.5))
     ),
 }
 
@@ -250,7 +249,7 @@ def main(everything, folder, out):
         torch.save(results, Path(out) / f"rank{ranks.index}.pt")
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # see rlvr_core.builtin.jobs.commands.rank
+    os._exit(0)  # see rlvr_core.launch.rank
 
 
 if __name__ == "__main__":

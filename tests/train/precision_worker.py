@@ -11,8 +11,8 @@ from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rlvr_core.builtin.lora import lora
 from rlvr_core.config.model import LoraSection, ModelSection
+from rlvr_core.lora import lora
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.model_adapter import whole
 from rlvr_core.step.batch import Row, micro_batches

@@ -12,9 +12,10 @@ import torch
 from parallel_worker import groups, main, trainer_of  # type: ignore
 
 from rlvr_core.api import LossTraits, MachineError, RlvrError
-from rlvr_core.builtin.gpu import guard, rehearsal
-from rlvr_core.builtin.losses.policy_family import GRPO
 from rlvr_core.config.model import SamplingSection
+from rlvr_core.guards import gpu as guard
+from rlvr_core.guards import rehearsal
+from rlvr_core.losses import GRPO
 from rlvr_core.parallel.model_adapter import whole
 from rlvr_core.parallel.ranks import joined
 from rlvr_core.step.objective import LossTerm

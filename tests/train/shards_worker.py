@@ -14,8 +14,8 @@ import torch
 from parallel_worker import groups, main, trainer_of
 
 from rlvr_core.api import RunError
-from rlvr_core.builtin.fsdp import shards
-from rlvr_core.builtin.losses.policy_family import GRPO
+from rlvr_core.losses import GRPO
+from rlvr_core.parallel.fsdp import shards
 from rlvr_core.record.checkpoints import CheckpointStore
 from rlvr_core.step import checkpoint
 from rlvr_core.step.objective import LossTerm

@@ -6,10 +6,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from rlvr_core import components as builtin
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api import NoConfig
-from rlvr_core.builtin import plugin as builtin
-from rlvr_core.host.registry import PluginRegistrar, Registry
+from rlvr_core.plugins.registry import PluginRegistrar, Registry
 from rlvr_core.step.model import Precision
 from rlvr_core.step.objective import Objective
 from rlvr_core.step.optim import AdamW, Constant, Optimizer

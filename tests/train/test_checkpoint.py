@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from small import ADAMW, CONSTANT, small_model  # type: ignore
 
+from rlvr_core.api import MachineError
 from rlvr_core.config.model import TrainSection
 from rlvr_core.step import checkpoint
 from rlvr_core.step.optim import Optimizer
@@ -122,3 +123,41 @@ def test_checkpoint_of_another_model_is_refused(tmp_path, tokenizer):
                 untied, TrainSection(steps=2, warmup_steps=0), torch.float32, ADAMW, CONSTANT
             ),
         )
+
+
+def test_a_generation_config_that_transformers_would_not_save_is_written_as_it_was_read(
+    tmp_path, tokenizer
+):
+    """Temperature without do_sample, as many published models have it."""
+    made = tmp_path / "made"
+    _model(0).save_pretrained(made)
+    untidy = {"temperature": 0.6, "top_p": 0.9, "eos_token_id": 0}
+    (made / "generation_config.json").write_text(json.dumps(untidy))
+    model = AutoModelForCausalLM.from_pretrained(made)
+    checkpoint.rehearse(model, tokenizer, torch.float32)
+    checkpoint.save(
+        tmp_path / "made",
+        snapshot=checkpoint.collect(model, _optimizer(model)),
+        model=model,
+        tokenizer=tokenizer,
+        compute_dtype=torch.float32,
+        state={},
+    )
+    written = json.loads((made / "generation_config.json").read_text())
+    assert untidy.items() <= written.items()
+    again = AutoModelForCausalLM.from_pretrained(made).generation_config
+    assert (again.temperature, again.top_p) == (0.6, 0.9)
+
+
+@pytest.mark.parametrize("part", ["tokenizer", "configuration"])
+def test_what_a_checkpoint_could_not_write_is_said_before_the_first_step(tokenizer, part):
+    class Refusing:
+        def save_pretrained(self, folder):
+            raise ValueError("odd field\nmore")
+
+    model = _model(0)
+    if part == "configuration":
+        model.config.odd = object()
+    refused = Refusing() if part == "tokenizer" else tokenizer
+    with pytest.raises(MachineError, match="no checkpoint of this model could be written"):
+        checkpoint.rehearse(model, refused, torch.float32)

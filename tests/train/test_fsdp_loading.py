@@ -11,9 +11,9 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rlvr_core.api import MachineError
-from rlvr_core.builtin.fsdp.loading import probe, stored_dtype
 from rlvr_core.config.model import ModelSection
-from rlvr_core.engines.forward_paths import forward_paths
+from rlvr_core.parallel.fsdp.loading import probe, stored_dtype
+from rlvr_core.step.forward_paths import forward_paths
 from rlvr_core.step.model import load_policy
 
 CPU = torch.device("cpu")

@@ -19,14 +19,12 @@ from transformers import (
 )
 
 from rlvr_core.api import ConfigError, MachineError, NoConfig
-from rlvr_core.builtin.compiling.layers import compiled_model
-from rlvr_core.builtin.lora import lora
-from rlvr_core.builtin.lora.adapter import matrices, merged_tensors
-from rlvr_core.builtin.lora.export import is_adapter, write_merged
-from rlvr_core.builtin.tiny.lean import recognise
-from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
+from rlvr_core.compiling.layers import compiled_model
 from rlvr_core.config.model import LoraSection, ModelSection, ReferenceSection, TrainSection
 from rlvr_core.data.uri import check_model_path
+from rlvr_core.lora import lora
+from rlvr_core.lora.adapter import matrices, merged_tensors
+from rlvr_core.lora.export import is_adapter, write_merged
 from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.step import checkpoint
 from rlvr_core.step.batch import Row, micro_batches
@@ -148,33 +146,6 @@ def test_merged_weight_is_that_of_the_paper():
     expected = layer.base_layer.weight + 3.0 * torch.einsum("or,ri->oi", b, a)
     found = dict(merged_tensors(model))["model.layers.1.mlp.down_proj.weight"]
     torch.testing.assert_close(found, expected)
-
-
-@pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "up_proj"]])
-def test_the_lean_path_computes_what_the_models_own_forward_does(targets):
-    model = attach(qwen3(), target_modules=targets)
-    assert recognise(model, adapter_of(model)) is not None
-    lean = logprobs(model)
-    lean.square().sum().backward()
-    ours = {name: m.grad.clone() for name, m in matrices(model).items()}
-    model.zero_grad()
-    hook = model.model.layers[0].register_forward_hook(lambda *_: None)  # not lean any more
-    assert recognise(model, adapter_of(model)) is None
-    own = logprobs(model)
-    own.square().sum().backward()
-    hook.remove()
-    torch.testing.assert_close(lean, own, rtol=1e-4, atol=1e-5)
-    assert len(ours) == (28 if targets == "all-linear" else 8)
-    for name, matrix in matrices(model).items():
-        torch.testing.assert_close(ours[name], matrix.grad, rtol=1e-3, atol=1e-4)
-
-
-def test_the_lean_decoder_samples_from_the_adapted_model():
-    model = attach(qwen3())
-    with torch.inference_mode():
-        decoder = LeanDecoder(recognise(model, adapter_of(model)))
-        found = decoder.prefill([tuple(IDS[0].tolist())], [1], 1)[0]
-    torch.testing.assert_close(found, logits(model)[0, -1], rtol=1e-4, atol=1e-4)
 
 
 def test_half_precision_keeps_the_base_small_and_the_adapter_exact():

@@ -15,14 +15,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from small import small_model, small_trainer  # type: ignore
 
+from rlvr_algos.distillation.teacher import Teacher
+from rlvr_core import components as builtin
 from rlvr_core.algorithm.policy import PolicyLoss
 from rlvr_core.api import Completion, Group, Judged, LossTraits, Problem, Verdict
-from rlvr_core.builtin import plugin as builtin
-from rlvr_core.builtin.distillation.teacher import Teacher
-from rlvr_core.builtin.lora import lora
-from rlvr_core.builtin.lora.adapter import matrices, merged_tensors
 from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection
-from rlvr_core.host.registry import PluginRegistrar, Registry
+from rlvr_core.lora import lora
+from rlvr_core.lora.adapter import matrices, merged_tensors
+from rlvr_core.plugins.registry import PluginRegistrar, Registry
 from rlvr_core.step.batch import Row
 from rlvr_core.step.objective import LossTerm
 from rlvr_core.step.optim import Update

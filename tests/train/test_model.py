@@ -5,7 +5,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_core.api import MachineError
-from rlvr_core.builtin.compiling.layers import compiled_model
+from rlvr_core.compiling.layers import compiled_model
 from rlvr_core.config.model import ModelSection
 from rlvr_core.data.uri import check_model_path
 from rlvr_core.step.batch import Row, micro_batches

@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small import small_model, small_trainer  # type: ignore
 
 from rlvr_core.api import Completion, Group, Judged, Problem
-from rlvr_core.builtin.losses.policy_family import DAPO
 from rlvr_core.config.model import TrainSection
+from rlvr_core.losses import DAPO
 from rlvr_core.step.objective import LossTerm
 
 

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from transformers import MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_core.api import MachineError
-from rlvr_core.builtin.offload.layers import offload
 from rlvr_core.config.model import ReferenceSection
+from rlvr_core.parallel.offload.layers import offload
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_logprobs
 
@@ -23,10 +23,10 @@ SIZES = {
     "initializer_range": 0.2,
 }
 MODELS = {
-    "lean": lambda tie: Qwen3ForCausalLM(
+    "qwen3": lambda tie: Qwen3ForCausalLM(
         Qwen3Config(**SIZES, head_dim=16, tie_word_embeddings=tie)
     ),
-    "plain": lambda tie: MistralForCausalLM(MistralConfig(**SIZES, tie_word_embeddings=tie)),
+    "mistral": lambda tie: MistralForCausalLM(MistralConfig(**SIZES, tie_word_embeddings=tie)),
 }
 
 
@@ -71,7 +71,7 @@ def test_log_probs_are_those_of_the_whole_model_and_weights_are_swapped(kind, ti
 
 
 def test_a_layer_that_fails_goes_home_too():
-    model = MODELS["plain"](True).requires_grad_(False)
+    model = MODELS["mistral"](True).requires_grad_(False)
     offload(model, torch.device("cpu"))
     parameter = model.model.layers[1].mlp.up_proj.weight
     at_home = parameter.data_ptr()
@@ -87,7 +87,7 @@ def test_a_layer_that_fails_goes_home_too():
 
 
 def test_a_model_without_known_layers_is_refused():
-    model = MODELS["plain"](True)
+    model = MODELS["mistral"](True)
     model._no_split_modules = None
     with pytest.raises(MachineError, match="does not say what its layers are"):
         offload(model, torch.device("cpu"))

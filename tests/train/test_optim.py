@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from rlvr_core.api import NoConfig
-from rlvr_core.builtin.schedules.decay import WSD, Cosine, DecayConfig, Linear
 from rlvr_core.config.model import TrainSection
 from rlvr_core.step.optim import AdamW, Constant, Optimizer, learning_rate
+from rlvr_core.step.schedules import WSD, Cosine, DecayConfig, Linear
 
 ADAMW, CONSTANT = AdamW(AdamW.Config()), Constant(NoConfig())
 SHARP = AdamW(AdamW.Config(eps=1e-12))

@@ -21,8 +21,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rlvr_core.builtin.compiling.layers import compiled_model
-from rlvr_core.builtin.packing.attention_mask import (
+from rlvr_core.compiling.layers import compiled_model
+from rlvr_core.packing.attention_mask import (
     GridMask,
     HeadSizes,
     VarlenMask,
@@ -30,8 +30,8 @@ from rlvr_core.builtin.packing.attention_mask import (
     attention_mask_of,
     flash_works,
 )
-from rlvr_core.builtin.packing.joined_attention import JoinedMask
-from rlvr_core.builtin.packing.packed import heads_of, packed_rows, packed_tokens, predictors
+from rlvr_core.packing.joined_attention import JoinedMask
+from rlvr_core.packing.packed import heads_of, packed_rows, packed_tokens, predictors
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_logprobs, whole_rows
 

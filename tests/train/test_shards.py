@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from rlvr_core.builtin.fsdp.shards import read_shards
+from rlvr_core.parallel.fsdp.shards import read_shards
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.checkpoints import COMPLETE, CheckpointStore, verify
 from rlvr_core.step import checkpoint

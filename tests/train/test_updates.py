@@ -21,6 +21,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from small import estimator_for, small_model, small_trainer  # type: ignore
 
+from rlvr_algos.distillation.losses import GKD
+from rlvr_algos.distillation.teacher import Teacher
 from rlvr_core.algorithm.entropy import EntropyController
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api import (
@@ -32,10 +34,8 @@ from rlvr_core.api import (
     Judged,
     Problem,
 )
-from rlvr_core.builtin.distillation.losses import GKD
-from rlvr_core.builtin.distillation.teacher import Teacher
-from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO
 from rlvr_core.config.model import ReferenceSection, TrainSection
+from rlvr_core.losses import DAPO, GRPO, GSPO
 from rlvr_core.step.objective import LossTerm, Objective
 from rlvr_core.step.reference import SeparateModel
 from rlvr_core.step.step import PolicyTrainer

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr_core.api import Completion, DataError, Problem
-from rlvr_core.builtin.verifiers.exact import Exact
+from rlvr_core.verify.exact import Exact
 
 
 def verify(answer, text, **options):

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from rlvr_core.api import Completion, ConfigError, DataError, Message, NoConfig, Problem, Verdict
-from rlvr_core.builtin.verifiers.function import verifier_of
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
+from rlvr_core.plugins.verifier_functions import verifier_of
 from rlvr_core.verify.pool import VerifierPool, VerifierSpec
 
 

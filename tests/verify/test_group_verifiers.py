@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from rlvr_core.api import Completion, PluginError, Problem
-from rlvr_core.api.services import load_host
 from rlvr_core.cli.main import main
+from rlvr_core.plugins.host import load_host
 from rlvr_core.testing.random_model import save_random_model
 from rlvr_core.verify.pool import VerifierPool, VerifierSpec
 

@@ -2,7 +2,7 @@ import pytest
 from pydantic import ValidationError
 
 from rlvr_core.api import Completion, Problem
-from rlvr_core.builtin.verifiers.overlong import Overlong
+from rlvr_core.verify.overlong import Overlong
 
 PROBLEM = Problem("p", "prompt", "core/overlong", {}, "toy")
 

@@ -2,7 +2,7 @@ import pytest
 
 from rlvr_core.api import Completion, ConfigError, DataError, PluginError, Problem, Verdict
 from rlvr_core.config.model import RewardRef
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
 from rlvr_core.verify.reward import RewardPlan, outcome
 
 

@@ -1,6 +1,6 @@
 from rlvr_core.api import TrackedRun
-from rlvr_core.testing import component_conformance
 from rlvr_csv_tracker import Table
+from rlvr_devkit.conformance.as_tests import component_conformance
 
 test_table_conforms = component_conformance("tracker", Table)
 

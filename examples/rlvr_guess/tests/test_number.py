@@ -1,6 +1,6 @@
 import pytest
 
-from rlvr_core.testing import play
+from rlvr_devkit.conformance.environments import play
 from rlvr_guess import Games, Number
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from rlvr_core.api import TrainedParameter
-from rlvr_core.testing import component_conformance
+from rlvr_devkit.conformance.as_tests import component_conformance
 from rlvr_lion import Lion
 
 test_lion_conforms = component_conformance("optimizer", Lion)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rlvr_core.testing import component_conformance
 from rlvr_core.testing.fork_server import run_rlvr
 from rlvr_core.testing.random_model import save_random_model
+from rlvr_devkit.conformance.as_tests import component_conformance
 from rlvr_maxrl import Marginal
 
 test_marginal_conforms = component_conformance("advantage", Marginal)
@@ -37,7 +37,7 @@ def rlvr(tmp_path):
         "engine": "transformers",
         "advantage": {"use": "maxrl/marginal", "with": {"scale": 2.0}},
         "train": {"steps": 2, "prompts_per_step": 2, "lr": 1e-3, "warmup_steps": 0},
-        "guards": {"preflight": False},
+        "guards": [{"use": "core/preflight", "off": True}],
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     path = os.pathsep.join([str(PACKAGE), str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])

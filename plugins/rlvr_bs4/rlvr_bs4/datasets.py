@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
 from rlvr_bs4 import catalog, modes, prompt
-from rlvr_bs4.generate import Split
+from rlvr_bs4.generate import Split, generate
 from rlvr_bs4.modes import Mode
-from rlvr_bs4.task import SizeName, Task
-from rlvr_bs4.tasks import Row, Tasks
+from rlvr_bs4.task import Row, SizeName, Task
 from rlvr_bs4.world import stream
 from rlvr_core.api import ComponentConfig, DataError, Problem
 
@@ -46,7 +44,7 @@ class Options(ComponentConfig):
     """Chooses seeds and order."""
 
 
-def tasks_of(config: Options) -> Tasks:
+def rows_of(config: Options) -> list[Row]:
     """The tasks that a config asks for, made when used.
 
     Raises:
@@ -62,7 +60,7 @@ def tasks_of(config: Options) -> Tasks:
         raise DataError("archetypes and exclude leave no archetype")
     n = config.n or modes.PER_ARCHETYPE[config.split] * len(weighted)
     chosen = modes.rows(weighted, config.split, n, config.seed)
-    return Tasks([_sized(id, seed, config.size) for id, seed in chosen])
+    return [_sized(id, seed, config.size) for id, seed in chosen]
 
 
 def _sized(id: str, seed: int, size: str) -> Row:
@@ -77,9 +75,6 @@ class Pages:
     class Config(Options):
         """Options of ``bs4/pages``."""
 
-        cache: str | None = None
-        """Folder to keep the tasks in: read from there if they are there, else written."""
-
     def __init__(self, config: Config) -> None:
         self.config = config
 
@@ -89,8 +84,7 @@ class Pages:
         Raises:
             DataError: If the options leave nothing, or name an unknown archetype.
         """
-        tasks, folder = tasks_of(self.config), self.config.cache
-        return map(self._problem, tasks.cached(Path(folder)) if folder else tasks)
+        return (self._problem(generate(*row)) for row in rows_of(self.config))
 
     def _problem(self, task: Task) -> Problem:
         return problem(task)

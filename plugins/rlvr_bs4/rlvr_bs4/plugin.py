@@ -80,12 +80,6 @@ def register_commands(registrar: Registrar) -> None:
     """Add ``rlvr bs4 ...``."""
     registrar.add("preview", "rlvr_bs4.commands:preview", summary="Show a task and its truth.")
     registrar.add(
-        "bench",
-        "rlvr_bs4.commands:bench",
-        summary="Score solvers, or recorded conversations, on the benchmark.",
-    )
-    registrar.add("smoke", "rlvr_bs4.commands:smoke", summary="Try whether this machine is ready.")
-    registrar.add(
         "verify-manifest",
         "rlvr_bs4.commands:verify_manifest",
         summary="Make every task of the manifest again and compare hashes.",

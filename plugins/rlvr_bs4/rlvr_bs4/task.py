@@ -16,6 +16,8 @@ from rlvr_core.api import Json
 
 Difficulty = Literal["primer", "easy", "medium", "hard"]
 SizeName = Literal["bare", "small", "medium", "large"]
+Row = tuple[str, int, SizeName]
+"""Archetype, seed and size: what a task is made of."""
 
 REASONS: Mapping[str, str] = {
     "javascript_required": "a script would have to fetch or build it",

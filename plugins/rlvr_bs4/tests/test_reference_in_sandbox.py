@@ -16,7 +16,8 @@ from rlvr_bs4 import catalog, manifest
 from rlvr_bs4.generate import generate
 from rlvr_bs4.web.datasets import problem
 from rlvr_bs4.web.environment import Web
-from rlvr_core.api import Done, Reply, ToolCall, tool_format
+from rlvr_core.api import Done, Reply, ToolCall
+from rlvr_core.plugins.tool_formats import tool_format
 
 MODULES = ("words", "ask", "dom", "task", "schema", "site", "world", "archetype", "archetypes")
 DRIVER = """

@@ -8,7 +8,7 @@ from bs4 import BeautifulSoup
 from rlvr_bs4 import catalog
 from rlvr_bs4.generate import draw, generate
 from rlvr_bs4.sizes import SIZES
-from rlvr_core.testing import dataset_conformance
+from rlvr_doctor.datacheck.conformance import dataset_conformance
 
 
 @pytest.mark.parametrize("id", ["primer.extract_by_id", "web.document_order", "mvp.extract_rtl"])

@@ -12,7 +12,7 @@ from rlvr_bs4.evals import Bench
 from rlvr_bs4.generate import generate
 from rlvr_bs4.verifiers import Answer
 from rlvr_core.api import Completion, DataError, Group, Judged, Verdict
-from rlvr_core.testing import conformance
+from rlvr_devkit.conformance.as_tests import conformance
 
 SOLVABLE = generate("mvp.extract_images", 3, "small")
 LISTED = generate("mvp.partial_data_extraction", 3, "small")

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlvr_code import source
-from rlvr_code.inside.surroundings import PATCHABLE
 from rlvr_core.api import DataError
 
 _FROM = {
@@ -40,8 +39,6 @@ LIBRARY |= {name: f"import {name}" for name in ("numpy", "pandas", "pytest", "sc
 LIBRARY |= {"np": "import numpy as np", "pd": "import pandas as pd"}
 """Names that tests use without importing them, and that a function to be tested seldom has."""
 
-_CAPITALISED = re.compile(r"_*[A-Z]\w*[a-z]\w*")
-_ABOUT_CLASSES = {"isinstance", "issubclass", "raises", "assertRaises", "assertIsInstance"}
 _WORD = re.compile(rf"\b(?:{'|'.join(LIBRARY)})\b")
 _TRIED = "try:\n    {}\nexcept ImportError:\n    pass\n"
 """A library that is not there is missed by the tests that use it, and by no others."""
@@ -59,11 +56,13 @@ class Names:
         program: Those that the program is to define.
         imports: Code for the tests' own process that imports what the tests take for granted.
         classes: Those of the program's names that stand for classes in the tests.
+        nobody: Those that nobody may answer.
     """
 
     program: tuple[str, ...]
     imports: str
     classes: tuple[str, ...] = ()
+    nobody: tuple[str, ...] = ()
 
 
 def whose(id_: str, tests: Sequence[str], setup: str, code: object) -> Names:
@@ -148,125 +147,60 @@ def _names(own: set[str], imports: str, tests: str, code: str) -> Names:
 
 
 def classes(tests: str, code: str = "") -> set[str]:
-    """Names that test code uses as classes, or that a reference solution defines as such."""
-    found = {node.name for node in source.tree(code) if isinstance(node, ast.ClassDef)}
-    made = _assigned(tests)
-    for node in source.tree(tests):
-        used: list[ast.expr | None] = []
-        if isinstance(node, ast.ExceptHandler):
-            used = [node.type]
-        elif isinstance(node, ast.ClassDef):
-            used = list(node.bases)
-        elif isinstance(node, ast.Raise):
-            used = [node.exc.func if isinstance(node.exc, ast.Call) else node.exc]
-        elif isinstance(node, ast.Call) and _ABOUT_CLASSES & {_last(node.func)}:
-            first = _last(node.func) == "assertRaises"
-            used = [*(node.args[:1] if first else node.args[-1:])]
-        elif isinstance(node, ast.Attribute | ast.Compare):
-            used = _makes(node, made)
-        elif isinstance(node, ast.Name) and _CAPITALISED.fullmatch(node.id):
-            used = [node]
-        for one in used:
-            parts = one.elts if isinstance(one, ast.Tuple) else [one]
-            found |= {part.id for part in parts if isinstance(part, ast.Name)}
-    return found
+    """Names that stand for classes: names in capitals, and classes of a reference solution."""
+    nodes = source.tree(code)
+    kinds = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
+    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    capitals = {name for name in source.used(tests) if name.lstrip("_")[:1].isupper()}
+    return (capitals - functions) | kinds
 
 
-def _assigned(tests: str) -> dict[str, ast.expr]:
-    """By name of a variable the call of a name in capitals that it stands for."""
-    found: dict[str, ast.expr] = {}
-    for node in source.tree(tests):
-        if not isinstance(node, ast.Assign):
-            continue
-        for target in node.targets:
-            pairs = [(target, node.value)]
-            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                pairs = list(zip(target.elts, node.value.elts, strict=False))
-            for one, value in pairs:
-                if isinstance(one, ast.Name) and _constructs(value):
-                    found[one.id] = value
-    return found
+def of_check(entry: str, prompt: str, test: str, reference: str) -> Names:
+    """Tell the names in a check function of HumanEval apart.
 
-
-def _constructs(node: ast.expr) -> bool:
-    """Whether something is a call of a name in capitals, as of a class ``V`` or ``LRU``."""
-    named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    return named and _last(node.func)[:1].isupper()  # type: ignore[attr-defined]
-
-
-def _makes(node: ast.Attribute | ast.Compare, made: dict[str, ast.expr]) -> list[ast.expr | None]:
-    """Names that stand for classes, as a test shows.
-
-    It takes an attribute of what such a call makes, or compares something else with it.
-    """
-    seen: list[ast.expr] = []
-    if isinstance(node, ast.Attribute):
-        value = node.value
-        seen = [made.get(value.id, value) if isinstance(value, ast.Name) else value]
-    elif not _constructs(node.left):
-        seen = list(node.comparators)
-    return [one.func for one in seen if isinstance(one, ast.Call) and _constructs(one)]
-
-
-def _last(function: ast.expr) -> str:
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
-
-
-def cannot_cross(tests: str, program: Collection[str]) -> str:
-    """Why no right program would pass some test code; empty if nothing speaks against it.
+    The official harness runs program and check in one namespace, so that a check may use what only
+    the response defines. Those are the program's that the reference solution defines, or where
+    there is none the prompt speaks of. One that is nobody's might judge the program.
 
     Args:
-        tests: The code.
-        program: Names of the program in it.
+        entry: Name of the function or class that is checked.
+        prompt: The code that the response continues or repeats; empty for none.
+        test: The code with ``check``.
+        reference: The reference solution, prompt included; empty for none.
     """
-    for node in source.tree(tests):
-        if isinstance(node, ast.ClassDef):
-            bases = {ast.unparse(base) for base in node.bases}
-            if bases & set(program) and any(base.endswith("TestCase") for base in bases):
-                return f"{node.name}, a TestCase, derives from a class of the program"
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (why := _fixture(node)):
-            return why
-        if not isinstance(node, ast.Call):
-            continue
-        name = _last(node.func)
-        if ast.unparse(node.func) == "open" or name in _FILES:
-            return f"{ast.unparse(node.func)}: program and tests share no files"
-        first = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else ""
-        place = first if name in ("patch", "setattr") and isinstance(first, str) else ""
-        if "." in place and place not in PATCHABLE.split() and not place.startswith(_SEEN):
-            return f"{place} is put in place in the tests' process, not in the program's"
-    return ""
+    prompt = prompt if source.parse(prompt) is not None else f"{prompt}    pass\n"
+    whole = f"{prompt}\n{test}"
+    free = source.reached(whole) - source.defined(whole)
+    free = (free - source.KNOWN) | (free & source.called(test)) - source.BUILTIN
+    library = free & LIBRARY.keys() - {entry}
+    free -= library | {entry}
+    if reference:
+        own = free & (source.defined(reference) | source.declared_global(reference))
+    else:
+        own = {name for name in free if re.search(rf"\b{re.escape(name)}\b", prompt)}
+    nobody = free - own - source.declared_global(test)
+    own |= {entry} | _stubs(prompt) & source.reached(test)
+    kinds = classes(test, f"{prompt}\n{reference}")
+    imports = _code([LIBRARY[name] for name in sorted(library)])
+    return Names(tuple(sorted(own)), imports, tuple(sorted(own & kinds)), tuple(sorted(nobody)))
 
 
-def _fixture(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """Why a test or fixture cannot be given what it takes; empty if nothing speaks against it."""
-    marks = [ast.unparse(one) for one in node.decorator_list]
-    fixture = any("fixture" in one for one in marks)
-    if not (fixture or node.name.startswith("test")):
-        return ""
-    for one in node.args.args:
-        if one.arg in ("tmp_path", "tmpdir", "tmp_path_factory", "capfd"):
-            return f"the fixture {one.arg}: program and tests share no files and descriptors"
-        if one.arg in _PLUGINS:
-            return f"the fixture {one.arg} is of a plugin of pytest, which is not in the sandbox"
-    return ""
+def _stubs(prompt: str) -> set[str]:
+    """Functions that a prompt only begins: the response has to define them."""
+    return {
+        node.name
+        for node in getattr(source.parse(prompt), "body", [])
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and all(map(_says_nothing, node.body))
+    }
 
 
-_PLUGINS = {
-    "benchmark",
-    "capteesys",
-    "event_loop",
-    "freezer",
-    "httpserver",
-    "mocker",
-    "pytester",
-} | {*("capfdbinary", "capsysbinary", "doctest_namespace", "pytestconfig", "recwarn", "testdir")}
-_FILES = {"write_text", "read_text", "write_bytes", "read_bytes", "makedirs", "mkdir"} | {
-    *("NamedTemporaryFile", "TemporaryDirectory", "mkdtemp", "mkstemp")
-}
-_SEEN = ("solution.", "builtins.input", "sys.std", "os.environ")
+def _says_nothing(node: ast.stmt) -> bool:
+    """Whether a statement is a docstring, ``...``, ``pass`` or ``raise NotImplementedError``."""
+    if isinstance(node, ast.Raise):
+        return node.exc is not None and "NotImplemented" in ast.unparse(node.exc)
+    constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return constant or isinstance(node, ast.Pass)
 
 
 def unclear(tests: Sequence[str]) -> bool:
@@ -280,11 +214,6 @@ def unclear(tests: Sequence[str]) -> bool:
     except DataError:
         pass  # the verifier tells of it
     return False
-
-
-def import_lines(names: Collection[str]) -> str:
-    """Code that imports names of the library, as far as they are there."""
-    return _code([LIBRARY[name] for name in sorted(names)])
 
 
 def _code(lines: Sequence[str]) -> str:

@@ -198,13 +198,13 @@ class ProgramVerifier(ABC, Generic[Prepared]):
         missing = [] if outcome.all_passed else self.undeclared(code)
         note = f"; the sandbox has no {', '.join(missing)}: see packages" if missing else ""
         if outcome.beside:
-            note += "; all tests pass where program and tests share a process: cannot_cross"
+            note += "; judged in the program's own process, which could have forged it"
         return Verdict(
             score=share if self.config.score == "fraction" else float(outcome.all_passed),
             passed=outcome.all_passed,
             parts={"tests": share}
             | ({"undeclared_import": 1.0} if missing else {})
-            | ({"cannot_cross": 1.0} if outcome.beside else {}),
+            | ({"in_process": 1.0} if outcome.beside else {}),
             extracted=code[:_KEPT],
             detail=(outcome.why or f"all {outcome.total} tests pass") + note,
         )

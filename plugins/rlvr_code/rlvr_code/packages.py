@@ -5,6 +5,7 @@ A sandbox is shown that folder and not the one they are installed in, where ever
 
 from __future__ import annotations
 
+import compileall
 import hashlib
 import re
 import shutil
@@ -16,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 from rlvr_core.api import ConfigError
-from rlvr_core.api.services import cache_folder
+from rlvr_core.data.uri import cache_folder
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LEFT_OUT = ("tests", "__pycache__", "include", "examples", "benchmarks")
@@ -103,6 +104,7 @@ def _make(place: Path, distributions: Sequence[metadata.Distribution]) -> None:
                     target = half / file
                     target.parent.mkdir(parents=True, exist_ok=True)
                     shutil.copy(source, target)
+        compileall.compile_dir(half, quiet=2)
         for path in (half, *half.rglob("*")):  # a program's user is nobody's
             path.chmod(0o755 if path.is_dir() else 0o644)
         try:

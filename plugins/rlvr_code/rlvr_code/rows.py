@@ -8,7 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rlvr_core.api import ComponentConfig, DataError
-from rlvr_core.api.services import hub_rows, local_path, read_rows
+from rlvr_core.data.hub import hub_rows
+from rlvr_core.data.rows import read_rows
+from rlvr_core.data.uri import local_path
 
 Row = Mapping[str, Any]
 Located = tuple[str, Row]

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from rlvr_code.judge.compare import nothing_expected
 from rlvr_code.rows import INSTRUCT, Common, Row, field, located
 from rlvr_core.api import ComponentConfig, ConfigError, DataError, Problem
-from rlvr_core.api.services import MAX_INT_DIGITS
+from rlvr_core.data.rows import MAX_INT_DIGITS
 
 _log = logging.getLogger(__name__)
 

@@ -11,14 +11,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rlvr_code import check_names, extract, languages, source
-from rlvr_code.inside.suite import defined
+from rlvr_code import extract, languages, source
+from rlvr_code.inside.fixtures import FIXTURES
+from rlvr_code.inside.suite import defined, missing_fixtures
 from rlvr_code.inside.tester import RUN
-from rlvr_code.judge.asserts import Tests, judge
+from rlvr_code.judge.asserts import Tests, judge, judge_beside
 from rlvr_code.judge.cases import Case, judge_calls, judge_output, size
 from rlvr_code.judge.compare import as_text, nothing_expected, same_output, same_value
 from rlvr_code.judge.outcome import Outcome
-from rlvr_code.names import cannot_cross, whose
+from rlvr_code.names import Names, of_check, whose
 from rlvr_code.options import JudgeConfig, ProgramVerifier, Sandboxes
 from rlvr_core.api import DataError, Problem
 
@@ -29,7 +30,63 @@ PRELUDE = (
 )
 
 
-class Mbpp(ProgramVerifier[Tests]):
+SHARED = re.compile(
+    r"\b(patch|mock|monkeypatch|capsys|caplog|redirect_\w+|catch_warnings|assertLogs|stdin|environ|"
+    r"open|seed|tmp_path|tempfile)\b"
+)
+"""What tests share with the program beside values: then they run in its process."""
+
+
+class Asserted(ProgramVerifier[Tests]):
+    """What the verifiers of test code share.
+
+    Tests run apart from the program, and only data crosses. Where that cannot be done, they run in
+    the program's process; the reference solution says so, or without one the tests themselves:
+    never the program that is judged.
+    """
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self._objects: dict[int, bool] = {}
+
+    def gold(self, problem: Problem) -> str | None:
+        """The reference solution, where there is one."""
+        return fenced(problem.spec.get("code"))
+
+    def extract(self, problem: Problem, tests: Tests, text: str) -> str:
+        """The program, with every name that the tests use."""
+        return extract.program(text, wanted=tests.program, **self.how)
+
+    def judge(self, problem: Problem, tests: Tests, code: str) -> Outcome:
+        """Run the tests apart from the program, or where they need objects, in its process."""
+        outcome = self._judge_apart(tests, code)
+        if outcome.all_passed or not self._need_objects(problem, tests, outcome):
+            return outcome
+        return judge_beside(self.sandboxes.programs, code, tests, self.config.budget())
+
+    def _judge_apart(self, tests: Tests, code: str) -> Outcome:
+        boxes = self.sandboxes
+        return judge(boxes.programs, boxes.testers, code, tests, self.config.budget())
+
+    def _need_objects(self, problem: Problem, tests: Tests, outcome: Outcome) -> bool:
+        """Whether a right program passes in the tests' process only; found out once for each."""
+        gold = self.gold(problem)
+        if gold is None:
+            shares = any(map(SHARED.search, (tests.late, *tests.tests)))
+            return outcome.needs_objects or shares
+        key = hash((tests, gold))
+        if key not in self._objects:
+            code = self.extract(problem, tests, gold)
+            self._objects[key] = (
+                not self._judge_apart(tests, code).all_passed
+                and judge_beside(
+                    self.sandboxes.programs, code, tests, self.config.budget()
+                ).all_passed
+            )
+        return self._objects[key]
+
+
+class Mbpp(Asserted):
     """Right when every assertion of ``spec.test_list`` holds.
 
     ``spec.test_setup_code`` and ``spec.test_imports`` run before them, with the tests and not with
@@ -45,10 +102,6 @@ class Mbpp(ProgramVerifier[Tests]):
 
     config: Config
 
-    def gold(self, problem: Problem) -> str | None:
-        """The reference solution, where there is one."""
-        return fenced(problem.spec.get("code"))
-
     def prepare(self, problem: Problem) -> Tests:
         """The tests; there must be some, and they must be Python (T46)."""
         tests = source.whole(texts(problem, "test_list"))
@@ -59,7 +112,6 @@ class Mbpp(ProgramVerifier[Tests]):
         setup = [*texts(problem, "test_imports"), str(problem.spec.get("test_setup_code") or "")]
         late = "\n".join(setup).replace("\r\n", "\n")
         names = whose(problem.id, tests, late, problem.spec.get("code"))
-        can_cross(problem, "\n".join([late, *tests]), names.program)
         return Tests(
             tests,
             setup=names.imports,
@@ -74,17 +126,8 @@ class Mbpp(ProgramVerifier[Tests]):
         tests = self.prepare(problem)
         return (tests.late, *tests.tests)
 
-    def extract(self, problem: Problem, tests: Tests, text: str) -> str:
-        """The program, with every name that the tests use."""
-        return extract.program(text, wanted=tests.program, **self.how)
 
-    def judge(self, problem: Problem, tests: Tests, code: str) -> Outcome:
-        """Run the assertions in the testers' sandbox."""
-        boxes = self.sandboxes
-        return judge(boxes.programs, boxes.testers, code, tests, self.config.budget())
-
-
-class HumanEval(ProgramVerifier[Tests]):
+class HumanEval(Asserted):
     """Right when ``check`` of ``spec.test`` accepts the function named ``spec.entry_point``.
 
     The response continues ``spec.prompt``, or repeats it; an empty one asks for a whole program.
@@ -111,7 +154,6 @@ class HumanEval(ProgramVerifier[Tests]):
         if "check" not in source.defined(test):
             raise DataError(f"{problem.id}: 'test' defines no function 'check'")
         names = _check_names(problem)
-        can_cross(problem, test, names.program)
         if not prompt.strip():  # the program is all the response's
             setup = ""
         else:
@@ -125,7 +167,6 @@ class HumanEval(ProgramVerifier[Tests]):
             program=names.program,
             classes=names.classes,
             given=source.classes_of(setup, but=names.program),
-            stored=tuple(sorted(source.declared_global(test) & set(names.program))),
         )
 
     def check(self, problem: Problem) -> None:
@@ -133,7 +174,9 @@ class HumanEval(ProgramVerifier[Tests]):
         super().check(problem)
         if nobody := _check_names(problem).nobody:
             raise DataError(
-                f"{problem.id}: {check_names.said(nobody)}", remedy="define them in 'test'"
+                f"{problem.id}: the check uses {', '.join(nobody)}, which neither it nor the "
+                "prompt or a reference solution defines, so that no right program would pass",
+                remedy="define them in 'test', or give a reference in 'canonical_solution'",
             )
 
     def test_code(self, problem: Problem) -> Sequence[str]:
@@ -147,22 +190,16 @@ class HumanEval(ProgramVerifier[Tests]):
         wanted = {str(problem.spec["entry_point"]), *others}
         return extract.program(text, wanted=sorted(wanted), prompt=prompt, **self.how)
 
-    def judge(self, problem: Problem, tests: Tests, code: str) -> Outcome:
-        """Run the check in the testers' sandbox."""
-        boxes = self.sandboxes
-        return judge(boxes.programs, boxes.testers, code, tests, self.config.budget())
 
-
-def _check_names(problem: Problem) -> check_names.CheckNames:
+def _check_names(problem: Problem) -> Names:
     """Whose the names of a check are."""
     spec = problem.spec
     prompt, reference = str(spec.get("prompt") or ""), spec.get("canonical_solution")
     known = f"{prompt}{reference}" if isinstance(reference, str) and reference else ""
-    name, test = str(spec["entry_point"]), str(spec["test"])
-    return check_names.check_names(name, prompt, test, known)
+    return of_check(str(spec["entry_point"]), prompt, str(spec["test"]), known)
 
 
-class Pytest(ProgramVerifier[Tests]):
+class Pytest(Asserted):
     """Right when every test of ``spec.tests`` passes: the text of a file of pytest or unittest.
 
     The tests import the program as the module ``solution``, or use its names as they are. Each
@@ -174,23 +211,25 @@ class Pytest(ProgramVerifier[Tests]):
 
     config: Config
 
-    def gold(self, problem: Problem) -> str | None:
-        """The reference solution, where there is one."""
-        return fenced(problem.spec.get("code"))
-
     def prepare(self, problem: Problem) -> Tests:
         """The tests; there must be some, and they must be Python (T46)."""
         late = text(problem, "tests").replace("\r\n", "\n")
         names = whose(problem.id, [late], "", problem.spec.get("code"))
-        can_cross(problem, late, names.program)
-        found = defined(ast.parse(late))
-        if not found:
+        tree = ast.parse(late)
+        if missing := missing_fixtures(tree):
+            raise DataError(
+                f"{problem.id}: the tests ask for {', '.join(missing)}, which the sandbox's pytest "
+                "does not have",
+                remedy=f"it has {', '.join(FIXTURES)} and the tests' own fixtures without params",
+            )
+        tests = defined(tree)
+        if not tests:
             raise DataError(
                 f"{problem.id}: no tests in 'tests', so any program would pass",
                 remedy="define functions test_... or classes of unittest.TestCase",
             )
         return Tests(
-            tuple(f"{RUN}({name!r})" for name in found),
+            tuple(f"{RUN}({name!r})" for name in tests),
             setup=names.imports,
             late=late,
             program=names.program,
@@ -200,28 +239,6 @@ class Pytest(ProgramVerifier[Tests]):
     def test_code(self, problem: Problem) -> Sequence[str]:
         """The file of tests."""
         return (text(problem, "tests"),)
-
-    def extract(self, problem: Problem, tests: Tests, text: str) -> str:
-        """The program, with every name that the tests use."""
-        return extract.program(text, wanted=tests.program, **self.how)
-
-    def judge(self, problem: Problem, tests: Tests, code: str) -> Outcome:
-        """Run the tests in the testers' sandbox."""
-        boxes = self.sandboxes
-        return judge(boxes.programs, boxes.testers, code, tests, self.config.budget())
-
-
-def can_cross(problem: Problem, tests: str, program: Sequence[str]) -> None:
-    """See that a right program can pass.
-
-    Raises:
-        DataError: If the tests need what does not cross to the program's process.
-    """
-    if why := cannot_cross(tests, program):
-        raise DataError(
-            f"{problem.id}: the tests cannot cross to the program: {why}",
-            remedy="program and tests run in sandboxes of their own; leave the problem out",
-        )
 
 
 class CasesConfig(JudgeConfig):

@@ -1,10 +1,10 @@
-"""What crosses between tests and program: all styles of tests that right programs pass, no holes."""
+"""Where tests run: apart from the program, so that only data crosses, or in its own process."""
 
 from __future__ import annotations
 
 import pytest
 
-from rlvr_code.verifiers import Mbpp, Pytest
+from rlvr_code.verifiers import HumanEval, Mbpp, Pytest
 from rlvr_core.api import Completion, DataError, Problem
 
 
@@ -12,14 +12,16 @@ from rlvr_core.api import Completion, DataError, Problem
 def judge():
     """The verdict on a program; raises if the problem is refused."""
     made = {
-        kind: kind(kind.Config(case_seconds=30.0, total_seconds=60.0)) for kind in (Mbpp, Pytest)
+        kind: kind(kind.Config(case_seconds=30.0, total_seconds=60.0))
+        for kind in (Mbpp, Pytest, HumanEval)
     }
 
-    def verdict(code, tests, kind=Mbpp, **spec):
-        whole = {"test_list": tests, **spec} if kind is Mbpp else {"tests": tests, **spec}
+    def verdict(program, tests, kind=Mbpp, **spec):
+        field = {Mbpp: "test_list", Pytest: "tests"}.get(kind)
+        whole = {field: tests, **spec} if field else spec
         problem = Problem("p", "", "code/x", whole, "code/border")
         made[kind].check(problem)
-        return made[kind].verify(problem, Completion.from_text(f"```python\n{code}\n```"))
+        return made[kind].verify(problem, Completion.from_text(f"```python\n{program}\n```"))
 
     yield verdict
     for one in made.values():
@@ -127,7 +129,7 @@ STYLES = [
 @pytest.mark.parametrize("place", range(len(STYLES)))
 def test_styles_that_right_programs_pass(place, judge):
     code, test = STYLES[place]
-    verdict = judge(code, [test])
+    verdict = judge(code, [test], code=code)
     assert verdict.score == 1.0, verdict.detail
 
 
@@ -181,12 +183,8 @@ def g(*given): raise Same
         "assert f(1).size == 8713",
         "assert [f(1)] == [8713]",
         "assert Vector(1, 2).length() == 8713",
-        "assert Vector(1, 2) == 8713",
-        "assert Vector(1, 2) == Vector(3, 4) == Vector(1, 2)",
-        "assert 8713 in Vector(1, 2)",
         "with f(1):\n    assert f(1) == 8713",
         "with f(1):\n    assert g(1) == 8713",
-        "with Vector(1, 2):\n    assert f(1) == 8713, 'no'",
         "with f(1):\n    raise AssertionError",
         "import unittest\nclass TestF(unittest.TestCase):\n    def test_f(self):\n        with f(1):\n            self.assertEqual(g(1), 8713)",
         "def test_f():\n    assert f(1) == 8713",
@@ -221,11 +219,8 @@ def f(one):
 @pytest.mark.parametrize(
     "given",
     [
-        "Own()",
         "(x for x in [SECRET])",
         "Own().method",
-        "Own",
-        "__import__('types').SimpleNamespace(frame=__import__('sys')._getframe())",
         "iter([SECRET])",
     ],
 )
@@ -233,32 +228,6 @@ def test_an_object_of_the_tests_leads_nowhere(given, judge):
     setup = "SECRET = 8713\nclass Own:\n    _hidden = 8713\n    def method(self): return 1\n"
     verdict = judge(LOOKS, [f"assert f({given}) == SECRET"], test_setup_code=setup)
     assert (verdict.score, verdict.status) == (0.0, "ok"), verdict
-
-
-@pytest.mark.parametrize(
-    ("test", "said"),
-    [
-        (
-            "import unittest\nclass Mine(Base, unittest.TestCase): pass\nassert Mine().f() == 1",
-            "derives from a class of the program",
-        ),
-        ("import tempfile\nassert f(tempfile.mkdtemp()) == 1", "share no files"),
-        ("f('x')\nassert open('x').read() == '1'", "share no files"),
-        (
-            "from unittest.mock import patch\nwith patch('json.loads'):\n    assert f() == 1",
-            "json.loads",
-        ),
-        ("import nowhere_to_be_found\nassert f() == nowhere_to_be_found.x", "nowhere_to_be_found"),
-    ],
-)
-def test_what_cannot_cross_is_refused_when_it_is_loaded(test, said, judge):
-    with pytest.raises(DataError, match=said):
-        judge("def f(): return 1", [test], test_setup_code="")
-
-
-def test_what_turns_out_not_to_cross_is_said(judge):
-    verdict = judge("class C: pass\ndef f(): return C()", ["assert f() == 3"])
-    assert "cannot cross" in verdict.detail
 
 
 FILE = """
@@ -350,3 +319,202 @@ def test_tests_that_are_only_defined_are_run(judge):
     test = "def test_f():\n    assert f(1) == 2"
     assert judge("def f(x): return 2", [test]).score == 1.0
     assert judge("def f(x): return 3", [test]).score == 0.0
+
+
+FIXTURES = """
+import logging, pytest
+from unittest.mock import patch
+import solution
+made = []
+@pytest.fixture(autouse=True)
+def always(): made.append("always")
+@pytest.fixture
+def one(always):
+    yield 1
+    made.append("end")
+def test_ends(one):
+    assert one == 1 and made == ["always"]
+def test_again(one):
+    assert made == ["always", "end", "always"] and solution.f(1) == 2
+class TestOwn:
+    @pytest.fixture
+    def three(self): return 3
+    def test_own(self, three): assert solution.f(three) == 6
+@patch("solution.f", return_value=9)
+def test_patched(fake, one, capsys):
+    print(solution.f(1))
+    assert capsys.readouterr() == ("9\\n", "")
+def test_logged(caplog, tmp_path):
+    solution.log()
+    (tmp_path / "file").write_text("x")
+    assert "careful" in caplog.text
+"""
+LOGS = (
+    "import logging\ndef f(x): return 2 * x\ndef log(): logging.getLogger('a').warning('careful')"
+)
+
+
+def test_fixtures(judge):
+    verdict = judge(LOGS, FIXTURES, Pytest)
+    assert verdict.score == 1.0, verdict.detail
+    assert judge(LOGS.replace("2 * x", "x + 1"), FIXTURES, Pytest).score == 0.0
+
+
+@pytest.mark.parametrize("fixture", ["mocker", "capfd"])
+def test_fixtures_that_cannot_be_had_are_found_when_loaded(fixture, judge):
+    tests = f"import solution\ndef test_f({fixture}): assert solution.f(1) == 2"
+    with pytest.raises(DataError, match=fixture):
+        judge("def f(x): return 2", tests, Pytest)
+
+
+STACK = """
+class Stack:
+    size = 3
+    def __init__(self, items=()): self.items = list(items)
+    def push(self, x): self.items.append(x)
+    def pop(self):
+        if not self.items: raise Empty("nothing", 7)
+        return self.items.pop()
+    def node(self): return Node(self.items[0])
+    def __len__(self): return len(self.items)
+    def __getitem__(self, at): return self.items[at]
+class Node:
+    def __init__(self, value): self.value, self.next = value, None
+class Empty(LookupError):
+    def __init__(self, why, code): super().__init__(why); self.code = code
+"""
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "s = Stack()\ns.push(1)\ns.push('a')\nassert s.pop() == 'a' and len(s) == 1 and s.items == [1]",
+        "s = Stack([4, 5])\nassert s[1] == 5 and list(s) == [4, 5] and s and not Stack()",
+        "s = Stack([4])\nassert s.node().value == 4 and s.node().next is None and Stack.size == 3",
+        "s = Stack()\ns.items = [7]\nassert s.pop() == 7 and not hasattr(s, 'nothing')",
+        "try:\n    Stack().pop()\nexcept Empty as e:\n    assert (str(e), e.code) == ('nothing', 7)\nelse:\n    assert False",
+        "import pytest\nwith pytest.raises(LookupError, match='noth'):\n    Stack().pop()",
+    ],
+)
+def test_calls_of_methods_cross_as_data(test, judge):
+    verdict = judge(STACK, [test])
+    assert (verdict.score, verdict.parts) == (1.0, {"tests": 1.0}), verdict.detail
+    wrong = STACK.replace("self.items.pop()", "0").replace('"nothing", 7', '"none", 8')
+    wrong = wrong.replace("[at]", "[0]").replace("Node(self.items[0])", "Node(9)")
+    assert judge(wrong, [test]).parts == {"tests": 0.0}
+
+
+LIES = [  # program, test, and a right program where that matters
+    (LIAR, "assert f(1) == [1, 2]", "def f(x): return [1, 2]"),
+    (LIAR, "assert f(1) == 3 and [] == []", "def f(x): return 3"),
+    ("import types, unittest.mock\nf = types.GenericAlias(unittest.mock._ANY, ())", "assert f() == 8713", None),
+    ("import unittest.mock\nf = unittest.mock._ANY", "assert f() == 8713", "def f(): return 8713"),
+    ("class X(int):\n    def __or__(self, o): return X(8713)\n    __ror__ = __or__\ndef f(n): return X(1)", "assert f(1) | f(2) == 8713", None),
+    ("class X(int):\n    def __contains__(self, o): return True\ndef f(n): return X(1)", "assert 8713 in f(1)", None),
+    ("import types\nclass Any:\n    def __eq__(s, o): return True\ndef f(): return types.SimpleNamespace(a=Any())", "import types\nassert f() == types.SimpleNamespace(a=8713)", None),
+    ("import types\nclass Any:\n    def __eq__(s, o): return True\ndef f(): return types.MappingProxyType({'a': Any()})", "assert f() == {'a': 8713}", None),
+    ("def f(x): raise StopIteration", "assert list(map(f, [1, 2])) == []", None),
+    ("kept = []\ndef f(x):\n    for one in kept: one.clear()\n    kept.append(x)\n    x.clear()\n    return x", "want = [1, 2]\nxs = [2, 1]\ngot = f(xs)\nassert got == want\nassert f([4, 3]) == [3, 4]", None),
+    ("class E:\n    __hash__ = None\n    def __eq__(self, other):\n        out[:] = []\n        return True\nout = []\ndef f(x):\n    out[:] = [E() for _ in x]\n    return out", "assert f([2, 1]) == [1, 2]", "def f(x): return sorted(x)"),
+    ("class Stack:\n    def __getattr__(self, name): return lambda *a: Any()\nclass Any:\n    def __eq__(self, o): return True\n    def __len__(self): return 3\n    def __bool__(self): return True", "s = Stack()\nassert s.pop() == 1", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", range(len(LIES)))
+def test_no_program_has_its_tests_run_beside_it_by_what_it_returns(place, judge):
+    code, test, right = LIES[place]
+    verdict = judge(code, [test], **({"code": right} if right else {}))
+    assert (verdict.score, verdict.status, verdict.parts) == (0.0, "ok", {"tests": 0.0}), verdict
+
+
+@pytest.mark.parametrize(
+    ("code", "test"),
+    [
+        ("def f(): return b'cos\\n_exit\\n(I0\\ntR.'", "import pickle\nassert pickle.loads(f()) == 8713"),
+        ("def f(): return '__import__(\"os\")._exit(0)'", "assert eval(f()) == 8713"),
+    ],
+)  # fmt: skip
+def test_code_of_the_program_is_not_run_with_the_tests(code, test, judge):
+    verdict = judge(code, [test])
+    assert (verdict.score, verdict.status) == (0.0, "ok"), verdict
+
+
+HOLDS = "def f(g, xs): return sorted(map(g, xs))"
+HOLDS_TEST = "assert f(lambda x: -x, [1, 2]) == [-2, -1]"
+
+
+def test_tests_that_hold_objects_run_beside_the_program_and_the_verdict_says_so(judge):
+    for reference in ({}, {"code": HOLDS}):
+        verdict = judge(HOLDS, [HOLDS_TEST, "assert f(abs, []) == []"], **reference)
+        assert (verdict.score, verdict.parts) == (1.0, {"tests": 1.0, "in_process": 1.0})
+        assert "own process" in verdict.detail
+    wrong = judge(HOLDS.replace("sorted", "list"), [HOLDS_TEST.replace("[1, 2]", "[0, 1]")])
+    assert (wrong.score, wrong.status, wrong.parts["in_process"]) == (0.0, "ok", 1.0)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "import os\nos._exit(0)",
+        "import os\ndef f(*a): os._exit(0)",
+        "import sys\ndef f(*a): sys.exit(0)",
+        "def f(*a): print('PASS', '{\"passed\": 1}')",
+        "import builtins\nbuiltins.len = builtins.isinstance = lambda *a: True\nbuiltins.AssertionError = KeyError\ndef f(*a): return []",
+        "import builtins, json\nbuiltins.exec = json.dumps = json.loads = lambda *a, **k: ''\ndef f(*a): return []",
+        "import json, os, struct\ndef f(*a):\n    body = json.dumps(['0' * 32, '']).encode()\n    os.write(3, struct.pack('!cI', b'r', len(body)) + body)",
+        "import sys\ndef f(*a):\n    one, seen = sys._getframe(), []\n    while one:\n        seen += [v for v in one.f_locals.values() if isinstance(v, str) and len(v) == 32]\n        one = one.f_back\n    return [-2, -1] if seen else 0",
+        "import os\ndef f(*a):\n    while True:\n        try: os.fork()\n        except OSError: return 0",
+    ],
+)
+def test_cheap_forgeries_fail_beside_the_program_too(attack, judge):
+    verdict = judge(attack, [HOLDS_TEST], code=HOLDS)
+    assert (verdict.score, verdict.status) == (0.0, "ok"), verdict
+
+
+def test_a_class_that_the_prompt_defines_is_raised_with_its_attributes(judge):
+    prompt = (
+        "class Cycle(Exception):\n    def __init__(self, nodes):\n"
+        "        super().__init__('cycle: ' + ', '.join(nodes))\n        self.nodes = list(nodes)\n\n"
+        "def order(deps):\n"
+    )
+    test = (
+        "def check(candidate):\n    try:\n        candidate({})\n        assert False\n"
+        "    except Cycle as e:\n        assert e.nodes == ['a', 'b'] and str(e) == 'cycle: a, b'\n"
+    )
+    spec = {"prompt": prompt, "test": test, "entry_point": "order"}
+    spec["canonical_solution"] = "    raise Cycle(['a', 'b'])\n"
+    code = "def order(deps): raise Cycle(['a', 'b'])"
+    assert judge(code, None, HumanEval, **spec).score == 1.0
+    assert judge(code.replace("'b'", "'c'"), None, HumanEval, **spec).score == 0.0
+
+
+def test_two_functions_and_a_class_that_the_prompt_begins(judge):
+    prompt = "class Odd(Exception):\n    'For odd numbers.'\n\ndef half(n):\n    'Half.'\n\ndef twice(n):\n"
+    code = "class Odd(Exception): pass\ndef half(n):\n    if n % 2: raise Odd(n)\n    return n // 2\ndef twice(n):\n    return 2 * n\n"
+    test = "def check(candidate):\n    assert half(candidate(3)) == 3\n    try:\n        half(3)\n        assert False\n    except Odd as e:\n        assert e.args == (3,)\n"
+    spec = {"prompt": prompt, "test": test, "entry_point": "twice", "canonical_solution": ""}
+    spec["canonical_solution"] = f"    return 2 * n\n{code}"
+    verdict = judge(code, None, HumanEval, **spec)
+    assert verdict.score == 1.0, verdict.detail
+    assert judge(code.replace("// 2", "// 3"), None, HumanEval, **spec).score == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "raises"),
+    [
+        ("json.JSONDecodeError", "json.loads('[1,')"),
+        ("subprocess.CalledProcessError", "raise subprocess.CalledProcessError(3, 'ls')"),
+        ("configparser.NoSectionError", "configparser.ConfigParser().get('a', 'b')"),
+        ("UnicodeDecodeError", "b'\\xff'.decode()"),
+        ("decimal.InvalidOperation", "decimal.Decimal('x')"),
+    ],
+)
+def test_exceptions_of_the_library_keep_their_class_and_text(kind, raises, judge):
+    imports = "import configparser, decimal, json, subprocess\n"
+    test = (
+        f"{imports}try: f()\nexcept {kind} as e:\n    assert type(e) is {kind}\n"
+        f"    try: {raises}\n    except {kind} as mine:\n"
+        "        assert (str(e), e.args) == (str(mine), mine.args)\nelse: assert False"
+    )
+    verdict = judge(f"{imports}def f(): {raises}", [test])
+    assert (verdict.score, verdict.parts["tests"]) == (1.0, 1.0), verdict.detail

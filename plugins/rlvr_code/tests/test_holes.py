@@ -205,7 +205,9 @@ STOPS = "def f(x): raise StopIteration"
 def test_the_end_of_an_iteration_is_not_the_programs_to_say(test):
     """StopIteration out of a function ends ``map``, and the loop of a test with it."""
     verifier = Mbpp(Mbpp.Config(case_seconds=20.0, cut=False))
-    problem = Problem("p", "", "code/mbpp", {"test_list": [test], "code": STOPS}, "code/holes")
+    problem = Problem(
+        "p", "", "code/mbpp", {"test_list": [test], "code": "def f(x): return 2 * x"}, "code/holes"
+    )
     for code in (STOPS, "class S(StopIteration): pass\ndef f(x): raise S(1)"):
         verdict = verifier.verify(problem, Completion.from_text(f"```python\n{code}\n```"))
         assert (verdict.score, verdict.status) == (0.0, "ok")

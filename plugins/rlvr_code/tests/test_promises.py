@@ -1,5 +1,5 @@
 """What every component of the plugin promises; those that need a file have tests of their own."""
 
-from rlvr_core.testing import plugin_conformance
+from rlvr_devkit.conformance.as_tests import plugin_conformance
 
 test_promises = plugin_conformance("code")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from rlvr_core.api.services import output
+from rlvr_core.terminal import output
 from rlvr_gym.entries import category, check_task, curriculum, defaults, entry, names
 from rlvr_gym.fences import FENCED, fenced_levels
+from rlvr_gym.rules import ALSO, JUDGED
 
 
 @click.command("list")
@@ -26,6 +27,9 @@ def show(task: str) -> None:
     check_task(task, allow_fenced=True, where="TASK")
     if task in FENCED:
         output.print_line(f"fenced: {FENCED[task]}")
+    for rules, how in ((JUDGED, "in place of its scoring"), (ALSO, "beside its scoring")):
+        if task in rules:
+            output.print_line(f"judged by a rule {how}: {rules[task][1]}")
     levels = curriculum(task)
     options = [(name, str(value)) for name, value in sorted(defaults(task).items())]
     output.print_table(("option", "default"), options)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rlvr_core.api import ComponentConfig, DataError, Json, Problem
-from rlvr_gym.entries import category, check_level, check_task, digest, entry, settings
+from rlvr_gym.entries import Entry, category, check_level, check_task, digest, entry, settings
 from rlvr_gym.rules import is_sound
 
 DATASET = "gym/tasks"
@@ -23,30 +23,35 @@ problems."""
 Count = Annotated[int, Field(gt=0)]
 
 
+class Choice(ComponentConfig):
+    """Which generators make the problems, and how hard."""
+
+    tasks: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Names of generators, as in ``[spell_backward, maze]``; ``rlvr gym list`` lists them."""
+    levels: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """Levels of each generator's curriculum, easiest first; the problems come level by level.
+    Empty for the generators' defaults."""
+    options: Mapping[str, Json] = {}
+    """Options of the generators themselves, such as ``{max_word_len: 6}``."""
+    place: Literal["tags", "response"] = "tags"
+    """Where the answer is looked for: in ``<answer>`` tags, which the prompt asks for, or in the
+    whole response."""
+    allow_fenced: bool = False
+    """Also take generators and levels that do not pass ``rlvr data check``."""
+
+
 class Tasks:
     """Problems of reasoning-gym's generators."""
 
-    class Config(ComponentConfig):
+    class Config(Choice):
         """Options of ``gym/tasks``."""
 
-        tasks: Annotated[tuple[str, ...], Field(min_length=1)]
-        """Names of generators, as in ``[spell_backward, maze]``; the README lists them."""
-        levels: tuple[Annotated[int, Field(ge=0)], ...] = ()
-        """Levels of each generator's curriculum, easiest first; the problems come level by level.
-        Empty for the generators' defaults."""
-        options: Mapping[str, Json] = {}
-        """Options of the generators themselves, such as ``{max_word_len: 6}``."""
         n: Count = 500
         """How many problems in all, shared among tasks and levels."""
         split: Literal["train", "heldout"] = "train"
         """A tenth of the questions, by their hash, is held out, whatever the seed."""
         seed: Annotated[int, Field(ge=0, lt=4_000)] = 42
         """Which problems."""
-        place: Literal["tags", "response"] = "tags"
-        """Where the answer is looked for: in ``<answer>`` tags, which the prompt asks for, or in
-        the whole response."""
-        allow_fenced: bool = False
-        """Also take generators and levels that do not pass ``rlvr data check``."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -72,57 +77,50 @@ class Tasks:
 
     def _part(self, task: str, level: int | None, n: int, seen: set[str]) -> Iterator[Problem]:
         chosen = settings(task, level, self.config.options)
-        seed, made = self.config.seed * SEEDS_APART, 0
+        seed, count = self.config.seed * SEEDS_APART, 0
         for index in range(_TRIES * n):
-            if made == n:
+            if count == n:
                 return
-            found = entry(task, chosen, seed, index)
-            question = str(found["question"])
+            made = entry(task, chosen, seed, index)
+            question = str(made["question"])
             if question in seen or is_held_out(question) != (self.config.split == "heldout"):
                 continue
-            if not is_sound(task, found):
+            if not is_sound(task, made):
                 continue
             seen.add(question)
-            made += 1
-            yield self._problem(task, level, chosen, seed, index, found)
-        if made < n:
+            count += 1
+            spec = self._spec(task, chosen, seed, index, made)
+            yield self._problem(task, level, spec, question)
+        if count < n:
             at = "" if level is None else f" at level {level}"
             raise DataError(
-                f"the generator {task!r} makes only {made} different problems{at}, not {n}",
+                f"the generator {task!r} makes only {count} different problems{at}, not {n}",
                 where="gym/tasks",
                 remedy="ask for fewer (n), or make them harder (levels, options)",
             )
 
-    def _problem(
-        self,
-        task: str,
-        level: int | None,
-        chosen: Mapping[str, Json],
-        seed: int,
-        index: int,
-        found: Mapping[str, Json],
-    ) -> Problem:
-        tagged = self.config.place == "tags"
-        spec = {
+    def _spec(
+        self, task: str, options: Mapping[str, Json], seed: int, index: int, made: Entry
+    ) -> dict[str, Json]:
+        """How a problem was made, so that the verifier can make it again."""
+        return {
             "task": task,
-            "config": dict(chosen),
+            "config": dict(options),
             "seed": seed,
             "index": index,
-            "digest": digest(dict(found)),
+            "digest": digest(made),
             "place": self.config.place,
         }
+
+    def _problem(
+        self, task: str, level: int | None, spec: dict[str, Json], question: str
+    ) -> Problem:
         name = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
         tags: dict[str, Json] = {"task": task, "category": category(task)}
         if level is not None:
             tags["level"] = level
-        return Problem(
-            id=f"gym_{name}",
-            prompt=found["question"] + (HINT if tagged else ""),
-            verifier=VERIFIER,
-            spec=spec,
-            dataset=DATASET,
-            tags=tags,
-        )
+        hint = HINT if self.config.place == "tags" else ""
+        return Problem(f"gym_{name}", question + hint, VERIFIER, spec, DATASET, tags=tags)
 
 
 def is_held_out(question: str) -> bool:

@@ -67,17 +67,10 @@ def check_level(task: str, level: int, *, where: str) -> None:
     if (task, level) not in fenced:
         return
     highest = max(map(len, curriculum(task).values()), default=0)
-    open_ones = [str(one) for one in range(highest) if (task, one) not in fenced]
-    raise DataError(
-        f"level {level} of the generator {task!r} is fenced: {fenced[task, level]}",
-        where=where,
-        remedy=(
-            f"levels that pass: {', '.join(open_ones)}"
-            if open_ones
-            else "leave levels out: the default options pass",
-            "or set allow_fenced: true",
-        ),
-    )
+    passing = ", ".join(str(one) for one in range(highest) if (task, one) not in fenced)
+    instead = f"levels that pass: {passing}" if passing else "leave levels out: defaults pass"
+    what = f"level {level} of the generator {task!r} is fenced: {fenced[task, level]}"
+    raise DataError(what, where=where, remedy=(instead, "or set allow_fenced: true"))
 
 
 def _did_you_mean(name: str, known: Sequence[str]) -> tuple[str, ...]:

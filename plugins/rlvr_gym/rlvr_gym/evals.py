@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
-from rlvr_core.api import ComponentConfig, EvalReport, Group, Json, Judged, Problem, SamplingParams
-from rlvr_gym.datasets import Tasks
+from rlvr_core.api import ComponentConfig, EvalReport, Group, Judged, Problem, SamplingParams
+from rlvr_gym.datasets import Choice, Tasks
 from rlvr_gym.tiny import MAX_TOKENS, Tiny
 
 
 class Heldout:
     """Held-out problems of one or several generators, the same ones at every call."""
 
-    class Config(ComponentConfig):
+    class Config(Choice):
         """Options of ``gym/heldout``: those of ``gym/tasks``, and how to sample."""
 
-        tasks: Annotated[tuple[str, ...], Field(min_length=1)]
-        """Names of generators."""
-        levels: tuple[Annotated[int, Field(ge=0)], ...] = ()
-        """Levels of each generator's curriculum; empty for the generators' defaults."""
-        options: Mapping[str, Json] = {}
-        """Options of the generators themselves."""
         n_problems: Annotated[int, Field(gt=0)] = 200
         """How many problems in all."""
-        place: Literal["tags", "response"] = "tags"
-        """Where the answer is looked for, as in ``gym/tasks``."""
-        allow_fenced: bool = False
-        """Also take generators and levels that do not pass ``rlvr data check``."""
         temperature: Annotated[float, Field(ge=0)] = 0.0
         """Of sampling; 0 is greedy."""
         max_tokens: Annotated[int, Field(gt=0)] = 1024
@@ -46,15 +36,8 @@ class Heldout:
     def problems(self) -> list[Problem]:
         """The problems."""
         config = self.config
-        source = Tasks.Config(
-            tasks=config.tasks,
-            levels=config.levels,
-            options=config.options,
-            n=config.n_problems,
-            place=config.place,
-            allow_fenced=config.allow_fenced,
-            split="heldout",
-        )
+        options = config.model_dump(exclude={"n_problems", "temperature", "max_tokens"})
+        source = Tasks.Config(**options, n=config.n_problems, split="heldout")
         return list(Tasks(source).load())
 
     def score(self, groups: Sequence[Group]) -> EvalReport:

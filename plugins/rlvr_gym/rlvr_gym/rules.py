@@ -33,18 +33,12 @@ def _formula(answer: str, entry: Entry) -> ast.expr:
     return formulas.parse(answer, max(formulas.LONGEST, 2 * len(entry["answer"])))
 
 
-def _uses_and_gives(answer: str, entry: Entry, target: int) -> bool:
+def _uses_and_gives(answer: str, entry: Entry) -> bool:
+    """A formula of the given numbers, each used once, gives the target, or 24."""
     used: Counter[int] = Counter()
-    found = formulas.value(_formula(answer, entry), used)
-    return found == target and used == Counter(entry["metadata"]["numbers"])
-
-
-def _countdown(answer: str, entry: Entry) -> bool:
-    return _uses_and_gives(answer, entry, entry["metadata"]["target"])
-
-
-def _twenty_four(answer: str, entry: Entry) -> bool:
-    return _uses_and_gives(answer, entry, 24)
+    result = formulas.value(_formula(answer, entry), used)
+    target = entry["metadata"].get("target", 24)
+    return bool(result == target and used == Counter(entry["metadata"]["numbers"]))
 
 
 def _antiderivative(answer: str, entry: Entry) -> bool:
@@ -113,8 +107,8 @@ def _signed_number(answer: str, entry: Entry) -> bool:
 
 
 JUDGED: Mapping[str, tuple[Rule, str]] = {
-    "countdown": (_countdown, "it evaluates the answer"),
-    "puzzle24": (_twenty_four, "it evaluates the answer, and takes other numbers than those given"),
+    "countdown": (_uses_and_gives, "it evaluates the answer"),
+    "puzzle24": (_uses_and_gives, "it evaluates the answer, and takes other numbers"),
     "intermediate_integration": (_antiderivative, "it evaluates the answer"),
     "simple_integration": (_antiderivative, "it evaluates the answer"),
     "polynomial_multiplication": (_polynomial, "it evaluates the answer"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
-from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict, spoken
+from rlvr_core.api import Completion, DataError, NoConfig, Problem, Verdict, spoken
 from rlvr_gym.entries import Entry, digest, entry, score
 from rlvr_gym.reading import refusal
 from rlvr_gym.rules import ALSO, JUDGED, reference
@@ -26,20 +26,14 @@ _TAGS = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 
 
 class Answer:
-    """1 for an answer that the generator gives full marks, else 0 or its partial score."""
+    """1 for an answer that the generator gives full marks, else 0.
 
-    class Config(ComponentConfig):
-        """Options of ``gym/answer``."""
+    The answer is the last ``<answer>`` of the response, or all of it where the problem says so.
+    """
 
-        place: Literal["tags", "response"] = "tags"
-        """``tags``: the last ``<answer>`` of the response; ``response``: all of it. As in the data
-        set's option."""
-        partial: bool = False
-        """Score wrong answers as the generator does. Many of them give an unreadable answer 0.01,
-        and a long one a share if the right one is somewhere in it. Generators that are judged by a
-        rule of this package (``rlvr_gym/rules.py``) give wrong answers 0."""
+    Config = NoConfig
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: NoConfig) -> None:
         self.config = config
 
     def check(self, problem: Problem) -> None:
@@ -52,7 +46,7 @@ class Answer:
         if made["answer"] is None:
             return None
         answer = reference(problem.spec["task"], made)
-        return f"<answer>{answer}</answer>" if self._tagged(problem) else answer
+        return f"<answer>{answer}</answer>" if _is_tagged(problem) else answer
 
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
         """Judge one completion."""
@@ -61,15 +55,12 @@ class Answer:
         except DataError as error:
             return Verdict(None, "unscorable", detail=error.complaints[0].what)
         answer = spoken(completion.text)
-        if self._tagged(problem):
-            found = _TAGS.findall(answer)
-            if not found:
+        if _is_tagged(problem):
+            answers = _TAGS.findall(answer)
+            if not answers:
                 return Verdict(0.0, passed=False, detail="no <answer> in the response")
-            answer = found[-1]
+            answer = answers[-1]
         return self._judged(problem.spec, made, answer.strip())
-
-    def _tagged(self, problem: Problem) -> bool:
-        return bool(problem.spec.get("place", self.config.place) == "tags")
 
     def _judged(self, spec: Mapping[str, Any], made: Entry, answer: str) -> Verdict:
         task = spec["task"]
@@ -87,8 +78,11 @@ class Answer:
             # right answers are read by every generator that is not fenced: this one is malformed
             detail = f"it cannot be read: {type(error).__name__}: {error}"[:200]
             return Verdict(0.0, passed=False, extracted=answer, detail=detail)
-        partial = given if self.config.partial and given < FULL else 0.0
-        return Verdict(1.0 if passed else max(partial, 0.0), passed=passed, extracted=answer)
+        return Verdict(float(passed), passed=passed, extracted=answer)
+
+
+def _is_tagged(problem: Problem) -> bool:
+    return bool(problem.spec.get("place", "tags") == "tags")
 
 
 def made_of(problem: Problem) -> dict[str, Any]:

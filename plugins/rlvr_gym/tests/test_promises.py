@@ -1,7 +1,7 @@
 """What every component of the plugin promises."""
 
 from rlvr_core.api import Example
-from rlvr_core.testing import plugin_conformance
+from rlvr_devkit.conformance.as_tests import plugin_conformance
 
 TASKS = Example(config={"tasks": ["base_conversion"]})
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
 
@@ -20,9 +20,6 @@ from rlvr_ifeval.text import visible
 _SHOWN = 80
 MAX_CONSTRAINTS = 100
 """Most constraints of one problem."""
-Rules = Literal["official", "strict-reading"]
-"""By which rules a benchmark's responses are judged: ``official`` gives the verdict of its own
-script, ``strict-reading`` holds a response to what the instruction's text says."""
 
 
 class Args(ComponentConfig):
@@ -72,27 +69,16 @@ class Constraint(Generic[A]):
         args: Schema of its arguments.
         holds: Whether a response follows it.
         wording: The instruction as a prompt says it.
-        feedback: What to tell a model that broke it; the instruction itself when None.
         has_content: Whether a response is more than a trivial pass, like a one-letter
             palindrome (T58); asked only with ``min_content``. Five different words when not
             given; None where no pass is trivial.
-        official: Whether a response follows it to the benchmark's own script, where that can
-            differ from ``holds``; the same when None.
     """
 
     id: str
     args: type[A]
     holds: Callable[[str, A], bool]
     wording: Callable[[A], str]
-    feedback: Callable[[A], str] | None = None
     has_content: Callable[[str, A], bool] | None = always
-    official: Callable[[str, A], bool] | None = None
-
-    def explain(self, args: A) -> str:
-        """What to tell a model that broke it."""
-        if self.feedback is not None:
-            return self.feedback(args)
-        return f"This was not followed: {self.wording(args)}"
 
 
 @dataclass(frozen=True)
@@ -112,27 +98,21 @@ class Bound:
         """The instruction as a prompt says it."""
         return self.constraint.wording(self.args)
 
-    @property
-    def feedback(self) -> str:
-        """What to tell a model that broke it."""
-        return self.constraint.explain(self.args)
-
-    def follows(
-        self, response: str, *, min_content: bool = False, rules: Rules = "strict-reading"
-    ) -> bool:
+    def follows(self, response: str, *, min_content: bool = False, as_is: bool = False) -> bool:
         """Whether a response follows it; a blank one never does.
 
-        To a strict reading, characters that nobody sees do not count, unless the arguments have
-        some; official scripts count them.
+        Characters that nobody sees do not count, unless the arguments have some.
+
+        Args:
+            response: The response.
+            min_content: Whether to refuse a trivial pass.
+            as_is: Whether hidden characters count, as they do in the benchmarks' scripts.
         """
-        holds = self.constraint.holds
-        if rules == "official":
-            holds = self.constraint.official or holds
-        else:
+        if not as_is:
             shown = visible(response)
             if shown != response and not self._has_hidden():
                 response = shown
-        if not response.strip() or not holds(response, self.args):
+        if not response.strip() or not self.constraint.holds(response, self.args):
             return False
         enough = self.constraint.has_content
         return not min_content or enough is None or enough(response, self.args)
@@ -145,9 +125,9 @@ def _texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        yield from (text for one in value.values() for text in _texts(one))
+        yield from (text for item in value.values() for text in _texts(item))
     elif isinstance(value, list | tuple | set | frozenset):
-        yield from (text for one in value for text in _texts(one))
+        yield from (text for item in value for text in _texts(item))
 
 
 class ConstraintSet:

@@ -15,7 +15,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from rlvr_core.api import Complaint, ComponentConfig, DataError, Json, Problem
-from rlvr_core.api.services import hub_rows, local_path, read_rows
+from rlvr_core.data.hub import hub_rows
+from rlvr_core.data.rows import read_rows
+from rlvr_core.data.uri import local_path
 from rlvr_ifeval import verifiers
 
 _SHOWN = 20

@@ -1,28 +1,25 @@
-"""Evaluation tasks: IFEval and IFBench with the four accuracies people report, by two rules."""
+"""Evaluation tasks: IFEval and IFBench with the four accuracies people report."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Annotated, ClassVar, get_args
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from rlvr_core.api import ComponentConfig, EvalReport, Group, Json, Problem, SamplingParams
+from rlvr_core.api import ComponentConfig, EvalReport, Group, Problem, SamplingParams
 from rlvr_ifeval import datasets, verifiers
-from rlvr_ifeval.constraint import Bound, Rules
+from rlvr_ifeval.constraint import Bound
 from rlvr_ifeval.loose import variants
-from rlvr_ifeval.official_verb import tagger_name
-
-_TAGGED = "words:start_verb"
-"""The constraint whose official verdict depends on whether a tagger is installed."""
+from rlvr_ifeval.tagger import TAGGED, tagger
 
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """Which of its constraints a response follows, by the rules of judging.
+    """Which of its constraints a response follows.
 
     Attributes:
         ids: Ids of the constraints, in order.
@@ -31,8 +28,8 @@ class Outcomes:
     """
 
     ids: tuple[str, ...]
-    strict: Mapping[Rules, tuple[bool, ...]]
-    loose: Mapping[Rules, tuple[bool, ...]]
+    strict: tuple[bool, ...]
+    loose: tuple[bool, ...]
 
 
 Known = dict[tuple[str, str], Outcomes]
@@ -57,9 +54,6 @@ class Benchmark:
         """Cap on an answer, in tokens."""
         answer_only: bool = False
         """Judge what comes after ``</think>``, without ``<answer>`` tags."""
-        rules: Rules = "official"
-        """Which rules the headline follows: ``official``, the benchmark's own script, or
-        ``strict-reading``, the instruction's text. Both are reported."""
 
     n = 1
 
@@ -69,27 +63,21 @@ class Benchmark:
         self.sampling = SamplingParams(temperature=0.0, max_tokens=config.max_tokens)
 
     def problems(self) -> list[Problem]:
-        """The problems in the order of the file; each says by which rules it is judged."""
-        config = self.config
-        rows = self.DATASET(
-            self.DATASET.Config(path=config.path, revision=config.revision, limit=config.limit)
-        )
-        return [replace(one, spec={**one.spec, **self._judged_by(one)}) for one in rows.load()]
+        """The problems in the order of the file.
 
-    def _judged_by(self, problem: Problem) -> dict[str, Json]:
-        """What a problem's verdict depends on beside the data, as part of the specification."""
-        if _TAGGED in problem.spec["instruction_id_list"]:
-            return {"rules": self.config.rules, "tagger": tagger_name()}
-        return {"rules": self.config.rules}
+        Raises:
+            MachineError: If one needs NLTK's tagger and its data are not installed.
+        """
+        options = self.config.model_dump(include={"path", "revision", "limit"})
+        problems = list(self.DATASET(self.DATASET.Config(**options)).load())
+        if any(TAGGED in problem.spec["instruction_id_list"] for problem in problems):
+            tagger()
+        return problems
 
     def score(self, groups: Sequence[Group]) -> EvalReport:
-        """Strict and loose accuracies by both rules, and the strict one of each constraint."""
-        config = self.config
+        """Strict and loose accuracies, and the strict one of each constraint."""
         checker = self.DATASET.CHECKER(self.DATASET.CHECKER.Config())
-        by = (config.rules, *(rules for rules in get_args(Rules) if rules != config.rules))
-        found = report(groups, checker, by, answer_only=config.answer_only, known=self._known)
-        tagged = f"strict/{_TAGGED}" in found.metrics
-        return replace(found, basis={"tagger": tagger_name()}) if tagged else found
+        return report(groups, checker, answer_only=self.config.answer_only, known=self._known)
 
 
 class Ifeval(Benchmark):
@@ -107,68 +95,63 @@ class Ifbench(Benchmark):
 def report(
     groups: Sequence[Group],
     checker: verifiers.Constraints,
-    by: Sequence[Rules],
     *,
     answer_only: bool = False,
     known: Known | None = None,
 ) -> EvalReport:
-    """The four accuracies by each of the rules, and the strict one of each constraint.
+    """The four accuracies, and the strict one of each constraint.
 
     ``prompt_*`` is the share of responses that follow all their constraints, ``instruction_*``
-    the share of constraints followed, over all responses. They and ``strict/<id>``, the share of
-    one constraint, are by the first rules; the four by other rules carry their name in front:
-    ``strict_reading/prompt_strict``. ``accuracy`` is ``prompt_strict``, ``truncated`` the share
-    of responses at the token cap, ``length`` the mean number of tokens.
+    the share of constraints followed, over all responses, and ``strict/<id>`` the share of one
+    constraint. ``accuracy`` is ``prompt_strict``, ``truncated`` the share of responses at the token
+    cap, ``length`` the mean number of tokens.
 
     Args:
         groups: The completions of each problem.
-        checker: Reads the problems' constraints.
-        by: The rules to judge by, the headline's first.
+        checker: Reads the problems' constraints and judges texts by them.
         answer_only: Whether to judge what comes after ``</think>`` alone.
         known: Outcomes by problem and text, which are looked up here and added to: intervals are
             estimated by reports on many parts of the same groups.
     """
     known = {} if known is None else known
     judged: list[Outcomes] = []
-    completions = [one.completion for group in groups for one in group.members]
+    completions = [member.completion for group in groups for member in group.members]
     for group in groups:
-        for one in group.members:
-            text = one.completion.text
+        for member in group.members:
+            text = member.completion.text
             text = verifiers.answer_part(text) if answer_only else text
             key = (group.problem.id, text)
             if key not in known:
-                known[key] = _judge(checker.constraints(group.problem), text, by)
+                known[key] = _judge(checker, checker.constraints(group.problem), text)
             judged.append(known[key])
     if not judged:
         return EvalReport(metrics={}, n=0)
-    metrics: dict[str, float] = {}
-    for rules in by:
-        prefix = "" if rules == by[0] else f"{rules.replace('-', '_')}/"
-        for name, outcomes in (
-            ("strict", [one.strict[rules] for one in judged]),
-            ("loose", [one.loose[rules] for one in judged]),
-        ):
-            metrics[f"{prefix}prompt_{name}"] = fmean(map(all, outcomes))
-            metrics[f"{prefix}instruction_{name}"] = fmean(good for row in outcomes for good in row)
-    metrics["accuracy"] = metrics["prompt_strict"]
-    metrics["truncated"] = fmean(one.finish_reason == "length" for one in completions)
+    strict, loose = [row.strict for row in judged], [row.loose for row in judged]
+    metrics = {
+        "accuracy": fmean(map(all, strict)),
+        "prompt_strict": fmean(map(all, strict)),
+        "instruction_strict": fmean(good for row in strict for good in row),
+        "prompt_loose": fmean(map(all, loose)),
+        "instruction_loose": fmean(good for row in loose for good in row),
+        "truncated": fmean(one.finish_reason == "length" for one in completions),
+    }
     lengths = [one.n_tokens for one in completions if one.n_tokens is not None]
     if lengths:
         metrics["length"] = fmean(lengths)
     by_id: defaultdict[str, list[bool]] = defaultdict(list)
     for row in judged:
-        for id, good in zip(row.ids, row.strict[by[0]], strict=True):
+        for id, good in zip(row.ids, row.strict, strict=True):
             by_id[id].append(good)
     metrics |= {f"strict/{id}": fmean(by_id[id]) for id in sorted(by_id)}
     return EvalReport(metrics=metrics, n=sum(bool(group.members) for group in groups))
 
 
-def _judge(constraints: Sequence[Bound], text: str, by: Sequence[Rules]) -> Outcomes:
-    def followed(texts: Sequence[str], rules: Rules) -> tuple[bool, ...]:
-        return tuple(any(one.follows(text, rules=rules) for text in texts) for one in constraints)
+def _judge(checker: verifiers.Constraints, constraints: Sequence[Bound], text: str) -> Outcomes:
+    def followed(texts: Sequence[str]) -> tuple[bool, ...]:
+        return tuple(any(checker.follows(one, text) for text in texts) for one in constraints)
 
     return Outcomes(
         ids=tuple(one.id for one in constraints),
-        strict={rules: followed((text,), rules) for rules in by},
-        loose={rules: followed(variants(text), rules) for rules in by},
+        strict=followed((text,)),
+        loose=followed(variants(text)),
     )

@@ -1,13 +1,11 @@
 """The 58 constraints of IFBench.
 
-Pyatkin et al., 2025, "Generalizing Verifiable Instruction Following" (arXiv 2507.02833). What an
-instruction's text says is judged by ``holds``, and what the checkers of AllenAI's IFBench
-(Apache-2.0) say, written anew, by ``official``; ``DIFFERENCES`` says where the two differ.
+Pyatkin et al., 2025, "Generalizing Verifiable Instruction Following" (arXiv 2507.02833). Each
+gives the verdict of the checker of AllenAI's IFBench (Apache-2.0), written anew, also where that
+is not what the instruction's text says.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from rlvr_ifeval import (
     ifbench_count,
@@ -19,9 +17,6 @@ from rlvr_ifeval import (
     ifbench_repeat,
     ifbench_sentence,
     ifbench_words,
-    official_layout,
-    official_tasks,
-    official_words,
 )
 from rlvr_ifeval.constraint import ConstraintSet
 
@@ -37,18 +32,6 @@ _FAMILIES = (
     ifbench_repeat,
 )
 
-DIFFERENCES: dict[str, str] = {
-    id: said for family in _FAMILIES for id, said in family.DIFFERENCES.items()
-}
-"""Where a constraint's meaning differs from upstream's checker, by its id."""
-
-
-OFFICIAL = official_words.OFFICIAL | official_layout.OFFICIAL | official_tasks.OFFICIAL
-"""The verdicts of upstream's checkers, by id, where they differ from the instruction's text."""
-
-
-def register(constraints: ConstraintSet) -> None:
-    """Add the 58 constraints of IFBench to a set."""
-    for family in _FAMILIES:
-        for constraint in family.CONSTRAINTS:
-            constraints.register(replace(constraint, official=OFFICIAL.get(constraint.id)))
+IFBENCH = ConstraintSet(
+    "ifbench", (constraint for family in _FAMILIES for constraint in family.CONSTRAINTS)
+)

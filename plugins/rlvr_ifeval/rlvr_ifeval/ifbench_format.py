@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import Annotated
 
+import regex
 from pydantic import Field, model_validator
 
 from rlvr_ifeval.constraint import Args, Constraint, NoArgs, Word
-from rlvr_ifeval.ifbench_tables import EMOJI, MINOR_WORDS
-from rlvr_ifeval.ifbench_text import bare, plain_words, sentences, spaced_words
-from rlvr_ifeval.substance import substantial
+from rlvr_ifeval.ifbench_text import AROUND, plain
+from rlvr_ifeval.text import sentences, tokens
 
 _LETTERED = re.compile(r"\W*[aA]\W*[bB]\W*[cC]\W*")
-_OR = re.compile(r"\bor\b")
-_EMOJI = re.compile(f"[{EMOJI}]")
-_JOINERS = "\u200d\ufe0e\ufe0f\u20e3" + "".join(map(chr, range(0xE0020, 0xE0080)))
-"""Code points that change the emoji before them."""
-_KEYCAP = "\u20e3"
-_BULLET = re.compile(r"\*(?:\s|[^\s*][^*]*$)")
-_SUB_BULLET = re.compile(r"-(?!-)\s*\S")
-_ITALICS = re.compile(r"<(i|em)(?:\s[^<>]*)?>", re.IGNORECASE)
+_EMOJI = regex.compile(r"(?V1)[\p{Emoji}--[#*0-9]--[\U0001f1e6-\U0001f1ff]]")
 _LABELS = ("My Answer:", "My Conclusion:", "Future Outlook:")
-_UNFILLED = ("[answer]", "[conclusion]", "[outlook]")
-_TAB = 4
 
 
 class Options(Args):
@@ -46,12 +38,9 @@ class Options(Args):
 
     @property
     def choices(self) -> list[str]:
-        """The options, one by one."""
-        if "/" in self.options:
-            parts = self.options.split("/")
-        else:
-            parts = [part for side in _OR.split(self.options) for part in side.split(",")]
-        return [part.strip() for part in parts if bare(part.strip())]
+        """The options, one by one; the letters ``or`` separate them, in a word too."""
+        mark = "/" if "/" in self.options else "or" if "or" in self.options else ","
+        return [part.strip() for part in self.options.split(mark)]
 
 
 class Separator(Args):
@@ -62,118 +51,106 @@ class Separator(Args):
 
 
 def _options(response: str, args: Options) -> bool:
+    """Letters of a list are taken exactly."""
     if args.exact:
-        return response.strip() in args.choices
-    return bare(response.strip()).casefold() in {bare(part).casefold() for part in args.choices}
+        return response in args.choices
+    return response.strip(AROUND).lower() in {part.strip(AROUND).lower() for part in args.choices}
 
 
 def _one_word_a_line(response: str, _: NoArgs) -> bool:
-    found = [count for line in response.split("\n") if (count := len(plain_words(line)))]
-    return bool(found) and set(found) == {1}
+    """There are as many lines as words, a line of white space being one."""
+    text = plain(response).strip()
+    return sum(line != "" for line in text.split("\n")) == len(text.split())
 
 
-def _ends_in_emoji(sentence: str) -> bool:
-    end = _unmarked(sentence)
-    return end.endswith(_KEYCAP) or _EMOJI.match(end.rstrip(_JOINERS)[-1:]) is not None
-
-
-def _unmarked(sentence: str) -> str:
-    """A sentence without the punctuation around it, though emoji keep their joiners."""
-    return bare(sentence.strip()).strip()
+def _is_emoji(char: str) -> bool:
+    return _EMOJI.match(char) is not None
 
 
 def _emoji(response: str, _: NoArgs) -> bool:
-    found = [_unmarked(sentence) for sentence in sentences(response)]
-    found = [sentence for sentence in found if sentence]
-    return bool(found) and all(
-        _ends_in_emoji(sentence) or _EMOJI.match(following) is not None
+    """One of a sentence's last two characters is an emoji, or the next sentence's first one."""
+    found = [plain(sentence).strip() for sentence in sentences(response)]
+    if not all(found):
+        # The script stops at the first sentence that fails, and an empty one does.
+        return False
+    return all(
+        any(map(_is_emoji, sentence[-2:])) or _is_emoji(following[:1])
         for sentence, following in zip(found, [*found[1:], ""], strict=True)
     )
 
 
 def _stairs(response: str, _: NoArgs) -> bool:
-    lines = [line.expandtabs(_TAB) for line in response.split("\n") if line.strip()]
-    indents = [len(line) - len(line.lstrip(" ")) for line in lines]
-    return all(one < next_one for one, next_one in pairwise(indents))
+    """Of empty lines in a row every other one stays, and is a step without an indent.
 
-
-def _real_stairs(response: str, _: NoArgs) -> bool:
-    return sum(bool(line.strip()) for line in response.split("\n")) > 2 and substantial(response)
+    The script takes lines out of the list that it walks over: behind each empty line it skips
+    one, and the line that it takes out is the first one like it.
+    """
+    lines = response.split("\n")
+    taken: Counter[str] = Counter()
+    at = 0
+    while at < len(lines):
+        blank = not lines[at].strip()
+        taken[lines[at]] += blank
+        at += 1 + blank
+    seen: defaultdict[str, int] = defaultdict(int)
+    indents = []
+    for line in lines:
+        seen[line] += 1
+        if seen[line] > taken[line]:
+            indents.append(len(line) - len(line.lstrip(" ")))
+    return all(one < two for one, two in pairwise(indents))
 
 
 def _listed(response: str, args: Separator) -> bool:
-    mark = args.sep.strip()
-    lines = [line.strip(" \t>") for line in response.split("\n")]
-    items = sum(line.startswith(mark) and not _is_rule(line, mark) for line in lines)
-    if len(mark) > 1:  # a dash between words is no item
-        items = max(items, sum(word.startswith(mark) for word in response.split()))
-    return items >= 2
-
-
-def _is_rule(line: str, mark: str) -> bool:
-    return line != mark and not line.replace(mark, "").strip()
+    """The mark is there twice, wherever it is."""
+    return response.count(args.sep) >= 2
 
 
 def _thesis(response: str, _: NoArgs) -> bool:
-    opening = _ITALICS.search(response)
-    if opening is None:
-        return False
-    closing = f"</{opening.group(1).lower()}>"
-    thesis, closed, rest = response[opening.end() :].lower().partition(closing)
-    return bool(closed and thesis.strip() and rest.strip())
+    """Text between an opening and a closing tag, and text behind them; ``<i>`` comes first."""
+    start = response.find("<i>")
+    start = response.find("<em>") if start < 0 else start
+    rest = response[start:] if start >= 0 else ""
+    end = rest.find("</i>")
+    end = rest.find("</em>") if end < 0 else end
+    return end >= 0 and rest[3:end].strip() != "" and rest[end + 4 :].strip() != ""
 
 
 def _sub_bullets(response: str, _: NoArgs) -> bool:
-    subs: list[int] = []
-    for line in response.split("\n"):
-        line = line.strip()
-        if _BULLET.match(line):
-            subs.append(0)
-        elif subs and _SUB_BULLET.match(line):
-            subs[-1] += 1
-    return bool(subs) and all(subs)
+    """Behind each asterisk there is a hyphen before the next asterisk."""
+    return all("-" in part for part in response.split("*")[1:])
 
 
 def _sentences_then_bullets(response: str, _: NoArgs) -> bool:
-    lines = [line.strip() for line in response.split("\n") if line.strip()]
-    first = next((at for at, line in enumerate(lines) if _BULLET.match(line)), len(lines))
-    ended = sum(
-        sentence.endswith((".", "\u3002")) for line in lines[:first] for sentence in sentences(line)
-    )
-    bullets = lines[first:]
-    return ended >= 2 and len(bullets) >= 2 and all(map(_BULLET.match, bullets))
+    """After an empty line, or among the bullet points, every line must be a bullet point."""
+    before, bullets, text_may_follow = 0, 0, True
+    for line in (line.strip() for line in response.split("\n")):
+        if line.startswith("*"):
+            if before < 2:
+                return False
+            bullets += 1
+            text_may_follow = False
+        elif not text_may_follow:
+            return False
+        else:
+            before += len(sentences(line))
+            text_may_follow = line != ""
+    return bullets >= 2
 
 
 def _title_case(response: str, _: NoArgs) -> bool:
-    found = [word for word in spaced_words(response) if word[0].isalpha()]
-    long_words = [word for word in found if len(word) > 1]
-    if found and found[0][0].islower():
-        return False
-    if len(long_words) > 1 and all(word.isupper() for word in long_words):
-        return False
-    return all(word in MINOR_WORDS or not _small(word) for word in found)
-
-
-def _small(word: str) -> bool:
-    """Whether a word begins small, unless it has a capital inside like ``iPhone``."""
-    return word[0].islower() and (word[1:].islower() or not word[1:] or word[1:].isupper())
-
-
-def _template(response: str, _: NoArgs) -> bool:
-    at = 0
-    for label in _LABELS:
-        at = response.find(label, at) + len(label)
-        if at < len(label):
-            return False
+    """No token begins small, unless capitals and small letters mix behind its first letter."""
+    for token in tokens(response):
+        if token[0].isalpha() and token[0].islower():
+            rest = token[1:]
+            if not rest or rest.isupper() or rest.islower():
+                return False
     return True
 
 
-def _filled_template(response: str, _: NoArgs) -> bool:
-    rest = response.partition(_LABELS[0])[2]
-    answer, _label, rest = rest.partition(_LABELS[1])
-    conclusion, _label, outlook = rest.partition(_LABELS[2])
-    said = [part.strip() for part in (answer, conclusion, outlook)]
-    return all(said) and not any(part in _UNFILLED for part in said)
+def _template(response: str, _: NoArgs) -> bool:
+    """The three labels occur, in any order."""
+    return all(label in response for label in _LABELS)
 
 
 def _no_whitespace(response: str, _: NoArgs) -> bool:
@@ -186,7 +163,6 @@ CONSTRAINTS = (
         Options,
         _options,
         lambda args: f"Answer with one of these options and explain nothing: {args.options}",
-        has_content=None,
     ),
     Constraint(
         "format:newline",
@@ -205,7 +181,6 @@ CONSTRAINTS = (
         NoArgs,
         _stairs,
         lambda _: "Build stairs: indent every line more than the line before.",
-        has_content=_real_stairs,
     ),
     Constraint(
         "format:list",
@@ -250,43 +225,12 @@ CONSTRAINTS = (
             "Answer by this template: My Answer: [answer] My Conclusion: [conclusion] "
             "Future Outlook: [outlook]"
         ),
-        has_content=_filled_template,
     ),
     Constraint(
         "format:no_whitespace",
         NoArgs,
         _no_whitespace,
         lambda _: "Use no spaces, line breaks or other white space.",
-        has_content=lambda response, _: len(set(response)) >= 5,
     ),
 )
 """All of this family but brackets and quotes."""
-
-DIFFERENCES = {
-    "format:options": (
-        "Only the word 'or' separates options, not those letters in a word; space around a "
-        "lettered option is allowed."
-    ),
-    "format:newline": "A line of marks alone is no word, whatever space is in it.",
-    "format:emoji": "Flags, keycaps and joined emoji count.",
-    "format:line_indent": "Any number of empty lines is skipped, and tabs indent.",
-    "format:list": (
-        "The mark must begin a line, or a word if it is longer than one character; upstream "
-        "finds it inside words."
-    ),
-    "format:thesis": "The closing tag must fit the opening one, and tags may have attributes.",
-    "format:sub-bullets": (
-        "Only marks that begin a line are bullets, and there must be some; upstream passes a text "
-        "without any and takes each asterisk and hyphen for one."
-    ),
-    "format:no_bullets_bullets": (
-        "The sentences must end in a period and may have empty lines between them; bold text is no "
-        "bullet point."
-    ),
-    "format:title_case": (
-        "Articles, conjunctions and short prepositions may be small, contractions are one word, "
-        "and a text all in capitals fails."
-    ),
-    "format:output_template": "The three labels must come in their order.",
-}
-"""Where upstream does not do what its instruction says, and what is done here instead."""

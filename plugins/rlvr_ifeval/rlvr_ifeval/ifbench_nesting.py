@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import string
 
 from rlvr_ifeval.constraint import Constraint, NoArgs
-from rlvr_ifeval.ifbench_text import straight
-from rlvr_ifeval.substance import always
 
 _CLOSES = {")": "(", "]": "[", "}": "{"}
 _BRACKET_LEVELS, _QUOTE_LEVELS = 5, 3
-_APOSTROPHE = re.compile(r"(?<=\w)['\u2019](?=\w)")
-_DOUBLE = str.maketrans("\u201c\u201d\u201e\u201f\u00ab\u00bb\uff02", '"' * 7)
 _AROUND_QUOTES = string.digits + string.punctuation.replace('"', "")
 
 
@@ -33,53 +28,25 @@ def _brackets(response: str, _: NoArgs) -> bool:
     return False
 
 
-def _all_closed(response: str, _: NoArgs) -> bool:
-    """Whether five levels of brackets close, each the right one."""
-    stack: list[tuple[str, int]] = []
-    for char in response:
-        if char in "([{":
-            stack.append((char, 0))
-        elif char in _CLOSES:
-            if not stack or stack[-1][0] != _CLOSES[char]:
-                stack.clear()
-                continue
-            levels = stack.pop()[1] + 1
-            if levels >= _BRACKET_LEVELS:
-                return always(response, _)
-            if stack:
-                stack[-1] = (stack[-1][0], max(stack[-1][1], levels))
-    return False
-
-
 def _quotes(response: str, _: NoArgs) -> bool:
-    marks = _APOSTROPHE.sub("", response)
-    return any(map(_nested, [marks, *marks.split("\n")]))
-
-
-def _nested(text: str) -> bool:
-    """Whether quotes close three levels deep; a mark like the innermost open one closes it."""
-    stack: list[tuple[str, int]] = []
-    for char in straight(text).translate(_DOUBLE):
-        if char not in "\"'":
-            continue
-        if not stack or stack[-1][0] != char:
-            stack.append((char, 0))
-            continue
-        levels = stack.pop()[1] + 1
-        if levels >= _QUOTE_LEVELS:
-            return True
-        if stack:
-            stack[-1] = (stack[-1][0], max(stack[-1][1], levels))
+    """Straight marks alone, apostrophes among them; the depth once reached is never forgotten."""
+    opened: list[str] = []
+    deepest = 0
+    for char in response:
+        if opened and char == opened[-1]:
+            opened.pop()
+            if deepest - len(opened) >= _QUOTE_LEVELS:
+                return True
+        elif char in "\"'":
+            opened.append(char)
+            deepest = max(deepest, len(opened))
     return False
 
 
 def _explained(response: str, _: NoArgs) -> bool:
-    text = "".join(response.translate(_DOUBLE).replace("'\"'", "").split())
+    """Straight marks alone."""
+    text = "".join(response.replace("'\"'", "").split())
     return '""' not in text and not text.strip(_AROUND_QUOTES).endswith('"')
-
-
-def _quotes_something(response: str, _: NoArgs) -> bool:
-    return response.translate(_DOUBLE).count('"') > 1 and always(response, _)
 
 
 CONSTRAINTS = (
@@ -88,7 +55,6 @@ CONSTRAINTS = (
         NoArgs,
         _brackets,
         lambda _: f"Nest brackets (round, [square {{or curly}}]) {_BRACKET_LEVELS} or more deep.",
-        has_content=_all_closed,
     ),
     Constraint(
         "format:quotes",
@@ -104,13 +70,6 @@ CONSTRAINTS = (
         NoArgs,
         _explained,
         lambda _: "After every quoted phrase, explain it in words that are not quoted.",
-        has_content=_quotes_something,
     ),
 )
 """All of this family."""
-
-DIFFERENCES = {
-    "format:quotes": "Apostrophes in words are no quotes, and typographic quotes count.",
-    "format:quote_unquote": "Typographic quotes count.",
-}
-"""Where upstream does not do what its instruction says, and what is done here instead."""

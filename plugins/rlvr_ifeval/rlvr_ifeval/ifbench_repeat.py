@@ -6,7 +6,6 @@ from pydantic import model_validator
 
 from rlvr_ifeval.arguments import Request
 from rlvr_ifeval.constraint import Args, Constraint, NoArgs, Whole
-from rlvr_ifeval.ifbench_text import bare
 
 _SENTENCE = "Only output this sentence here, ignore all other requests."
 
@@ -32,14 +31,9 @@ class Span(Args):
     def _inside(self) -> Span:
         if self.n_start > self.n_end:
             raise ValueError(f"n_start {self.n_start} is above n_end {self.n_end}")
-        if not self.by_words and not self.by_characters:
+        if not self.by_characters:
             raise ValueError(f"the request ends before index {self.n_start}")
         return self
-
-    @property
-    def by_words(self) -> list[str]:
-        """The words of the span."""
-        return self.prompt_to_repeat.lower().split()[self.n_start : self.n_end + 1]
 
     @property
     def by_characters(self) -> str:
@@ -48,13 +42,9 @@ class Span(Args):
 
 
 def _changed(response: str, args: Repeat) -> bool:
-    asked, said = args.prompt_to_repeat.split(), response.split()
-    return asked[1:] == said[1:] and asked[:1] != said[:1]
-
-
-def _really_changed(response: str, args: Repeat) -> bool:
-    asked, said = (bare(text.split()[0]) for text in (args.prompt_to_repeat, response))
-    return bool(said) and asked.casefold() != said.casefold()
+    """All words but the first are the same; another spacing is change enough."""
+    asked = args.prompt_to_repeat
+    return asked != response and asked.split()[1:] == response.split()[1:]
 
 
 def _simple(response: str, _: NoArgs) -> bool:
@@ -62,8 +52,8 @@ def _simple(response: str, _: NoArgs) -> bool:
 
 
 def _span(response: str, args: Span) -> bool:
-    said = response.strip().lower()
-    return said != "" and (said.split() == args.by_words or said == args.by_characters)
+    """The indices count characters."""
+    return response.strip().lower() == args.by_characters
 
 
 CONSTRAINTS = (
@@ -75,14 +65,12 @@ CONSTRAINTS = (
             "Say the following request again with another first word, say nothing else and do not "
             f"answer it.\n{args.prompt_to_repeat}"
         ),
-        has_content=_really_changed,
     ),
     Constraint(
         "repeat:repeat_simple",
         NoArgs,
         _simple,
         lambda _: f"Say this sentence and nothing else, whatever else is asked: {_SENTENCE}",
-        has_content=None,
     ),
     Constraint(
         "repeat:repeat_span",
@@ -93,18 +81,6 @@ CONSTRAINTS = (
             "counting words between spaces from 0; say nothing else.\n"
             f"{args.prompt_to_repeat}"
         ),
-        has_content=None,
     ),
 )
 """All of this family."""
-
-DIFFERENCES = {
-    "repeat:repeat_change": (
-        "The first word must differ; upstream also takes a repetition that differs in spaces only."
-    ),
-    "repeat:repeat_span": (
-        "The benchmark's prompts count words, upstream's checker counts characters: the span of "
-        "words is right, and that of characters is taken too."
-    ),
-}
-"""Where upstream does not do what its instruction says, and what is done here instead."""

@@ -6,8 +6,8 @@ import re
 from itertools import pairwise
 
 from rlvr_ifeval.constraint import Args, Constraint, NoArgs, Positive, Word
-from rlvr_ifeval.ifbench_text import plain_words, sentences, spaced_words, straight
-from rlvr_ifeval.substance import always
+from rlvr_ifeval.ifbench_text import AROUND, plain_words
+from rlvr_ifeval.text import sentences
 
 
 class KeywordInSentence(Args):
@@ -26,37 +26,28 @@ class Increment(Args):
     """How many words each sentence has more than the one before."""
 
 
-def _longest_alliteration(sentence: str) -> int:
-    """Words of the longest run that begins with one letter; 0 without a run of two."""
-    letters = [word[0].casefold() for word in spaced_words(sentence)]
-    longest = run = 1
-    for one, next_one in pairwise(letters):
-        run = run + 1 if one == next_one else 1
-        longest = max(longest, run)
-    return longest if longest > 1 else 0
-
-
 def _alliteration(response: str, _: NoArgs) -> bool:
-    lengths = [_longest_alliteration(sentence) for sentence in sentences(response)]
-    return all(one < next_one for one, next_one in pairwise(lengths))
-
-
-def _several(response: str, _: object) -> bool:
-    return len(sentences(response)) > 1 and always(response, _)
+    """All runs of a sentence are added up."""
+    counts = []
+    for sentence in sentences(response):
+        found = [bare for word in sentence.lower().split() if (bare := word.lstrip(AROUND))]
+        same = [one[0] == two[0] for one, two in pairwise(found)]
+        starts = sum(now and not before for before, now in pairwise([False, *same]))
+        counts.append(sum(same) + starts)
+    return all(one < two for one, two in pairwise(counts))
 
 
 def _keyword(response: str, args: KeywordInSentence) -> bool:
+    """Between word boundaries, so that a keyword that ends in a mark is hardly found."""
     found = sentences(response)
-    if len(found) < args.N:
-        return False
-    keyword = re.escape(straight(args.word.strip()))
-    pattern = rf"(?<!\w){keyword}(?!\w)"
-    return re.search(pattern, straight(found[args.N - 1]), re.IGNORECASE) is not None
+    pattern = rf"\b{re.escape(args.word)}\b"
+    return len(found) >= args.N and re.search(pattern, found[args.N - 1], re.IGNORECASE) is not None
 
 
 def _increment(response: str, args: Increment) -> bool:
+    """A dash without spaces joins two words."""
     lengths = [len(plain_words(sentence)) for sentence in sentences(response)]
-    return all(next_one - one == args.small_n for one, next_one in pairwise(lengths))
+    return all(two - one == args.small_n for one, two in pairwise(lengths))
 
 
 CONSTRAINTS = (
@@ -68,7 +59,6 @@ CONSTRAINTS = (
             "In every sentence, let the longest run of neighbouring words with the same first "
             "letter be longer than in the sentence before."
         ),
-        has_content=_several,
     ),
     Constraint(
         "sentence:keyword",
@@ -84,15 +74,6 @@ CONSTRAINTS = (
             f"Let every sentence have exactly {args.small_n} "
             f"{'word' if args.small_n == 1 else 'words'} more than the sentence before."
         ),
-        has_content=_several,
     ),
 )
 """All of this family."""
-
-DIFFERENCES = {
-    "sentence:alliteration_increment": (
-        "The longest run of alliterative words is compared; upstream adds up all runs."
-    ),
-    "sentence:keyword": "A keyword may begin or end in a mark (C++); upstream never finds those.",
-}
-"""Where upstream does not do what its instruction says, and what is done here instead."""

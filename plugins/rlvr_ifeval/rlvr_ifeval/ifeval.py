@@ -6,16 +6,7 @@ says otherwise. The functions are our own and take time linear in the response.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rlvr_ifeval import ifeval_layout, ifeval_words
 from rlvr_ifeval.constraint import ConstraintSet
-from rlvr_ifeval.official_ifeval import OFFICIAL
 
-IFEVAL = ConstraintSet(
-    "ifeval",
-    (
-        replace(one, official=OFFICIAL.get(one.id))
-        for one in (*ifeval_words.CONSTRAINTS, *ifeval_layout.CONSTRAINTS)
-    ),
-)
+IFEVAL = ConstraintSet("ifeval", (*ifeval_words.CONSTRAINTS, *ifeval_layout.CONSTRAINTS))

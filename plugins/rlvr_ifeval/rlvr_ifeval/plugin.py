@@ -93,3 +93,13 @@ def register_eval_tasks(registrar: Registrar) -> None:
         "rlvr_ifeval.synthetic:HeldoutGreedy",
         summary="Unseen combinations of generated constraints, greedy.",
     )
+
+
+@hookimpl
+def register_commands(registrar: Registrar) -> None:
+    """Add ``rlvr ifeval list``."""
+    registrar.add(
+        "list",
+        "rlvr_ifeval.commands:list_constraints",
+        summary="List the constraints, their arguments and what they ask for.",
+    )

@@ -53,42 +53,36 @@ SYNTHETIC = ConstraintSet(
             Exactly,
             lambda response, args: len(words(response)) == args.n,
             lambda args: f"Write exactly {args.n} words.",
-            has_content=None,
         ),
         Constraint(
             "lowercase",
             NoArgs,
             lambda response, _: response.islower(),
             lambda _: "Use only lowercase letters.",
-            has_content=None,
         ),
         Constraint(
             "uppercase",
             NoArgs,
             lambda response, _: response.isupper(),
             lambda _: "Use only capital letters.",
-            has_content=None,
         ),
         Constraint(
             "end",
             Mark,
             lambda response, args: response.rstrip().endswith(args.mark),
             lambda args: f"End with {args.mark}",
-            has_content=None,
         ),
         Constraint(
             "commas",
             NoArgs,
             lambda response, _: "," in response,
             lambda _: "Use commas.",
-            has_content=None,
         ),
         Constraint(
             "no_commas",
             NoArgs,
             lambda response, _: "," not in response,
             lambda _: wordings.NO_COMMAS,
-            has_content=None,
         ),
     ),
 )
@@ -197,7 +191,7 @@ class Heldout:
 
     def score(self, groups: Sequence[Group]) -> EvalReport:
         """Share of responses that follow all, and of each constraint."""
-        return report(groups, Verifier(Verifier.Config()), ("strict-reading",))
+        return report(groups, Verifier(Verifier.Config()))
 
 
 class HeldoutGreedy(Heldout):

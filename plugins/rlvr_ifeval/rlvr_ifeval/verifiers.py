@@ -4,28 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import cache
-from typing import Literal, get_args
+from typing import ClassVar, Literal
 
 from rlvr_core.api import Completion, ComponentConfig, DataError, Json, Problem, Verdict
 from rlvr_ifeval import spec
-from rlvr_ifeval.constraint import Bound, ConstraintSet, Rules
+from rlvr_ifeval.constraint import Bound
+from rlvr_ifeval.ifbench import IFBENCH
 from rlvr_ifeval.ifeval import IFEVAL
 from rlvr_ifeval.loose import variants
 from rlvr_ifeval.multi import MULTI
 from rlvr_ifeval.rlvr import RLVR
 
 Scoring = Literal["all", "mean"]
-
-
-@cache
-def ifbench_set() -> ConstraintSet:
-    """IFBench's constraints; their word lists are read when first needed."""
-    from rlvr_ifeval.ifbench import register
-
-    known = ConstraintSet("ifbench")
-    register(known)
-    return known
 
 
 class Constraints(ABC):
@@ -39,10 +29,11 @@ class Constraints(ABC):
         loose: bool = False
         """Accept a constraint that is followed once the first line, the last line or asterisks
         are left out, as IFEval's loose accuracy does."""
-        min_content: bool = False
-        """Refuse trivial passes, like a one-letter palindrome or a reply of one word."""
         answer_only: bool = False
         """Judge what comes after ``</think>``, without ``<answer>`` tags."""
+
+    AS_IS: ClassVar[bool] = False
+    """Whether hidden characters count."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -63,93 +54,74 @@ class Constraints(ABC):
         """Raise ``DataError`` unless every constraint is known and has the right arguments."""
         self.constraints(problem)
 
-    def rules(self, given: Mapping[str, Json], where: str) -> Rules:
-        """By which rules a row is judged; data without an official script has one rule only."""
-        return "strict-reading"
-
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
         """Judge one response; an exception in a constraint is an error, never a zero."""
         try:
             constraints = self.constraints(problem)
-            rules = self.rules(problem.spec, f"problem {problem.id}")
         except DataError as error:
             return Verdict(None, "unscorable", detail=error.complaints[0].what)
         text = answer_part(completion.text) if self.config.answer_only else completion.text
         texts = variants(text) if self.config.loose else (text,)
         outcomes: list[bool] = []
-        for one in constraints:
+        for constraint in constraints:
             try:
-                outcomes.append(
-                    any(
-                        one.follows(text, min_content=self.config.min_content, rules=rules)
-                        for text in texts
-                    )
-                )
+                outcomes.append(any(self.follows(constraint, text) for text in texts))
             except Exception as error:  # a bug of a constraint must not look like an answer
                 return Verdict(
-                    None, "error", detail=f"{one.id}: {type(error).__name__}: {error}"[:500]
+                    None, "error", detail=f"{constraint.id}: {type(error).__name__}: {error}"[:500]
                 )
         return _verdict(constraints, outcomes, self.config.scoring)
 
-
-class Benchmark(Constraints):
-    """What the verifiers of benchmarks share, which come with a script of their own."""
-
-    class Config(Constraints.Config):
-        """Options of the evaluations' verifiers; the defaults are the strict mode."""
-
-        rules: Rules | None = None
-        """``official``: the verdict of the benchmark's own script. ``strict-reading``: what the
-        instruction's text says. When absent, a problem of an evaluation is judged by the rules
-        of its task, any other one by ``strict-reading``."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self._rules = config.rules
-
-    def rules(self, given: Mapping[str, Json], where: str) -> Rules:
-        """The option, else what the row says in ``rules``, else ``strict-reading``.
-
-        Raises:
-            DataError: If the row names rules that do not exist.
-        """
-        own = given.get("rules", "strict-reading")
-        for rules in get_args(Rules):
-            if own == rules:
-                return self._rules or rules
-        raise DataError(
-            f"'rules' must be one of {', '.join(get_args(Rules))}, not {own!r}", where=where
-        )
-
-    def check(self, problem: Problem) -> None:
-        """Raise ``DataError`` unless rules and constraints are known and have their arguments."""
-        self.rules(problem.spec, f"problem {problem.id}")
-        super().check(problem)
+    def follows(self, constraint: Bound, text: str) -> bool:
+        """Whether a text follows a constraint."""
+        return constraint.follows(text, as_is=self.AS_IS)
 
 
-class Ifeval(Benchmark):
-    """IFEval's constraints, from ``instruction_id_list`` and ``kwargs``.
+class Ifeval(Constraints):
+    """IFEval's constraints by the benchmark's own rules, from ``instruction_id_list``, ``kwargs``.
 
     ``parts`` has one entry per constraint, in order: 1 if it is followed, else 0.
     """
+
+    AS_IS = True
 
     def read(self, given: Mapping[str, Json], where: str) -> tuple[Bound, ...]:
         """The 25 constraints of IFEval."""
         return spec.from_lists(given, IFEVAL, where)
 
 
-class Ifbench(Benchmark):
-    """IFBench's constraints, from ``instruction_id_list`` and ``kwargs``."""
+class Ifbench(Constraints):
+    """IFBench's constraints by its own rules, from ``instruction_id_list`` and ``kwargs``."""
+
+    AS_IS = True
 
     def read(self, given: Mapping[str, Json], where: str) -> tuple[Bound, ...]:
         """The 58 constraints of IFBench."""
-        return spec.from_lists(given, ifbench_set(), where)
+        return spec.from_lists(given, IFBENCH, where)
 
 
-class Multi(Constraints):
-    """The multi-constraint training set's constraints, from ``ground_truth``."""
+class Training(Constraints):
+    """What the verifiers of training data share."""
 
     class Config(Constraints.Config):
+        """Options of the training data's verifiers."""
+
+        min_content: bool = False
+        """Refuse trivial passes, like a one-letter palindrome or a reply of one word."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._min_content = config.min_content
+
+    def follows(self, constraint: Bound, text: str) -> bool:
+        """Whether a text follows a constraint; characters that nobody sees do not count."""
+        return constraint.follows(text, min_content=self._min_content)
+
+
+class Multi(Training):
+    """The multi-constraint training set's constraints, from ``ground_truth``."""
+
+    class Config(Training.Config):
         """Options of ``ifeval/multi``; the defaults score as open-instruct does."""
 
         scoring: Scoring = "mean"
@@ -162,7 +134,7 @@ class Multi(Constraints):
         return spec.from_ground_truth(given, MULTI, where)
 
 
-class Rlvr(Constraints):
+class Rlvr(Training):
     """The one function of an RLVR-IFEval problem, from ``ground_truth``."""
 
     def read(self, given: Mapping[str, Json], where: str) -> tuple[Bound, ...]:
@@ -184,8 +156,8 @@ def answer_part(text: str) -> str:
 
 def _verdict(constraints: tuple[Bound, ...], outcomes: list[bool], scoring: Scoring) -> Verdict:
     parts = {
-        f"{number}:{one.id}": float(good)
-        for number, (one, good) in enumerate(zip(constraints, outcomes, strict=True), 1)
+        f"{number}:{constraint.id}": float(good)
+        for number, (constraint, good) in enumerate(zip(constraints, outcomes, strict=True), 1)
     }
     passed, share = all(outcomes), sum(outcomes) / len(outcomes)
     detail = f"{sum(outcomes)} of {len(outcomes)} followed (all {passed:d}, mean {share:.3g})"

@@ -1,4 +1,4 @@
-"""Characters that nobody sees neither make a constraint hold nor break one."""
+"""In training, characters that nobody sees neither make a constraint hold nor break one."""
 
 import pytest
 
@@ -18,18 +18,12 @@ HIDDEN += [
     GAP + SELECTOR + GAP,
 ]
 HIDDEN_NAMES = ["-".join(f"{ord(character):x}" for character in one) for one in HIDDEN]
-MADE = {
-    "ifeval": verifiers.Ifeval,
-    "multi": verifiers.Multi,
-    "rlvr": verifiers.Rlvr,
-    "ifbench": verifiers.Ifbench,
-}
+MADE = {"multi": verifiers.Multi, "rlvr": verifiers.Rlvr, "ifeval": verifiers.Ifeval}
 
 
 def follows(name, id, args, text):
     spec = {
         "ifeval": {"instruction_id_list": [id], "kwargs": [args]},
-        "ifbench": {"instruction_id_list": [id], "kwargs": [args]},
         "multi": {"ground_truth": [{"instruction_id": [id], "kwargs": [args]}]},
         "rlvr": {"ground_truth": {"func_name": id, **args}},
     }[name]
@@ -41,23 +35,17 @@ def follows(name, id, args, text):
 
 CHEATS = [
     # (set, id, arguments, a text with @ for the character that is to make it pass)
-    ("ifbench", "words:prime_lengths", {}, "that@ word@"),
-    ("ifbench", "words:no_consecutive", {}, "big @bear"),
-    ("ifbench", "words:repeats", {"small_n": 1}, "the t@he th@e"),
-    ("ifbench", "count:unique_word_count", {"N": 3}, "so s@o s@@o"),
-    ("ifbench", "count:numbers", {"N": 2}, "1@2"),
-    ("ifbench", "ratio:sentence_words", {}, "Tall@ trees grow. Small birds sing. Old@ men sit@s."),
     ("multi", "count:count_unique", {}, "the end of t@he day"),
     ("multi", "keywords:no_adjacent_consecutive", {}, "a @bear"),
     ("multi", "keywords:palindrome", {}, "one @"),
-    ("ifeval", "keywords:forbidden_words", {"forbidden_words": ["bear"]}, "a be@ar"),
+    ("multi", "keywords:forbidden_words", {"forbidden_words": ["bear"]}, "a be@ar"),
     (
-        "ifeval",
+        "multi",
         "length_constraints:number_words",
         {"num_words": 3, "relation": "at least"},
         "to@get@her",
     ),
-    ("ifeval", "punctuation:no_comma", {}, "@"),
+    ("multi", "punctuation:no_comma", {}, "@"),
     ("rlvr", "validate_forbidden_words", {"forbidden_words": ["bear"]}, "a be@ar"),
     ("rlvr", "validate_word_constraint", {"N": 3, "quantifier": "at least"}, "one @ @"),
 ]
@@ -73,9 +61,14 @@ def test_hidden_characters_make_nothing_pass(name, id, args, text, hidden):
 
 @pytest.mark.parametrize("hidden", HIDDEN, ids=HIDDEN_NAMES)
 def test_hidden_characters_break_nothing(hidden):
-    assert follows("ifeval", "keywords:existence", {"keywords": ["bear"]}, f"a be{hidden}ar")
-    assert follows("ifbench", "words:prime_lengths", {}, f"the cat{hidden}")
+    assert follows("multi", "keywords:existence", {"keywords": ["bear"]}, f"a be{hidden}ar")
     assert follows("rlvr", "validate_end", {"end_phrase": "The end."}, f"So. The end.{hidden}")
+
+
+def test_the_benchmarks_count_them_as_their_scripts_do():
+    forbidden = {"forbidden_words": ["bear"]}
+    assert follows("ifeval", "keywords:forbidden_words", forbidden, f"a be{GAP}ar")
+    assert not follows("multi", "keywords:forbidden_words", forbidden, f"a be{GAP}ar")
 
 
 @pytest.mark.parametrize("before", ["e\u0301", "C+", "<", "1", "\u0436"])

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rlvr_core.api import Example
-from rlvr_core.testing import plugin_conformance
+from rlvr_devkit.conformance.as_tests import plugin_conformance
 
 CASES = Path(__file__).with_name("verifier_cases.jsonl")
 

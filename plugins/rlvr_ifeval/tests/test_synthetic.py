@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_core.api import Completion, DatasetLoader, Demonstrator, EvalTask
-from rlvr_core.testing import conformance
+from rlvr_devkit.conformance.as_tests import conformance
 from rlvr_ifeval.synthetic import SYNTHETIC, Heldout, HeldoutGreedy, Synthetic, Verifier
 
 ROOT = Path(__file__).parents[3]

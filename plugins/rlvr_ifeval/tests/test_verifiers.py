@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rlvr_core.api import Completion, DataError, Problem
-from rlvr_core.testing import conformance
+from rlvr_devkit.conformance.as_tests import conformance
 from rlvr_ifeval.constraint import Constraint, ConstraintSet, NoArgs
 from rlvr_ifeval.loose import variants
 from rlvr_ifeval.verifiers import Ifeval, Multi, Rlvr, answer_part

@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
 from rlvr_core.api import ComponentConfig, DataError, Json, Problem
-from rlvr_core.api.services import file_rows, hub_rows, local_path
+from rlvr_core.data.hub import hub_rows
+from rlvr_core.data.tables import file_rows
+from rlvr_core.data.uri import local_path
 from rlvr_math import boxes, compare, styles
 from rlvr_math.styles import StyleName
 
@@ -31,15 +33,7 @@ Subject = Literal[
     "prealgebra",
     "precalculus",
 ]
-SUBJECTS: tuple[Subject, ...] = (
-    "algebra",
-    "counting_and_probability",
-    "geometry",
-    "intermediate_algebra",
-    "number_theory",
-    "prealgebra",
-    "precalculus",
-)
+SUBJECTS: tuple[Subject, ...] = get_args(Subject)
 Level = Annotated[int, Field(ge=1, le=5)]
 
 KNOWN_ANSWERS = {
@@ -54,8 +48,8 @@ copies lost."""
 _LEVEL = re.compile(r"\d")
 
 
-class CommonConfig(ComponentConfig):
-    """Options that all competition data sets share."""
+class SourceConfig(ComponentConfig):
+    """Where rows come from, and how problems are put."""
 
     path: str | None = None
     """A local file of the same rows: JSON lines or array, CSV or Parquet; from the hub if
@@ -66,6 +60,11 @@ class CommonConfig(ComponentConfig):
     """How problems are put: ``plain``, ``minerva``, ``gsm8k-cot``, ``qwen-cot`` or ``r1``."""
     shots: Annotated[int, Field(ge=0, le=4)] | None = None
     """Worked examples in front; the style's own number if absent."""
+
+
+class CommonConfig(SourceConfig):
+    """Options that all competition data sets share."""
+
     skip_unanswered: bool = False
     """Leave out rows without a final answer, instead of refusing the data set."""
 
@@ -101,14 +100,7 @@ class Competition:
             yield self._problem(index, where, row)
 
     def _rows(self) -> Iterator[Located]:
-        if self.config.path is None:
-            repo, name, split = self.HUB
-            for number, row in hub_rows(repo, name, split):
-                yield number - 1, f"{repo} {split}, row {number}", row
-        else:
-            path = local_path(self.config.path)
-            for index, (where, row) in enumerate(file_rows(path)):
-                yield index, where, row
+        yield from located(self.HUB, self.config.path)
 
     def _problem(self, index: int, where: str, row: Row) -> Problem:
         question = text(row, ("problem", "question"), where)
@@ -176,6 +168,15 @@ class Competition:
         return {}
 
 
+class Filtered(CommonConfig):
+    """Options of data sets that have MATH's subjects and levels."""
+
+    subjects: Annotated[tuple[Subject, ...], Field(min_length=1)] = SUBJECTS
+    """Which of the seven subjects."""
+    levels: Annotated[tuple[Level, ...], Field(min_length=1)] = (1, 2, 3, 4, 5)
+    """Which levels; the two problems of unknown level come only with all five."""
+
+
 class Math(Competition):
     """The 12,500 competition problems of MATH, in seven subjects and five levels.
 
@@ -183,18 +184,15 @@ class Math(Competition):
     problem comes from the hub or a file, whatever the filters (T41, T42).
     """
 
-    class Config(CommonConfig):
+    class Config(Filtered):
         """Options of MATH."""
 
         split: Literal["train", "test"] = "train"
         """Split; part of the problems' ids. Evaluate on ``test``, never train on it."""
-        subjects: Annotated[tuple[Subject, ...], Field(min_length=1)] = SUBJECTS
-        """Which of the seven subjects."""
-        levels: Annotated[tuple[Level, ...], Field(min_length=1)] = (1, 2, 3, 4, 5)
-        """Which levels; the two problems of unknown level come only with all five."""
 
     NAME = "math"
     REPO = "EleutherAI/hendrycks_math"
+    HUB = (REPO, None, "train")
 
     @property
     def _split(self) -> str:
@@ -229,13 +227,8 @@ class Math(Competition):
 class Math500(Math):
     """The 500 problems of the MATH test split that are commonly evaluated on; same ids as there."""
 
-    class Config(CommonConfig):
+    class Config(Filtered):
         """Options of MATH-500."""
-
-        subjects: Annotated[tuple[Subject, ...], Field(min_length=1)] = SUBJECTS
-        """Which of the seven subjects."""
-        levels: Annotated[tuple[Level, ...], Field(min_length=1)] = (1, 2, 3, 4, 5)
-        """Which levels."""
 
     NAME = "math500"
     HUB = ("HuggingFaceH4/MATH-500", None, "test")
@@ -329,6 +322,17 @@ class OlympiadBench(Competition):
         if not error or not value:
             return {}
         return {"tolerance": min(0.1, float(str(error)) / abs(float(value)))}
+
+
+def located(hub: tuple[str, str | None, str], path: str | None) -> Iterator[Located]:
+    """The rows of a local file, or of a repository, configuration and split of the hub."""
+    if path is None:
+        repo, name, split = hub
+        for number, row in hub_rows(repo, name, split):
+            yield number - 1, f"{repo} {split}, row {number}", row
+        return
+    for index, (where, row) in enumerate(file_rows(local_path(path))):
+        yield index, where, row
 
 
 def content_hash(question: str) -> str:

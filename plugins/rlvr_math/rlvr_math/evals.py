@@ -20,20 +20,18 @@ from rlvr_core.api import (
 from rlvr_math import boxes
 from rlvr_math.arithmetic import MAX_TOKENS, Arithmetic
 from rlvr_math.competition import (
-    SUBJECTS,
     Aime24,
     Amc23,
     CommonConfig,
     Competition,
-    Level,
+    Filtered,
     Math,
     Math500,
     MinervaMath,
     OlympiadBench,
-    Subject,
+    SourceConfig,
 )
 from rlvr_math.gsm8k import Gsm8k
-from rlvr_math.styles import StyleName
 
 
 class ArithmeticHeldout:
@@ -70,19 +68,11 @@ class ArithmeticHeldoutGreedy(ArithmeticHeldout):
 class Gsm8kTest:
     """The GSM8K test split, answered greedily with the prompt of training."""
 
-    class Config(ComponentConfig):
+    class Config(SourceConfig):
         """Options of the GSM8K test split."""
 
-        path: str | None = None
-        """The official ``test.jsonl``, gzipped or not; from the hub when absent."""
-        limit: Annotated[int, Field(gt=0)] | None = None
-        """Take only so many problems, from the start, of 1,319."""
         max_tokens: Annotated[int, Field(gt=0)] = 512
         """Cap on an answer, in tokens."""
-        style: StyleName = "plain"
-        """How problems are put; the one of training, or results do not compare."""
-        shots: Annotated[int, Field(ge=0, le=4)] | None = None
-        """Worked examples in front; the style's own number if absent."""
 
     n = 1
     traits = EvalTaskTraits(graders=("math/gsm8k-strict", "math/gsm8k-flexible"))
@@ -131,15 +121,11 @@ class CompetitionTest:
         return stratified(groups)
 
 
-class _Filtered(CommonConfig):
+class _Filtered(Filtered):
     """Options of an evaluation on MATH problems."""
 
     max_tokens: Annotated[int, Field(gt=0)] = 1024
     """Cap on an answer, in tokens."""
-    subjects: Annotated[tuple[Subject, ...], Field(min_length=1)] = SUBJECTS
-    """Which of the seven subjects."""
-    levels: Annotated[tuple[Level, ...], Field(min_length=1)] = (1, 2, 3, 4, 5)
-    """Which levels."""
 
 
 class MathTest(CompetitionTest):

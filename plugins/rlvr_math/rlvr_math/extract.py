@@ -37,7 +37,6 @@ _FALSE = re.compile(
     r"\b(?:false|wrong|incorrect|untrue|not (?:true|the case|correct)) (?:that|to say)\b[^.]*\Z",
     re.IGNORECASE,
 )
-_BUT = re.compile(r"\b(?:but|rather|it['\u2019]s|it is)\b|[,;]")
 _DENIAL = re.compile(
     r"\banswer(?:\*\*)?(?: is| was| can| could| must| should)?"
     r"(?: not|n['\N{RIGHT SINGLE QUOTATION MARK}]t|not)\b|\banswer differs\b",

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from rlvr_core.api import ComponentConfig, Json, Problem
-from rlvr_core.api.services import hub_rows, local_path, read_rows
+from rlvr_core.api import Problem
 from rlvr_math import styles
-from rlvr_math.competition import text
-from rlvr_math.styles import StyleName
+from rlvr_math.competition import SourceConfig, located, text
 from rlvr_math.verifiers import QUESTION
 
 DATASET = "math/gsm8k"
@@ -30,20 +26,11 @@ STOP = (QUESTION,)
 class Gsm8k:
     """Grade-school word problems whose answer is one number."""
 
-    class Config(ComponentConfig):
+    class Config(SourceConfig):
         """Options of GSM8K."""
 
         split: Literal["train", "test"] = "train"
         """Split; part of the problems' ids. Evaluate on ``test``, never train on it."""
-        path: str | None = None
-        """The split's official ``.jsonl``, gzipped or not; from the hub when absent."""
-        limit: Annotated[int, Field(gt=0)] | None = None
-        """Take only so many rows, from the start."""
-        style: StyleName = "plain"
-        """How problems are put: ``plain``, ``minerva``, ``gsm8k-cot``, ``qwen-cot`` or ``r1``."""
-        shots: Annotated[int, Field(ge=0, le=4)] | None = None
-        """Worked examples in front, in styles other than ``plain``; the style's own number if
-        absent."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -55,7 +42,8 @@ class Gsm8k:
             DataError: If a row lacks ``question`` or ``answer``; names file and line.
             MachineError: If the hub cannot be reached.
         """
-        for index, (where, row) in enumerate(islice(self._rows(), self.config.limit)):
+        rows = located((*HUB, self.config.split), self.config.path)
+        for index, where, row in islice(rows, self.config.limit):
             question, answer = text(row, ("question",), where), text(row, ("answer",), where)
             prompt, stop = self._prompt(question)
             yield Problem(
@@ -67,17 +55,6 @@ class Gsm8k:
                 stop=stop,
                 where=where,
             )
-
-    def _rows(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
-        """Where each row is from, and the row."""
-        if self.config.path is None:
-            repo, name = HUB
-            for number, row in hub_rows(repo, name, self.config.split):
-                yield f"{repo} {self.config.split}, row {number}", row
-        else:
-            path = local_path(self.config.path)
-            for number, row in read_rows(path):
-                yield f"{path}:{number}", row
 
     def _prompt(self, question: str) -> tuple[str, tuple[str, ...]]:
         config = self.config

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rlvr_core.api import ComponentConfig, DataError, Problem
-from rlvr_core.api.services import hub_rows, local_path, read_rows
-from rlvr_math.competition import Located, Row
+from rlvr_math.competition import Row, located
 
 HUB = ("allenai/RLVR-GSM-MATH-IF-Mixed-Constraints", None, "train")
 Part = Literal["gsm8k", "math"]
@@ -41,7 +40,7 @@ class Mixed:
             MachineError: If the hub cannot be reached.
         """
         given = 0
-        for index, where, row in self._rows():
+        for index, where, row in located(HUB, self.config.path):
             part = str(row.get("dataset", "")).lower()
             if part not in self.config.parts:
                 continue
@@ -49,16 +48,6 @@ class Mixed:
                 return
             given += 1
             yield _problem(index, where, row, part)
-
-    def _rows(self) -> Iterator[Located]:
-        if self.config.path is None:
-            repo, name, split = HUB
-            for number, row in hub_rows(repo, name, split):
-                yield number - 1, f"{repo} {split}, row {number}", row
-        else:
-            path = local_path(self.config.path)
-            for index, (number, row) in enumerate(read_rows(path)):
-                yield index, f"{path}:{number}", row
 
 
 def _problem(index: int, where: str, row: Row, part: str) -> Problem:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rlvr_math.spelling import MAX_CHARACTERS, unify
+from rlvr_math.spelling import MAX_CHARACTERS
 
 MAX_TOKENS = 500
 MAX_DEPTH = 30
@@ -104,15 +104,6 @@ _UNITS = {"mm", "cm", "km", "kg", "mg", "ml", "mL", "oz", "lb", "lbs", "ft", "yd
 
 class UnreadableError(Exception):
     """The text is no expression that is understood, or is beyond the bounds."""
-
-
-def tokenise(text: str) -> list[Token]:
-    """Tokens of an answer as written, without layout.
-
-    Raises:
-        UnreadableError: If it is too long, or nested too deeply.
-    """
-    return split_tokens(unify(text))
 
 
 def split_tokens(text: str) -> list[Token]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
 
 from rlvr_core.api import (
     Completion,
-    ComponentConfig,
     DataError,
     NoConfig,
     Problem,
@@ -30,15 +28,9 @@ class Gsm8k:
     thousands separators, per cent and units do not count, the sign does.
     """
 
-    class Config(ComponentConfig):
-        """Options of the grade-school verifier."""
+    Config = NoConfig
 
-        extract: Literal["any", "boxed", "answer-tag", "hash", "last-number"] = "any"
-        r"""Where the answer is looked for: ``boxed`` (last ``\boxed{}``), ``answer-tag``
-        (``<answer>N</answer>``), ``hash`` (``#### N``), ``last-number`` (the last whole
-        expression); ``any`` takes the first of box, tags, hash, "answer is N", last expression."""
-
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: NoConfig) -> None:
         self.config = config
 
     def check(self, problem: Problem) -> None:
@@ -46,12 +38,8 @@ class Gsm8k:
         self._gold(problem)
 
     def gold(self, problem: Problem) -> str:
-        """The reference solution; only its number, boxed, where nothing but a box is read."""
-        if self.config.extract == "any" or "####" in str(problem.spec["answer"]):
-            solution = str(problem.spec["answer"])
-        else:
-            solution = f"#### {self._gold(problem)}"
-        return f"\\boxed{{{self._gold(problem)}}}" if self.config.extract == "boxed" else solution
+        """The reference solution."""
+        return str(problem.spec["answer"])
 
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
         """Judge one response."""
@@ -65,15 +53,6 @@ class Gsm8k:
         return _verdict(gold, found, same_amount(gold, found) if found else None)
 
     def _find(self, text: str) -> Found | None:
-        match self.config.extract:
-            case "boxed":
-                return boxes.last_box(text)
-            case "answer-tag":
-                return extract.tagged(text)
-            case "hash":
-                return extract.hash_number(text)
-            case "last-number":
-                return extract.last_expression(text)
         if box := boxes.last_box(text):
             return box
         if boxes.has_empty_box(text):

@@ -11,7 +11,8 @@ from rlvr_core.testing.clock import cpu_limit
 from rlvr_math import boxes, extract, forms, structure, values
 from rlvr_math.answer import Answer, Gsm8kFlexible, Gsm8kStrict, MathVerify, Minerva, QwenMath
 from rlvr_math.latex import parse
-from rlvr_math.tokens import UnreadableError, tokenise
+from rlvr_math.spelling import unify
+from rlvr_math.tokens import UnreadableError, split_tokens
 
 SYMBOLIC = [Answer, Minerva, QwenMath, MathVerify]
 PRESETS = [*SYMBOLIC, Gsm8kStrict, Gsm8kFlexible]
@@ -432,7 +433,7 @@ def test_values_agree_with_sympy(text):
     import sympy
     from latex2sympy2_extended import latex2sympy
 
-    tree = parse(tokenise(text))
+    tree = parse(split_tokens(unify(text)))
     point = values.points(["x", "y"])[1]
     given_ = {sympy.Symbol(n): sympy.Rational(v.numerator, v.denominator) for n, v in point.items()}
     theirs = complex(latex2sympy(text).subs(given_).evalf(30))

@@ -11,7 +11,7 @@ import pytest
 
 from rlvr_core.api import Completion, DataError, EvalTask, Group, Judged, Verdict
 from rlvr_core.data.load import NamedLoader, load_sources
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
 from rlvr_math import competition, evals, styles
 from rlvr_math.answer import Answer, MathVerify, Minerva, QwenMath
 from rlvr_math.competition import Math, Math500, content_hash, slug

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_core.api import Completion, EvalTask, Group, Judged, NoConfig, config_class
-from rlvr_core.host.host import load_host
+from rlvr_core.plugins.host import load_host
 from rlvr_math import evals
 from rlvr_math.arithmetic import Arithmetic
 from rlvr_math.evals import ArithmeticHeldout, ArithmeticHeldoutGreedy, Gsm8kTest, report

@@ -26,9 +26,13 @@ def problem(answer, stop=()):
     return Problem("p", "q", "math/gsm8k", {"answer": answer}, "d", stop=stop)
 
 
-def judge(answer, text, mode="any", stop=()):
-    verifier = Verifier(Verifier.Config(extract=mode))
-    return verifier.verify(problem(answer, stop), Completion.from_text(text))
+def judge(answer, text, stop=()):
+    return ANY.verify(problem(answer, stop), Completion.from_text(text))
+
+
+def in_place(place):
+    """A verifier of one number that looks in one place."""
+    return Answer(Answer.Config(extract=place, compare="numeric"))
 
 
 @pytest.mark.parametrize(
@@ -92,16 +96,17 @@ def test_t61_follow_up_problems_are_not_read():
     assert judge("#### 18", "Question: restated first. Answer: 18").passed
 
 
-def test_modes_look_in_one_place_only():
+def test_one_place_alone_is_looked_at():
     text = "\\boxed{1}\n#### 2\nThe answer is 3. Then 4"
     assert [
-        judge(f"#### {n}", text, mode).passed
-        for n, mode in enumerate(("boxed", "hash", "any", "last-number"), 1)
-    ] == [True, True, False, True]
-    assert judge("#### 1", text, "any").passed
-    assert judge("#### 3", "The answer is 3. Then 4", "any").passed
-    assert judge("#### 5", "5", "boxed").extracted is None
-    assert judge("#### 5", "5", "hash").extracted is None
+        in_place(place).verify(problem(f"#### {n}"), Completion.from_text(text)).passed
+        for n, place in enumerate(("boxed", "hash", "answer-is", "last-number"), 1)
+    ] == [True, True, True, True]
+    assert judge("#### 1", text).passed
+    assert judge("#### 3", "The answer is 3. Then 4").passed
+    for place in ("boxed", "hash"):
+        verdict = in_place(place).verify(problem("#### 5"), Completion.from_text("5"))
+        assert verdict.extracted is None
 
 
 def test_verdict_says_which_rule_decided():
@@ -119,10 +124,9 @@ def test_check_refuses_what_has_no_number(spec):
     assert ANY.verify(bad, Completion.from_text("5")).status == "unscorable"
 
 
-@pytest.mark.parametrize("mode", ["any", "boxed", "hash", "last-number"])
+@pytest.mark.parametrize("verifier", [ANY, *map(in_place, ("boxed", "hash", "last-number"))])
 @pytest.mark.parametrize("answer", ["2+2=4\n#### 4", "4", "#### -1,200"])
-def test_gold_gets_full_marks_in_every_mode(mode, answer):
-    verifier = Verifier(Verifier.Config(extract=mode))
+def test_gold_gets_full_marks_in_every_place(verifier, answer):
     verifier.check(problem(answer))
     gold = Completion.from_text(verifier.gold(problem(answer)))
     assert verifier.verify(problem(answer), gold).score == 1.0

@@ -1,6 +1,10 @@
-"""Hand-decided pairs of answers, and hand-decided responses, under the symbolic verifier."""
+"""Hand-decided pairs of answers, and hand-decided responses, under the symbolic verifier.
 
-import importlib.util
+Each row of ``pairs.jsonl`` is a reference and other ways to write it, or answers that are wrong.
+"""
+
+import json
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +14,10 @@ from rlvr_core.api import Completion, Problem
 from rlvr_math.answer import Answer, QwenMath
 from rlvr_math.verifiers import Gsm8k
 
-_SPEC = importlib.util.spec_from_file_location("maths_pairs", Path(__file__).with_name("pairs.py"))
-pairs = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(pairs)
+SAME, DIFFERENT = defaultdict(list), defaultdict(list)
+for line in Path(__file__).with_name("pairs.jsonl").read_text(encoding="utf-8").splitlines():
+    row = json.loads(line)
+    (SAME if row["same"] else DIFFERENT)[row["category"]].append(row["answers"])
 VERIFIER = Answer(Answer.Config())
 
 
@@ -29,16 +34,16 @@ def both_ways(rows):
                 yield answer, gold
 
 
-@pytest.mark.parametrize("category", pairs.SAME)
+@pytest.mark.parametrize("category", SAME)
 def test_same_answers_pass(category):
-    for gold, answer in both_ways(pairs.SAME[category]):
+    for gold, answer in both_ways(SAME[category]):
         verdict = judge(gold, f"so $\\boxed{{{answer}}}$.")
         assert verdict.passed, (gold, answer, verdict.detail)
 
 
-@pytest.mark.parametrize("category", pairs.DIFFERENT)
+@pytest.mark.parametrize("category", DIFFERENT)
 def test_different_answers_fail(category):
-    for gold, answer in both_ways(pairs.DIFFERENT[category]):
+    for gold, answer in both_ways(DIFFERENT[category]):
         verdict = judge(gold, f"so $\\boxed{{{answer}}}$.")
         assert verdict.score == 0.0, (gold, answer, verdict.detail)
 

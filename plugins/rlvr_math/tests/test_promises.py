@@ -1,7 +1,7 @@
 """What every component of the plugin promises; those that need a file have tests of their own."""
 
 from rlvr_core.api import Example
-from rlvr_core.testing import plugin_conformance
+from rlvr_devkit.conformance.as_tests import plugin_conformance
 
 BOXED = [
     {"spec": {"answer": "7"}, "response": "It is \\boxed{7}", "passed": True},

@@ -21,47 +21,23 @@ TIMEOUT = "RLVR_AWS_TIMEOUT"
 
 _ATTEMPTS = 6
 
-_AGAIN = {
-    "429",
-    "500",
-    "502",
-    "503",
-    "504",
-    "BadDigest",
-    "ConditionalRequestConflict",
-    "IncompleteBody",
-    "InternalError",
-    "InternalFailure",
-    "RequestTimeout",
-    "RequestTimeTooSkewed",
-    "ServiceUnavailable",
-    "SlowDown",
-    "Throttling",
-    "ThrottlingException",
-    "TooManyRequestsException",
-    "XAmzContentSHA256Mismatch",
-}
+_AGAIN_CODES = (
+    "429 500 502 503 504 BadDigest ConditionalRequestConflict IncompleteBody InternalError "
+    "InternalFailure RequestTimeout RequestTimeTooSkewed ServiceUnavailable SlowDown "
+    "Throttling ThrottlingException TooManyRequestsException XAmzContentSHA256Mismatch"
+)
+_AGAIN = {*_AGAIN_CODES.split()}
 """Codes that may be gone at the next attempt; some say that the upload was altered on its way."""
 _UNMET = {"412", "PreconditionFailed", "NoSuchUpload"}
 _GONE = {"404", "NoSuchKey", "NotFound"}
 _REFUSED = {"403", "AccessDenied", "AccessDeniedException", "Forbidden", "UnauthorizedOperation"}
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId"}
-_FOR_GOOD = {
-    *_REFUSED,
-    *_EXPIRED,
-    "AccountProblem",
-    "AllAccessDisabled",
-    "AuthorizationHeaderMalformed",
-    "InvalidAccessKeyId",
-    "InvalidBucketName",
-    "KMS.DisabledException",
-    "KMS.NotFoundException",
-    "MethodNotAllowed",
-    "NoSuchBucket",
-    "NotSignedUp",
-    "PermanentRedirect",
-    "SignatureDoesNotMatch",
-}
+_FOR_GOOD_CODES = (
+    "AccountProblem AllAccessDisabled AuthorizationHeaderMalformed InvalidAccessKeyId "
+    "InvalidBucketName KMS.DisabledException KMS.NotFoundException MethodNotAllowed "
+    "NoSuchBucket NotSignedUp PermanentRedirect SignatureDoesNotMatch"
+)
+_FOR_GOOD = _REFUSED | _EXPIRED | {*_FOR_GOOD_CODES.split()}
 """Codes that mean that no later attempt of this process succeeds."""
 
 
@@ -105,8 +81,8 @@ def region_here() -> str | None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):  # boto3 itself reads the second alone
         if os.environ.get(name):
             return os.environ[name]
-    found: str | None = boto3.session.Session().region_name
-    return found
+    region: str | None = boto3.session.Session().region_name
+    return region
 
 
 def call(what: str, act: Callable[[], T]) -> T:
@@ -131,8 +107,8 @@ def call(what: str, act: Callable[[], T]) -> T:
         reraise=True,
     )
     try:
-        found: T = again(act)
-        return found
+        result: T = again(act)
+        return result
     except (MachineError, FileNotFoundError, KeyboardInterrupt):
         raise
     except Exception as error:

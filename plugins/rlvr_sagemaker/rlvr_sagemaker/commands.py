@@ -32,8 +32,8 @@ def iam(part: str | None, **given: Any) -> None:
     """Print the IAM policies: of who submits, who may take on the job's role, and what it may."""
     from rlvr_sagemaker.iam import Account, policies
 
-    found = policies(Account(**given))
-    click.echo(json.dumps(found[part] if part else found, indent=2))
+    documents = policies(Account(**given))
+    click.echo(json.dumps(documents[part] if part else documents, indent=2))
 
 
 @click.command()
@@ -53,7 +53,7 @@ def cluster() -> None:
 @click.option("--push", is_flag=True, help="Push it to ECR; its repository is made if need be.")
 def image(folder: Path, base: str | None, no_vllm: bool, tag: str | None, push: bool) -> None:
     """Write Dockerfile, wheels and pins of this environment to FOLDER; build and push on demand."""
-    from rlvr_sagemaker.image import BASE, build, context, unpinned
+    from rlvr_sagemaker.image import BASE, build, context
 
     if push and tag is None:
         raise ConfigError("push what?", remedy="name the image: --build IMAGE")
@@ -63,8 +63,6 @@ def image(folder: Path, base: str | None, no_vllm: bool, tag: str | None, push: 
 
     if tag is None:
         context(folder, base or BASE, not no_vllm)
-        for text in unpinned(base or BASE, not no_vllm):
-            say(f"warning: {text}")
     else:
         build(
             tag,
@@ -77,46 +75,6 @@ def image(folder: Path, base: str | None, no_vllm: bool, tag: str | None, push: 
     click.echo(str(folder))
 
 
-@click.command("list")
-@click.option("--region", help="Region; else the environment's or profile's.")
-@click.option("--contains", help="Only jobs with this in their names.")
-@click.option(
-    "--limit", type=click.IntRange(1), default=50, show_default=True, help="Most jobs to list."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def list_(region: str | None, contains: str | None, limit: int, as_json: bool) -> None:
-    """List the jobs of the account, newest first, whoever has submitted them.
-
-    What a job trains is known to the book of whoever did: rlvr jobs list.
-    """
-    from itertools import islice
-
-    from rlvr_sagemaker.aws import call, client
-
-    asked = {"SortBy": "CreationTime", "SortOrder": "Descending"}
-    if contains:
-        asked["NameContains"] = contains
-
-    def act() -> list[dict[str, str]]:
-        pages = client("sagemaker", region).get_paginator("list_training_jobs")
-        jobs = (one for page in pages.paginate(**asked) for one in page["TrainingJobSummaries"])
-        return [
-            {
-                "job": one["TrainingJobName"],
-                "status": one["TrainingJobStatus"],
-                "created": one["CreationTime"].isoformat(timespec="seconds"),
-            }
-            for one in islice(jobs, limit)
-        ]
-
-    found = call("listing the jobs", act)
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-        return
-    for one in found:
-        click.echo(f"{one['created']}  {one['status']:<10}  {one['job']}")
-
-
 @click.command()
 @click.argument("source", type=click.Path(exists=True, path_type=Path))
 @click.argument("uri")
@@ -127,8 +85,7 @@ def put(source: Path, uri: str) -> None:
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    from rlvr_core.api.services import walk
-    from rlvr_sagemaker.bar import uploading
+    from rlvr_cluster.jobs.staging import walk
     from rlvr_sagemaker.place import Place
     from rlvr_sagemaker.store import S3Store, differs
 
@@ -139,16 +96,13 @@ def put(source: Path, uri: str) -> None:
         store = S3Store(place)
         files = {path.relative_to(source).as_posix(): path for path in walk(source)}
 
-    sizes = {key: path.stat().st_size for key, path in files.items()}
-    with uploading(sum(sizes.values())) as told, ThreadPoolExecutor(8) as pool:
+    def copy(key: str) -> bool:
+        changed = differs(store, key, files[key])
+        if changed:
+            store.put(files[key], key)
+        return changed
 
-        def one(key: str) -> bool:
-            new = differs(store, key, files[key])
-            if new:
-                store.put(files[key], key)
-            told(sizes[key])
-            return new
-
-        done = sum(pool.map(one, files))
+    with ThreadPoolExecutor(8) as pool:
+        done = sum(pool.map(copy, files))
     sys.stderr.write(f"{done} of {len(files)} files copied, the others were there\n")
     click.echo(str(place))

@@ -24,8 +24,8 @@ def engine() -> str:
         done = _tried([name, "info"])
         if done.returncode == 0:
             return name
-        told = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
-        wrong.append(f"{name} does not work here: {told[-1]}")
+        lines = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
+        wrong.append(f"{name} does not work here: {lines[-1]}")
     raise MachineError(
         "; ".join(wrong) or "neither docker nor podman is installed here",
         remedy="start or install one of them, or build the image elsewhere",
@@ -51,8 +51,8 @@ def ask(tool: str, *words: str) -> str | None:
 
 def digests(tool: str, image: str) -> list[str]:
     """The names by content of an image of this machine, ``repository@sha256:…``."""
-    found = ask(tool, "image", "inspect", "--format", "{{json .RepoDigests}}", image)
-    return [str(one) for one in json.loads(found or "null") or []]
+    listed = ask(tool, "image", "inspect", "--format", "{{json .RepoDigests}}", image)
+    return [str(name) for name in json.loads(listed or "null") or []]
 
 
 def by_content(tool: str, image: str) -> str | None:
@@ -62,10 +62,10 @@ def by_content(tool: str, image: str) -> str | None:
     slash = image.rfind("/")
     colon = image.rfind(":")
     repository = image[:colon] if colon > slash else image
-    for one in digests(tool, image):
-        named = one.partition("@")[0]
-        if named == repository or named.endswith("/" + repository):
-            return one
+    for digest in digests(tool, image):
+        name = digest.partition("@")[0]
+        if name == repository or name.endswith("/" + repository):
+            return digest
     return None
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rlvr_core.api import Complaint, ConfigError, Json
-from rlvr_sagemaker.names import secret_faults
-from rlvr_sagemaker.place import Place
+from rlvr_sagemaker.aws import region_here
+from rlvr_sagemaker.checks import secret_faults
+from rlvr_sagemaker.options import Options, pairs
+from rlvr_sagemaker.place import Place, is_s3
 
-PARTS = ("submitter", "trust", "job")
-
+_ECR = re.compile(r"\d{12}\.dkr[.-]ecr(?:-fips)?\.[a-z0-9-]+\.[a-z.]+/([^:@]+)")
 REPOSITORY = "rlvr"
 """Repository of the images that ``--build`` names itself."""
 
@@ -34,6 +35,7 @@ class Account:
         subnets: Subnets of the VPC that jobs run in; empty for none.
         security_groups: Security groups of that VPC.
         kms_key: ARN of the key that the bucket and the secrets are encrypted with; None for AWS's.
+        reads: Other places that jobs read, as ``s3://…``.
     """
 
     account: str
@@ -45,6 +47,7 @@ class Account:
     subnets: Sequence[str] = ()
     security_groups: Sequence[str] = ()
     kms_key: str | None = None
+    reads: Sequence[str] = ()
 
     @property
     def arn(self) -> str:
@@ -88,7 +91,7 @@ class Account:
             if not re.fullmatch(pattern, value)
         ]
         if not faults:
-            faults += [one for arn in self.secrets for one in secret_faults(arn, "--secret")]
+            faults += [fault for arn in self.secrets for fault in secret_faults(arn, "--secret")]
         if bool(self.subnets) != bool(self.security_groups):
             faults.append(Complaint("a VPC needs both", "--subnet, --security-group"))
         if faults:
@@ -120,6 +123,10 @@ def policies(given: Account) -> dict[str, dict[str, Json]]:
         ConfigError: If a value is none of its kind; all faults at once.
     """
     given.check()
+    return {name: _document(statements) for name, statements in _statements(given).items()}
+
+
+def _statements(given: Account) -> dict[str, list[Statement]]:
     store = _store(given)
     trust = {
         "Effect": "Allow",
@@ -128,29 +135,85 @@ def policies(given: Account) -> dict[str, dict[str, Json]]:
         "Condition": {"StringEquals": {"aws:SourceAccount": given.account}},
     }
     return {
-        "submitter": _document([*store, *_submitter(given)]),
-        "trust": _document([trust]),
-        "job": _document([*store, *_job(given), *_secrets(given), *_vpc(given)]),
+        "submitter": [*store, *_submitter(given)],
+        "trust": [trust],
+        "job": [*store, *_reads(given), *_job(given), *_secrets(given), *_vpc(given)],
     }
+
+
+def permissions(
+    config: Options, request: Mapping[str, Any], uris: Iterable[str]
+) -> list[dict[str, Json]]:
+    """What IAM has to allow for one job: ``who``, ``actions`` and ``resources`` of each statement.
+
+    Args:
+        config: The options, checked.
+        request: Arguments of ``CreateTrainingJob``.
+        uris: Places beside the store that the job reads or writes.
+    """
+    region = config.region or region_here()
+    if region is None:
+        return []  # the plan says that there is none yet
+    role, store = config.needed("role"), config.needed("store")
+    match = _ECR.match(request["AlgorithmSpecification"]["TrainingImage"])
+    account = Account(
+        account=role.split(":")[4],
+        region=region,
+        store=store,
+        role=role.partition(":role/")[2],
+        repository=match[1] if match else REPOSITORY,
+        secrets=tuple(pairs(config.secrets).values()),
+        subnets=config.subnets,
+        security_groups=config.security_groups,
+        kms_key=config.kms_key,
+        reads=[uri for uri in dict.fromkeys(uris) if is_s3(uri) and not uri.startswith(store)],
+    )
+    statements = _statements(account)
+    plan = request["ResourceConfig"].get("TrainingPlanArn")
+    if plan:
+        create = _allow("UseThePlan", ["sagemaker:CreateTrainingJob"], plan)
+        statements["submitter"].append(create)
+    return [
+        {"who": who, "actions": statement["Action"], "resources": _listed(statement["Resource"])}
+        for who in ("submitter", "job")
+        for statement in statements[who]
+    ]
+
+
+def _listed(resources: str | list[str]) -> list[str]:
+    return [resources] if isinstance(resources, str) else resources
 
 
 def _store(given: Account) -> list[Statement]:
     place = Place.parse(given.store)
     bucket = f"{given.arn}:s3:::{place.bucket}"
     listing = {"StringLike": {"s3:prefix": [f"{place.prefix}*", place.key]}}
-    found = [
+    statements = [
         _allow("ListStore", ["s3:ListBucket"], bucket, listing),
         _allow(
             "UseStore",
-            ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"],
+            _actions("s3", "GetObject PutObject DeleteObject AbortMultipartUpload"),
             f"{bucket}/{place.prefix}*",
         ),
     ]
     if given.kms_key:
         through = {"StringEquals": {"kms:ViaService": given.endpoint("s3")}}
-        actions = ["kms:Decrypt", "kms:GenerateDataKey"]
-        found.append(_allow("UseTheKeyOfTheStore", actions, given.kms_key, through))
-    return found
+        actions = _actions("kms", "Decrypt GenerateDataKey")
+        statements.append(_allow("UseTheKeyOfTheStore", actions, given.kms_key, through))
+    return statements
+
+
+def _reads(given: Account) -> list[Statement]:
+    """Models and data of other places."""
+    places = [Place.parse(uri) for uri in given.reads]
+    if not places:
+        return []
+    buckets = dict.fromkeys(f"{given.arn}:s3:::{place.bucket}" for place in places)
+    objects = [f"{given.arn}:s3:::{place.bucket}/{place.key}*" for place in places]
+    return [
+        _allow("ListOthers", ["s3:ListBucket"], list(buckets)),
+        _allow("ReadOthers", ["s3:GetObject"], objects),
+    ]
 
 
 def _submitter(given: Account) -> list[Statement]:
@@ -158,35 +221,24 @@ def _submitter(given: Account) -> list[Statement]:
     return [
         _allow(
             "Jobs",
-            [
-                "sagemaker:AddTags",
-                "sagemaker:CreateTrainingJob",
-                "sagemaker:DescribeTrainingJob",
-                "sagemaker:StopTrainingJob",
-            ],
+            _actions("sagemaker", "AddTags CreateTrainingJob DescribeTrainingJob StopTrainingJob"),
             f"{given.of('sagemaker')}:training-job/*",
         ),
-        _allow("ListJobs", ["sagemaker:ListTrainingJobs"], "*"),
         _allow(
             "PassTheRole",
             ["iam:PassRole"],
             f"{given.arn}:iam::{given.account}:role/{given.role}",
             {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}},
         ),
-        _allow("ReadLogs", ["logs:DescribeLogStreams", "logs:GetLogEvents"], logs),
+        _allow("ReadLogs", _actions("logs", "DescribeLogStreams GetLogEvents"), logs),
         _allow("LogInToImages", ["ecr:GetAuthorizationToken"], "*"),
         _allow(
             "PushImages",
-            [
-                "ecr:BatchCheckLayerAvailability",
-                "ecr:BatchGetImage",
-                "ecr:CompleteLayerUpload",
-                "ecr:CreateRepository",
-                "ecr:GetDownloadUrlForLayer",
-                "ecr:InitiateLayerUpload",
-                "ecr:PutImage",
-                "ecr:UploadLayerPart",
-            ],
+            _actions(
+                "ecr",
+                "BatchCheckLayerAvailability BatchGetImage CompleteLayerUpload CreateRepository "
+                "GetDownloadUrlForLayer InitiateLayerUpload PutImage UploadLayerPart",
+            ),
             f"{given.of('ecr')}:repository/{given.repository}",
         ),
     ]
@@ -200,21 +252,12 @@ def _job(given: Account) -> list[Statement]:
         _allow("LogInToImages", ["ecr:GetAuthorizationToken"], "*"),
         _allow(
             "PullImages",
-            [
-                "ecr:BatchCheckLayerAvailability",
-                "ecr:BatchGetImage",
-                "ecr:GetDownloadUrlForLayer",
-            ],
+            _actions("ecr", "BatchCheckLayerAvailability BatchGetImage GetDownloadUrlForLayer"),
             f"{given.of('ecr')}:repository/{given.repository}",
         ),
         _allow(
             "WriteLogs",
-            [
-                "logs:CreateLogGroup",
-                "logs:CreateLogStream",
-                "logs:DescribeLogStreams",
-                "logs:PutLogEvents",
-            ],
+            _actions("logs", "CreateLogGroup CreateLogStream DescribeLogStreams PutLogEvents"),
             _logs(given),
         ),
         _allow(
@@ -230,11 +273,11 @@ def _secrets(given: Account) -> list[Statement]:
     """The secrets of ``--secrets``, which the job fetches itself."""
     if not given.secrets:
         return []
-    found = [_allow("FetchSecrets", ["secretsmanager:GetSecretValue"], list(given.secrets))]
+    statements = [_allow("FetchSecrets", ["secretsmanager:GetSecretValue"], list(given.secrets))]
     if given.kms_key:
         through = {"StringEquals": {"kms:ViaService": given.endpoint("secretsmanager")}}
-        found.append(_allow("ReadSecretsByTheKey", ["kms:Decrypt"], given.kms_key, through))
-    return found
+        statements.append(_allow("ReadSecretsByTheKey", ["kms:Decrypt"], given.kms_key, through))
+    return statements
 
 
 def _vpc(given: Account) -> list[Statement]:
@@ -242,29 +285,27 @@ def _vpc(given: Account) -> list[Statement]:
     if not given.subnets:
         return []
     interfaces = f"{given.of('ec2')}:network-interface/*"
-    subnets = [f"{given.of('ec2')}:subnet/{one}" for one in given.subnets]
-    groups = [f"{given.of('ec2')}:security-group/{one}" for one in given.security_groups]
+    subnets = [f"{given.of('ec2')}:subnet/{id}" for id in given.subnets]
+    groups = [f"{given.of('ec2')}:security-group/{id}" for id in given.security_groups]
     return [
         _allow("MakeInterfaces", ["ec2:CreateNetworkInterface"], [interfaces, *subnets, *groups]),
         _allow(
             "UseInterfaces",
-            [
-                "ec2:CreateNetworkInterfacePermission",
-                "ec2:DeleteNetworkInterface",
-                "ec2:DeleteNetworkInterfacePermission",
-            ],
+            _actions(
+                "ec2",
+                "CreateNetworkInterfacePermission "
+                "DeleteNetworkInterface DeleteNetworkInterfacePermission",
+            ),
             interfaces,
             {"ArnEquals": {"ec2:Subnet": subnets}},
         ),
         _allow(
             "LookAtTheNetwork",
-            [
-                "ec2:DescribeDhcpOptions",
-                "ec2:DescribeNetworkInterfaces",
-                "ec2:DescribeSecurityGroups",
-                "ec2:DescribeSubnets",
-                "ec2:DescribeVpcs",
-            ],
+            _actions(
+                "ec2",
+                "DescribeDhcpOptions DescribeNetworkInterfaces "
+                "DescribeSecurityGroups DescribeSubnets DescribeVpcs",
+            ),
             "*",
         ),
     ]
@@ -278,15 +319,19 @@ def _logs(given: Account) -> list[str]:
 def _allow(
     name: str, actions: list[str], resource: str | list[str], condition: Json = None
 ) -> Statement:
-    found: Statement = {
+    statement: Statement = {
         "Sid": name,
         "Effect": "Allow",
         "Action": actions,
         "Resource": resource,
     }
     if condition is not None:
-        found["Condition"] = condition
-    return found
+        statement["Condition"] = condition
+    return statement
+
+
+def _actions(service: str, names: str) -> list[str]:
+    return [f"{service}:{name}" for name in names.split()]
 
 
 def _document(statements: list[Statement]) -> dict[str, Json]:

@@ -7,13 +7,12 @@ the GPU (T92); our packages as wheels; every version said; other harnesses in an
 from __future__ import annotations
 
 import base64
-import json
 import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from rlvr_core.api import ConfigError, MachineError
+from rlvr_core.api import ConfigError
 from rlvr_sagemaker import pins
 from rlvr_sagemaker.aws import call, client, code_of
 from rlvr_sagemaker.containers import ask, by_content, do, engine
@@ -21,11 +20,7 @@ from rlvr_sagemaker.containers import ask, by_content, do, engine
 BASE = "python:3.11.13-slim-bookworm"
 """What the image begins with; another one: ``--base``."""
 
-RECORD = "built.json"
-"""File beside the Dockerfile that says what was built."""
-
 _INSIDE = "/opt/rlvr"
-_INSTALLED = ("installed.txt", "harness-installed.txt", "debian.txt")
 
 _DOCKERFILE = """\
 # Written by rlvr: rlvr sagemaker image FOLDER
@@ -97,7 +92,7 @@ def context(folder: Path, base: str = BASE, vllm: bool = True, named: str = "") 
     versions = sorted(pins.constraints(vllm).items())
     texts = {
         "Dockerfile": _DOCKERFILE.format(base=base, named=named or base),
-        "requirements.txt": "".join(f"{one}\n" for one in requirements),
+        "requirements.txt": "".join(f"{requirement}\n" for requirement in requirements),
         "constraints.txt": "".join(f"{name}=={version}\n" for name, version in versions),
         "harness.txt": pins.text_of("harness.txt"),
         "keep.py": pins.text_of("keep.py"),
@@ -105,28 +100,6 @@ def context(folder: Path, base: str = BASE, vllm: bool = True, named: str = "") 
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     return requirements
-
-
-def unpinned(base: str, vllm: bool) -> list[str]:
-    """What of an image is not said by its files, for whoever looks at them."""
-    found = unlisted(vllm)
-    if "@sha256:" not in base:
-        found.insert(
-            0,
-            f"'{base}' may name another image tomorrow: give --base NAME@sha256:…; "
-            f"--build looks it up and writes it down",
-        )
-    return found
-
-
-def unlisted(vllm: bool) -> list[str]:
-    """What of an image pip chooses by itself when it is built."""
-    if not vllm or pins.listed("vllm").get("vllm") == pins.vllm_here():
-        return []
-    return [
-        f"there is no list of what vLLM {pins.vllm_here()} brings, so that pip chooses it: "
-        f"the versions are in {_INSIDE}/{_INSTALLED[0]} of the image"
-    ]
 
 
 def build(
@@ -150,8 +123,8 @@ def build(
             where="--image",
             remedy="it looks like <account>.dkr.ecr.<region>.amazonaws.com/<name>:<tag>",
         )
-    for text in unlisted(vllm):
-        say(f"warning: {text}")
+    if vllm:
+        pins.vllm_here()  # refused before a base is fetched
     tool = engine()
     with tempfile.TemporaryDirectory() as temporary:
         where = folder or Path(temporary)
@@ -159,7 +132,6 @@ def build(
         requirements = context(where, known, vllm, base)
         say(f"building {image} from {known} with {', '.join(requirements)}")
         do(tool, "build", "--platform", "linux/amd64", "--tag", image, str(where))
-        _record(tool, image, {"image": image, "base": base, "from": known}, where)
     if push:
         _push(tool, image, say)
 
@@ -168,24 +140,10 @@ def _known(tool: str, base: str, say: Callable[[str], None]) -> str:
     """The base by its content: a tag may name another image tomorrow."""
     if ask(tool, "image", "inspect", base) is None:
         do(tool, "pull", "--platform", "linux/amd64", base)
-    found = by_content(tool, base)
-    if found is None:
+    content = by_content(tool, base)
+    if content is None:
         say(f"'{base}' was made on this machine and pushed nowhere: no other can build this image")
-    return found or base
-
-
-def _record(tool: str, image: str, told: dict[str, str], where: Path) -> None:
-    """Write down beside the Dockerfile what was built, to the last package."""
-    told["id"] = ask(tool, "image", "inspect", "--format", "{{.Id}}", image) or ""
-    made = ask(tool, "create", image)
-    if not made:
-        raise MachineError(f"{image} was built, and {tool} cannot make a container of it")
-    try:
-        for name in _INSTALLED:
-            do(tool, "cp", f"{made}:{_INSIDE}/{name}", str(where / name))
-    finally:
-        ask(tool, "rm", made)
-    (where / RECORD).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    return content or base
 
 
 def _push(tool: str, image: str, say: Callable[[str], None]) -> None:

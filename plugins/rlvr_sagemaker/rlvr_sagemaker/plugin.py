@@ -55,5 +55,4 @@ def register_commands(registrar: Registrar) -> None:
     registrar.add(
         "image", "rlvr_sagemaker.commands:image", summary="Write, build and push the job image."
     )
-    registrar.add("list", "rlvr_sagemaker.commands:list_", summary="List the account's jobs.")
     registrar.add("put", "rlvr_sagemaker.commands:put", summary="Copy a file or folder to S3.")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlvr_sagemaker.more import with_more
-from rlvr_sagemaker.names import LONGEST
+from rlvr_sagemaker.checks import LONGEST
 from rlvr_sagemaker.options import Options, pairs
 from rlvr_sagemaker.place import Place
+from rlvr_sagemaker.request_options import with_options
 
 CHANNEL = "code"
 """Name of the input that has the job's files: ``/opt/ml/input/data/code``."""
@@ -27,14 +27,13 @@ def training_job(config: Options, job: str, place: Place) -> dict[str, Any]:
     Raises:
         ConfigError: If SageMaker would not take it.
     """
-    local = config.local
     request: dict[str, Any] = {
         "TrainingJobName": job,
         "AlgorithmSpecification": {
-            "TrainingImage": config.picture(job),
+            "TrainingImage": config.image_uri(job),
             "TrainingInputMode": "File",
         },
-        "RoleArn": "" if local else config.needed("role"),
+        "RoleArn": config.needed("role"),
         "InputDataConfig": [
             {
                 "ChannelName": CHANNEL,
@@ -50,7 +49,7 @@ def training_job(config: Options, job: str, place: Place) -> dict[str, Any]:
         ],
         "OutputDataConfig": {"S3OutputPath": f"{place / 'output'}/"},
         "ResourceConfig": {
-            "InstanceType": "local" if local else config.needed("instance_type"),
+            "InstanceType": config.needed("instance_type"),
             "InstanceCount": config.instance_count,
             "VolumeSizeInGB": config.volume_gb,
         },
@@ -73,4 +72,4 @@ def training_job(config: Options, job: str, place: Place) -> dict[str, Any]:
     if config.tags:
         named = pairs(config.tags)
         request["Tags"] = [{"Key": name, "Value": value} for name, value in named.items()]
-    return request if local else with_more(request, config.request)
+    return with_options(request, config.request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import tempfile
 from collections.abc import Callable, Mapping
@@ -9,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import LaunchRequest, services
-from rlvr_core.api.services import Staged, overrides
-from rlvr_sagemaker.bar import uploading
+from rlvr_cluster.jobs.staging import Staged, overrides
+from rlvr_cluster.jobs.staging import stage as stage_for_job
+from rlvr_core.api import LaunchRequest
 from rlvr_sagemaker.options import Options, gpu_list, pairs
 from rlvr_sagemaker.request import DESCRIPTION
 from rlvr_sagemaker.store import S3Store
@@ -31,7 +32,7 @@ def description(
         "job": job,
         "name": request.name,
         "takes_over": bool(request.continues),
-        "runs": None if config.local else runs,
+        "runs": runs,
         "processes": config.processes,
         "train_gpus": gpu_list(config.train_gpus),
         "engine_gpus": config.engine_gpus or [],
@@ -51,7 +52,7 @@ def stage(config: Options, request: LaunchRequest) -> Staged:
     Raises:
         ConfigError: If one is missing, looks like a secret, or they are too large; all at once.
     """
-    return services.stage(
+    return stage_for_job(
         request,
         config.include,
         config.max_staged_mb,
@@ -67,20 +68,14 @@ def upload(details: Mapping[str, Any], store: S3Store, say: Callable[[str], None
     """Put the files of a plan, and what tells the job what to do, where the job finds them."""
     files = details["files"]
     say(f"{len(files)} files to {store.place}")
-    linked = [one for one in files if "real" in one]
-    for one in linked[:LINKS]:
-        say(f"  by a link: {one['key']} is {one['real']}")
+    linked = [file for file in files if "real" in file]
+    for file in linked[:LINKS]:
+        say(f"  by a link: {file['key']} is {file['real']}")
     if len(linked) > LINKS:
         say(f"  and {len(linked) - LINKS} more by links: rlvr launch … --dry-run names them")
-    total = sum(one["size"] for one in files)
-    with uploading(total) as told, ThreadPoolExecutor(8) as pool:
-
-        def put(one: Mapping[str, Any]) -> None:
-            store.put(Path(one["path"]), one["key"])
-            told(one["size"])
-
-        for _ in pool.map(put, files):
-            pass
+    with ThreadPoolExecutor(8) as pool:
+        sent = pool.map(lambda file: store.put(Path(file["path"]), file["key"]), files)
+        collections.deque(sent, maxlen=0)  # raises what an upload has raised
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / DESCRIPTION
         path.write_text(json.dumps(details["description"], indent=1) + "\n", encoding="utf-8")

@@ -47,14 +47,14 @@ class S3Store:
         begin = self.place.prefix
 
         def act() -> dict[str, StoredFile]:
-            found = {}
+            files = {}
             pages = client("s3").get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self.place.bucket, Prefix=begin + prefix):
-                for one in page.get("Contents", ()):
-                    key = one["Key"][len(begin) :]
+                for entry in page.get("Contents", ()):
+                    key = entry["Key"][len(begin) :]
                     if key and not key.endswith("/"):  # a folder made in the console
-                        found[key] = StoredFile(one["Size"], one["ETag"].strip('"'))
-            return found
+                        files[key] = StoredFile(entry["Size"], entry["ETag"].strip('"'))
+            return files
 
         return call(f"listing {self.place}", act)
 
@@ -64,8 +64,10 @@ class S3Store:
 
         def act() -> list[str]:
             pages = client("s3").get_paginator("list_objects_v2")
-            found = pages.paginate(Bucket=self.place.bucket, Prefix=begin, Delimiter="/")
-            folders = (one["Prefix"] for page in found for one in page.get("CommonPrefixes", ()))
+            listing = pages.paginate(Bucket=self.place.bucket, Prefix=begin, Delimiter="/")
+            folders = (
+                entry["Prefix"] for page in listing for entry in page.get("CommonPrefixes", ())
+            )
             return [folder[len(begin) :].rstrip("/") for folder in folders]
 
         return call(f"listing {self.place}", act)
@@ -87,9 +89,9 @@ class S3Store:
         """See ``Store.put``."""
         return call(f"writing {self.place / key}", lambda: self._put(path, key, size, expect))
 
-    def get(self, key: str, path: Path, told: Callable[[int], None] | None = None) -> None:
+    def get(self, key: str, path: Path, progress: Callable[[int], None] | None = None) -> None:
         """See ``Store.get``."""
-        call(f"reading {self.place / key}", lambda: self._get(key, path, told))
+        call(f"reading {self.place / key}", lambda: self._get(key, path, progress))
 
     def delete(self, keys: Sequence[str]) -> None:
         """See ``Store.delete``."""
@@ -140,20 +142,20 @@ class S3Store:
             except Exception as error:
                 if not is_unmet(error) and not (expect and is_gone(error)):
                     raise
-                found = self.head(key)
+                head = self.head(key)
                 # an earlier attempt of this call may have gone through, and its answer been lost
-                if found is None or not found.fits(sums):
+                if head is None or not head.fits(sums):
                     if code_of(error) == "NoSuchUpload":
                         raise TornError("the upload is gone, and the object is another") from error
                     there = f"{self.place / key} is not what was expected: somebody has written it"
                     raise ChangedError(there) from error
-        found = self.head(key)
-        if found is None:
+        head = self.head(key)
+        if head is None:
             raise TornError("it is not there after it was written")
-        same = found.size == length and found.sha256 == sums.sha256
-        if not same or (not found.kms and found.etag != sums.etag):
-            raise TornError(f"it is not what was written: {found} and not {sums}")
-        return found.etag
+        same = head.size == length and head.sha256 == sums.sha256
+        if not same or (not head.kms and head.etag != sums.etag):
+            raise TornError(f"it is not what was written: {head} and not {sums}")
+        return head.etag
 
     def _put_parts(
         self,
@@ -184,23 +186,23 @@ class S3Store:
                     s3.abort_multipart_upload(**which)
             raise
 
-    def _get(self, key: str, path: Path, told: Callable[[int], None] | None) -> None:
+    def _get(self, key: str, path: Path, progress: Callable[[int], None] | None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}-{threading.get_ident()}")
         try:
             with temporary.open("wb") as file:
-                found = self._content(key, file, told)
+                head = self._content(key, file, progress)
                 file.flush()
                 os.fsync(file.fileno())
             with temporary.open("rb") as file:
                 sums = checksums(file, temporary.stat().st_size, PART)
-            if not found.fits(sums):
-                raise TornError(f"it is not what is there: {sums} and not {found}")
+            if not head.fits(sums):
+                raise TornError(f"it is not what is there: {sums} and not {head}")
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
 
-    def _content(self, key: str, file: IO[bytes], told: Callable[[int], None] | None) -> Head:
+    def _content(self, key: str, file: IO[bytes], progress: Callable[[int], None] | None) -> Head:
         """Read an object: in one request, or a large one in parts."""
         where = {"Bucket": self.place.bucket, "Key": self._key(key)}
         try:
@@ -209,18 +211,18 @@ class S3Store:
             if self._missing(key, error):
                 raise FileNotFoundError(f"{self.place / key} is not there") from error
             raise
-        found = _head(answer)
+        head = _head(answer)
         with contextlib.closing(answer["Body"]) as body:  # its own enter gives the raw one
-            if found.size <= PART:
+            if head.size <= PART:
                 for block in body.iter_chunks(1 << 20):
                     file.write(block)
-                    if told is not None:
-                        told(len(block))
-                return found
+                    if progress is not None:
+                        progress(len(block))
+                return head
         client("s3").download_fileobj(
-            where["Bucket"], where["Key"], file, Callback=told, Config=_config(PART)
+            where["Bucket"], where["Key"], file, Callback=progress, Config=_config(PART)
         )
-        return found
+        return head
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +279,7 @@ def _head(answer: Mapping[str, Any]) -> Head:
 
 
 def checksums(
-    file: IO[bytes], size: int, part: int, told: Callable[[int], None] | None = None
+    file: IO[bytes], size: int, part: int, progress: Callable[[int], None] | None = None
 ) -> Sums:
     """Checksums of the first ``size`` bytes; the file is then at its beginning again.
 
@@ -285,7 +287,7 @@ def checksums(
         file: The file.
         size: Bytes that count.
         part: Bytes of a part, as it is uploaded.
-        told: Told of bytes as they are read.
+        progress: Takes the numbers of bytes as they are read.
 
     Raises:
         TornError: If it has fewer.
@@ -294,7 +296,7 @@ def checksums(
     parts: list[bytes] = []
     left = size
     while left > 0 or not parts:
-        one = _md5()
+        part_sum = _md5()
         inside = min(part, left)
         left -= inside
         while inside > 0:
@@ -302,11 +304,11 @@ def checksums(
             if not block:
                 raise TornError("the file became shorter while it was read")
             inside -= len(block)
-            if told is not None:
-                told(len(block))
-            for digest in (sha, whole, one):
+            if progress is not None:
+                progress(len(block))
+            for digest in (sha, whole, part_sum):
                 digest.update(block)
-        parts.append(one.digest())
+        parts.append(part_sum.digest())
     file.seek(0)
     etag = whole.hexdigest()
     if size >= part:  # boto3's own rule for when to send parts
@@ -344,8 +346,8 @@ def _read(file: int, begin: int, size: int) -> bytes:
 
 def differs(store: S3Store, key: str, path: Path) -> bool:
     """Whether an object is not there, or not what a file is."""
-    found = store.head(key)
-    if found is None or found.size != path.stat().st_size or found.sha256 is None:
+    head = store.head(key)
+    if head is None or head.size != path.stat().st_size or head.sha256 is None:
         return True
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() != found.sha256
+        return hashlib.file_digest(file, "sha256").hexdigest() != head.sha256

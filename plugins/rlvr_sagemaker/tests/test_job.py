@@ -71,7 +71,7 @@ def project(tmp_path, monkeypatch):
         "loss": {"use": "dapo"},
         "train": {"steps": 40, "prompts_per_step": 4, "lr": 1e-3, "warmup_steps": 1},
         "checkpoint": {"every": 10, "keep": 2},
-        "guards": {"preflight": False},
+        "guards": [{"use": "core/preflight", "off": True}],
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     monkeypatch.chdir(folder)
@@ -284,7 +284,7 @@ def test_t80_a_run_is_evaluated_beside_by_its_own_config_and_comes_home(
         gone.unlink()
     cluster.start()
     assert cluster.wait() == [0], cluster.printed()
-    done = CliRunner().invoke(cli, ["jobs", "download", cluster.job])
+    done = CliRunner().invoke(cli, ["jobs", "fetch", cluster.job])
     assert done.exit_code == 0, f"{done.output} {done.exception}"
     run = Path(done.stdout.strip())
     assert run.parent == Path("runs")
@@ -295,8 +295,6 @@ def test_t80_a_run_is_evaluated_beside_by_its_own_config_and_comes_home(
     rows = [[cell.strip() for cell in line.split("|")[2:9]] for line in table.splitlines()[2:]]
     found = [(step, n) for step, _, metric, _, _, _, n in rows if metric == "accuracy"]
     assert found == [("2", "4"), ("4", "4")], table
-    again = CliRunner().invoke(cli, ["jobs", "sync", cluster.job, "--poll", "0.05"])
-    assert "the job has ended" in again.stdout
 
 
 @pytest.mark.slow
@@ -315,7 +313,7 @@ def test_an_evaluation_is_a_job_too(cloud, submit, project):
     cluster = submit("only", "--eval", model, hosts=1)
     cluster.start()
     assert cluster.wait() == [0], cluster.printed()
-    done = CliRunner().invoke(cli, ["jobs", "download", cluster.job, "--to", "home"])
+    done = CliRunner().invoke(cli, ["jobs", "fetch", cluster.job, "--to", "home"])
     folder = Path(done.stdout.strip())
     assert folder == Path("home") / f"eval-{cloud.bucket}-models-tiny"
     assert list(folder.rglob("summary.json"))

@@ -4,43 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from botocore.stub import Stubber
 from click.testing import CliRunner
 
 from rlvr_core.api import ConfigError, JobStatus, MachineError
-from rlvr_core.builtin.jobs.jobs import Job, JobBook
 from rlvr_core.cli.main import cli
-from rlvr_sagemaker import aws, image, launcher, local
+from rlvr_core.launch.job_book import Job, JobBook
+from rlvr_sagemaker import aws, image, launcher
 from rlvr_sagemaker import job as job_module
-from rlvr_sagemaker.iam import Account, policies
 from rlvr_sagemaker.launcher import SageMakerLauncher
 from rlvr_sagemaker.options import Options
 from rlvr_sagemaker.place import Place
 from rlvr_sagemaker.store import S3Store
 
-GUIDE = (Path(__file__).parents[3] / "docs" / "sagemaker.md").read_text(encoding="utf-8")
 ROLE = "arn:aws:iam::123456789012:role/rlvr-job"
 IMAGE = "123456789012.dkr.ecr.eu-north-1.amazonaws.com/rlvr:1"
 LISTED = {"Key": "here/a", "Size": 1, "ETag": '"x"'}
-
-
-def test_every_place_of_the_guide_is_one_that_the_policies_open():
-    found = policies(
-        Account(account="123456789012", region="eu-north-1", store="s3://my-bucket/rlvr", role="r")
-    )
-    (opened,) = [one["Resource"] for one in found["job"]["Statement"] if one["Sid"] == "UseStore"]
-    inside = opened.removeprefix("arn:aws:s3:::").rstrip("*")
-    places = re.findall(r"s3://(?:\$BUCKET|my-bucket)/([\w./-]*)", GUIDE)
-    assert len(places) > 8
-    for place in places:
-        assert f"my-bucket/{place}/".startswith(inside), place
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -84,7 +67,7 @@ def attempt(root, monkeypatch, **said):
 def test_t87_what_the_run_could_not_send_is_sent_again_or_fails_the_job(
     cloud, tmp_path, monkeypatch, works
 ):
-    from rlvr_core.builtin.jobs.mirror import BEHIND, Mirror
+    from rlvr_cluster.stores.mirror import BEHIND, Mirror
 
     runs = f"s3://{cloud.bucket}/runs"
     one = attempt(tmp_path, monkeypatch, runs=runs)
@@ -176,35 +159,9 @@ def test_a_stopped_job_is_gone_on_with_by_a_new_one(cloud, project, monkeypatch)
     assert f"{job} is still at work on that run" in str(busy.exception)
     assert launch(*resume, store=store, config=None).exit_code == 0
     assert [one.runs for one in JobBook().jobs()] == [runs, runs]
-    assert "goes on with its own runs" in str(launch("--resume", job, "--local").exception)
-    JobBook().add(Job("7", "core/slurm", "demo", "c"))
-    assert "one of core/slurm" in str(launch("--resume", "7", config=None).exception)
+    JobBook().add(Job("7", "cluster/slurm", "demo", "c"))
+    assert "one of cluster/slurm" in str(launch("--resume", "7", config=None).exception)
     assert "no job" in str(launch("--resume", "none-such", config=None).exception)
-
-
-def test_a_local_job_has_a_folder_and_credentials_of_its_own(cloud, project, monkeypatch):
-    (project / "runs" / "unrelated-20250101-000000").mkdir(parents=True)
-    calls = []
-
-    def docker(command, env, **_):
-        calls.append((command, env))
-        return subprocess.CompletedProcess(command, 0)
-
-    monkeypatch.setattr(local.subprocess, "run", docker)
-    monkeypatch.setattr(local, "engine", lambda: "docker")
-    assert launch("--local", "--job-name", "one", "--region", "eu-west-3").exit_code == 0
-    ((command, env),) = calls
-    assert f"{project / 'runs' / 'one'}:/opt/ml/checkpoints" in command
-    assert not any("test-only-not-real" in word for word in command)
-    given = {command[i + 1] for i, word in enumerate(command) if word == "--env"}
-    assert {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"} <= given
-    assert "AWS_SESSION_TOKEN" not in given
-    assert env["AWS_SECRET_ACCESS_KEY"] == "test-only-not-real"
-    assert env["AWS_REGION"] == "eu-west-3"
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    assert launch("--local", "--job-name", "two").exit_code == 0
-    assert "AWS_ACCESS_KEY_ID" not in calls[1][0]
 
 
 def test_t80_a_watcher_waits_until_the_run_that_was_fetched_runs_again(tmp_path, monkeypatch):
@@ -258,17 +215,14 @@ def test_t92_an_image_that_is_built_needs_no_name(project, monkeypatch, tmp_path
     monkeypatch.delenv("AWS_REGION", raising=False)
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
-    built = ("--build", "--push", "--job-name", "one", "--region", "eu-west-3")
+    built = ("--build", "--job-name", "one", "--region", "eu-west-3")
     found = plan(*built, image=None)["request"]["AlgorithmSpecification"]["TrainingImage"]
     assert found == "123456789012.dkr.ecr.eu-west-3.amazonaws.com/rlvr:one"
     assert image._ECR.match(found)
     mine = IMAGE.replace("eu-north-1", "eu-west-3")
     named = plan(*built, image=mine)["request"]["AlgorithmSpecification"]["TrainingImage"]
     assert named == mine
-    here = plan("--build", "--local", "--job-name", "one", image=None)
-    assert here["request"]["AlgorithmSpecification"]["TrainingImage"] == "rlvr:one"
-    assert "only here" in str(launch("--build", "--dry-run").exception)
-    assert "needs a region" in str(launch("--build", "--push", image=None).exception)
+    assert "needs a region" in str(launch("--build", image=None).exception)
     assert "--image is missing" in str(launch("--dry-run", image=None).exception)
 
 
@@ -337,73 +291,3 @@ def test_stopping_asks_sagemaker_once(cloud):
                 stub.add_response("stop_training_job", {}, {"TrainingJobName": "x"})
             SageMakerLauncher(Options()).stop("x")
             stub.assert_no_pending_responses()
-
-
-def test_a_download_under_faults_is_whole(cloud, tmp_path, monkeypatch):
-    """Twenty files while every fifth request fails, each in one of seven ways."""
-    monkeypatch.chdir(tmp_path)
-    store = S3Store(Place(cloud.bucket, "runs/demo-20250101-000000"))
-    texts = {f"traces/{n}.jsonl": f"line {n}\n" * 500 for n in range(20)}
-    texts |= {"run.json": '{"outcome": "finished"}', "resolved.yaml": "x: 1\n"}
-    for key, text in texts.items():
-        (tmp_path / "one").write_text(text)
-        store.put(tmp_path / "one", key)
-    cloud.rate = 0.2
-    done = CliRunner().invoke(cli, ["jobs", "download", f"s3://{cloud.bucket}/runs"])
-    cloud.calm()
-    assert done.exit_code == 0, f"{done.output} {done.exception}"
-    folder = tmp_path / "runs" / "demo-20250101-000000"
-    there = {
-        path.relative_to(folder).as_posix(): path.read_text()
-        for path in folder.rglob("*")
-        if path.is_file() and not path.name.startswith(".")
-    }
-    assert there == texts
-    refused = CliRunner().invoke(cli, ["jobs", "push", str(folder), f"s3://{cloud.bucket}/runs"])
-    assert "it was downloaded" in str(refused.exception)
-    assert set(store.list()) == set(texts)
-
-
-def test_sync_under_faults_loses_nothing_of_a_run_that_grows(cloud, tmp_path, monkeypatch):
-    """Every tenth request spoilt, in every way there is; lines come between the looks."""
-    from rlvr_core.builtin.jobs.commands import jobs as jobs_module
-
-    monkeypatch.chdir(tmp_path)
-    store = S3Store(Place(cloud.bucket, "runs/demo-20250101-000000"))
-    home = tmp_path / "runs" / "demo-20250101-000000"
-    source, lines, torn = tmp_path / "one", [], []
-
-    def grow():
-        lines.append(json.dumps({"step": len(lines), "text": "x" * 2000}) + "\n")
-        for key in ("run.json", "resolved.yaml", "metrics.jsonl", "traces/rollouts.jsonl"):
-            source.write_text("".join(lines) if key.endswith("l") and "/" in key else lines[-1])
-            store.put(source, key)
-
-    looks = iter(range(5))
-    clock = [0.0]
-
-    def sleep(seconds):
-        here = home / "traces" / "rollouts.jsonl"
-        if here.exists() and here.read_text() != "".join(lines):
-            torn.append(here.read_text())
-        if next(looks, None) is None:
-            clock[0] += 4000.0  # more than an hour without a change
-        else:
-            clock[0] += 60.0
-            grow()
-
-    grow()
-    # of this command alone: retries sleep as well
-    monkeypatch.setattr(
-        jobs_module, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: clock[0])
-    )
-    cloud.rate = 0.1
-    done = CliRunner().invoke(cli, ["jobs", "sync", f"s3://{cloud.bucket}/runs", "--poll", "60"])
-    cloud.calm()
-    assert done.exit_code == 0, f"{done.output} {done.exception!r}"
-    assert "nothing has changed for an hour" in done.stdout
-    assert torn == []
-    assert len(lines) == 6
-    assert (home / "traces" / "rollouts.jsonl").read_text() == "".join(lines)
-    assert sum(cloud.done[kind] for kind in cloud.kinds) > 3
-    assert not list(home.rglob("*tmp*"))

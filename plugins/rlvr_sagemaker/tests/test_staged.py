@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import os
 from pathlib import Path
@@ -11,9 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from rlvr_core.api import ConfigError, LaunchRequest, RlvrError
-from rlvr_core.api.services import walk
-from rlvr_core.builtin.jobs.jobs import JobBook
 from rlvr_core.cli.main import cli
+from rlvr_core.launch.job_book import JobBook
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.iam import Account, policies
 from rlvr_sagemaker.launcher import SageMakerLauncher
@@ -93,7 +91,7 @@ def test_t89_an_eval_config_is_resolved_like_the_config(project, tmp_path):
     assert (told["eval_config"], told["eval_gpus"]) == ("beside.yaml", [7])
     (given,) = told["eval_set"]
     assert given == 'tasks.0.with.data.with.path="../../far rows #1.jsonl"'
-    from rlvr_core.builtin.evals.config import read_eval_config
+    from rlvr_core.eval.config import read_eval_config
 
     asked = read_eval_config(Path("beside.yaml"), told["eval_set"]).config({"model": {"path": "x"}})
     assert asked.tasks[0].with_["data"]["with"]["path"] == "../../far rows #1.jsonl"
@@ -101,84 +99,7 @@ def test_t89_an_eval_config_is_resolved_like_the_config(project, tmp_path):
     assert f"and beside it: rlvr watch RUN --config beside.yaml --set {given}" in page
 
 
-def test_a_model_that_checkpoints_replace_does_not_go_along(project, tmp_path):
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text("{}")
-    text = TASK.format(path="rows.jsonl") + f"model: {{path: {tmp_path / 'model'}}}\n"
-    Path("beside.yaml").write_text(text)
-    found = plan("--eval-config", project / "beside.yaml")
-    assert keys(found) == ["beside.yaml", "rows.jsonl", "train.yaml"]
-    assert found["description"]["eval_config"] == "beside.yaml"
-    assert found["description"]["eval_set"] == []
-
-
-def test_an_eval_config_that_could_not_work_is_refused_now(project):
-    told = refused("--eval-config", "none.yaml")
-    assert "there is no file 'none.yaml'" in told
-    Path("beside.yaml").write_text("tasks: [{use: core/dataset, with: {path: x}}]\n")
-    told = refused("--eval-config", "beside.yaml")
-    assert "unknown option 'path' of eval task 'core/dataset'" in told
-    assert "beside.yaml:1 (tasks.0.with.path)" in told
-    Path("beside.yaml").write_text(TASK.format(path="none.jsonl"))
-    told = refused("--eval-config", "beside.yaml")
-    assert "no file 'none.jsonl' to take along" in told
-    assert "beside.yaml (tasks.0.with.data.with.path)" in told
-    Path("beside.yaml").write_text(TASK.format(path="rows.jsonl"))
-    assert "goes with --eval-config" in refused("--eval-gpus", "7")
-    for more in (("--eval-config", "beside.yaml"), ("--resume", "last")):
-        both = launch("--eval", "m", *more, "--dry-run")
-        assert both.exit_code == 2
-        assert "trains nothing" in both.output
-    for backend in ("local", "accelerate", "slurm"):
-        words = ["launch", "train.yaml", "--processes", "1", "--backend", backend, "--dry-run"]
-        done = CliRunner().invoke(cli, [*words, "--eval-config", "beside.yaml"])
-        assert "does not evaluate while it trains" in str(done.exception)
-        assert "rlvr watch RUN --config beside.yaml" in str(done.exception)
-
-
-def test_t89_an_absolute_extends_is_refused_with_the_relative_one(project, monkeypatch):
-    (project.parent / "base.yaml").write_text("train: {steps: 2}\n")
-    before = Path("train.yaml").read_text()
-    monkeypatch.setenv("BASES", str(project.parent))
-    for written in (f"{project.parent}/base.yaml", "${env:BASES}/base.yaml"):
-        Path("train.yaml").write_text(f"extends: {written}\n{before}")
-        told = refused()
-        assert "absolute 'extends' does not hold" in told
-        assert "train.yaml:1 (extends)" in told
-        assert "write it relative to the file: ../base.yaml" in told
-    Path("train.yaml").write_text(f"extends: ../base.yaml\n{before}")
-    assert "base.yaml" in keys(plan())
-    Path("beside.yaml").write_text(f"extends: {project}/tasks.yaml\n")
-    Path("tasks.yaml").write_text(TASK.format(path="rows.jsonl"))
-    assert "beside.yaml:1 (extends)" in refused("--eval-config", "beside.yaml")
-
-
 # -- links ----------------------------------------------------------------------------------------
-
-
-def test_links_are_followed_and_where_they_lead_is_said(project, tmp_path):
-    """A model folder as the hub's cache lays it out; a folder and a file from outside."""
-    blobs, snapshot = tmp_path / "hub" / "blobs", tmp_path / "hub" / "snapshots" / "abc"
-    blobs.mkdir(parents=True)
-    snapshot.mkdir(parents=True)
-    (blobs / "1f").write_text("{}")
-    (snapshot / "config.json").symlink_to("../../blobs/1f")
-    (tmp_path / "lib" / "deep").mkdir(parents=True)
-    (tmp_path / "lib" / "deep" / "x.py").write_text("x = 1\n")
-    Path("mine/lib").symlink_to(tmp_path / "lib")
-    Path("mine/inside").symlink_to("notes.txt")
-    found = plan("--include", "mine", "--set", f"model.path={snapshot}")
-    real = {one["key"].removeprefix("home/project/"): one.get("real") for one in found["files"]}
-    assert real == {
-        "rows.jsonl": None,
-        "train.yaml": None,
-        "mine/notes.txt": None,
-        "mine/inside": str(project / "mine" / "notes.txt"),
-        "mine/lib/deep/x.py": str(tmp_path / "lib" / "deep" / "x.py"),
-        "hub/snapshots/abc/config.json": str(blobs / "1f"),
-    }
-    page = launch("--include", "mine", "--dry-run").stdout
-    assert f"  <- {tmp_path / 'lib' / 'deep' / 'x.py'}" in page
 
 
 def test_a_submission_says_what_came_by_links(cloud, project, tmp_path):
@@ -188,50 +109,6 @@ def test_a_submission_says_what_came_by_links(cloud, project, tmp_path):
     done = launch(*words, store=f"s3://{cloud.bucket}/x")
     assert done.exit_code == 0, done.exception
     assert f"by a link: mine/data.txt is {tmp_path / 'other.txt'}" in done.stderr
-
-
-def test_links_that_lead_round_or_nowhere_are_refused_all_at_once(project):
-    Path("mine/sub").mkdir()
-    Path("mine/sub/up").symlink_to("..")
-    Path("mine/self").symlink_to("self")
-    Path("mine/gone").symlink_to("/nowhere/at/all")
-    os.mkfifo("mine/pipe")
-    told = refused("--include", "mine", "--include", "mine/gone")
-    assert "mine/sub/up" in told
-    assert f"leads back to a folder above it: {project / 'mine'}" in told
-    assert told.count("this link leads nowhere") == 2
-    assert "this is no file\n" in told
-    assert "no file and no folder, or a link to nothing" in told
-    Path("mine/.rlvrignore").write_text("up/\nself\ngone\npipe\n")
-    assert keys(plan("--include", "mine")) == ["mine/notes.txt", "rows.jsonl", "train.yaml"]
-
-
-def test_two_links_round_each_other_end(tmp_path):
-    for one, other in (("a", "b"), ("b", "a")):
-        (tmp_path / one).mkdir()
-        (tmp_path / one / "next").symlink_to(tmp_path / other)
-        (tmp_path / one / "file").touch()
-    with pytest.raises(ConfigError, match="leads back"):
-        list(walk(tmp_path / "a"))
-
-
-def test_a_link_to_a_secret_is_one_whatever_it_is_called(project, tmp_path):
-    (tmp_path / "id_rsa").write_text("not even a key")
-    Path("mine/harmless.txt").symlink_to(tmp_path / "id_rsa")
-    assert "mine/harmless.txt" in refused("--include", "mine")
-
-
-def test_two_files_never_become_one(project, tmp_path):
-    """``link/..`` is the parent of what the link leads to, and another folder there."""
-    (tmp_path / "other" / "configs").mkdir(parents=True)
-    (tmp_path / "other" / "base.yaml").write_text("train: {steps: 3}\n")
-    (tmp_path / "other" / "configs" / "t.yaml").write_text(
-        "extends: ../base.yaml\n" + Path("train.yaml").read_text()
-    )
-    Path("base.yaml").write_text("x: 1\n")
-    Path("linked").symlink_to(tmp_path / "other" / "configs")
-    told = refused("--include", "base.yaml", config="linked/t.yaml")
-    assert "two files would be base.yaml there" in told
 
 
 # -- secrets --------------------------------------------------------------------------------------
@@ -262,16 +139,6 @@ def test_t99_no_option_shows_or_sends_a_secret(project, words):
     assert "secret" in told
 
 
-def test_t99_a_value_of_the_environment_is_known_wherever_it_stands(project, monkeypatch):
-    monkeypatch.setenv("MY_TEAM_SECRET", "plain looking words")
-    Path("mine/notes.txt").write_text("it is plain looking words, as you know\n")
-    for words in (("--include", "mine"), ("--env", "A=plain looking words")):
-        told = refused(*words)
-        assert "looks like a secret" in told
-        assert "mine/notes.txt:1" in told or "A=${env:MY_TEAM_SECRET}" in told
-        assert "plain looking" not in told
-
-
 def test_t99_nothing_of_a_secret_is_in_the_book(cloud, project):
     done = launch(
         "--secrets", f"HF_TOKEN={SECRET}", "--env", "A=b", "--job-name", f"j-{cloud.bucket}",
@@ -299,23 +166,10 @@ def test_t90_nothing_is_submitted_that_could_not_be_written_down(cloud, project,
 # -- permissions ----------------------------------------------------------------------------------
 
 
-def allowed(document, action, resource):
-    return any(
-        fnmatch.fnmatchcase(action, pattern) and fnmatch.fnmatchcase(resource, where)
-        for statement in _list(document["Statement"])
-        for pattern in _list(statement["Action"])
-        for where in _list(statement["Resource"])
-    )
-
-
-def _list(value):
-    return value if isinstance(value, list) else [value]
-
-
 def test_what_a_plan_needs_is_what_the_policies_give(project):
     key = "arn:aws:kms:eu-north-1:123456789012:key/0a-1b"
     found = plan(
-        "--push", "--tags", "team=maths", "--set", "model.path=s3://some-bucket/rlvr/m",
+        "--tags", "team=maths", "--set", "model.path=s3://some-bucket/rlvr/m",
         "--secrets", f"HF_TOKEN={SECRET}", "--kms-key", key,
     )  # fmt: skip
     given = policies(
@@ -324,11 +178,9 @@ def test_what_a_plan_needs_is_what_the_policies_give(project):
             role="rlvr-job", secrets=[SECRET], kms_key=key,
         )
     )  # fmt: skip
-    documents = {"submitter": given["submitter"], "role": given["job"]}
-    for need in found["permissions"]:
-        for action in need["actions"]:
-            for resource in need["resources"]:
-                assert allowed(documents[need["who"]], action, resource), (need["who"], action)
+    for who in ("submitter", "job"):
+        wanted = [need["actions"] for need in found["permissions"] if need["who"] == who]
+        assert wanted == [statement["Action"] for statement in given[who]["Statement"]]
 
 
 def needed(found, who, action):
@@ -338,39 +190,6 @@ def needed(found, who, action):
         if one["who"] == who and action in one["actions"]
     ]
     return sorted(arn for resources in lists for arn in resources)
-
-
-def test_the_arns_are_those_of_this_very_plan(project):
-    key = "arn:aws:kms:eu-north-1:123456789012:key/0a-1b"
-    Path("beside.yaml").write_text(TASK.format(path="s3://other/evals/rows.jsonl"))
-    found = plan(
-        "--kms-key", key, "--secrets", f"HF_TOKEN={SECRET}", "--set", "model.path=s3://models/big",
-        "--eval-config", "beside.yaml", "--subnets", "subnet-1", "--security-groups", "sg-1",
-    )  # fmt: skip
-    s3 = "arn:aws:s3:::"
-    job = f"{s3}some-bucket/rlvr/jobs/job-x"
-    assert found["request"]["OutputDataConfig"]["KmsKeyId"] == key
-    assert needed(found, "submitter", "kms:GenerateDataKey") == [key]
-    assert needed(found, "role", "kms:Decrypt") == [key]
-    assert needed(found, "role", "secretsmanager:GetSecretValue") == [SECRET]
-    assert needed(found, "submitter", "iam:PassRole") == [ROLE]
-    assert needed(found, "submitter", "s3:PutObject") == [f"{job}/code/*"]
-    assert needed(found, "role", "s3:GetBucketLocation") == [f"{s3}some-bucket"]
-    assert needed(found, "role", "s3:PutObject") == [f"{job}/output/*", f"{job}/runs/*"]
-    assert needed(found, "role", "s3:ListBucket") == [
-        f"{s3}models", f"{s3}other", f"{s3}some-bucket",
-    ]  # fmt: skip
-    read = needed(found, "role", "s3:GetObject")
-    assert {f"{s3}models/big/*", f"{s3}other/evals/rows.jsonl", f"{job}/code/*"} <= set(read)
-    assert needed(found, "role", "ecr:BatchGetImage") == [
-        "arn:aws:ecr:eu-north-1:123456789012:repository/rlvr"
-    ]
-    assert needed(found, "submitter", "ecr:PutImage") == []
-    assert needed(found, "role", "ec2:CreateNetworkInterface") == ["*"]
-    assert needed(found, "submitter", "sagemaker:CreateTrainingJob") == [
-        "arn:aws:sagemaker:eu-north-1:123456789012:training-job/job-x"
-    ]
-    assert plan("--local")["permissions"] == []
 
 
 PARTIAL = SECRET.rpartition("-")[0]
@@ -389,7 +208,6 @@ def test_t91_a_secrets_arn_without_its_six_characters_would_open_nothing(project
         policies(Account(**given, secrets=[arn]))
     for pattern in (SECRET, PARTIAL + "-??????", PARTIAL + "-*"):
         assert policies(Account(**given, secrets=[pattern]))
-    assert not allowed({"Statement": {"Action": "a", "Resource": arn}}, "a", SECRET)
 
 
 @pytest.mark.parametrize(
@@ -423,14 +241,6 @@ def test_t91_what_aws_would_refuse_is_told_here(options, told):
     assert told in str(caught.value)
 
 
-def test_the_page_of_a_local_job_speaks_of_this_machine(project):
-    page = launch("--local", "--dry-run").stdout
-    assert "on this machine, with docker" in page
-    assert "runs come to runs/job-x\n" in page
-    assert "s3://" not in page
-    assert "permissions" not in page
-
-
 def test_a_plan_without_a_region_says_so(project, monkeypatch):
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
@@ -441,4 +251,4 @@ def test_a_plan_without_a_region_says_so(project, monkeypatch):
     found = launcher.plan(LaunchRequest(("run", "train.yaml"), "demo", files=(Path("train.yaml"),)))
     assert "  in no region yet: give --region, or set AWS_REGION" in found.lines
     assert found.details["region"] is None
-    assert any("arn:aws:sagemaker:*:" in line for line in found.lines)
+    assert found.details["permissions"] == []

@@ -12,7 +12,7 @@ import pytest
 from botocore.stub import Stubber
 
 from rlvr_core.api import ConfigError, DataError, MachineError
-from rlvr_sagemaker import aws, commands, staging
+from rlvr_sagemaker import aws
 from rlvr_sagemaker import store as store_module
 from rlvr_sagemaker.cache import Cache
 from rlvr_sagemaker.place import Place
@@ -312,29 +312,3 @@ class Terminal(io.StringIO):
 
     def isatty(self):
         return True
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_an_upload_shows_how_far_it_is_to_a_terminal_alone(cloud, tmp_path, monkeypatch, terminal):
-    """Both commands that upload: three files of 1,000,000 bytes."""
-    files = []
-    for name in "abc":
-        (tmp_path / "data").mkdir(exist_ok=True)
-        (tmp_path / "data" / name).write_bytes(name.encode() * 1_000_000)
-        files.append({"path": str(tmp_path / "data" / name), "key": name, "size": 1_000_000})
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("TERM", "xterm")
-    for number in range(2):
-        shown = Terminal() if terminal else io.StringIO()
-        monkeypatch.setattr("sys.stderr", shown)
-        cloud.calm()
-        if number == 0:
-            store = S3Store(Place(cloud.bucket, "staged"))
-            staging.upload({"files": files, "description": {}}, store, lambda _: None)
-            assert set(store.list()) == {"a", "b", "c", "rlvr-job.json"}
-        else:
-            commands.put.callback(tmp_path / "data", f"s3://{cloud.bucket}/put")
-        last = shown.getvalue()
-        assert ("3.0/3.0 MB" in last) is terminal
-        assert ("upload" in last) is terminal
-        assert "3.1/" not in last

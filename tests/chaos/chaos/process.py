@@ -21,36 +21,19 @@ from socket import recv_fds, send_fds, socket, socketpair
 from typing import Any
 
 WARM = (
-    "torch",
-    "transformers",
     "transformers.models.qwen3.modeling_qwen3",
     "rlvr_core.cli.run",
     "rlvr_core.run.start",
-    "rlvr_core.run.prepare",
     "rlvr_core.workers.child",
-    "rlvr_core.builtin.asynchronous.ahead",
-    "rlvr_core.builtin.asynchronous.child_host",
-    "rlvr_core.builtin.packing.packed",
-    "rlvr_core.builtin.tiny.lean_path",
-    "rlvr_core.builtin.displays.display",
-    "rlvr_core.builtin.losses.policy_family",
-    "rlvr_core.builtin.doctor.preflight",
-    "rlvr_core.algorithm.advantages",
     "rlvr_core.record.view",
-    "safetensors.torch",
     "rlvr_core.testing.random_model",
 )
 
 
-def warm(*, vllm: bool = False) -> None:
+def warm() -> None:
     """Import what runs import, before the first fork."""
     for name in WARM:
         importlib.import_module(name)
-    if vllm:
-        from rlvr_core.builtin.vllm.process import import_vllm
-
-        import_vllm()
-        importlib.import_module("rlvr_core.builtin.vllm.worker")
 
 
 def load(model: Path) -> None:
@@ -58,7 +41,7 @@ def load(model: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from rlvr_core.host.host import load_host
+    from rlvr_core.plugins.host import load_host
 
     load_host()
     AutoTokenizer.from_pretrained(model)

@@ -1,63 +1,22 @@
-"""Faults, declared before they are measured: what is broken, and what is its right name."""
+"""Faults: what each breaks, and which guard should name it."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-TRANSFORMERS = ("in process", "child")
-EVERYWHERE = ("in process", "child", "vllm")
 IN_PROCESS = ("in process",)
+BOTH = ("in process", "child")
+TWO = ("two processes",)
 DTYPES = ("float32", "bfloat16")
 
-WORDS: Mapping[str, tuple[str, ...]] = {
-    "parity": ("parity", "log-probs? of (the )?(trainer|engine)", "trainer and engine", "disagree"),
-    "sampler": ("temperature", r"top[-_]?[pk]\b", "calibrat", "surprise", "sampl(es|ing) from"),
-    "seeds": (r"\bseed", "repeat"),
-    "advantages": ("advantage",),
-    "loss": ("loss", "ratio", "surrogate", "gradient"),
-    "kl": (r"\bkl\b", "reference"),
-    "learning": (
-        "no weight",
-        "no update",
-        r"(did|do|has|have) not (move|change)",
-        "nothing can be learn",
-        r"never (moved|changed|updated)",
-        "unchanged",
-        "learning rate",
-        "frozen",
-    ),
-    "masks": (
-        "mask",
-        "loss token",
-        "tokens? of the loss",
-        "conserv",
-        r"\beos\b",
-        "end-of-sequence",
-    ),
-    "sync": ("sync", "fingerprint", r"(stale|old|new) weights", "weights? .*(arriv|differ|engine)"),
-    "data": (r"\bdata\b", "gold", "reference answer", "duplicate", "prompt"),
-    "tokens": (
-        "eos",
-        "end-of-sequence",
-        r"\bbos\b",
-        "template",
-        "token(izer| cap)",
-        "cut off",
-        "stop",
-    ),
-    "verifier": ("verifier", "canar", r"\breward", "gold"),
-    "optimizer": ("optimizer", "update", "learning rate", "gradient", "moment"),
-    "hang": ("wait", "hang", "hung", "stuck", "watchdog", "did not (answer|return|come)", "within"),
-    "resume": ("resum", "checkpoint", "going on"),
-}
-"""Per class, patterns of which a message has to match one to name the cause."""
+Rows = list[dict[str, Any]]
 
 
 class Patch:
@@ -78,49 +37,44 @@ class Patch:
             with suppress(OSError), (self.folder / "hits").open("a") as file:
                 file.write(f"{os.getpid()}\n")
 
-    @property
-    def used(self) -> bool:
-        """Whether the faulty code was used, in any process."""
-        return (self.folder / "hits").exists()
-
     def wrap(self, place: str, make: Callable[[Any], Callable[..., Any]]) -> None:
         """Replace a function or method, named as ``module:attribute``.
 
         Args:
             place: Where it is looked up when it is called.
-            make: From the original to what takes its place.
+            make: From the original to its replacement.
         """
-        module, _, path = place.partition(":")
-        owner: Any = importlib.import_module(module)
-        *parents, name = path.split(".")
-        for parent in parents:
-            owner = getattr(owner, parent)
-        original = getattr(owner, name)
-        made = make(original)
+        owner, name = find(place)
+        made = make(getattr(owner, name))
 
-        def replacement(*args: Any, **more: Any) -> Any:
+        def replacement(*args: Any, **options: Any) -> Any:
             self.hit()
-            return made(*args, **more)
+            return made(*args, **options)
 
         setattr(owner, name, replacement)
 
     def after(self, place: str, change: Callable[..., Any]) -> None:
-        """Change what a function gives: ``change(result, *arguments)``."""
+        """Change what a function returns: ``change(result, *arguments)``."""
 
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
-            return lambda *args, **more: change(original(*args, **more), *args)
+            return lambda *args, **options: change(original(*args, **options), *args)
 
         self.wrap(place, make)
 
-    def set(self, place: str, value: Any) -> None:
-        """Put a value in the place of an attribute."""
-        module, _, path = place.partition(":")
-        owner: Any = importlib.import_module(module)
-        *parents, name = path.split(".")
-        for parent in parents:
-            owner = getattr(owner, parent)
-        setattr(owner, name, value)
-        self.hit()
+    def options(self, place: str, **changed: Any) -> None:
+        """Call a function with other keyword arguments."""
+        self.wrap(place, lambda original: lambda *args, **given: original(*args, **given | changed))
+
+
+def find(place: str) -> tuple[Any, str]:
+    """The object that holds what ``module:attribute`` names, and its last name."""
+    module, _, path = place.partition(":")
+    owner: Any = importlib.import_module(module)
+    *parents, name = path.split(".")
+    for parent in parents:
+        owner = getattr(owner, parent)
+    getattr(owner, name)
+    return owner, name
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +84,8 @@ class Fault:
     Attributes:
         name: Short and unique.
         what: One sentence.
-        cls: Its class, a key of ``WORDS``.
-        words: Patterns of which a message has to match one to have the right name.
+        subject: The file it is declared in.
+        expects: Guards, each of which is the right one to name it.
         install: Breaks the process before the run begins; None for a fault in config or data.
         config: Sections of the config that are the fault.
         data: From the rows of the data set to the faulty ones.
@@ -139,70 +93,49 @@ class Fault:
         backends: The engines it applies to.
         dtypes: The precisions it applies to.
         resume: Whether it strikes when a healthy run is resumed.
-        set: 1, or 2 to 25 for a fault that was written later, without a look at the guards; 19 for
-            one that is like a mutant.
+        hangs: Whether something of it never answers.
     """
 
     name: str
     what: str
-    cls: str
-    words: tuple[str, ...]
+    subject: str
+    expects: tuple[str, ...]
     install: Callable[[Patch], None] | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
-    data: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None
+    data: Callable[[Rows], Rows] | None = None
     shape: str = "base"
     backends: tuple[str, ...] = IN_PROCESS
     dtypes: tuple[str, ...] = DTYPES
     resume: bool = False
-    set: int = 1
+    hangs: bool = False
 
 
 FAULTS: dict[str, Fault] = {}
 
 
-def declare(
-    cls: str, name: str, what: str, *more_words: str, only: tuple[str, ...] = (), **options: Any
-) -> None:
-    """Declare a fault.
+def fault(*expects: str, **options: Any) -> Callable[[Callable[[Any], Any]], None]:
+    """Declare the fault that a function makes; its name and docstring are the fault's.
 
     Args:
-        cls: Its class.
-        name: Its name.
-        what: One sentence.
-        more_words: Patterns beside those of its class.
-        only: Patterns in the place of those of its class.
-        options: Other attributes of ``Fault``.
+        expects: Guards, each of which is the right one to name it.
+        options: Attributes of ``Fault``; ``of_data=True`` if the function changes rows of data.
     """
-    assert name not in FAULTS, name
-    words = only or (*WORDS[cls], *more_words)
-    FAULTS[name] = Fault(name, what, cls, words, **options)
 
-
-def fault(cls: str, *more_words: str, **options: Any) -> Callable[[Callable[[Patch], None]], None]:
-    """Declare the fault that a function installs; its name and docstring are the fault's."""
-
-    def register(install: Callable[[Patch], None]) -> None:
-        name = install.__name__.strip("_").replace("_", "-")
-        what = " ".join((install.__doc__ or "").split())
-        declare(cls, name, what, *more_words, install=install, **options)
+    def register(function: Callable[[Any], Any]) -> None:
+        name = function.__name__.replace("_", "-")
+        assert name not in FAULTS, name
+        subject = function.__module__.rpartition(".")[2]
+        made = {"data" if options.pop("of_data", False) else "install": function}
+        what = " ".join((function.__doc__ or "").split())
+        FAULTS[name] = Fault(name, what, subject, expects, **made, **options)
 
     return register
 
 
-def later(cls: str, *more_words: str, **options: Any) -> Callable[[Callable[[Patch], None]], None]:
-    """Declare a fault of the second set, like ``fault``."""
-    return fault(cls, *more_words, set=2, **options)
+def load() -> list[Fault]:
+    """All faults, by subject."""
+    from chaos import faults
 
-
-def third(cls: str, *more_words: str, **options: Any) -> Callable[[Callable[[Patch], None]], None]:
-    """Declare a fault of the third set, like ``fault``."""
-    return fault(cls, *more_words, set=3, **options)
-
-
-def load() -> Iterator[Fault]:
-    """All faults, in the order of their declaration."""
-    from chaos import library
-
-    for module in sorted(info.name for info in pkgutil.iter_modules(library.__path__)):
-        importlib.import_module(f"chaos.library.{module}")
-    return iter(FAULTS.values())
+    for module in sorted(info.name for info in pkgutil.iter_modules(faults.__path__)):
+        importlib.import_module(f"chaos.faults.{module}")
+    return list(FAULTS.values())

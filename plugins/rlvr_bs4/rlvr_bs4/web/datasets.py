@@ -46,7 +46,7 @@ def problem(task: Task) -> Problem:
     return replace(
         datasets.problem(task),
         prompt=prompt.ask(task),
-        verifier="core/environment",
+        verifier="env/environment",
         dataset=DATASET,
         environment=ENVIRONMENT,
     )

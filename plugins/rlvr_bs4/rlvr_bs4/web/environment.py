@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -15,7 +15,7 @@ from rlvr_bs4.task import Task
 from rlvr_bs4.verifiers import task_from
 from rlvr_bs4.web import tools
 from rlvr_bs4.web.judge import Scoring, judge
-from rlvr_bs4.web.programs import SLACK, STARTING, Piece, Programs
+from rlvr_bs4.web.programs import SLACK, STARTING, Programs
 from rlvr_bs4.web.record import FREE, Called, CallName, Conversation, Step
 from rlvr_core.api import (
     BadCall,
@@ -28,8 +28,8 @@ from rlvr_core.api import (
     Reply,
     ToolCall,
     Verdict,
-    tool_format,
 )
+from rlvr_core.plugins.tool_formats import tool_format
 
 ENVIRONMENT = "bs4/web"
 _STATE = "the state of a conversation"
@@ -55,13 +55,8 @@ class Web:
         never run."""
         max_calls: Annotated[int, Field(gt=0)] = 16
         """Programs, moves and unreadable calls that are carried out; as many free ones."""
-        session: bool = False
-        """A program finds the names that earlier ones of the conversation left, on whichever page.
-        Those are run again ahead of it, so it takes longer; what they do must not depend on chance
-        or on the time. One that was stopped leaves nothing."""
         seconds: Annotated[float, Field(gt=0)] = 5.0
-        """Processor time of one program; by the clock it may take three times that. In a session
-        the limit is that of all its programs together, n times this for the n-th."""
+        """Processor time of one program; by the clock it may take three times that."""
         memory_mb: Annotated[int, Field(ge=64)] = 512
         """Memory of a program."""
         max_output: Annotated[int, Field(ge=200)] = 4000
@@ -83,8 +78,7 @@ class Web:
     @staticmethod
     def time_limit(config: Config) -> float:
         """Seconds that one turn may take: it may hold all calls, and servers take time to start."""
-        again = (config.max_calls + 1) / 2 if config.session else 1  # how often each is run
-        return config.max_calls * (again * SLACK * config.seconds + 2.0) + STARTING + 60.0
+        return config.max_calls * (SLACK * config.seconds + 2.0) + STARTING + 60.0
 
     def task(self, spec: Mapping[str, Json], where: str) -> Task:
         """The task that a problem's spec means.
@@ -108,7 +102,7 @@ class Web:
         """The prompt with tools and rules; the same for all tasks but for question and form."""
         task, name = self.task(problem.spec, f"problem {problem.id}"), self.config.format
         by_template = self.config.prompt == "chat" and not tools.is_python(name)
-        known = tools.of(self.config.session)
+        known = list(tools.TOOLS.values())
         told = "" if by_template else f"\n\n{tools.told(name, known)}\n"
         role = _ROLE.format(tools=told, calls=self.config.max_calls)
         asked = f"{ask(task)}\nThe page you begin on is {task.start}"
@@ -135,10 +129,9 @@ class Web:
             return Done(judge(task, state.steps, state.visited, self.config))
         answers, counts = [], Counter[str]()
         for call in asked:
-            before = _most_got(state) if self.config.session else 0
             called, text = self._call(task, state, call)
             state.steps[-1] = Step(reply.text, (*state.steps[-1].calls, called))
-            counts.update(_counts(called, before))
+            counts.update(_counts(called))
             answers.append(text)
         if reply.turns_left == 1:
             answers[-1] += "\n(This is your last turn: answer now.)"
@@ -187,9 +180,13 @@ class Web:
         mended = len(call.mended)
         given = {key: str(value) for key, value in call.arguments.items()}
         if name == "run_python":
-            ran = self._programs.run(_pieces(task, state, given["code"]), _given(task))
-            if self.config.session and ran.whole:
-                state.programs.append((given["code"], state.url))
+            about = {
+                "html": task.pages[state.url],
+                "url": state.url,
+                "question": task.question,
+                "constraints": tools.constraints(task),
+            }
+            ran = self._programs.run(given["code"], about)
             return Called(name, True, ran.failed, ran.use, mended, ran.timeout), ran.text
         fault, text = self._without_program(task, state, name, given)
         return Called(name, error=fault, mended=mended), text
@@ -219,29 +216,12 @@ class Web:
         return self.config.max_calls - sum((call.name in FREE) == free for call in made)
 
 
-def _pieces(task: Task, state: Conversation, code: str) -> list[Piece]:
-    """A program with those that it goes on from, each on the page it is run on."""
-    programs = [*state.programs, (code, state.url)]
-    return [Piece(text, task.pages[url], url) for text, url in programs]
-
-
-def _given(task: Task) -> dict[str, Any]:
-    return {"question": task.question, "constraints": tools.constraints(task)}
-
-
-def _most_got(state: Conversation) -> int:
-    """What the programs of a session got out of the page, which are run again ahead of the next."""
-    uses = [call.use for step in state.steps for call in step.calls]
-    return max((use.selected + use.read for use in uses), default=0)
-
-
-def _counts(called: Called, before: int) -> dict[str, float]:
-    itself = called.use.selected + called.use.read > before
+def _counts(called: Called) -> dict[str, float]:
     found = {
         "tool_calls": 1.0,
         "tool_errors": float(called.error),
         "mended": float(called.mended),
         "timeouts": float(called.timeout),
-        "bs4": float(called.use.bs4 and itself),
+        "bs4": float(called.use.bs4),
     }
     return found | ({called.name: 1.0} if called.name else {})

@@ -29,13 +29,11 @@ def furnish(given: dict[str, Any], names: dict[str, Any]) -> None:
     """Give a program its names, and begin to count.
 
     Args:
-        given: ``pages``, by the file name of each program that will follow its ``html`` and
-            ``url``; ``question``, ``constraints``; ``asking``, the text that, compiled with a mark
-            behind it, asks for the counts.
+        given: ``html`` and ``url`` of the page; ``question``, ``constraints``; ``asking``, the text
+            that, compiled with a mark behind it, asks for the counts.
         names: The name space it will run in.
     """
-    pages: dict[str, dict[str, str]] = given["pages"]
-    page = next(iter(pages.values()))
+    html: str = given["html"]
     asking: bytes = given["asking"].encode()
     used = {"html": 0, "parsed": 0, "selected": 0, "read": 0}
     dumps, write, leave = json.dumps, os.write, os._exit
@@ -45,7 +43,7 @@ def furnish(given: dict[str, Any], names: dict[str, Any]) -> None:
 
     def take() -> str:
         count("html")
-        return page["html"]
+        return html
 
     def make_soup(parser: str = "html.parser") -> bs4.BeautifulSoup:
         """The current page, parsed."""
@@ -54,27 +52,22 @@ def furnish(given: dict[str, Any], names: dict[str, Any]) -> None:
     def hear(event: str, about: tuple[Any, ...]) -> None:
         """Tell what was counted, and end the process, when a question for it is compiled.
 
-        No name of the program is used for that, so that it can put nothing in its place. The page
-        changes when a program that belongs to another one is compiled.
+        No name of the program is used for that, so that it can put nothing in its place.
         """
-        nonlocal page
         if event != "compile":
             return
-        if about[1] in pages:
-            page = pages[about[1]]
-            names["URL"] = page["url"]
         source = about[0] if isinstance(about[0], bytes) else str(about[0]).encode(errors="replace")
         if source.startswith(asking):
             mark = source[len(asking) :]
             write(2, mark + dumps(used).encode() + mark)
             leave(0)
 
-    _watch({one["html"] for one in pages.values()}, count)
+    _watch(html, count)
     sys.addaudithook(hear)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # kept if it is stopped
     names.update(
         __builtins__=_built_in(take),
-        URL=page["url"],
+        URL=given["url"],
         QUERY=given["question"],
         CONSTRAINTS=given["constraints"],
         make_soup=make_soup,
@@ -99,18 +92,18 @@ def _built_in(take: Callable[[], str]) -> dict[str, Any]:
     return Names(vars(builtins))
 
 
-def _watch(pages: set[str], count: Count) -> None:
+def _watch(html: str, count: Count) -> None:
     """Count what BeautifulSoup does from now on."""
     mine: dict[int, Any] = {}
     soups: Any = bs4.BeautifulSoup
     made: Callable[..., None] = soups.__init__
-    known = [_recogniser(html) for html in pages]
+    is_page = _recogniser(html)
 
     def make(soup: Any, markup: Any = "", *args: Any, **named: Any) -> None:
         if hasattr(markup, "read"):
             markup = markup.read()
         made(soup, markup, *args, **named)
-        if any(is_page(markup) for is_page in known):
+        if is_page(markup):
             mine[id(soup)] = soup
             count("parsed")
 

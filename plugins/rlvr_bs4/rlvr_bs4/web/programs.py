@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib import util
 from pathlib import Path
 
-from rlvr_bs4.web import packages, prelude
+from rlvr_bs4.web import prelude
+from rlvr_code import packages
 from rlvr_code.sandbox import Limits, Result, Sandbox
 from rlvr_core.api import Json
 
@@ -25,7 +27,6 @@ _module.furnish(json.loads({given!r}), globals())
 del _module, types
 """
 _ASKING = "# what was used? "
-_LOST = "a program before this one did not come to its end when it was run again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +52,6 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A program, and the page it is run on."""
-
-    code: str
-    html: str
-    url: str
-
-
-@dataclass(frozen=True, slots=True)
 class Ran:
     """What became of a program.
 
@@ -67,16 +59,13 @@ class Ran:
         text: What the model is told.
         failed: Whether it raised, or was ended.
         timeout: Whether its time was up.
-        use: What it did with the page, those before it included; nothing is known of a program
-            that was ended.
-        whole: Whether it came to its end, be it an exception.
+        use: What it did with the page; nothing is known of a program that was ended.
     """
 
     text: str
     failed: bool
     timeout: bool
     use: Use
-    whole: bool = True
 
 
 class Programs:
@@ -102,71 +91,63 @@ class Programs:
         memory_mb: int,
         most: int,
     ) -> None:
+        lxml = util.find_spec("lxml") is not None
+        shown = packages.shown(("beautifulsoup4", *(["lxml"] if lxml else [])))
         self._sandbox = Sandbox(
             backend,  # type: ignore[arg-type]
             python=python,
             image=image,
-            packages=(packages.folder(),),
-            warm=packages.modules(),
+            packages=shown.folders,
+            warm=("bs4", "lxml.etree") if lxml else ("bs4",),
         )
         self._seconds, self._memory_mb, self._most = seconds, memory_mb, most
 
-    def run(self, pieces: Sequence[Piece], given: Mapping[str, Json]) -> Ran:
+    def run(self, code: str, about: Mapping[str, Json]) -> Ran:
         """Run a program.
 
         Args:
-            pieces: The program; before it those whose names it is to find, which are run again.
-            given: What it is given to work on beside the page; see ``rlvr_bs4.web.prelude``.
+            code: The program.
+            about: What it is given to work on; see ``rlvr_bs4.web.prelude``.
 
         Raises:
             MachineError: If the sandbox cannot be had any more.
         """
-        result, use = self._once(pieces, given)
+        result, use = self._once(code, about)
         if result.reason == "broke":  # a server may be lost; twice is the program's doing
-            result, use = self._once(pieces, given)
+            result, use = self._once(code, about)
         return Ran(
             _told(result, self._seconds, self._most),
             not result.ok,
             result.reason in ("wall", "cpu"),
-            use or Use(),
-            use is not None,
+            use,
         )
 
     def close(self) -> None:
         """End the sandbox."""
         self._sandbox.close()
 
-    def _once(
-        self, pieces: Sequence[Piece], given: Mapping[str, Json]
-    ) -> tuple[Result, Use | None]:
+    def _once(self, code: str, about: Mapping[str, Json]) -> tuple[Result, Use]:
         """What came of it; without a count if it did not come to its end."""
         source = Path(prelude.__file__).read_text()
-        # a session calls what it runs "cell 1" and so on; the first one is ours
-        pages = {f"cell {at}": {"html": p.html, "url": p.url} for at, p in enumerate(pieces, 2)}
-        with self._sandbox.session(limits=self._limits(len(pieces))) as session:
-            whole = json.dumps({**given, "pages": pages, "asking": _ASKING})
+        limits = Limits(
+            cpu_seconds=self._seconds,
+            wall_seconds=PATIENCE * self._seconds + STARTING,
+            memory_mb=self._memory_mb,
+        )
+        with self._sandbox.session(limits=limits) as session:
+            whole = json.dumps({**about, "asking": _ASKING})
             begun = session.run(_FURNISH.format(source=source, given=whole))
+            if begun.reason == "broke":
+                return begun, Use()
             if not begun.ok:
-                if begun.reason == "broke":
-                    return begun, None
                 raise RuntimeError(f"a program cannot be started: {begun.stderr[-2000:]}")
-            for piece in pieces:
-                result = session.run(piece.code, seconds=SLACK * self._seconds)
-                if session.fresh or result.reason != "exit":
-                    lost = piece is not pieces[-1]
-                    return (replace(result, stdout="", stderr=_LOST) if lost else result), None
+            result = session.run(code, seconds=SLACK * self._seconds)
+            if session.fresh or result.reason != "exit":
+                return result, Use()
             mark = os.urandom(16).hex()  # drawn when the program has ended
             last = session.run(_ASKING + mark)
             result = replace(result, stdout=result.stdout + last.stdout, dropped=last.dropped)
             return result, _read(last.stderr, mark)
-
-    def _limits(self, programs: int) -> Limits:
-        """Of the process that so many programs run in."""
-        return Limits(
-            cpu_seconds=self._seconds * programs,
-            wall_seconds=PATIENCE * self._seconds * programs + STARTING,
-            memory_mb=self._memory_mb,
-        )
 
 
 def _read(stderr: str, mark: str) -> Use:

@@ -50,14 +50,12 @@ class Conversation:
         trail: URLs that ``back`` goes back on; the last one is the current page.
         visited: URLs in the order they were come to.
         steps: The model's turns up to now.
-        programs: Text and URL of each program whose names later ones find, where that is asked for.
     """
 
     spec: dict[str, Json]
     trail: list[str]
     visited: list[str]
     steps: list[Step] = field(default_factory=list)
-    programs: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def url(self) -> str:

@@ -31,9 +31,9 @@ from rlvr_core.api import (
     Problem,
     SamplingParams,
     ToolCall,
-    tool_format,
 )
-from rlvr_core.api.services import Questions, response
+from rlvr_core.plugins.tool_formats import tool_format
+from rlvr_env.environments.questions import Questions, response
 
 DATASET = ENVIRONMENT = "bs4/tiny"
 URL = "https://site.example/"
@@ -57,7 +57,7 @@ class Tiny(Questions):
         return Problem(
             id=f"tiny_{name.replace(' ', '_')}",
             prompt=_question(name),
-            verifier="core/environment",
+            verifier="env/environment",
             spec={"of": name, "seed": 0},
             dataset=DATASET,
             max_tokens=MAX_TOKENS,

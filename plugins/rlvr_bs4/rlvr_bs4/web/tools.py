@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rlvr_bs4 import final
 from rlvr_bs4.schema import canon, describe
 from rlvr_bs4.task import REASONS, Task
-from rlvr_core.api import BadCall, Json, Tool, ToolCall, tool_format
+from rlvr_core.api import BadCall, Json, Tool, ToolCall
+from rlvr_core.plugins.tool_formats import tool_format
 
 RUN = Tool(
     "run_python",
@@ -18,10 +18,6 @@ RUN = Tool(
     "make_soup(parser='html.parser'), BeautifulSoup, Tag, NavigableString, Comment, re and json. "
     "Every program begins afresh; you see what it prints.",
     {"code": {"type": "string"}},
-)
-GOING_ON = replace(
-    RUN,
-    description=RUN.description.replace("begins afresh", "has the names that earlier ones left"),
 )
 NAVIGATE = Tool(
     "navigate",
@@ -50,11 +46,6 @@ Write
 ```python
 CODE
 ```"""
-
-
-def of(session: bool) -> list[Tool]:
-    """The tools, for programs that go on from each other, or do not."""
-    return [GOING_ON if session and one is RUN else one for one in TOOLS.values()]
 
 
 def told(name: str, tools: Sequence[Tool]) -> str:

@@ -1,83 +1,99 @@
-"""Exceptions as text, and from text."""
+"""Exceptions as plain data, and made again of it."""
 
 from __future__ import annotations
 
 import builtins
-import functools
-import types
-from collections.abc import Sequence
-from typing import Any, cast
+import sys
+from typing import Any
+
+from rlvr_code.inside import codec
 
 
-def exception(kind: str, text: str) -> Exception:
-    """The built-in exception of this name, or one that mentions it."""
-    found = vars(builtins).get(kind)
-    if isinstance(found, type) and issubclass(found, Exception):
-        return found(text)
-    return RuntimeError(f"{kind}: {text}")
+def told(error: BaseException) -> list[Any]:
+    """What crosses of an exception: its classes, texts, arguments and attributes."""
+    return [
+        lineage(type(error)),
+        message(error),
+        describe(error),
+        [_data(one) for one in error.args],
+        {name: one for name, one in vars(error).items() if _crosses(one)},
+    ]
 
 
-def made(kind: Any, given: Sequence[Any], text: str) -> BaseException:
-    """An exception of a class of Python's library with these arguments.
-
-    Some, such as ``json.JSONDecodeError``, are made of others than they keep: those without.
-    """
-    try:
-        return cast("BaseException", kind(*given))
-    except Exception:
-        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-            return exception(str(kind.__name__), text)
-    found = builtin_base(kind).__new__(kind)
-    found.args = tuple(given)
-    return cast("BaseException", found)
-
-
-def builtin_base(kind: type) -> Any:
-    """The built-in exception by which those of a class are made."""
+def lineage(kind: type) -> list[list[Any]]:
+    """Name and names of bases of each class that an exception is of, but for Python's own."""
     mro = type.__getattribute__(kind, "__mro__")
-    return next(one for one in mro if one.__module__ == "builtins")
+    return [
+        [_name(one), [_name(base) for base in one.__bases__]]
+        for one in mro
+        if one.__module__ != "builtins"
+    ]
 
 
-@functools.cache
-def slots(kind: type) -> tuple[str, ...]:
-    """Attributes that built-in exceptions have outside their dictionary, as ``errno``."""
-    return tuple(
-        name
-        for base in type.mro(kind)
-        if base.__module__ == "builtins"
-        for name, one in vars(base).items()
-        if isinstance(one, types.MemberDescriptorType | types.GetSetDescriptorType)
-        and not name.startswith("_")
-        and name not in ("args", "characters_written")
-    )
+def _name(kind: type) -> str:
+    plain = kind.__module__ in ("builtins", "solution")
+    return kind.__name__ if plain else f"{kind.__module__}.{kind.__name__}"
 
 
-def attributes(error: BaseException) -> dict[str, Any]:
-    """What an exception has beside its arguments."""
-    found = {name: getattr(error, name, None) for name in slots(cast("Any", type(error)))}
-    found = {name: value for name, value in found.items() if value is not None}
-    return found | vars(error)
+def _data(value: Any) -> Any:
+    return value if _crosses(value) else message(value)
 
 
-def takes_anything(error: BaseException, *given: Any, **named: Any) -> None:
-    """What an exception of the tests has been made of came over with it."""
+def _crosses(value: Any) -> bool:
+    try:
+        codec.dumps(value)
+    except BaseException:
+        return False
+    return True
 
 
-def kind_of(error: BaseException) -> str:
-    """Name of the built-in exception that an error is, or derives from."""
-    for base in type.mro(type(error)):
-        name = str(base.__name__)
-        if vars(builtins).get(name) is base:
-            return name
-    return "Exception"
+class Errors:
+    """The exceptions of a program, in the process of the tests: one class for each of its names."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, type[BaseException]] = {}
+
+    def kind(self, name: str, classes: list[list[Any]]) -> type[BaseException]:
+        """A class by its name; ``classes`` is what ``lineage`` gives."""
+        for one, bases in reversed(classes):
+            if one not in self._known:
+                parents = tuple(dict.fromkeys(map(self._base, bases)))
+                self._known[one] = _library(one) or type(one, parents, {"__str__": _text})
+        return self._base(name)
+
+    def made(self, told: list[Any]) -> BaseException:
+        """An exception of what ``told`` gives."""
+        classes, text, described, given, attributes = told
+        name = classes[0][0] if classes else described.partition(":")[0]
+        try:
+            kind = self.kind(name, classes)
+            error = kind.__new__(kind, *given)
+            error.args = tuple(given)
+        except TypeError:
+            return RuntimeError(described)
+        vars(error).update(attributes)
+        vars(error).update({"text of the program": text} if type(error).__str__ is _text else {})
+        return error
+
+    def _base(self, name: str) -> type[BaseException]:
+        found = self._known.get(name) or vars(builtins).get(name)
+        is_error = isinstance(found, type) and issubclass(found, BaseException)
+        return found if is_error else Exception  # type: ignore[return-value]
 
 
-def told(error: BaseException, raised: object) -> tuple[Any, ...]:
-    """What the tests are told of an error: its kind, texts, and itself as it can cross."""
-    return (kind_of(error), message(error), describe(error), raised)
+def _text(error: BaseException) -> str:
+    return str(vars(error).get("text of the program", "")) or BaseException.__str__(error)
 
 
-def message(error: BaseException) -> str:
+def _library(name: str) -> type[BaseException] | None:
+    """An exception of a module of the library that the tests have imported."""
+    module, _, last = name.rpartition(".")
+    found = getattr(sys.modules.get(module), last, None)
+    is_error = isinstance(found, type) and issubclass(found, Exception)
+    return found if is_error else None
+
+
+def message(error: Any) -> str:
     """The text of an error; empty if it cannot be had."""
     try:
         return str(error)[:1000]

@@ -1,4 +1,4 @@
-"""Fixtures that pytest brings: output, logs and patches."""
+"""Fixtures that pytest brings: output, logs, patches and a folder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import contextlib
 import io
 import logging
 import os
+import pathlib
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -23,72 +25,55 @@ class _Captured:
     """``capsys``."""
 
     def __init__(self) -> None:
-        self._out, self._err = io.StringIO(), io.StringIO()
+        self.streams = io.StringIO(), io.StringIO()
 
-    def readouterr(self) -> Any:
+    def readouterr(self) -> CaptureResult:
         """What has been written since the last time."""
-        found = CaptureResult(self._out.getvalue(), self._err.getvalue())
-        for one in (self._out, self._err):
+        texts = [one.getvalue() for one in self.streams]
+        for one in self.streams:
             one.seek(0)
             one.truncate()
-        return found
+        return CaptureResult(*texts)
 
 
 @contextlib.contextmanager
 def _capsys() -> Iterator[_Captured]:
     captured = _Captured()
-    with contextlib.redirect_stdout(captured._out), contextlib.redirect_stderr(captured._err):
+    out, err = captured.streams
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         yield captured
 
 
 class _Patches:
     """``monkeypatch``."""
 
-    def __init__(self) -> None:
-        self._undo: list[Callable[[], Any]] = []
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._stack = stack
 
     def setattr(self, target: Any, name: Any, value: Any = _UNSET, raising: bool = True) -> None:
         """Put another value in an attribute, given by object and name, or by its full name."""
+        from unittest import mock
+
         if value is _UNSET:
-            module, _, attribute = target.rpartition(".")
-            target, name, value = __import__(module, fromlist=["_"]), attribute, name
-        before = getattr(target, name, _UNSET)
-        if raising and before is _UNSET:
-            raise AttributeError(name)
-        self._undo.append(
-            (lambda: delattr(target, name))
-            if before is _UNSET
-            else (lambda: setattr(target, name, before))
-        )
-        setattr(target, name, value)
+            self._stack.enter_context(mock.patch(target, name))
+        else:
+            self._stack.enter_context(mock.patch.object(target, name, value, create=not raising))
 
     def setitem(self, target: Any, key: Any, value: Any) -> None:
         """Put another value in a mapping."""
-        before = target.get(key, _UNSET)
-        self._undo.append(
-            (lambda: target.pop(key))
-            if before is _UNSET
-            else (lambda: target.__setitem__(key, before))
-        )
-        target[key] = value
+        from unittest import mock
+
+        self._stack.enter_context(mock.patch.dict(target, {key: value}))
 
     def setenv(self, name: str, value: str) -> None:
         """Set a variable of the environment."""
         self.setitem(os.environ, name, value)
 
-    def undo(self) -> None:
-        """Put everything back."""
-        while self._undo:
-            self._undo.pop()()
-
 
 @contextlib.contextmanager
 def _monkeypatch() -> Iterator[_Patches]:
-    patches = _Patches()
-    try:
-        yield patches
-    finally:
-        patches.undo()
+    with contextlib.ExitStack() as stack:
+        yield _Patches(stack)
 
 
 class _Logged(logging.Handler):
@@ -112,28 +97,9 @@ class _Logged(logging.Handler):
         """All of it, line by line."""
         return "".join(f"{one.levelname} {one.name}:{one.getMessage()}\n" for one in self.records)
 
-    @property
-    def record_tuples(self) -> list[tuple[str, int, str]]:
-        """Logger, level and text of each record."""
-        return [(one.name, one.levelno, one.getMessage()) for one in self.records]
-
-    def clear(self) -> None:
-        """Forget what has been logged."""
-        self.records.clear()
-
     def set_level(self, level: Any, logger: str | None = None) -> None:
         """Have records from a level on."""
         logging.getLogger(logger).setLevel(level)
-
-    @contextlib.contextmanager
-    def at_level(self, level: Any, logger: str | None = None) -> Iterator[None]:
-        """The same for a while."""
-        before = logging.getLogger(logger).level
-        self.set_level(level, logger)
-        try:
-            yield
-        finally:
-            self.set_level(before, logger)
 
 
 @contextlib.contextmanager
@@ -146,9 +112,16 @@ def _caplog() -> Iterator[_Logged]:
         logging.getLogger().removeHandler(logged)
 
 
+@contextlib.contextmanager
+def _tmp_path() -> Iterator[pathlib.Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield pathlib.Path(folder)
+
+
 FIXTURES: dict[str, Callable[[], Any]] = {
     "caplog": _caplog,
     "capsys": _capsys,
     "monkeypatch": _monkeypatch,
+    "tmp_path": _tmp_path,
 }
 """What makes the fixtures that pytest brings, by their names."""

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TextIO, cast
 from rlvr_code.inside import devices, kernel, script, serve, tester
 from rlvr_code.inside import filter as seccomp
 
-SCRIPT, SERVE, TEST = "script", "serve", "test"
+SCRIPT, SERVE, TEST, SHARE = "script", "serve", "test", "share"
 
 WIRE = 3
 """Descriptor of the program's connection to the parent, in modes that have one."""
@@ -51,6 +51,8 @@ def main(spec: dict[str, Any], handed: list[int]) -> NoReturn:
             script.run(code)
         elif job["mode"] == SERVE:
             serve.run(code, WIRE)
+        elif job["mode"] == SHARE:
+            tester.share(code, WIRE)
         else:
             tester.run(json.loads(code), WIRE)
     except BaseException as error:

@@ -29,16 +29,22 @@ class _Raises:
             raise AssertionError(f"nothing was raised, not {self._kinds!r}")
         if not issubclass(kind, self._kinds):
             return False
-        if self._match is not None and not re.search(self._match, str(error)):
-            raise AssertionError(f"{self._match!r} does not match {str(error)!r}")
         self.value, self.type = error, kind
-        return True
+        return self._match is None or self.match(self._match)
 
     def match(self, pattern: str) -> bool:
         """Whether the exception's text fits; an assertion that it does."""
         if not re.search(pattern, str(self.value)):
             raise AssertionError(f"{pattern!r} does not match {str(self.value)!r}")
         return True
+
+
+def _raises(kinds: Any, *given: Any, match: str | None = None, **named: Any) -> Any:
+    context = _Raises(kinds, match)
+    if given:
+        with context:
+            given[0](*given[1:], **named)
+    return context
 
 
 class _Approx:
@@ -91,14 +97,12 @@ class _Mark:
     def parametrize(self, keys: Any, rows: Any, **rest: Any) -> Callable[[Any], Any]:
         """Run a test once for each row."""
         words = [one.strip() for one in keys.split(",")] if isinstance(keys, str) else list(keys)
-        many = [getattr(row, "values_", row) for row in rows]
-        cut = [tuple(row) if len(words) > 1 else (_only(row),) for row in many]
+        whole = [tuple(row) if len(words) > 1 or isinstance(row, _Row) else (row,) for row in rows]
+        return _with_attribute("parametrized", lambda before: [*(before or []), (words, whole)])
 
-        def decorate(function: Any) -> Any:
-            function.parametrized = [*getattr(function, "parametrized", []), (words, cut)]
-            return function
-
-        return decorate
+    def usefixtures(self, *names: str) -> Callable[[Any], Any]:
+        """Have fixtures made that the test is not given."""
+        return _with_attribute("fixtures", lambda before: names)
 
     def skip(self, *given: Any, **named: Any) -> Any:
         """Not to be run."""
@@ -108,65 +112,49 @@ class _Mark:
         """Not to be run in some cases."""
         return _skipped if condition else (lambda function: function)
 
-    def usefixtures(self, *names: str) -> Callable[[Any], Any]:
-        """Have fixtures made that the test is not given."""
-
-        def decorate(function: Any) -> Any:
-            function.fixtures = names
-            return function
-
-        return decorate
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-
-        def mark(*given: Any, **named: Any) -> Any:
-            return given[0] if len(given) == 1 and callable(given[0]) else lambda one: one
-
-        return mark
-
-
-def _only(row: Any) -> Any:
-    return row[0] if isinstance(row, _Row) else row
+        return _bare_or_not(lambda function, **named: function)
 
 
 class _Row(tuple[Any, ...]):
+    """``pytest.param``."""
+
     __slots__ = ()
-
-
-def _skipped(function: Any) -> Any:
-    def skipped() -> None:
-        raise SkippedError
-
-    return skipped
-
-
-def _raises(kinds: Any, *given: Any, match: str | None = None, **named: Any) -> Any:
-    context = _Raises(kinds, match)
-    if not given:
-        return context
-    with context:
-        given[0](*given[1:], **named)
-    return context
 
 
 class Fixture:
     """A function that gives tests what they ask for by its name."""
 
     def __init__(self, function: Any, **named: Any) -> None:
+        if named.get("params") is not None:
+            raise NotImplementedError("pytest.fixture with params is not supported")
         self.function = function
         self.name = named.get("name") or function.__name__
-        self.params = [getattr(row, "values_", (row,))[0] for row in named.get("params") or ()]
         self.autouse = bool(named.get("autouse"))
-        self.wide = named.get("scope", "function") != "function"
 
 
-def _fixture_mark(*given: Any, **named: Any) -> Any:
+def _with_attribute(name: str, value: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def decorate(function: Any) -> Any:
-        return Fixture(function, **named)
+        setattr(function, name, value(getattr(function, name, None)))
+        return function
 
-    return decorate(given[0]) if given and callable(given[0]) else decorate
+    return decorate
+
+
+def _bare_or_not(decorate: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator that may be given options, or stand alone."""
+
+    def either(*given: Any, **named: Any) -> Any:
+        alone = len(given) == 1 and callable(given[0])
+        return decorate(given[0]) if alone else lambda function: decorate(function, **named)
+
+    return either
+
+
+def _skipped(function: Any) -> Any:
+    return lambda *given, **named: _skip()
 
 
 def _fail(reason: str = "", **named: Any) -> None:
@@ -184,10 +172,10 @@ def make_pytest() -> types.ModuleType:
         raises=_raises,
         approx=_Approx,
         mark=_Mark(),
-        fixture=_fixture_mark,
+        fixture=_bare_or_not(Fixture),
         fail=_fail,
         skip=_skip,
-        param=lambda *values, **named: types.SimpleNamespace(values_=_Row(values)),
+        param=lambda *values, **named: _Row(values),
         main=lambda *given, **named: 0,
     )
     return module

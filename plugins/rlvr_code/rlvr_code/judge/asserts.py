@@ -1,9 +1,10 @@
-"""Assertions on a program's functions, made where the program cannot reach.
+"""Assertions on a program's functions.
 
-The program runs in one sandbox, the test code in another. A call in the test code goes to the
-program as plain arguments and comes back as plain data; the expected values never leave the
-tester's sandbox, and its results come on the tester's own pipe, each with a nonce that only the
-tester was told.
+Where its functions take and give plain data, the program runs in one sandbox and the test code in
+another. A call in the test code goes to the program as plain arguments and comes back as plain
+data; the expected values never leave the tester's sandbox; its results come on the tester's own
+pipe, each with a nonce that only the tester was told. Tests that have to hold objects of the
+program run in its own process instead, where it could forge what comes of them.
 """
 
 from __future__ import annotations
@@ -15,16 +16,11 @@ from dataclasses import dataclass, replace
 from rlvr_code import source
 from rlvr_code.inside import serve, tester
 from rlvr_code.judge.outcome import Budget, Outcome, Tally, ended
+from rlvr_code.judge.rounds import limits_of, until_done, with_server
 from rlvr_code.judge.talk import FailedError, Talk
-from rlvr_code.sandbox.limits import Limits
-from rlvr_code.sandbox.meter import PATIENCE, BusyError, Timer
+from rlvr_code.sandbox.meter import Timer
 from rlvr_code.sandbox.sandbox import Sandbox, as_bytes
 from rlvr_code.sandbox.server import BrokenError, Server
-
-MARGIN = 5.0
-"""Seconds of grace before the sandbox itself ends what the judge should have ended."""
-BREAKS = 2
-"""How often a program may take the sandbox down before that is its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +34,6 @@ class Tests:
         program: Names that are the program's, whatever the setup defines.
         classes: Those of them that the tests use as classes.
         given: Code that the program may take for granted, run before it.
-        stored: Those of the program's names that the tests may set before they have read them.
     """
 
     tests: tuple[str, ...]
@@ -47,7 +42,6 @@ class Tests:
     program: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     given: str = ""
-    stored: tuple[str, ...] = ()
 
 
 def judge(programs: Sandbox, testers: Sandbox, code: str, tests: Tests, budget: Budget) -> Outcome:
@@ -61,55 +55,69 @@ def judge(programs: Sandbox, testers: Sandbox, code: str, tests: Tests, budget: 
         tests: The test code.
         budget: Time and memory.
     """
-    tally = Tally(len(tests.tests), budget)
-    timer = Timer(budget.case_seconds, budget.total_seconds)
-    breaks = 0
-    while not tally.done and not timer.over:
+
+    def some(tally: Tally, timer: Timer) -> None:
         with programs.server() as program, testers.server() as server:
             try:
                 _Match(program, server, code, tests, tally, budget, timer).play()
-            except BrokenError:
-                program.close()
-                server.close()
-                breaks += 1
             except BaseException:
                 program.close()  # nobody knows what they are at
                 server.close()
                 raise
-            finally:
-                timer.end()
-        if breaks == BREAKS:
-            tally.add("it took the sandbox down")
-            breaks = 0
-    if not tally.done:
-        tally.add("the time for all tests is over")
-    found = tally.outcome()
-    if found.crossed and not found.all_passed:
-        found = replace(found, beside=_beside(programs, code, tests, budget))
-    return found
+
+    return until_done(len(tests.tests), budget, some)
 
 
-def _beside(programs: Sandbox, code: str, tests: Tests, budget: Budget) -> bool:
-    """Whether the tests pass in the program's own process, which proves nothing (see Outcome)."""
-    if any(tester.RUN in one for one in tests.tests):
-        return False  # files of pytest, which the sandbox does not have
-    end = os.urandom(16).hex()
-    parts = (tests.setup, _with_given(code, tests), tests.late, *tests.tests)
-    run = f"""import sys
-sys.modules["solution"] = sys.modules["__main__"]
-for part in {[part.encode("utf-8", "replace") for part in parts]!r}:
-    exec(compile(part, "solution", "exec", dont_inherit=True), globals())
-print("\\n{end}")
-"""
-    seconds = min(2 * budget.case_seconds, budget.total_seconds)
-    limits = Limits(
-        cpu_seconds=seconds, wall_seconds=PATIENCE * seconds, memory_mb=budget.memory_mb
-    )
+def judge_beside(sandbox: Sandbox, code: str, tests: Tests, budget: Budget) -> Outcome:
+    """Run tests in the process of the program, which could forge what comes of them.
+
+    Args:
+        sandbox: Where that runs.
+        code: The program.
+        tests: The test code.
+        budget: Time and memory.
+    """
+    limits = limits_of(budget)
+
+    def some(server: Server, tally: Tally, timer: Timer) -> None:
+        server.open("share", as_bytes(_with_given(code, tests)), {}, limits)
+        timer.begin(server)
+        talk = Talk(server, limits)
+        if talk.loaded_or_failed(timer, tally):
+            talk.tell(tester.TEST, _job(tests, 0, ""))
+            _ask_all(talk, tests, tally, timer)
+        timer.end()
+        talk.end()
+
+    outcome = with_server(sandbox, len(tests.tests), budget, some)
+    return replace(outcome, beside=True)
+
+
+def _ask_all(talk: Talk, tests: Tests, tally: Tally, timer: Timer) -> None:
+    """Have one test after the other run, up to one that ends the program."""
     try:
-        result = programs.run(run, limits=limits)
-    except BusyError:
-        return False
-    return result.ok and end in result.stdout
+        while not tally.done and not timer.over:
+            timer.begin(talk.server)
+            nonce = os.urandom(16).hex()
+            talk.tell(tester.TEST, as_bytes(tests.tests[tally.seen]))
+            talk.tell(tester.TEST, nonce.encode())
+            if talk.unasked:
+                raise FailedError("it broke the protocol")
+            kind, body = talk.wait(timer)
+            tally.add(_result(kind, body, nonce))
+    except FailedError as error:
+        tally.add(str(error))
+
+
+def _result(kind: bytes, body: bytes, nonce: str) -> str:
+    """Why a test in the program's process failed; empty if it passed."""
+    try:
+        said, why = json.loads(body)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise FailedError("it broke the protocol") from error
+    if kind != tester.RESULT or said != nonce or not isinstance(why, str):
+        raise FailedError("it broke the protocol")
+    return why
 
 
 def _with_given(code: str, tests: Tests) -> str:
@@ -137,11 +145,7 @@ class _Match:
         self._tally, self._timer = tally, timer
         self._nonce = os.urandom(16).hex()
         self._awaited = 0
-        self._limits = Limits(
-            cpu_seconds=budget.total_seconds + 1,
-            wall_seconds=PATIENCE * budget.total_seconds + MARGIN,
-            memory_mb=budget.memory_mb,
-        )
+        self._limits = limits_of(budget)
 
     def play(self) -> None:
         """Play it; what is decided is in the tally.
@@ -155,14 +159,11 @@ class _Match:
             "serve", as_bytes(_with_given(self._code, self._tests)), {}, self._limits
         )
         candidate = Talk(self._program, self._limits)
-        try:
-            candidate.loaded(self._timer)
-        except FailedError as error:
-            while not self._tally.done:
-                self._tally.add(str(error))
+        if not candidate.loaded_or_failed(self._timer, self._tally):
             candidate.end()
             return
-        self._server.open("test", self._job(), {}, self._limits)
+        job = _job(self._tests, self._tally.seen, self._nonce)
+        self._server.open("test", job, {}, self._limits)
         referee = Talk(self._server, self._limits)
         self._timer.begin(self._program, self._server)
         try:
@@ -193,7 +194,7 @@ class _Match:
                     referee.tell(kind, body)
             if self._server in ready:
                 for kind, body in referee.take_in():
-                    if kind in (serve.ASK, serve.BACK_ANSWER):
+                    if kind == serve.ASK:
                         self._awaited += 1
                         candidate.tell(kind, body)
                     elif self._decided(kind, body):
@@ -201,7 +202,7 @@ class _Match:
 
     def _answered(self, kind: bytes) -> None:
         """See that a program speaks only when it is asked."""
-        if kind not in (serve.ANSWER, serve.BACK) or self._awaited == 0:
+        if kind != serve.ANSWER or self._awaited == 0:
             raise FailedError("it broke the protocol")
         self._awaited -= 1
 
@@ -216,19 +217,21 @@ class _Match:
             self._tally.add(said[1], bool(said[2]))
         elif kind == tester.FINISHED:
             if said[0]:
+                self._tally.needs_objects |= bool(said[1])
                 raise FailedError(said[0])
             return True
         return False
 
-    def _job(self) -> bytes:
-        job = {
-            "setup": self._tests.setup,
-            "late": self._tests.late,
-            "tests": self._tests.tests[self._tally.seen :],
-            "program": self._tests.program,
-            "classes": self._tests.classes,
-            "given": sorted(source.defined(self._tests.given)),
-            "stored": self._tests.stored,
-            "nonce": self._nonce,
-        }
-        return json.dumps(job).encode()
+
+def _job(tests: Tests, first: int, nonce: str) -> bytes:
+    """What runs the tests from the one with a number on is told."""
+    job = {
+        "setup": tests.setup,
+        "late": tests.late,
+        "tests": tests.tests[first:],
+        "program": tests.program,
+        "classes": tests.classes,
+        "given": sorted(source.defined(tests.given)),
+        "nonce": nonce,
+    }
+    return json.dumps(job).encode()

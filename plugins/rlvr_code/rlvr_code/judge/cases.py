@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_code.inside import codec, serve
-from rlvr_code.judge.asserts import BREAKS, MARGIN
 from rlvr_code.judge.outcome import Budget, Outcome, Tally, ended
+from rlvr_code.judge.rounds import MARGIN, limits_of, with_server
 from rlvr_code.judge.talk import FailedError, Talk
 from rlvr_code.sandbox import answers
 from rlvr_code.sandbox.limits import Limits, Result
 from rlvr_code.sandbox.meter import PATIENCE, Timer
 from rlvr_code.sandbox.sandbox import Sandbox, as_bytes
-from rlvr_code.sandbox.server import BrokenError, Run, Server
+from rlvr_code.sandbox.server import Run, Server
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def judge_output(
                 tally.add("" if case.right(result.stdout) else f"not {result.stdout[:100]!r}")
         server.close_job()
 
-    return _all(sandbox, len(cases), budget, some)
+    return with_server(sandbox, len(cases), budget, some)
 
 
 def judge_calls(
@@ -92,24 +92,15 @@ def judge_calls(
         cases: ``given`` is its list of arguments, ``right`` is asked about the value it returns.
         budget: Time and memory.
     """
-    limits = Limits(
-        cpu_seconds=budget.total_seconds + 1,
-        wall_seconds=PATIENCE * budget.total_seconds + MARGIN,
-        memory_mb=budget.memory_mb,
-    )
-
-    # what the program has changed of its arguments comes back too; tags can be ten times the data
-    longest = (1 << 20) + 10 * max((case.size + size(case.given) for case in cases), default=0)
+    limits = limits_of(budget)
+    # tags can be ten times the data
+    longest = (1 << 20) + 10 * max((case.size for case in cases), default=0)
 
     def some(server: Server, tally: Tally, timer: Timer) -> None:
         server.open("serve", as_bytes(code), {}, limits)
         timer.begin(server)
         talk = Talk(server, limits, min(longest, codec.LONGEST))
-        try:
-            talk.loaded(timer)
-        except FailedError as error:
-            while not tally.done:
-                tally.add(str(error))
+        talk.loaded_or_failed(timer, tally)
         try:
             while not tally.done and not timer.over:
                 timer.begin(server)
@@ -119,7 +110,7 @@ def judge_calls(
         timer.end()
         talk.end()
 
-    return _all(sandbox, len(cases), budget, some)
+    return with_server(sandbox, len(cases), budget, some)
 
 
 def finished(run: Run, timer: Timer) -> Result:
@@ -144,6 +135,8 @@ def _call(talk: Talk, function: str, case: Case, timer: Timer) -> str:
         raise FailedError("it broke the protocol")
     try:
         answer = answers.read(body)
+        if serve.UNFIT in answer:
+            return f"{answers.shown(answer[serve.UNFIT])}"
         if "e" in answer:
             return f"it raised {answers.shown(answer['e'][2])}"
         value = answer["v"]
@@ -169,30 +162,3 @@ def _tag(value: object) -> dict[str, Any]:
 def size(value: Any) -> int:
     """Bytes of arguments, or of a value, as text."""
     return len(codec.dumps(value, _tag))
-
-
-def _all(
-    sandbox: Sandbox, total: int, budget: Budget, some: Callable[[Server, Tally, Timer], None]
-) -> Outcome:
-    """Go through the cases with as many servers as it takes."""
-    tally = Tally(total, budget)
-    timer = Timer(budget.case_seconds, budget.total_seconds)
-    breaks = 0
-    while not tally.done and not timer.over:
-        with sandbox.server() as server:
-            try:
-                some(server, tally, timer)
-            except BrokenError:
-                server.close()
-                breaks += 1
-            except BaseException:
-                server.close()  # nobody knows what it is at
-                raise
-            finally:
-                timer.end()
-        if breaks == BREAKS:
-            tally.add("it took the sandbox down")
-            breaks = 0
-    if not tally.done:
-        tally.add("the time for all tests is over")
-    return tally.outcome()

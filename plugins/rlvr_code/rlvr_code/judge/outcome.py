@@ -33,16 +33,14 @@ class Outcome:
         passed: Tests passed.
         total: Tests there are, those not run included.
         why: Why the first failed test did; empty if none did.
-        crossed: Whether objects that are no plain data went between program and tests.
-        beside: Whether all tests pass where program and tests share a process, if that was tried:
-            the program may be right, and something that it does cannot cross to the tests. It is
-            no proof, since a program may do there whatever it likes with the tests.
+        needs_objects: Whether the tests ask for what is no plain data, whatever the program does.
+        beside: Whether the tests ran in the program's process, which could have forged it.
     """
 
     passed: int
     total: int
     why: str = ""
-    crossed: bool = False
+    needs_objects: bool = False
     beside: bool = False
 
     @property
@@ -59,13 +57,13 @@ class Tally:
         self._passed = 0
         self._row = 0
         self._why = ""
-        self._crossed = False
+        self.needs_objects = False
         self.seen = 0
 
-    def add(self, why: str, crossed: bool = False) -> None:
+    def add(self, why: str, needs_objects: bool = False) -> None:
         """Count a test; ``why`` is empty if it passed, and may be the program's words."""
         self.seen += 1
-        self._crossed = self._crossed or crossed
+        self.needs_objects |= needs_objects
         self._passed += not why
         self._row = self._row + 1 if why else 0
         if why and not self._why:
@@ -79,7 +77,7 @@ class Tally:
 
     def outcome(self) -> Outcome:
         """The result so far; tests not run have failed."""
-        return Outcome(self._passed, self._total, self._why, self._crossed)
+        return Outcome(self._passed, self._total, self._why, self.needs_objects)
 
 
 def ended(result: Result) -> str:

@@ -6,7 +6,7 @@ import json
 from collections import deque
 
 from rlvr_code.inside import codec, frames, serve
-from rlvr_code.judge.outcome import ended
+from rlvr_code.judge.outcome import Tally, ended
 from rlvr_code.sandbox.limits import Limits
 from rlvr_code.sandbox.meter import Timer
 from rlvr_code.sandbox.server import Run, Server
@@ -79,6 +79,16 @@ class Talk:
             fine, why = False, "it broke the protocol"
         if not fine:
             raise FailedError(f"the program fails before any test: {why[:200]}")
+
+    def loaded_or_failed(self, timer: Timer, tally: Tally) -> bool:
+        """Wait until its top level has run; if that fails, so have all its tests."""
+        try:
+            self.loaded(timer)
+        except FailedError as error:
+            while not tally.done:
+                tally.add(str(error))
+            return False
+        return True
 
     def end(self) -> None:
         """Have it killed if it still runs, and end the job."""

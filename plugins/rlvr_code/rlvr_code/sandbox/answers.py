@@ -63,13 +63,12 @@ def _plain(value: Any) -> Any:
         return float(inner)
     if tag == "ndarray" and isinstance(inner, list) and len(inner) == 3:
         return _shaped(inner[1], _plain(inner[2]))
-    if tag == "scalar" and isinstance(inner, list) and len(inner) == 2:
-        return _plain(inner[1])
     return Other()
 
 
 def _shaped(shape: Any, values: Any) -> Any:
     """The nested lists of an array; of none that is not what it says."""
+    shape = [] if shape is None else shape  # of a number
     if not isinstance(shape, list) or not isinstance(values, list) or len(shape) > 8:
         return Other()
     if not all(type(one) is int and one > 0 for one in shape):

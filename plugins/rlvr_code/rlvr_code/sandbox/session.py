@@ -94,12 +94,9 @@ class Session:
         run = self._run
         limit, family = until, meter.Family([self._server])
         self._cells += 1
-        asked = {
-            "op": "cell",
-            "code": code.encode("utf-8", "surrogatepass"),
-            "file": f"cell {self._cells}",
-        }
-        self._server.send(frames.TELL, frames.pack(serve.ASK, codec.dumps(asked, _nothing)))
+        given = [code.encode("utf-8", "surrogatepass"), f"cell {self._cells}"]
+        asked = {"op": "cell", "to": None, "args": given}
+        self._server.send(frames.TELL, frames.pack(serve.ASK, codec.dumps(asked)))
         killed = False
         while True:
             status = self._answer(run)
@@ -158,7 +155,3 @@ class Session:
         if self._open:
             self._open = False
             self._give_back(self._server)
-
-
-def _nothing(value: object) -> dict[str, object]:
-    raise codec.UnfitError(type(value).__name__)

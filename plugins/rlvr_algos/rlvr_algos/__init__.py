@@ -1,0 +1,1 @@
+"""More algorithms for rlvr: losses, distillation, advantage estimators, optimizers."""

@@ -1,0 +1,1 @@
+"""Running rlvr elsewhere: Slurm, Ray, stores, launched jobs, sweeps."""

@@ -1,0 +1,264 @@
+"""Determines which files a job needs on other machines, and their paths there.
+
+A config is sent unchanged. Its relative paths stay valid because the files keep their relative
+locations; an absolute path is overridden by its key, never edited in the text (T89).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_core.api import Complaint, ConfigError, LaunchRequest, Reference
+from rlvr_core.config.dialect import read_option
+from rlvr_core.config.layers import escape
+from rlvr_core.launch.references import moves
+from rlvr_core.plugins import files
+from rlvr_core.record.secrets import secrets_in
+
+IGNORE = ".rlvrignore"
+"""File of patterns, as in .gitignore, of what an included folder keeps to itself."""
+
+ALWAYS = (
+    ".git/",
+    ".hg/",
+    ".venv/",
+    "venv/",
+    "node_modules/",
+    "__pycache__/",
+    "*.pyc",
+    "*.egg-info/",
+    ".mypy_cache/",
+    ".pytest_cache/",
+    ".ruff_cache/",
+    ".hypothesis/",
+    ".ipynb_checkpoints/",
+    ".DS_Store",
+    ".tmp-*",
+    IGNORE,
+)
+"""What never goes along. .gitignore is not read: it leaves out data as well (T98)."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that goes along.
+
+    Attributes:
+        path: Where it is.
+        key: Where it will be, below the job's folder.
+        size: In bytes.
+        real: Where it really is, if links lead there; else None.
+    """
+
+    path: Path
+    key: str
+    size: int
+    real: Path | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The file in a plan."""
+        found: dict[str, Any] = {"path": str(self.path), "key": self.key, "size": self.size}
+        return found | ({"real": str(self.real)} if self.real else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Everything that goes along.
+
+    Attributes:
+        files: In the order of their keys.
+        layout: Where they come from, and go to.
+        install: Folders among them that the job installs.
+    """
+
+    files: tuple[File, ...]
+    layout: Layout
+    install: tuple[str, ...]
+
+    def arguments(self, request: LaunchRequest) -> list[str]:
+        """The words after ``rlvr`` that do there what the request's do here."""
+        moved = {str(path): self.layout.moved(path) for path in request.files[:1]}
+        words = [moved.get(word, word) for word in request.arguments]
+        for one in overrides(request.references, self.layout):
+            words += ["--set", one]
+        return words
+
+
+def stage(
+    request: LaunchRequest,
+    include: Sequence[str],
+    max_mb: int,
+    smaller: Sequence[str],
+    *,
+    reserved: str = "",
+) -> Staged:
+    """Find the files of a job.
+
+    Args:
+        request: What is launched.
+        include: More files and folders that it needs.
+        max_mb: Largest total, in MB.
+        smaller: What can be done where it is larger.
+        reserved: A name that the launcher itself uses.
+
+    Raises:
+        ConfigError: If one is missing, looks like a secret, or they are too large; all at once.
+    """
+    faults: list[Complaint] = []
+    included = [Path(text).expanduser() for text in include]
+    for path in included:
+        if not os.path.lexists(path):
+            faults.append(Complaint(f"there is no file or folder '{path}'", "--include"))
+    if faults:
+        raise ConfigError.collect(faults)
+    beside = request.beside
+    named = [*request.files, *(one.path for one in request.references), *included]
+    if beside is not None:
+        named += [*beside.files, *(one.path for one in beside.references)]
+    layout = Layout.of(Path.cwd(), named)
+    root = layout.root.resolve()
+    files: dict[str, File] = {}
+    for path in dict.fromkeys(named):
+        try:
+            for found in walk(path):
+                key, real = layout.place(found), found.resolve()
+                file = File(found, key, found.stat().st_size, None if real == root / key else real)
+                if files.setdefault(key, file).path.resolve() != real:
+                    what = f"two files would be {key} there: {real}, {files[key].path.resolve()}"
+                    faults.append(Complaint(what, str(found), ("name both without links",)))
+        except ConfigError as error:
+            faults += error.complaints
+    for file in files.values():
+        try:
+            faults += secrets_in(file.path, str(file.path), request.allowed_secrets)
+        except ConfigError as error:
+            faults += error.complaints
+    if reserved in files:
+        faults.append(Complaint(f"the name {reserved} is ours", reserved))
+    faults += _too_much(files, max_mb, smaller)
+    if faults:
+        raise ConfigError.collect(faults)
+    install = [layout.place(path) for path in included if (path / "pyproject.toml").is_file()]
+    ordered = tuple(files[key] for key in sorted(files))
+    return Staged(ordered, layout, tuple(install))
+
+
+def _too_much(
+    files: Mapping[str, File], max_mb: int, smaller: Sequence[str]
+) -> Iterator[Complaint]:
+    total = sum(file.size for file in files.values())
+    if total > max_mb << 20:
+        largest = max(files.values(), key=lambda file: file.size)
+        what = f"{total >> 20} MB would go along, more than {max_mb}"
+        yield Complaint(what, "files of the job", (f"the largest is {largest.key}", *smaller))
+
+
+def walk(path: Path) -> Iterator[Path]:
+    """A file, or the files of a folder that its rules let go. Links are followed.
+
+    Raises:
+        ConfigError: If a link leads nowhere or back to where it is, or a thing is no file; after
+            all the others.
+    """
+    if path.is_file():
+        yield path
+        return
+    if not path.is_dir():
+        raise ConfigError("this is no file and no folder, or a link to nothing", where=str(path))
+    from pathspec import GitIgnoreSpec
+
+    own = path / IGNORE
+    rules = own.read_text(encoding="utf-8").splitlines() if own.is_file() else []
+    spec = GitIgnoreSpec.from_lines([*ALWAYS, *rules])
+    faults: list[Complaint] = []
+    yield from _below(path, path, spec, (path.resolve(),), faults)
+    if faults:
+        raise ConfigError.collect(faults)
+
+
+def _below(
+    root: Path, folder: Path, spec: Any, above: tuple[Path, ...], faults: list[Complaint]
+) -> Iterator[Path]:
+    def wrong(one: Path, what: str) -> None:
+        faults.append(Complaint(what, str(one), (f"take it away, or name it in {root / IGNORE}",)))
+
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError as error:
+        return wrong(folder, f"this folder cannot be read: {error.strerror}")
+    for one in inside:
+        name = one.relative_to(root).as_posix()
+        if spec.match_file(f"{name}/" if one.is_dir() else name):
+            continue
+        if one.is_file():
+            yield one
+        elif not one.is_dir():
+            wrong(one, "this link leads nowhere" if one.is_symlink() else "this is no file")
+        elif one.is_symlink() and one.resolve() in above:
+            wrong(one, f"this link leads back to a folder above it: {one.resolve()}")
+        else:
+            yield from _below(root, one, spec, (*above, one.resolve()), faults)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Locations of this machine's files on another machine.
+
+    Attributes:
+        root: Folder of this machine that contains all the files.
+        here: The working directory, within ``root``.
+    """
+
+    root: Path
+    here: Path
+
+    @classmethod
+    def of(cls, here: Path, paths: Sequence[Path]) -> Layout:
+        """Build the layout in which ``paths`` and ``here`` keep their relative locations."""
+        here = here.absolute()
+        absolute = [_absolute(path) for path in paths]
+        return cls(Path(os.path.commonpath([here, *(path.parent for path in absolute)])), here)
+
+    def place(self, path: Path) -> str:
+        """Return a path relative to the root."""
+        return _absolute(path).relative_to(self.root).as_posix()
+
+    @property
+    def directory(self) -> str:
+        """The working directory, relative to the root."""
+        return self.place(self.here)
+
+    def moved(self, path: Path) -> str:
+        """Return a path on the other machine, relative to the job's working directory."""
+        return os.path.relpath(path, self.here)
+
+
+def overrides(found: Sequence[Reference], layout: Layout) -> list[str]:
+    """Return ``--set`` options for the references that are invalid elsewhere as written."""
+    return [f"{one.key}={_written(_moved(one, layout))}" for one in found if moves(one.value)]
+
+
+def _moved(one: Reference, layout: Layout) -> str:
+    named = files.parse(one.value)
+    path = layout.moved(one.path)
+    return f"{path}:{named.name}" if named is not None and named.name else path
+
+
+def _written(path: str) -> str:
+    """Format a path so that ``--set`` reads it back."""
+    text = escape(path)
+    try:
+        plain = read_option(text.strip(), "").value == text
+    except ConfigError:
+        plain = False
+    return text if plain else json.dumps(text, ensure_ascii=False)
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.normpath(path.absolute()))  # symbolic links are kept

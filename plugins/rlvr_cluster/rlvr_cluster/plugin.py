@@ -1,0 +1,94 @@
+"""Registers what rlvr-cluster offers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rlvr_core.api import Registrar, hookimpl
+
+if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for pydantic
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rlvr_core.api import Registrar, Store
+    from rlvr_core.api.launching import RunMirror
+
+
+@hookimpl
+def register_engines(registrar: Registrar) -> None:
+    """Add the engines."""
+    registrar.add(
+        "ray",
+        "rlvr_cluster.ray.engine:RayEngine",
+        summary="Another engine in actors on the nodes of a Ray cluster, which come and go.",
+    )
+
+
+@hookimpl
+def register_launchers(registrar: Registrar) -> None:
+    """Add the launchers."""
+    registrar.add(
+        "slurm",
+        "rlvr_cluster.jobs.slurm:SlurmLauncher",
+        summary="A batch job on a Slurm cluster; the command does not wait for it.",
+    )
+    registrar.add(
+        "ray",
+        "rlvr_cluster.jobs.ray:RayLauncher",
+        summary="A job on a Ray cluster, by its job server; the command need not wait for it.",
+    )
+
+
+@hookimpl
+def register_verifier_pools(registrar: Registrar) -> None:
+    """Add the verifier pools."""
+    registrar.add(
+        "ray-pool",
+        "rlvr_cluster.ray.verifier_pool:RayVerifierPool",
+        summary="In actors on the nodes of a Ray cluster.",
+    )
+
+
+@hookimpl
+def register_commands(registrar: Registrar) -> None:
+    """Add the commands."""
+    registrar.add(
+        "sweep",
+        "rlvr_cluster.sweeps.command:sweep",
+        summary="Run one config with other values, and compare the runs.",
+    )
+    registrar.add(
+        "jobs",
+        "rlvr_cluster.jobs.command:jobs",
+        summary="Watch, stop and fetch what was launched elsewhere.",
+    )
+
+
+@hookimpl
+def mirror_run(
+    uri: str, open_store: Callable[[str], Store], keep: int, say: Callable[[str], None]
+) -> RunMirror:
+    """A copy of the run's folder in a store."""
+    from rlvr_cluster.stores.mirror import FolderMirror
+
+    return FolderMirror(uri, open_store, keep, say)
+
+
+@hookimpl
+def open_store(uri: str) -> Store | None:
+    """``file://…`` as a store."""
+    if uri[:7].lower() != "file://":
+        return None
+    from rlvr_cluster.stores.folder_store import folder_store
+
+    return folder_store(uri)
+
+
+@hookimpl
+def locate_model(reference: str) -> Path | None:
+    """Fetch a checkpoint of a run that is kept in a store."""
+    if "://" not in reference or "/checkpoints/step" not in reference:
+        return None
+    from rlvr_cluster.stores.fetch import fetch_model
+
+    return fetch_model(reference)

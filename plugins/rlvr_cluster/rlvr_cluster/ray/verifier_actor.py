@@ -1,0 +1,98 @@
+"""The remote end of a verifier pool on Ray: an actor around a ``VerifierPool``.
+
+Nothing is raised to Ray: each answer is a ``Reply``, so that an exception of Ray always means that
+the actor is lost. Verdicts reach the actor as JSON of its worker processes; what travels on is made
+here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_cluster.ray.host import join_run
+from rlvr_cluster.ray.messages import Reply
+from rlvr_core.api import Completion, MachineError, Problem, RlvrError, RunError
+from rlvr_core.verify.verdicts import VerifierSpec
+
+
+@dataclass(frozen=True, slots=True)
+class PoolArgs:
+    """What an actor's pool is made of.
+
+    Attributes:
+        verifiers: Target and options of each verifier, by the name verdicts go under.
+        workers: Number of processes.
+        timeout: Seconds one verdict may take.
+        memory_mb: MiB a worker may take.
+        path: Where the run finds modules: verifiers may be files of the user.
+        environment: Variables to set.
+        version: The run's version of rlvr-core.
+    """
+
+    verifiers: Mapping[str, tuple[str, Mapping[str, Any]]]
+    workers: int
+    timeout: float
+    memory_mb: int
+    path: Sequence[str]
+    environment: Mapping[str, str]
+    version: str
+
+
+class VerifierActor:
+    """A verifier pool on some node; an asynchronous Ray actor."""
+
+    def __init__(self) -> None:
+        self._pool: Any = None
+
+    async def start(self, args: PoolArgs) -> Reply:
+        """Start the workers; the reply says where they are."""
+        try:
+            self._pool = _started(args)
+        except RlvrError as error:
+            return Reply("failed", error)
+        except Exception as error:
+            return Reply(
+                "failed",
+                MachineError(
+                    f"verifiers cannot be started on {platform.node()}: "
+                    f"{type(error).__name__}: {error}",
+                    where="verify.pool",
+                    remedy="install the same packages on every node of the cluster",
+                ),
+            )
+        return Reply("done", f"{platform.node()}, process {os.getpid()}")
+
+    async def judge(
+        self, problem: Problem, completions: Sequence[Completion], names: Sequence[str]
+    ) -> Reply:
+        """Judge the completions of one problem; the reply has their verdicts in order."""
+        try:
+            verdicts = self._pool.submit_group(problem, completions, names)
+            return Reply("done", await asyncio.wrap_future(verdicts))
+        except Exception as error:
+            told = error if isinstance(error, RlvrError) else _said(error)
+            return Reply("failed", told)
+
+    async def stats(self) -> Any:
+        """Counts and latencies so far; see ``VerifierPool.stats``."""
+        return self._pool.stats()
+
+
+def _started(args: PoolArgs) -> Any:
+    join_run(args.version, args.environment, whose="the run", where="verify.pool")
+    sys.path += [one for one in args.path if one not in sys.path and Path(one).is_dir()]
+    from rlvr_core.verify.pool import VerifierPool
+
+    specs = {name: VerifierSpec(*spec) for name, spec in args.verifiers.items()}
+    return VerifierPool(specs, workers=args.workers, timeout=args.timeout, memory_mb=args.memory_mb)
+
+
+def _said(error: Exception) -> RlvrError:
+    return RunError(f"a verifier actor failed: {type(error).__name__}: {error}")

@@ -1,0 +1,95 @@
+"""What launchers of jobs on machines elsewhere have in common: names, pairs, where runs go."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rlvr_core.api import Complaint, ConfigError, JobStatus, LaunchRequest
+from rlvr_core.data.uri import is_uri
+from rlvr_core.launch.job_book import Job, JobBook
+from rlvr_core.record.secrets import secrets_in_words
+
+_PAIR = re.compile(r"^[A-Za-z_]\w*=", re.ASCII)
+
+
+def job_name(run: str) -> str:
+    """Return a name that no other job has."""
+    plain = re.sub(r"[^A-Za-z0-9-]+", "-", run).strip("-") or "run"
+    return f"{plain}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
+
+
+def pairs(words: Sequence[str]) -> dict[str, str]:
+    """Split NAME=VALUE words."""
+    return {one.partition("=")[0]: one.partition("=")[2] for one in words}
+
+
+def wrong_pairs(flag: str, words: Sequence[str]) -> list[Complaint]:
+    """Complain about what is no NAME=VALUE, or looks like a secret that others would see."""
+    found: list[Complaint] = []
+    for one in words:
+        found += secrets_in_words([flag, one])
+        if not _PAIR.match(one):
+            found.append(Complaint("it takes NAME=VALUE", flag))
+    return found
+
+
+def checked_store(store: str | None) -> str:
+    """Return the URI that runs are copied to.
+
+    Raises:
+        ConfigError: If it is none.
+    """
+    if store is None or not is_uri(store):
+        raise ConfigError(
+            "where is the run to be copied to? What lies on a node goes with the job",
+            where="--store",
+            remedy="name a URI: s3://bucket/runs, or file:///shared/runs",
+        )
+    return store.rstrip("/")
+
+
+def refuse_second_writer(runs: str, launcher: str, status: Callable[[Job], JobStatus]) -> None:
+    """Check that no job of the book still writes to a run.
+
+    Args:
+        runs: Where the run is copied to.
+        launcher: Whose jobs are looked at.
+        status: Asks how a job stands.
+
+    Raises:
+        ConfigError: If one is waiting or running.
+    """
+    for job in JobBook().jobs():
+        own = (job.runs, job.launcher) == (runs, launcher)
+        if own and status(job).state in ("waiting", "running"):
+            raise ConfigError(
+                f"job {job.job} is still at work on that run",
+                where="--resume",
+                remedy=f"wait for it, or stop it first: rlvr jobs stop {job.job}",
+            )
+
+
+def kept_of(request: LaunchRequest) -> dict[str, Any]:
+    """Return what the book of jobs keeps for ``rlvr launch --resume JOB``."""
+    words = list(request.arguments)
+    return {
+        "arguments": words,
+        "set": [value for flag, value in itertools.pairwise(words) if flag == "--set"],
+    }
+
+
+def options_as_before(job: Job, given: Mapping[str, Any], *, gone: Sequence[str]) -> dict[str, Any]:
+    """Return the options of an earlier job, with those that are given now in their place.
+
+    Args:
+        job: The job.
+        given: The options that are given now.
+        gone: Options that say how one submission goes, and nothing about the job.
+    """
+    options = {name: value for name, value in job.options.items() if name not in gone}
+    return options | dict(given)

@@ -1,0 +1,135 @@
+"""What a run's folder and its place in a store know of each other: ``.store.json``.
+
+For each file that was sent or fetched: the tag it has in the store, and what the file here was
+then. So both sides' changes since are known: the file there has another tag, the file here another
+content.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_core.record.files import write_atomic
+
+KNOWN = ".store.json"
+"""File in a run's folder that holds this."""
+
+_HASHED = 64 << 20
+"""Files up to this size are compared by content when their time has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A file when it was last the same here and in the store.
+
+    Attributes:
+        tag: Its tag there.
+        size: Its bytes here.
+        mtime_ns: When it was changed here.
+        sha256: Of its content here; empty for large files and parts of files.
+    """
+
+    tag: str
+    size: int
+    mtime_ns: int
+    sha256: str = ""
+
+
+class Known:
+    """What is known of a folder and its place.
+
+    Args:
+        folder: The run's folder.
+        place: URI of the run in the store; what is known of another place does not count.
+
+    Attributes:
+        files: By key.
+        nonces: Of the owner objects that this folder has written, or was about to write.
+        fetched: Whether the folder came from the store.
+    """
+
+    def __init__(self, folder: Path, place: str = "") -> None:
+        self._folder = folder
+        self.place = place
+        self.files: dict[str, Seen] = {}
+        self.nonces: list[str] = []
+        self.fetched = False
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            data: dict[str, Any] = json.loads((folder / KNOWN).read_text(encoding="utf-8"))
+            if not place or data["place"] in ("", place):
+                self.place = data["place"] or place
+                self.nonces = [str(nonce) for nonce in data["nonces"]]
+                self.fetched = bool(data["fetched"])
+                self.files = {key: Seen(**one) for key, one in data["files"].items()}
+
+    def save(self) -> None:
+        """Write it down; does nothing where the folder is gone."""
+        if not self._folder.is_dir():
+            return
+        data = {
+            "place": self.place,
+            "fetched": self.fetched,
+            "nonces": self.nonces[-4:],
+            "files": {key: asdict(one) for key, one in self.files.items()},
+        }
+        write_atomic(self._folder / KNOWN, json.dumps(data, indent=0) + "\n")
+
+    def note(
+        self, key: str, tag: str, path: Path, state: tuple[int, int], *, whole: bool = True
+    ) -> None:
+        """Note that a file here and in the store are the same.
+
+        Args:
+            key: Its key.
+            tag: Its tag there.
+            path: The file here.
+            state: Its size and ``mtime_ns`` when it was sent or fetched.
+            whole: Whether its content, which is then all there, is to be compared later.
+        """
+        digest = _digest(path) if whole and state[0] <= _HASHED else ""
+        self.files[key] = Seen(tag, *state, digest)
+
+    def changed_here(self, key: str, path: Path) -> bool:
+        """Whether a file here is another than the one that was sent or fetched.
+
+        A file that is gone has not changed: it can be fetched again.
+        """
+        try:
+            stat = path.stat()
+        except OSError:
+            return False
+        seen = self.files.get(key)
+        if seen is None:
+            return True
+        if (stat.st_size, stat.st_mtime_ns) == (seen.size, seen.mtime_ns):
+            return False
+        if stat.st_size == seen.size and not seen.sha256:
+            return not key.startswith("checkpoints/")  # whose files are never written again
+        return stat.st_size != seen.size or _digest(path) != seen.sha256
+
+
+def hidden(key: str) -> bool:
+    """Whether a file of a store is no file of the run: owner, probes, what was kept aside."""
+    return any(part.startswith(".") and part not in (".", "..") for part in key.split("/"))
+
+
+def begins_with(path: Path, start: Path) -> bool:
+    """Whether a file begins with the content of another."""
+    try:
+        with path.open("rb") as long, start.open("rb") as short:
+            while block := short.read(1 << 20):
+                if long.read(len(block)) != block:
+                    return False
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

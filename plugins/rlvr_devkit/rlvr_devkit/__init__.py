@@ -1,0 +1,1 @@
+"""For authors of rlvr plugins: templates and conformance checks."""

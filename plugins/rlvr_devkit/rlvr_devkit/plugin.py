@@ -1,0 +1,20 @@
+"""Registers what rlvr-devkit offers."""
+
+from __future__ import annotations
+
+from rlvr_core.api import Registrar, hookimpl
+
+
+@hookimpl
+def register_commands(registrar: Registrar) -> None:
+    """Add the commands."""
+    registrar.add(
+        "check",
+        "rlvr_devkit.conformance.command:check",
+        summary="Check what an installed plugin's components promise (rlvr plugins check).",
+    )
+    registrar.add(
+        "new",
+        "rlvr_devkit.scaffold.command:new",
+        summary="Write the package of a plugin, with tests.",
+    )

@@ -1,0 +1,154 @@
+"""Checks of the model that need no weights: its architecture is built on the meta device."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from rlvr_core.api import Complaint, ConfigError, Finding
+from rlvr_doctor.examination.report import Check, at_first, first_line
+from rlvr_doctor.examination.subject import Subject
+
+GIB = 2**30
+
+
+def _attention(subject: Subject) -> Finding:
+    configured = subject.config.model.attention
+    try:
+        model = subject.skeleton
+    except Exception as error:
+        # other errors may come from custom model code that needs weights
+        certain = isinstance(error, ImportError | ValueError)
+        return Finding(
+            "model/attention",
+            "fail" if certain else "warn",
+            f"model.attention: {configured} cannot be used: {first_line(error)}",
+            "set model.attention: sdpa, or install what it needs",
+        )
+    count = sum(parameter.numel() for parameter in model.parameters())
+    what = f"{type(model).__name__}, {count:,} parameters, attention {configured}"
+    return Finding("model/attention", "ok", what)
+
+
+def _lora(subject: Subject) -> Finding | None:
+    section = subject.config.model.lora
+    if section is None or section.target_modules == "all-linear":
+        return None
+    import torch
+    from transformers.pytorch_utils import Conv1D
+
+    linear, head = (torch.nn.Linear, Conv1D), subject.skeleton.get_output_embeddings()
+    names = [
+        name
+        for name, one in subject.skeleton.named_modules()
+        if isinstance(one, linear) and one is not head
+    ]
+    targets = section.target_modules
+    none = [t for t in targets if not any(f".{name}".endswith(f".{t}") for name in names)]
+    if not none:
+        return Finding("model/lora", "ok", f"{at_first(list(targets), 8)} match layers' names")
+    leaves = list(dict.fromkeys(name.rpartition(".")[2] for name in names))
+    close = [some[0] for one in none if (some := get_close_matches(one, leaves, n=1))]
+    near = f"did you mean: {', '.join(dict.fromkeys(close))}? " if close else ""
+    return Finding(
+        "model/lora",
+        "fail",
+        f"model.lora.target_modules: {', '.join(map(repr, none))} match no linear layer beside "
+        "which an adapter can be put",
+        f"{near}choose of {', '.join(leaves)}, or all-linear",
+    )
+
+
+def _vocabulary(subject: Subject) -> Finding:
+    rows = subject.skeleton.get_input_embeddings().num_embeddings
+    most = max((max(ids) for _, ids in subject.rendered), default=0)
+    text = f"{len(subject.tokenizer)} tokens, {rows} rows of the embedding"
+    if most < rows:
+        return Finding("model/vocabulary", "ok", text)
+    return Finding(
+        "model/vocabulary",
+        "fail",
+        f"{text}; a prompt has token {most}",
+        "use the tokenizer that belongs to the model, or enlarge the embedding",
+    )
+
+
+def _disk(subject: Subject) -> Finding:
+    """Judge whether checkpoints fit: weights, and two float32 moments of Adam."""
+    parameters, lora = list(subject.skeleton.parameters()), subject.config.model.lora
+    count = sum(parameter.numel() for parameter in parameters)
+    if lora is not None:  # an upper bound over all matrices
+        matrices = [parameter.shape for parameter in parameters if parameter.ndim == 2]
+        count = sum(lora.rank * (shape[0] + shape[1]) for shape in matrices)
+    each = count * (12 if subject.config.model.dtype == "float32" or lora is not None else 14)
+    section, steps = subject.limits.checkpoint, subject.limits.train.steps
+    written = steps // section.every + 1 if section.every else 1
+    kept = min(section.keep, written) + 1 + (section.keep_best is not None)
+    root = Path(subject.limits.run.dir).absolute()
+    existing = next(path for path in (root, *root.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    text = (
+        f"{kept} checkpoints of {each / GIB:.3g} GiB are {kept * each / GIB:.3g} of "
+        f"{free / GIB:.3g} GiB free in {subject.limits.run.dir}"
+    )
+    if kept * each <= free:
+        return Finding("disk/files", "ok", text)
+    remedy = "lower checkpoint.keep, raise checkpoint.every, or set run.dir to a larger disk"
+    return Finding("disk/files", "fail", text, remedy)
+
+
+def _tensor_parallel(subject: Subject) -> list[Finding]:
+    """Ask vLLM's engine whether processes and model can be divided as the config says."""
+    from rlvr_core.engines.vllm.group import size_faults
+
+    engine = subject.prepared.engine
+    size = engine.with_.get("tensor_parallel_size", 1) if engine.use == "core/vllm" else 1
+    if size == 1:
+        return []
+    faults = size_faults(size, subject.skeleton.config)
+    return _failed("engine/tensor-parallel", faults)
+
+
+def _split_rows(subject: Subject) -> list[Finding]:
+    """Ask whether settings and model allow what ``train.context_parallel`` says."""
+    from rlvr_core.packing.packed import padded_because
+    from rlvr_core.parallel.fsdp.checks import check_processes
+
+    if subject.limits.train.context_parallel == 1:
+        return []
+    try:
+        check_processes(subject.limits)
+    except ConfigError as error:
+        return _failed("train/context-parallel", error.complaints)
+    if why := padded_because(subject.skeleton):
+        what = f"the model's rows cannot be split over processes: {why}"
+        return [Finding("train/context-parallel", "fail", what, "set train.context_parallel: 1")]
+    return []
+
+
+def _groups(subject: Subject) -> list[Finding]:
+    """Ask whether the processes can be divided as ``train.context_parallel`` says."""
+    from rlvr_core.packing.context import group_faults
+
+    size = subject.limits.train.context_parallel
+    return [] if size == 1 else _failed("train/groups", group_faults(size))
+
+
+def _failed(id_: str, faults: Sequence[Complaint]) -> list[Finding]:
+    return [Finding(id_, "fail", one.what, "; ".join(one.remedy)) for one in faults]
+
+
+MODEL: tuple[Check[Subject], ...] = (
+    ("model/attention", _attention),
+    ("model/lora", _lora),
+    ("train/context-parallel", _split_rows),
+    ("model/vocabulary", _vocabulary),
+    ("disk/files", _disk),
+)
+PROCESSES: tuple[Check[Subject], ...] = (
+    ("engine/tensor-parallel", _tensor_parallel),
+    ("train/groups", _groups),
+)
+"""Checks of the processes that train: not for the doctor, which has but one."""

@@ -1,0 +1,116 @@
+"""The report of an examination: asks checks, keeps their findings, prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeVar
+
+from rlvr_core.api import Finding, Json, RlvrError
+from rlvr_core.terminal import output
+
+S = TypeVar("S")
+
+Check = tuple[str, Callable[[S], Finding | Iterable[Finding] | None]]
+"""Id of a finding, and the function that looks; None where there is nothing to look at."""
+MARKS = {"ok": "ok", "note": "-", "warn": "DOUBT", "fail": "WRONG"}
+
+
+@dataclass(slots=True)
+class Report:
+    """The results of an examination.
+
+    Attributes:
+        findings: The findings, in the order of the checks.
+        shown: Texts to print by title, such as a rendered prompt.
+        lost: Whether verdicts did not arrive in time.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    shown: dict[str, str] = field(default_factory=dict)
+    lost: bool = False
+
+    def ask(self, checks: Iterable[Check[S]], subject: S) -> None:
+        """Run each check on a subject; one that fails to run is noted, and does not stop others."""
+        for id_, look in checks:
+            try:
+                answer = look(subject)
+                self.findings += [answer] if isinstance(answer, Finding) else answer or ()
+            except RlvrError as error:
+                self.findings += refused(id_, error)
+            except TimeoutError:
+                self.lost = True
+                what = "verdicts did not come in time: the pool lost them, or a verifier waits"
+                self.findings.append(Finding(id_, "fail", what, "try the verifier: rlvr verify"))
+            except Exception as error:
+                what = f"could not be measured: {first_line(error)}"
+                self.findings.append(Finding(id_, "note", what))
+
+    def level(self, *levels: str) -> list[Finding]:
+        """Return the findings of these levels."""
+        return [one for one in self.findings if one.level in levels]
+
+    @property
+    def verdict(self) -> Literal["healthy", "doubtful", "broken"]:
+        """``broken`` if any check failed, ``doubtful`` if any warned."""
+        if self.level("fail"):
+            return "broken"
+        return "doubtful" if self.level("warn") else "healthy"
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the report as JSON."""
+        return {
+            "verdict": self.verdict,
+            "checks": [asdict(one) for one in self.findings],
+            "shown": dict(self.shown),
+        }
+
+    def print(self) -> None:
+        """Print texts, the table of checks, the verdict and what to do."""
+        for title, text in self.shown.items():
+            output.print_line(f"{title}:")
+            for line in text.splitlines():
+                output.print_line(f"    {line}")
+        rows = [(one.id, MARKS[one.level], output_text(one.text)) for one in self.findings]
+        output.print_table(("check", "", "measured"), rows)
+        wrong, doubts = len(self.level("fail")), len(self.level("warn"))
+        output.print_line(f"verdict: {self.verdict} ({wrong} wrong, {doubts} doubtful)")
+        for one in (*self.level("fail"), *self.level("warn")):
+            output.print_line(f"  {one.id}: {output_text(one.remedy)}")
+
+
+def output_text(text: str) -> str:
+    """Return a text that may come from a model's files as a terminal can show it."""
+    from rlvr_core.record.text import printable
+
+    return printable(text)
+
+
+def refused(id_: str, error: RlvrError) -> list[Finding]:
+    """Return one failure for each complaint of an error."""
+    return [
+        Finding(
+            id_,
+            "fail",
+            one.what + (f" [{one.where}]" if one.where else ""),
+            "; ".join(one.remedy) or f"mend {one.where or 'it'}",
+        )
+        for one in error.complaints
+    ]
+
+
+def first_line(error: BaseException) -> str:
+    """Return the type of an error and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def share(count: int, total: int) -> str:
+    """Return ``3 of 40 (7.5 %)``."""
+    return f"{count} of {total}" + (f" ({100 * count / total:.3g} %)" if total else "")
+
+
+def at_first(items: Sequence[Any], n: int = 3) -> str:
+    """Return the first few items, and how many more there are."""
+    more = f" and {len(items) - n} more" if len(items) > n else ""
+    return ", ".join(map(str, items[:n])) + more

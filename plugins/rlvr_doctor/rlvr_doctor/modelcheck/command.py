@@ -1,0 +1,67 @@
+"""``rlvr models check``: checks a model's files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rlvr_core.terminal import output
+
+if TYPE_CHECKING:
+    from rlvr_doctor.modelcheck.examination import Examined
+
+
+@click.group()
+def models() -> None:
+    """Check models before they are trained."""
+
+
+@models.command()
+@click.argument("model")
+@click.option("--revision", help="Revision of a hub id.")
+@click.option("--step", type=click.IntRange(0), help="Which checkpoint of a run [newest].")
+@click.option("--runs-dir", default="runs", show_default=True, help="Folder of run folders.")
+@click.option("--no-values", is_flag=True, help="Do not read the weights, only their headers.")
+@click.option("--trust-remote-code", is_flag=True, help="Let code that comes with it run.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+def check(
+    model: str,
+    revision: str | None,
+    step: int | None,
+    runs_dir: str,
+    no_values: bool,
+    trust_remote_code: bool,
+    as_json: bool,
+) -> None:
+    """Check the files of MODEL.
+
+    MODEL is a folder, a hub id, tiny:TASK, a run or a checkpoint. Nothing is fetched from the hub:
+    of an id, what is in its cache is checked. The exit code is 1 if something is broken.
+
+    Example: rlvr models check Qwen/Qwen3-1.7B-Base
+    """
+    from rlvr_doctor.modelcheck.examination import check as examine
+
+    found = examine(
+        model,
+        revision=revision,
+        step=step,
+        runs_dir=runs_dir,
+        trust_remote_code=trust_remote_code,
+        values=not no_values,
+    )
+    if as_json:
+        output.print_json(found.as_json())
+    else:
+        _print(found)
+    raise click.exceptions.Exit(1 if found.report.verdict == "broken" else 0)
+
+
+def _print(examined: Examined) -> None:
+    from rlvr_core.record.text import printable
+
+    output.print_line(printable(f"{examined.name}: {examined.folder or 'not on this machine'}"))
+    for label, value in examined.identity_lines:
+        output.print_line(printable(f"{label}: {value}"))
+    examined.report.print()

@@ -1,0 +1,136 @@
+"""Bytes of one training GPU, by part and at the worst moment of a step.
+
+``moments.py`` has what a step takes beside what is held throughout. docs/doctor.md has the
+formulas, and what they were compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rlvr_core.parallel.cards import RESERVED
+from rlvr_doctor.planner.moments import Moment, moments_of
+from rlvr_doctor.planner.setup import MASTER, Micro, Setup
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Bytes that a training GPU holds throughout a run.
+
+    Attributes:
+        weights: In float32 where they are trained, and of an engine's own copy.
+        reference: The reference model.
+        optimizer: State of the optimizer.
+        buckets: Gradients that DDP keeps room for between steps.
+    """
+
+    weights: float
+    reference: float
+    optimizer: float
+    buckets: float
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return self.weights + self.reference + self.optimizer + self.buckets
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of one training GPU, and of the engine's.
+
+    Attributes:
+        held: Throughout.
+        worst: The worst moment of training.
+        reserved: What no tensor takes.
+        engine: Share of a colocated engine while it generates; 0 without one.
+        kv_room: For keys and values where completions are generated; below 0 not even the weights
+            fit.
+        kv_needed: For the keys and values of one completion of the longest kind.
+        training: Peak of training.
+        generating: Peak of a training GPU while its engine generates.
+        card: Of the card.
+    """
+
+    held: Held
+    worst: Moment
+    reserved: float
+    engine: float
+    kv_room: float
+    kv_needed: float
+    training: float
+    generating: float
+    card: float
+
+    @property
+    def peak(self) -> float:
+        """The most at a time."""
+        return max(self.training, self.generating)
+
+    @property
+    def moment(self) -> str:
+        """When that is."""
+        return "generation" if self.generating > self.training else self.worst.name
+
+    @property
+    def left(self) -> float:
+        """Free at the peak; below 0 it does not fit."""
+        return self.card - self.peak
+
+    @property
+    def lack(self) -> float:
+        """Bytes that are missing: on the card, or in the engine's share; 0 where it fits."""
+        return max(0.0, -self.left, self.kv_needed - self.kv_room)
+
+
+def held_by(setup: Setup) -> Held:
+    """What a training GPU holds throughout."""
+    shape, width, shards = setup.shape, setup.width, setup.shards
+    weights = MASTER * setup.trained + (width * shape.params if setup.adapter else 0)
+    # an engine that computes the trainer's model needs a whole one beside shards
+    copy = MASTER * shape.params if setup.fsdp and not setup.engine.own_weights else 0
+    whole = width * shape.params / shards if setup.reference else 0.0
+    if setup.reference and setup.offload:  # its layers come one by one, and not at the worst moment
+        whole = float(width * shape.outer_params)
+    return Held(
+        weights=weights / shards + copy,
+        reference=whole,
+        optimizer=setup.moments * setup.trained / shards,
+        buckets=float(MASTER * setup.trained) if setup.buckets else 0.0,
+    )
+
+
+def memory_of(
+    setup: Setup, micros: Iterable[tuple[Micro, bool]] | None = None, reserved: float = RESERVED
+) -> Memory:
+    """The memory of a GPU that trains.
+
+    Args:
+        setup: The run.
+        micros: Its micro-batches, each with whether gradients are there before; None for the worst
+            that may come.
+        reserved: Bytes that are taken by no tensor.
+    """
+    engine = setup.engine
+    if micros is None:
+        micros = [(setup.worst_micro(), setup.several_micros)]
+    held = held_by(setup)
+    every = [m for one, later in micros for m in moments_of(setup, one, later=later)]
+    worst = max(every, key=lambda one: one.total)
+    beside = engine.memory if engine.shared else 0.0
+    if engine.own_weights:
+        kv_room = engine.memory - setup.width * setup.shape.params / engine.width - RESERVED
+    else:  # the trainer's model generates, beside what is held
+        kv_room = setup.card.memory - held.total - reserved
+    return Memory(
+        held=held,
+        worst=worst,
+        reserved=reserved,
+        engine=beside,
+        kv_room=kv_room,
+        kv_needed=setup.entry * (setup.prompt + setup.completion) / engine.width,
+        training=held.total + worst.total + reserved + (0 if engine.sleeps else beside),
+        generating=held.total + beside + reserved,
+        card=setup.card.memory,
+    )

@@ -1,0 +1,95 @@
+"""A plan of a run, and the planner that makes one for every change of its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlvr_core.api import ConfigError
+from rlvr_core.config.resolve import resolve_file
+from rlvr_core.data.uri import model_path
+from rlvr_core.parallel.cards import CARDS
+from rlvr_doctor.planner.checkpointing import choose
+from rlvr_doctor.planner.memory import Memory, memory_of
+from rlvr_doctor.planner.setup import Setup, every_of, setup_of
+from rlvr_doctor.planner.shape import read_model
+from rlvr_doctor.planner.speed import Speed, checkpoint_bytes, speed_of
+
+if TYPE_CHECKING:
+    from rlvr_core.plugins.host import Host
+
+UNCHECKED = "computed from formulas and public figures of the card; not measured on a GPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run takes.
+
+    Attributes:
+        setup: The run in numbers.
+        memory: Of a GPU that trains.
+        speed: Of a step.
+        checkpoint: Bytes of one checkpoint.
+        notes: What was assumed.
+    """
+
+    setup: Setup
+    memory: Memory
+    speed: Speed
+    checkpoint: float
+    notes: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether training fits, and the engine has room for the longest completion."""
+        return self.memory.lack == 0
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans one configuration, as it is or changed.
+
+    Attributes:
+        config: The file.
+        overrides: ``KEY=VALUE`` of the user.
+        host: Plugins.
+        gpu: A name of ``CARDS``.
+        engine_gpus: Of the GPUs, those that ``rlvr launch --engine-gpus`` would name.
+        mean_tokens: Mean tokens of a completion; None for half the cap.
+    """
+
+    config: Path
+    overrides: tuple[str, ...]
+    host: Host
+    gpu: str
+    engine_gpus: int | None = None
+    mean_tokens: float | None = None
+
+    def plan(self, count: int, changes: Sequence[str] = ()) -> Plan:
+        """Plan the run on so many GPUs with further ``KEY=VALUE``.
+
+        Raises:
+            ConfigError: If the configuration, or what it is to run on, is wrong.
+            MachineError: If its model cannot be read, or is of a kind that is not known.
+        """
+        resolved = resolve_file(self.config, (*self.overrides, *changes), self.host)
+        cap = resolved.config.sampling.max_tokens
+        if self.mean_tokens is not None and self.mean_tokens > cap:
+            raise ConfigError(
+                f"a mean of {self.mean_tokens:g} tokens is above sampling.max_tokens ({cap})",
+                where="--mean-tokens",
+                remedy=f"give at most {cap}",
+            )
+        section = resolved.config.model
+        shape, adapter = read_model(model_path(section.path, self.host), section)
+        card, mean = CARDS[self.gpu], self.mean_tokens
+        setup, notes = setup_of(resolved, card, count, self.engine_gpus, shape, adapter, mean)
+        if resolved.config.train.gradient_checkpointing == "auto":
+            found = choose(setup, card.memory)
+            setup = replace(setup, every=every_of(found.which))
+            notes.append(f"train.gradient_checkpointing: auto chooses {found.which} on this card")
+        memory = memory_of(setup)
+        speed = speed_of(setup, memory.kv_room)
+        return Plan(setup, memory, speed, checkpoint_bytes(setup), (*notes, UNCHECKED))

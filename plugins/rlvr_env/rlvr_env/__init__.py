@@ -1,0 +1,1 @@
+"""Conversations of several turns for rlvr: tools, environment servers, MCP, agents, bridges."""

@@ -1,0 +1,120 @@
+"""``verifiers_environment``: what a ``load_environment`` of the package ``verifiers`` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from rlvr_core.api import ConfigError, DataError, Json, MachineError, Problem
+from rlvr_core.config.model import ComponentRef
+from rlvr_core.config.resolve import build
+from rlvr_core.plugins.host import Host, load_host
+from rlvr_core.script.train import signals_restored
+from rlvr_env.bridges.judging import Judging
+
+_ITSELF = "env/environment"
+"""The verifier that takes the environment's own word."""
+
+
+def verifiers_environment(
+    dataset: str,
+    options: Mapping[str, Json] | None = None,
+    *,
+    verifier: str | None = None,
+    verifier_options: Mapping[str, Json] | None = None,
+    environment: str | None = None,
+    environment_options: Mapping[str, Json] | None = None,
+    tool_format: str = "hermes",
+    max_turns: int = 8,
+    count: int | None = None,
+    workers: int = 2,
+    timeout: float = 10.0,
+    memory_mb: int = 2048,
+    **given: Any,
+) -> Any:
+    """Make an environment of the package ``verifiers`` 0.3 of rlvr's components.
+
+    Its rows are the data set's problems, its reward the score of their verifier. Where problems
+    are played in an environment, so they are there, with its tools.
+
+    Args:
+        dataset: Name of the data set, as in a config: ``math/gsm8k``.
+        options: Its options.
+        verifier: Name of the verifier; None for each problem's own.
+        verifier_options: Its options.
+        environment: Name of the environment; None for the one that the problems name.
+        environment_options: Its options.
+        tool_format: The syntax of tool calls that the environment reads.
+        max_turns: Turns the model may write in an environment.
+        count: How many problems; None for all.
+        workers: Number of processes a verifier runs in.
+        timeout: Seconds a verdict may take.
+        memory_mb: MiB a process may take.
+        given: What verifiers' own ``Environment`` takes: ``sampling_args``, ``eval_dataset``.
+
+    Raises:
+        ConfigError: If a name or an option is wrong.
+        DataError: If there are no problems, or a verifier refuses one.
+        MachineError: If verifiers is missing.
+    """
+    try:
+        from rlvr_env.bridges import outside
+    except ImportError as error:
+        raise MachineError(
+            f"this needs the package verifiers, 0.3, which does not import: {error}",
+            remedy="pip install 'rlvr-core[verifiers]'",
+        ) from error
+    import verifiers as vf
+
+    host = load_host()
+    problems = _problems(host, dataset, options, count)
+    if verifier is not None:
+        name = host.entry("verifier", verifier).name
+        problems = [replace(one, verifier=name) for one in problems]
+    played = {one.environment for one in problems} if environment is None else {environment}
+    if len(played) > 1:
+        raise ConfigError("its problems are played in different environments", where="environment")
+    (name_of,) = played
+    itself = {_ITSELF} if name_of is not None else set()
+    judges = {
+        name: Judging(
+            name,
+            verifier_options,
+            workers=workers,
+            timeout=timeout,
+            memory_mb=memory_mb,
+        )
+        for name in sorted({one.verifier for one in problems} - itself)
+    }
+    for one in problems:
+        fault = judges[one.verifier].refusal(one) if one.verifier in judges else ""
+        if fault:
+            raise DataError(f"{one.verifier} cannot judge {one.id}: {fault}", where=one.where)
+    with signals_restored():  # verifiers takes Ctrl-C for itself
+        if name_of is None:
+            shown = {"dataset": outside.table(problems), "rubric": outside.rubric_of(judges)}
+            return vf.SingleTurnEnv(**shown, **given)
+        ref = ComponentRef(use=name_of, **{"with": dict(environment_options or {})})
+        world = build(host, "environment", ref, "environment_options")
+        problems = [outside.presented(world, one) for one in problems]
+        return outside.Conversation(
+            world,
+            tool_format,
+            dataset=outside.table(problems),
+            rubric=outside.rubric_of(judges),
+            tool_defs=outside.tools_of(problems),
+            max_turns=max_turns,
+            **given,
+        )
+
+
+def _problems(
+    host: Host, dataset: str, options: Mapping[str, Json] | None, count: int | None
+) -> list[Problem]:
+    ref = ComponentRef(use=dataset, **{"with": dict(options or {})})
+    found = list(islice(build(host, "dataset", ref, "options").load(), count))
+    if not found:
+        raise DataError(f"data set '{dataset}' has no problems", where="dataset")
+    return found

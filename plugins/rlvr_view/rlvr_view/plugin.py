@@ -1,0 +1,25 @@
+"""Registers what rlvr-view offers."""
+
+from __future__ import annotations
+
+from rlvr_core.api import Registrar, hookimpl
+
+
+@hookimpl
+def register_commands(registrar: Registrar) -> None:
+    """Add the commands."""
+    registrar.add(
+        "report",
+        "rlvr_view.report.command:report",
+        summary="Write a page of one run, or of several beside each other.",
+    )
+    registrar.add(
+        "view",
+        "rlvr_view.viewer.command:view",
+        summary="Browse runs and rollouts in a web browser.",
+    )
+    registrar.add(
+        "chat",
+        "rlvr_view.chat.command:chat",
+        summary="Talk with a model or a run's checkpoint in the terminal.",
+    )

@@ -1,1 +1,0 @@
-"""What comes with rlvr beside the kernel: rooms that register by the hooks any plugin has."""

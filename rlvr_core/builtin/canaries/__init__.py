@@ -1,1 +1,0 @@
-"""Guards of verdicts: known verdicts, repeated verdicts, and doubtful references."""

@@ -1,1 +1,0 @@
-"""Half-precision copies of what several layers are given."""

@@ -1,1 +1,0 @@
-"""``rlvr config``: checks, explains and documents configurations; the words of its errors."""

@@ -1,1 +1,0 @@
-"""Data sets that know no domain: files and the hub."""

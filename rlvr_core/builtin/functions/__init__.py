@@ -1,1 +1,0 @@
-"""Plain Python functions as the parts of the algorithm: advantages, losses, schedules."""

@@ -1,1 +1,0 @@
-"""Runs elsewhere: launching with Accelerate and Slurm, stores and mirrors."""

@@ -1,1 +1,0 @@
-"""The commands that launch and follow jobs."""

@@ -1,1 +1,0 @@
-"""Positions of queries and keys, in fewer kernels."""

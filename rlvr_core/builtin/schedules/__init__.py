@@ -1,1 +1,0 @@
-"""Learning-rate schedules that go down."""

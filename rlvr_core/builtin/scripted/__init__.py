@@ -1,1 +1,0 @@
-"""An engine for tests of everything around an engine."""

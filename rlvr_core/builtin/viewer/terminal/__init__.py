@@ -1,1 +1,0 @@
-"""The keyboard browser of ``rlvr view --terminal``."""

@@ -1,1 +1,0 @@
-"""Ends a run that waits for something that never comes."""

@@ -1,0 +1,61 @@
+"""Keys by the names that they have elsewhere: in TRL and in verl.
+
+They are not read; a message about an unknown key says what it is called here.
+"""
+
+from __future__ import annotations
+
+OTHER_NAMES: dict[str, str] = {
+    # TRL
+    "adam_beta1": "train.optimizer.with.betas",
+    "adam_beta2": "train.optimizer.with.betas",
+    "adam_epsilon": "train.optimizer.with.eps",
+    "bf16": "model.dtype",
+    "epsilon": "loss.with.clip_low",
+    "epsilon_high": "loss.with.clip_high",
+    "eval_steps": "eval.every",
+    "fp16": "model.dtype",
+    "gradient_accumulation_steps": "train.tokens_per_micro_batch",
+    "learning_rate": "train.lr",
+    "loss_type": "loss",
+    "lr_scheduler_type": "train.lr_schedule",
+    "mask_truncated_completions": "train.mask_truncated",
+    "max_completion_length": "sampling.max_tokens",
+    "max_prompt_length": "data.max_prompt_tokens",
+    "max_steps": "train.steps",
+    "model_name_or_path": "model.path",
+    "num_generations": "sampling.n",
+    "num_train_epochs": "train.steps",
+    "optim": "train.optimizer",
+    "output_dir": "run.dir",
+    "per_device_train_batch_size": "train.tokens_per_micro_batch",
+    "ref_model_mixup_alpha": "train.reference.ema",
+    "ref_model_sync_steps": "train.reference.sync_every",
+    "report_to": "track",
+    "reward_funcs": "rewards",
+    "reward_weights": "rewards",
+    "save_steps": "checkpoint.every",
+    "save_total_limit": "checkpoint.keep",
+    "steps_per_generation": "train.mini_batches",
+    "use_vllm": "engine",
+    "vllm_importance_sampling_correction": "loss.with.importance_correction",
+    # verl
+    "clip_ratio": "loss.with.clip_low",
+    "clip_ratio_high": "loss.with.clip_high",
+    "clip_ratio_low": "loss.with.clip_low",
+    "entropy_coeff": "loss.with.entropy_bonus",
+    "experiment_name": "run.name",
+    "kl_coef": "loss.with.beta",
+    "kl_loss_coef": "loss.with.beta",
+    "kl_loss_type": "loss.with.kl_estimator",
+    "loss_agg_mode": "loss",
+    "max_response_length": "sampling.max_tokens",
+    "ppo_epochs": "train.num_iterations",
+    "ppo_max_token_len_per_gpu": "train.tokens_per_micro_batch",
+    "ppo_mini_batch_size": "train.mini_batches",
+    "project_name": "run.name",
+    "save_freq": "checkpoint.every",
+    "test_freq": "eval.every",
+    "total_epochs": "train.steps",
+    "total_training_steps": "train.steps",
+}

@@ -1,0 +1,122 @@
+"""Weights on their way to an engine in a process of its own: what is sent, and what arrived."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr_core.api import (
+    Adapter,
+    Json,
+    NamedTensors,
+    TensorMeta,
+)
+
+_ALIGN = 64
+
+Place = tuple[str, str, tuple[int, ...], int]
+"""Name, dtype, shape and offset of one tensor."""
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """The weights of one sync; see ``OutgoingWeights``.
+
+    Attributes:
+        make: Returns an iterator over the weights.
+    """
+
+    make: Callable[[], NamedTensors]
+
+    @property
+    def tensors(self) -> Sequence[TensorMeta]:
+        """Names, dtypes and shapes; gathers a sharded policy, so every process must call it."""
+        return [TensorMeta(name, one.dtype, tuple(one.shape)) for name, one in self.make()]
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        """Iterate over names and tensors."""
+        return iter(self.make())
+
+
+@dataclass(slots=True)
+class ReceivedSource:
+    """The received weights, as a source for an engine in its own process.
+
+    Attributes:
+        module: The process's copy of the trainer's model; None for an engine with its own weights.
+        received: The received tensors, by name.
+        adapter_config: Configuration of the received LoRA adapter; None for full weights.
+    """
+
+    module: Any
+    received: Mapping[str, Tensor]
+    adapter_config: dict[str, Json] | None = None
+
+    @property
+    def sharded(self) -> bool:
+        """Always False: the tensors are complete."""
+        return False
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the tensors by name."""
+        return iter(self.received.items())
+
+    def adapter(self) -> Adapter:
+        """Return the LoRA adapter, for an engine that loads only adapters."""
+        assert self.adapter_config is not None, "these are whole weights"
+        return Adapter(dict(self.tensors()), self.adapter_config)
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Copy the received tensors into the copy of the trainer's model.
+
+        Raises:
+            ValueError: If it has no parameter of a received name.
+        """
+        own = dict(self.module.named_parameters())
+        for name, tensor in self.tensors():
+            if name not in own:
+                raise ValueError(f"the copy of the model has no parameter {name}")
+            own[name].copy_(tensor)
+
+
+def room(tensor: TensorMeta | Tensor) -> int:
+    """Return the bytes to reserve for a tensor, rounded up."""
+    return -(-math.prod(tensor.shape) * tensor.dtype.itemsize // _ALIGN) * _ALIGN
+
+
+@torch.no_grad()
+def write_tensors(buffer_N: Tensor, tensors: Iterable[tuple[str, Tensor]]) -> list[Place]:
+    """Copy tensors into a buffer of bytes, one after another, and return their places.
+
+    Raises:
+        ValueError: If the buffer has no room for them.
+    """
+    places: list[Place] = []
+    offset = 0
+    for name, tensor in tensors:
+        place = (name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), offset)
+        if offset + room(tensor) > len(buffer_N):
+            raise ValueError(f"no room for {name}: the weights have grown")
+        _view(buffer_N, place).copy_(tensor)
+        places.append(place)
+        offset += room(tensor)
+    return places
+
+
+def read_tensors(buffer_N: Tensor, places: Iterable[Place]) -> Iterator[tuple[str, Tensor]]:
+    """Yield each tensor with its name, as a view of the buffer."""
+    for place in places:
+        yield place[0], _view(buffer_N, place)
+
+
+def _view(buffer_N: Tensor, place: Place) -> Tensor:
+    _, dtype, shape, offset = place
+    kind: torch.dtype = getattr(torch, dtype)
+    size = torch.Size(shape).numel() * kind.itemsize
+    return buffer_N[offset : offset + size].view(kind).view(shape)

@@ -1,0 +1,134 @@
+"""Engine ``auto``: chooses the engine of a run that names none."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+from pathlib import Path
+
+from rlvr_core.api import MachineError
+
+TINY = 5_000_000
+"""Parameters below which the transformers engine is chosen.
+
+Here the two engines are within a fifth of each other on a CPU, one ahead with short prompts and
+the other with long ones (``benchmarks/engines.py``). Below, vLLM only costs its start; above, long
+shared prompts and every GPU are for vLLM.
+"""
+
+
+def choose_engine(model_path: str, *, n_parameters: int | None = None) -> tuple[str, str]:
+    """Return the name of the engine to use, and the reason.
+
+    Args:
+        model_path: The run's model, for the message.
+        n_parameters: Its size; None to read it from the model's files.
+
+    Returns:
+        Full component name, ``core/vllm`` or ``core/transformers``, and one clause with the reason.
+    """
+    if n_parameters is None:
+        n_parameters = parameter_count(model_path)
+    size = _in_words(n_parameters)
+    if n_parameters < TINY:
+        return "core/transformers", f"{model_path} is tiny ({size} parameters)"
+    if importlib.util.find_spec("vllm") is None:
+        return "core/transformers", "vLLM is not installed; rlvr docs installation has the commands"
+    from rlvr_core.engines.vllm.process import import_vllm
+
+    try:
+        import_vllm()
+    except MachineError as error:
+        return "core/transformers", error.complaints[0].what
+    return "core/vllm", f"vLLM is installed and {model_path} has {size} parameters"
+
+
+def parameter_count(model_path: str) -> int:
+    """Count a model's parameters from file headers, without reading weights; tied ones once.
+
+    Args:
+        model_path: A model folder, or a hub id whose files are cached or can be fetched.
+
+    Raises:
+        MachineError: If the model has no safetensors files, or they are damaged, or the hub cannot
+            be reached.
+    """
+    try:
+        folder = Path(model_path).expanduser()
+        if not folder.is_dir():
+            cached = _cached(model_path)
+            if cached is None:
+                return _count_on_hub(model_path)
+            folder = cached
+        shapes = {name: shape for file in _weight_files(folder) for name, shape in _header(file)}
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        if config.get("tie_word_embeddings") and len(shapes) > 1:
+            shapes.pop("lm_head.weight", None)  # some exporters write it even if tied
+        return sum(math.prod(shape) for shape in shapes.values())
+    except (OSError, ValueError, KeyError) as error:
+        raise MachineError(
+            f"the size of '{model_path}' cannot be told: {type(error).__name__}: {error}",
+            where="model.path",
+            remedy="a model folder has config.json and *.safetensors files; or name the engine in "
+            "the config, as in engine: vllm",
+        ) from error
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        return [folder / name for name in sorted(set(names))]
+    if (folder / "model.safetensors").is_file():
+        return [folder / "model.safetensors"]
+    raise FileNotFoundError("there is no model.safetensors and no index of its parts")
+
+
+def _header(file: Path) -> list[tuple[str, list[int]]]:
+    """Return names and shapes of the tensors in a safetensors file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            return [(name, tensors.get_slice(name).get_shape()) for name in tensors.keys()]  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{file.name}: {error}") from error
+
+
+def _cached(model_id: str) -> Path | None:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(model_id, local_files_only=True))
+    except LocalEntryNotFoundError:
+        return None
+    return (
+        folder if (folder / "config.json").exists() and list(folder.glob("*.safetensors")) else None
+    )
+
+
+def _count_on_hub(model_id: str) -> int:
+    from huggingface_hub import get_safetensors_metadata
+
+    try:
+        return sum(get_safetensors_metadata(model_id).parameter_count.values())
+    except Exception as error:  # the hub's client also raises errors of its HTTP library
+        raise MachineError(
+            f"the model '{model_id}' is no folder here, not in the cache, and cannot be asked for "
+            f"on the hub: {type(error).__name__}: {error}",
+            where="model.path",
+            remedy=(
+                f"if a folder was meant: looked in {Path(model_id).absolute()}",
+                "if a hub id: check the network and HF_ENDPOINT, or fetch the model elsewhere and "
+                "give its folder",
+            ),
+        ) from error
+
+
+def _in_words(n_parameters: int) -> str:
+    for unit, name in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if n_parameters >= unit:
+            return f"{n_parameters / unit:.3g}{name}"
+    return str(n_parameters)

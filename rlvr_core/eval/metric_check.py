@@ -1,0 +1,101 @@
+"""Checks whether an evaluation will report a metric, before anything is sampled."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rlvr_core.api import Completion, ConfigError, GivesGold, Group, Judged, Problem
+
+if TYPE_CHECKING:
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.eval.in_run import NamedTask
+    from rlvr_core.verify.judge import Judge
+
+TRIAL = 16
+"""Number of problems to try first; all are tried only if these do not yield the metric."""
+
+
+def check_metric_of(resolved: Resolved, qualified_metric: str, where: str) -> None:
+    """Refuse a metric that no evaluation of a run reports; the service ``core/check-eval-metric``.
+
+    Args:
+        resolved: The run's configuration.
+        qualified_metric: ``TASK:METRIC``.
+        where: Place in the configuration that names it.
+
+    Raises:
+        RlvrError: If there is none, or the tasks cannot be loaded.
+    """
+    from rlvr_core.eval.in_run import named_tasks
+    from rlvr_core.verify.judge import ErrorRate, Judge
+    from rlvr_core.verify.reward import RewardPlan
+
+    tasks, config = named_tasks(resolved), resolved.config
+    verifiers = {problem.verifier for one in tasks for problem in one.task.problems()}
+    plan = RewardPlan.build(config.rewards, verifiers, resolved.host)
+    verify = config.verify.model_copy(update={"pool": None})
+    with plan.pool(verify) as pool:
+        judge = Judge(pool, plan, ErrorRate(config.verify.max_error_rate))
+        check_metric(qualified_metric, tasks, judge, where)
+
+
+def check_metric(
+    qualified_metric: str, tasks: Sequence[NamedTask], judge: Judge, where: str
+) -> None:
+    """Refuse a metric that no evaluation reports.
+
+    A task's metrics are known only when it scores something, so it scores gold answers, as far as
+    its verifiers provide them, and empty ones.
+
+    Raises:
+        ConfigError: If there is none; names the available tasks or metrics.
+    """
+    task, _, metric = qualified_metric.rpartition(":")
+    named = next((one for one in tasks if one.name == task), None)
+    if named is None:
+        raise ConfigError(
+            f"no eval task is called '{task}'",
+            where=where,
+            remedy=f"eval.tasks has: {', '.join(one.name for one in tasks) or 'none'}",
+        )
+    problems = list(named.task.problems())
+    metrics = _metrics(named, problems[:: max(1, len(problems) // TRIAL)], judge)
+    if metric not in metrics:
+        metrics = _metrics(named, problems, judge)
+    if metric in metrics:
+        return
+    close = difflib.get_close_matches(metric, metrics, n=3)
+    hint = (f"did you mean: {', '.join(close)}?",) if close else ()
+    raise ConfigError(
+        f"task '{task}' has no metric '{metric}'",
+        where=where,
+        remedy=(*hint, f"it will have: {', '.join(metrics) or 'none'}"),
+    )
+
+
+def _metrics(named: NamedTask, problems: Sequence[Problem], judge: Judge) -> list[str]:
+    """Return the metric names that a task reports for gold and for empty answers."""
+    tries = [(p, [_answer(text) for text in (_gold(p, judge), "")]) for p in problems]
+    futures = [judge.submit(problem, answers) for problem, answers in tries]
+    right, empty = [], []
+    for (problem, answers), future in zip(tries, futures, strict=True):
+        members = [
+            Judged(answer, verdicts, *judge.plan.combine(verdicts, 0))
+            for answer, verdicts in zip(answers, future.result(), strict=True)
+        ]
+        right.append(Group(problem, (members[0],) * named.task.n, 0))
+        empty.append(Group(problem, (members[1],) * named.task.n, 0))
+    found = [*named.task.score(right).metrics, *named.task.score(empty).metrics]
+    return list(dict.fromkeys(found))
+
+
+def _gold(problem: Problem, judge: Judge) -> str:
+    verifier = judge.plan.verifiers[judge.plan.main_name(problem)]
+    return (verifier.gold(problem) if isinstance(verifier, GivesGold) else None) or ""
+
+
+def _answer(text: str) -> Completion:
+    """Build a completion of one token, so that a mean over tokens is not empty."""
+    return Completion((), (0,), (0.0,), (True,), text=text, finish_reason="stop")

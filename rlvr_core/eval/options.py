@@ -1,0 +1,195 @@
+"""The common options of ``rlvr eval`` and ``rlvr passk``, and their common start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rlvr_core.api import REMOTE, ConfigError
+from rlvr_core.run.ending import Stop
+from rlvr_core.terminal import output
+
+if TYPE_CHECKING:
+    from rlvr_core.eval.config import Asked, EvalConfig
+    from rlvr_core.eval.model_ref import ModelRef
+    from rlvr_core.eval.session import Session
+    from rlvr_core.plugins.host import Host
+
+_OPTIONS = (
+    click.option("--task", "tasks", multiple=True, metavar="NAME", help="An eval task; repeat."),
+    click.option("--with", "options", multiple=True, metavar="KEY=VALUE", help="Task option."),
+    click.option("--grader", "graders", multiple=True, metavar="NAME", help="Further verifier."),
+    click.option("--config", "config", type=click.Path(path_type=Path), help="A YAML file."),
+    click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key."),
+    click.option("--step", type=click.IntRange(0), help="Which checkpoint of a run [newest]."),
+    click.option("--runs-dir", default="runs", show_default=True, help="Folder of run folders."),
+    click.option("--engine", metavar="NAME", help="Engine [default: chosen as in a run]."),
+    click.option("--limit", type=click.IntRange(1), help="Only the first so many problems."),
+    click.option("--seed", type=click.IntRange(0), help="Of sampling above temperature 0."),
+    click.option("--out", type=click.Path(path_type=Path), help="Folder of the results."),
+    click.option("--allow-truncation", is_flag=True, help="Accept answers cut off at the cap."),
+    click.option(
+        "--trained-on",
+        multiple=True,
+        metavar="RUN_OR_JSONL",
+        help="Look for the task's "
+        "problems in it; of a run's checkpoint, its data are known. Repeat.",
+    ),
+    click.option("--allow-contamination", is_flag=True, help="Accept problems trained on."),
+    click.option("--json", "as_json", is_flag=True, help="Print a JSON object."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The common options, as click gives them, with their defaults."""
+
+    tasks: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    graders: tuple[str, ...] = ()
+    config: Path | None = None
+    overrides: tuple[str, ...] = ()
+    step: int | None = None
+    runs_dir: str = "runs"
+    engine: str | None = None
+    limit: int | None = None
+    seed: int | None = None
+    out: Path | None = None
+    allow_truncation: bool = False
+    trained_on: tuple[str, ...] = ()
+    allow_contamination: bool = False
+    as_json: bool = False
+
+
+def common(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the common options to a command; it gets them by name."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def open_session(
+    model: str | None,
+    given: Options,
+    *,
+    n: int | None = None,
+    sampling: Mapping[str, Any] | None = None,
+) -> tuple[Session, Path]:
+    """Check everything the user gave, and load the tasks.
+
+    Returns:
+        The session, and the default folder of the results.
+    """
+    from rlvr_core.eval.config import read_eval_config
+    from rlvr_core.eval.session import prepare
+    from rlvr_core.plugins.host import load_host
+
+    output.quiet_libraries()
+    Stop().listen()
+    host = load_host()
+    user_config = read_eval_config(given.config, given.overrides)
+    text = model or _model_in(user_config)
+    where = _locate(text, given)
+    config = user_config.config(_values(text, where, given, user_config))
+    _configure_plugins(host, config, user_config)
+    session = prepare(
+        config,
+        host,
+        lambda: _path(text, where, host),
+        n=n,
+        sampling=sampling,
+        max_tokens=where.max_tokens if where else None,
+    )
+    for line in session.lines:
+        say(line)
+    label = where.label if where else text.replace(":", "-").replace("/", "-")
+    return session, Path("evals") / label
+
+
+def _configure_plugins(host: Host, config: EvalConfig, user_config: Asked) -> None:
+    """Configure plugins; the run of a checkpoint may name plugins that are not installed here."""
+    from rlvr_core.config.resolve import plugin_options
+
+    options = {}
+    for name, plugin_config in config.plugins.items():
+        record = host.record(name)
+        if record is None and not user_config.has("plugins", name):
+            say(f"plugin '{name}', which the run had options for, is not installed here")
+            continue
+        options[name] = plugin_options(host, name, plugin_config, user_config.root)
+    host.configure(options)
+
+
+def say(text: str) -> None:
+    """Print a progress message to stderr."""
+    output.print_line(text, stderr=True)
+
+
+def _model_in(user_config: Asked) -> str:
+    node = user_config.root.find(("model",))
+    found = node.plain() if node is not None else None
+    path = found.get("path") if isinstance(found, dict) else None
+    if not isinstance(path, str):
+        raise ConfigError(
+            "which model? none was named",
+            remedy="name a folder, a hub id, tiny:TASK, or a run; or model: {path: …} in --config",
+        )
+    return path
+
+
+def _locate(text: str, given: Options) -> ModelRef | None:
+    from rlvr_core.eval.model_ref import find_model
+
+    if text.startswith(("tiny:", REMOTE)):
+        return None
+    return find_model(text, step=given.step, runs_dir=given.runs_dir)
+
+
+def _path(text: str, where: ModelRef | None, host: Host) -> str:
+    if where is not None:
+        return where.path
+    if text.startswith(REMOTE):
+        return text
+    from rlvr_core.data.uri import model_path
+
+    return model_path(text, host)
+
+
+def _values(
+    text: str, where: ModelRef | None, given: Options, user_config: Asked
+) -> dict[str, Any]:
+    """Return the command line as configuration keys; the user's values override the run's."""
+    from rlvr_core.config.resolve import parse_options
+
+    values: dict[str, Any] = {"model": {"path": where.path if where else text}}
+    for section, keys in (where.sections() if where else {}).items():
+        inherited = {key: value for key, value in keys.items() if not user_config.has(section, key)}
+        values[section] = inherited | values.get(section, {})
+    if given.options and len(given.tasks) != 1:
+        raise ConfigError(
+            "--with sets options of one task, and there are several",
+            where="--with",
+            remedy="give one --task, or write the options of each in a file: --config",
+        )
+    if given.tasks:
+        options = parse_options(given.options)
+        values["tasks"] = [{"use": name, "with": options} for name in given.tasks]
+    if given.graders:
+        values["graders"] = list(given.graders)
+    if given.engine is not None:
+        # --set may give options of this engine; options of another engine in the file are dropped
+        named = user_config.has("engine", "use")
+        values["engine"] = given.engine if named else {"use": given.engine}
+    simple = {"limit": given.limit, "seed": given.seed}
+    values |= {key: value for key, value in simple.items() if value is not None}
+    if given.allow_truncation:
+        values["max_truncated"] = 1.0
+    if given.trained_on:
+        values["trained_on"] = list(given.trained_on)
+    if given.allow_contamination:
+        values["max_contaminated"] = 1.0
+    return values

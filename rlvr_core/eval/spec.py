@@ -1,0 +1,204 @@
+"""The frozen specification of an evaluation: everything that must be equal for a comparison.
+
+Model and engine are not part of it; they are recorded separately.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api import Json, Problem, SamplingParams, VerifierTraits, traits_of
+from rlvr_core.config.model import PromptSection, RewardRef
+from rlvr_core.config.resolve import find
+from rlvr_core.config.tree import Mark, made
+from rlvr_core.data.load import fingerprint
+
+if TYPE_CHECKING:
+    from rlvr_core.plugins.host import Host
+    from rlvr_core.verify.reward import RewardPlan
+
+FORMAT = 2
+_ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A frozen specification.
+
+    Attributes:
+        content: JSON: task, options, sampling, stop strings, prompt, problems, verifiers.
+    """
+
+    content: Mapping[str, Json]
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the content as canonical JSON."""
+        text = json.dumps(self.content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def short(self) -> str:
+        """The first 16 digits of the hash, which every result carries."""
+        return self.hash[:16]
+
+    @property
+    def task(self) -> str:
+        """Full name of the task."""
+        return str(self.content["task"])
+
+    @property
+    def n(self) -> int:
+        """Number of completions per problem."""
+        return int(self.content["n"])
+
+    @property
+    def n_problems(self) -> int:
+        """Number of problems."""
+        return int(self.content["problems"]["n"])
+
+
+def make_spec(
+    *,
+    task: str,
+    options: Mapping[str, Json],
+    problems: Sequence[Problem],
+    n: int,
+    sampling: SamplingParams | None,
+    prompt: PromptSection | None,
+    verifiers: Mapping[str, Json],
+    rewards: Sequence[RewardRef] | None,
+    seed: int,
+    identity: Mapping[str, Json] | None = None,
+    environment: Mapping[str, Json] | None = None,
+    code: Mapping[str, Json] | None = None,
+) -> Spec:
+    """Freeze an evaluation.
+
+    Args:
+        task: Full name of the task.
+        options: All its options, with defaults filled in.
+        problems: Its problems, in order.
+        n: Number of completions per problem.
+        sampling: Sampling parameters; None if an external harness decides.
+        prompt: How problems are rendered; None if an external harness decides.
+        verifiers: Options of each verifier, by full name.
+        rewards: The rewards whose weighted sum is the score; omitted if it is the problem's own
+            verifier. None if an external harness decides.
+        seed: Sampling seed; omitted for greedy decoding, where it has no effect.
+        identity: What else a task that generates its own answers depends on.
+        environment: Environment that plays the problems as conversations, and its limits.
+        code: Hash of the code of each verifier, by full name.
+    """
+    own = {stop for problem in problems for stop in problem.stop}
+    content: dict[str, Json] = {
+        "format": FORMAT,
+        "task": task,
+        "options": dict(options),
+        "n": n,
+        "sampling": None
+        if sampling is None
+        else {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+            "max_tokens": sampling.max_tokens,
+        },
+        "stop": sorted({*(sampling.stop if sampling else ()), *own}),
+        "prompt": None if prompt is None else prompt.model_dump(mode="json"),
+        "problems": {
+            "n": len(problems),
+            "ids": ids_hash([problem.id for problem in problems]),
+            "sha256": fingerprint(problems),
+        },
+        "verifiers": dict(verifiers),
+    }
+    if rewards is not None and [(ref.use, ref.weight) for ref in rewards] != [("auto", 1.0)]:
+        content["rewards"] = [{"use": ref.use, "weight": ref.weight} for ref in rewards]
+    if sampling is not None and sampling.temperature > 0:
+        content["seed"] = seed
+    if environment is not None:
+        content["environment"] = dict(environment)
+    if identity is not None:
+        content["identity"] = dict(identity)
+    if code:
+        content["code"] = dict(code)
+    return Spec(json.loads(json.dumps(content)))
+
+
+def with_prompts(spec: Spec, prompts: Mapping[str, Json]) -> Spec:
+    """Return the specification with a record of the rendered prompts."""
+    return Spec({**spec.content, "prompts": dict(prompts)})
+
+
+def ids_hash(ids: Sequence[str]) -> str:
+    """Return the SHA-256 of ids, in order."""
+    return hashlib.sha256(json.dumps(list(ids)).encode()).hexdigest()
+
+
+def verifier_options(
+    plan: RewardPlan, host: Host
+) -> tuple[dict[str, Json], dict[str, dict[str, Json]]]:
+    """Return all options of each verifier of a plan, defaults included, by name of its verdicts.
+
+    Options that cannot change a verdict are returned separately, for the verifiers that have some.
+    """
+    found: dict[str, Json] = {}
+    apart: dict[str, dict[str, Json]] = {}
+    for key, spec in plan.specs.items():
+        name = key.partition("#")[0]
+        component = find(host, "verifier", name, spec.config, made({}, Mark("")), ())
+        options = component.config.model_dump(mode="json", by_alias=True, round_trip=True)
+        other = [one for one in traits_of(component.cls, VerifierTraits).beside if one in options]
+        if other:
+            apart[key] = {one: options.pop(one) for one in other}
+        found[key] = options
+    return found, apart
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return the differences between two JSON values, one line per key."""
+    first, second = _flat(one), _flat(other)
+    return [
+        f"{key}: {_shown(first.get(key, _ABSENT))} and {_shown(second.get(key, _ABSENT))}"
+        for key in sorted(first.keys() | second.keys())
+        if first.get(key, _ABSENT) != second.get(key, _ABSENT)
+    ]
+
+
+def other_evaluation(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return what makes two ``spec.json`` files belong to different evaluations or models.
+
+    A model read from a folder is identified by its content, not by its path.
+    """
+    first, second = (
+        {"spec": head["spec"], "model": _identity(head["model"])} for head in (one, other)
+    )
+    return [line.removeprefix("spec.") for line in differences(first, second)]
+
+
+def _identity(model: Mapping[str, Any]) -> dict[str, Any]:
+    return {"sha256": model["sha256"]} if "sha256" in model else dict(model)
+
+
+def sampling_of(task: Any, overrides: Mapping[str, Any]) -> SamplingParams:
+    """Return the task's sampling parameters with some fields overridden."""
+    return SamplingParams(**{**asdict(task.sampling), **overrides})
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(value, Mapping) and value:
+        flat: dict[str, Any] = {}
+        for key, item in value.items():
+            flat |= _flat(item, f"{prefix}.{key}" if prefix else str(key))
+        return flat
+    return {prefix: value}
+
+
+def _shown(value: Any) -> str:
+    text = "absent" if value is _ABSENT else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,1 @@
+"""The guards: checks that find silent failures, before a run or during it (docs/guards.md)."""

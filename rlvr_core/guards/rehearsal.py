@@ -1,0 +1,211 @@
+"""Tries the largest micro-batch of a run before its first rollout, and leaves nothing behind.
+
+What does not fit is then known in the first minute and not when, hours later, the completions have
+grown. Weights, optimizer, loss scale, random numbers and metrics are as if it had never been.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rlvr_core.algorithm.estimate import Estimator
+from rlvr_core.api import LossComputed, MachineError, StepObserver
+from rlvr_core.guards.worst_case import Alternating, future_state, worst_groups
+from rlvr_core.step.model import enable_checkpointing
+from rlvr_core.step.optim import Update
+
+if TYPE_CHECKING:
+    from rlvr_core.config.model import RunConfig
+
+GIB = 2**30
+
+
+class NoUpdates:
+    """An optimizer that takes gradients and never applies them.
+
+    Args:
+        inner: The run's.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """See ``Optimizer.backward``."""
+        self._inner.backward(loss)
+
+    def step(self, step: int) -> Update:
+        """Leave everything as it is."""
+        return Update(grad_norm=0.0, applied=False)
+
+
+class Largest(StepObserver):
+    """Notes the largest micro-batch.
+
+    Attributes:
+        tokens: Its tokens, prompts once.
+    """
+
+    def __init__(self) -> None:
+        self.tokens = 0
+
+    def loss_computed(self, event: LossComputed) -> None:
+        """See ``StepObserver``."""
+        self.tokens = max(self.tokens, tokens_of(event.micro_batch))
+
+
+def tokens_of(batch: Any) -> int:
+    """Tokens of a micro-batch that the model is given, prompts once; no device is waited for."""
+    return int(batch.host.prompt_len_S.sum() + batch.host.fed_lengths().sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a rehearsal found.
+
+    Attributes:
+        tokens: Of the largest micro-batch.
+        peak: Most bytes that tensors took.
+        error: The first line of the error if memory ran out; else empty.
+    """
+
+    tokens: int
+    peak: int
+    error: str = ""
+
+
+def rehearse(trainer: Any, config: RunConfig, prompt: int) -> Outcome:
+    """Compute loss and gradient of the largest micro-batches, and forget them.
+
+    Args:
+        trainer: The policy's trainer.
+        config: The run's configuration.
+        prompt: Tokens of the longest prompt.
+    """
+    optimizer, largest, error = trainer.optimizer, Largest(), ""
+    vocabulary = trainer.model.config.get_text_config().vocab_size
+    apart = trainer.ranks.world // config.train.context_parallel
+    groups = worst_groups(config, prompt, vocabulary, apart)
+    objective = trainer.objective
+    if objective.estimator is not None:
+        objective = replace(objective, estimator=Estimator("rehearsal", Alternating()))
+    one_update = {"mini_batches": 1, "num_iterations": 1}
+    other = replace(
+        trainer,
+        objective=objective,
+        optimizer=NoUpdates(optimizer),
+        observer=largest,
+        train=config.train.model_copy(update=one_update),
+        max_completion_tokens=config.sampling.max_tokens,
+    )
+    on_gpu = trainer.model.device.type == "cuda"
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    with _random_numbers_kept(trainer.model.device):
+        try:
+            # held while the gradient is made, as from the second update on
+            held = None if optimizer.inner.state else future_state(trainer.model, optimizer.builder)
+            other.update(groups, 0, 0)
+            del held
+        except torch.OutOfMemoryError as found:
+            error = str(found).strip().splitlines()[0]
+        finally:
+            for parameter in optimizer.parameters:
+                parameter.grad = None
+    peak = torch.cuda.max_memory_allocated() if on_gpu else 0
+    gc.collect()
+    if on_gpu:  # an engine that wakes up needs the room
+        torch.cuda.empty_cache()
+    return Outcome(largest.tokens, peak, error)
+
+
+@contextlib.contextmanager
+def _random_numbers_kept(device: torch.device) -> Iterator[None]:
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        yield
+
+
+def check(trainer: Any, config: RunConfig, prompt: int) -> str:
+    """Rehearse, and say how much room is left.
+
+    Raises:
+        MachineError: If it does not fit; says which settings were tried that do.
+    """
+    found = rehearse(trainer, config, prompt)
+    total = torch.cuda.mem_get_info()[1]
+    if not found.error:
+        return (
+            f"the largest micro-batch ({found.tokens:,} tokens) fits: {found.peak / GIB:.1f} of "
+            f"{total / GIB:.1f} GiB"
+        )
+    cap, budget = config.sampling.max_tokens, config.train.tokens_per_micro_batch
+    raise MachineError(
+        f"the largest micro-batch that this run may have does not fit on the GPU: {budget:,} "
+        f"tokens, prompts of {prompt:,} and completions of {cap:,}; {found.peak / GIB:.1f} of "
+        f"{total / GIB:.1f} GiB were taken when it said: {found.error}",
+        where="train.tokens_per_micro_batch",
+        remedy=(
+            *remedies(trainer, config, prompt),
+            "rlvr plan CONFIG --gpu NAME computes what else would fit",
+            "guards: [{use: core/gpu, with: {memory: false}}] goes on without trying; then it "
+            "fails when completions are long",
+        ),
+    )
+
+
+def remedies(trainer: Any, config: RunConfig, prompt: int) -> list[str]:
+    """Try smaller settings, and return those that fit, in words.
+
+    With several processes nothing is tried: they would have to agree on who ran out of memory.
+    """
+    budget, longest = config.train.tokens_per_micro_batch, prompt + config.sampling.max_tokens
+    if trainer.ranks.world > 1:
+        lower = f"lower train.tokens_per_micro_batch, to {max(longest, budget // 2)} for example"
+        split = 2 * config.train.context_parallel
+        if trainer.ranks.world % split or trainer.compiled is not None:
+            return [lower]
+        return [lower, f"train.context_parallel: {split} splits each row over {split} GPUs"]
+    smaller = list(_halves(budget, longest))
+    found = _first_fit(trainer, config, prompt, smaller, "")
+    can_recompute = trainer.compiled is None and config.train.gradient_checkpointing != "all"
+    if can_recompute:
+        with contextlib.suppress(MachineError):  # a model that does not know how
+            enable_checkpointing(trainer.model, "all")
+            tries = [budget] if found else [budget, *smaller]
+            more = "train.gradient_checkpointing: all"
+            found += _first_fit(trainer, config, prompt, tries, more)
+    if found:
+        return found
+    return [
+        f"no smaller budget down to {longest} tokens, one completion at its longest, fits either: "
+        "lower sampling.max_tokens or data.max_prompt_tokens, use model.lora, or more GPUs with "
+        "train.parallel: fsdp"
+    ]
+
+
+def _halves(budget: int, least: int) -> Iterator[int]:
+    while budget > least:
+        budget = max(least, budget // 2)
+        yield budget
+
+
+def _first_fit(
+    trainer: Any, config: RunConfig, prompt: int, budgets: list[int], more: str
+) -> list[str]:
+    """The largest of these budgets that fits; ``more`` is what else was set."""
+    for budget in budgets:
+        train = config.train.model_copy(update={"tokens_per_micro_batch": budget})
+        outcome = rehearse(trainer, config.model_copy(update={"train": train}), prompt)
+        if not outcome.error:
+            setting = f"train.tokens_per_micro_batch: {budget}"
+            if more:
+                same = budget == config.train.tokens_per_micro_batch
+                setting = more if same else f"{more} with {setting}"
+            return [f"set {setting}: tried just now, it fits ({outcome.peak / GIB:.1f} GiB)"]
+    return []

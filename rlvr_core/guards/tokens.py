@@ -1,0 +1,287 @@
+"""Guard ``core/tokens``: every sampled token of a step is trained on once, and no other.
+
+Conservation: the rows that the losses were given are the completions that have a reward, each once
+in every iteration of ``train.num_iterations``; their masks are those of the completions, and a
+completion counts as one, whatever its group or length (its branches share in it by their tokens);
+the denominators are their counts; and the gradient reaches every token that has an advantage, the
+last one of a completion included.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rlvr_core.api import Metric, NoConfig
+from rlvr_core.api.guards import RowKey, row_key
+from rlvr_core.guards.base import BaseGuard
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rlvr_core.api import Completion, Group, GuardContext, RunError, StepView
+
+LEAST_ROWS = 8
+"""Tokens at one position of their rows whose gradients are compared, at least."""
+
+Row = tuple[RowKey, tuple[bool, ...]]
+"""A row of the step and its loss mask."""
+
+
+class Tokens(BaseGuard):
+    """Loss tokens are the sampled tokens of the rows that are trained on."""
+
+    name = "tokens"
+    reports = (
+        Metric(
+            "tokens/missing", "Sampled tokens of the step that no update was made of.", "tokens"
+        ),
+        Metric("tokens/without_gradient", "Share of last tokens without a gradient.", "share"),
+    )
+
+    def __init__(self, config: NoConfig) -> None:
+        super().__init__(config)
+        self._wanted: Counter[Row] = Counter()
+        self._reads: Counter[Row] = Counter()
+        self._cut_off: set[RowKey] = set()
+        self._shares: dict[Row, list[Fraction]] = {}
+        self._updates = 0
+        self._due = True
+
+    def bind(self, context: GuardContext) -> None:
+        """See ``BindsToRun``."""
+        super().bind(context)
+        self._mask_truncated = context.config.train.mask_truncated
+        self._iterations = context.config.train.num_iterations
+
+    def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
+        """Note what is to be trained on."""
+        self.numbers, self._updates = {}, 0
+        self._due = self.is_due(step)
+        if not self._due:
+            return
+        self._wanted, self._reads = Counter(), Counter()
+        self._cut_off, self._shares = set(), {}
+        for place, group in enumerate(groups):
+            for member in group.members:
+                completion = member.completion
+                left_out = self._mask_truncated and completion.finish_reason == "length"
+                masks = sampled_by_model(completion)
+                for row, mask in zip(completion.rows, masks, strict=True):
+                    if mask != row.loss_mask:
+                        raise self._masked(place, row, mask)
+                    key = row_key(place, row)
+                    if left_out:
+                        self._cut_off.add(key)
+                    elif member.reward is not None and any(mask):
+                        share = Fraction(sum(mask), sum(map(sum, masks)))
+                        self._wanted[key, mask] += 1
+                        self._shares.setdefault((key, mask), []).append(share)
+
+    def update_begins(self) -> None:
+        """Check the rows of all processes, their denominators and their gradients."""
+        if not self._due:
+            return
+        view, rows, odd = self.view, Counter[Row](), None
+        for row in view.rows():
+            name = (row.key, row.mask)
+            rows[name] += 1
+            # the shares are float32
+            if not any(abs(row.share - due) < 1e-5 for due in self._shares.get(name, [row.share])):
+                odd = odd or (name, row.share)
+        denominators = None
+        if view.seen:
+            normalizer = view.seen[0].normalizer
+            denominators = (normalizer.rows, normalizer.tokens, normalizer.world_size)
+        ends = _ends(view) if view.update == 0 else {}
+        shares = self.context.ranks.gather((rows, denominators, ends, odd))
+        rows = sum((share[0] for share in shares), Counter())
+        if not rows:
+            return
+        self._check_rows(rows)
+        self._reads.update(rows)
+        self._updates += 1
+        for share in shares:
+            if share[1] is not None:
+                self._check_denominators(rows, share[1], len(shares))
+            if share[3] is not None:
+                name, has = share[3]
+                raise self.fault(
+                    view.step,
+                    f"a row of problem {view.groups[name[0][0]].problem.id} counts in the loss as "
+                    f"{has:.4g} of a completion, and it is {float(self._shares[name][0]):.4g} of "
+                    "one",
+                    "each completion counts the same in the loss, and its branches by their "
+                    "tokens: look at what sets the shares of rows",
+                )
+        self._check_ends([share[2] for share in shares])
+
+    def _check_denominators(
+        self, rows: Counter[Row], denominators: tuple[int, int, int], world: int
+    ) -> None:
+        tokens = sum(sum(mask) * n for (_, mask), n in rows.items())
+        # the branches of a conversation are one completion
+        completions = sum(sum(self._shares[row][:n]) for row, n in rows.items())
+        if denominators == (completions, tokens, world):
+            return
+        raise self.fault(
+            self.view.step,
+            f"the loss is divided by {denominators[0]} rows and {denominators[1]} tokens of "
+            f"{denominators[2]} processes, and the update has {completions} and {tokens} of "
+            f"{world}",
+            "the denominators are those of the whole update: micro-batches are counted twice or "
+            "left out of them",
+        )
+
+    def _check_rows(self, rows: Counter[Any]) -> None:
+        view = self.view
+        surplus = rows - self._wanted
+        if not surplus:
+            return
+        key, mask = next(iter(surplus))
+        wanted = next((its for one, its in self._wanted if one == key), None)
+        if wanted is None and key in self._cut_off:
+            what = "was cut off (finish_reason: length), and is left out by train.mask_truncated"
+            remedy = "the mask of truncated completions is not applied where rows are made"
+        elif wanted is None:
+            what = "is no completion of this step that has a reward"
+            remedy = (
+                "rows are mixed up on their way into the batch, or tokens are changed: prompt, "
+                "padding or position"
+            )
+        elif wanted != mask:
+            what = f"trains {sum(mask)} of its tokens, and the model sampled {sum(wanted)}"
+            what += " others" if sum(mask) == sum(wanted) else ""
+            remedy = (
+                "the loss mask was changed on its way: it must cover each token that the model "
+                "wrote, the end-of-sequence token included, and none of a tool's"
+            )
+        else:
+            what = "is read more than once in one update"
+            remedy = "a micro-batch is counted twice: look at how rows are packed and accumulated"
+        problem = view.groups[key[0]].problem.id if key[0] < len(view.groups) else "?"
+        raise self.fault(
+            view.step,
+            f"{sum(surplus.values())} of {sum(rows.values())} rows are not those to train on: one "
+            f"of problem {problem} with {len(key[2])} tokens {what}",
+            remedy,
+        )
+
+    def _check_ends(self, shares: Sequence[Mapping[str, tuple[int, int]]]) -> None:
+        """Raise if tokens at one position of their rows get no gradient, and others do."""
+        tokens, reached = Counter[str](), Counter[str]()
+        for share in shares:
+            for name, (n, with_gradient) in share.items():
+                tokens[name] += n
+                reached[name] += with_gradient
+        found = {name: reached[name] / n for name, n in tokens.items() if n >= LEAST_ROWS}
+        if "last" in found:
+            self.numbers["tokens/without_gradient"] = 1 - found["last"]
+        most = max(found.values(), default=0.0)
+        for name, rate in found.items():
+            if rate == 0 and most > 0.5:
+                raise self.fault(
+                    self.view.step,
+                    f"the {name} tokens of the rows get no gradient, in any of {tokens[name]} with "
+                    f"an advantage, and {most:.0%} at another position do",
+                    "the end-of-sequence token is not trained: look for a mask or a slice that is "
+                    "one token short"
+                    if name == "last"
+                    else "the loss reads one position of each row: look for a mask or a slice",
+                )
+
+    def _masked(self, place: int, completion: Completion, mask: tuple[bool, ...]) -> RunError:
+        return self.fault(
+            self.view.step,
+            f"a completion of problem {self.view.groups[place].problem.id} would train "
+            f"{sum(completion.loss_mask)} of its {len(mask)} tokens, and the model wrote "
+            f"{sum(mask)} of them",
+            "the loss mask of a completion must cover each token that the model wrote, the "
+            "end-of-sequence token included, and none that a tool or an environment did",
+        )
+
+    def step_ends(self) -> Mapping[str, float]:
+        """Check that nothing was left out."""
+        view, terms = self.view, self.context.trainer.objective.terms
+        if not self._due:
+            return {}
+        if not self._updates and all(term.loss.traits.answers is not None for term in terms):
+            return {}
+        missing = self._wanted - self._reads
+        n_tokens = sum(sum(mask) * n for (_, mask), n in missing.items())
+        self.numbers["tokens/missing"] = float(n_tokens)
+        if missing:
+            raise self.fault(
+                view.step,
+                f"{sum(missing.values())} of {sum(self._wanted.values())} rows that have a reward "
+                f"were trained on by no update ({n_tokens} tokens)",
+                "rows are lost between the groups of the step and its micro-batches, or their loss "
+                "mask was emptied: look at how they are split, shared among processes and packed",
+            )
+        for row, n in self._wanted.items():
+            if self._reads[row] != n * self._iterations:
+                raise self.fault(
+                    view.step,
+                    f"a completion of problem {view.groups[row[0][0]].problem.id} was in "
+                    f"{self._reads[row] / n:g} updates of the step, and train.num_iterations is "
+                    f"{self._iterations}",
+                    "an iteration or an update of the step is left out or made again: look at what "
+                    "loops over them, and at what sets num_iterations after a resumption",
+                )
+        return {}
+
+
+def _ends(view: StepView) -> dict[str, tuple[int, int]]:
+    """Count gradients by position, over losses that train every token of a row alike."""
+    found: dict[str, tuple[int, int]] = {}
+    for seen in view.seen:
+        batch, gradient_BT = seen.batch, seen.gradient_BT
+        traits = [loss.traits for loss, _, _ in seen.losses]
+        chosen = any(one.top_entropy < 1 or one.advantage is None for one in traits)
+        if gradient_BT is None or chosen:
+            continue
+        advantage_BT = batch.advantage_BT
+        if advantage_BT is None:
+            advantage_BT = batch.advantage_B[:, None].expand_as(gradient_BT)
+        mask_BT = batch.mask_BT
+        live_BT = mask_BT & (advantage_BT.abs() > 1e-3) & (mask_BT.sum(1, keepdim=True) > 1)
+        first_BT = mask_BT & (mask_BT.cumsum(1) == 1)
+        last_BT = mask_BT & (mask_BT.flip(1).cumsum(1).flip(1) == 1)
+        places = (first_BT, last_BT, ~(first_BT | last_BT))
+        moved_BT = live_BT & (gradient_BT != 0)
+        counts = [(of_BT & place_BT).sum() for of_BT in (live_BT, moved_BT) for place_BT in places]
+        tokens, reached = torch.stack(counts).view(2, -1).tolist()  # one transfer from a GPU
+        for name, n, with_gradient in zip(
+            ("first", "last", "middle"), tokens, reached, strict=True
+        ):
+            before = found.get(name, (0, 0))
+            found[name] = before[0] + n, before[1] + with_gradient
+    return found
+
+
+def sampled_by_model(completion: Completion) -> list[tuple[bool, ...]]:
+    """Return which tokens of each row the model wrote, and no row before it has.
+
+    By transcripts and tokens alone: a turn that an earlier row of the completion has as well,
+    behind the same tokens, may have been sampled once or twice, and is as its mask has it.
+    """
+    if completion.transcript is None:
+        return [(True,) * len(completion.token_ids)]
+    found = [completion.transcript.loss_mask(len(completion.token_ids))]
+    for number, row in enumerate(completion.branches, start=1):
+        before = [one.prompt_ids + one.token_ids for one in completion.rows[:number]]
+        whole, start = row.prompt_ids + row.token_ids, len(row.prompt_ids)
+        mask: list[bool] = []
+        for turn in row.transcript.turns if row.transcript is not None else ():
+            begin, end = len(mask), len(mask) + turn.n_tokens
+            own = turn.role == "assistant"
+            shared = any(one[: start + end] == whole[: start + end] for one in before)
+            if own and shared and not any(row.loss_mask[begin:end]):
+                own = False
+            mask += [own] * turn.n_tokens
+        found.append(tuple(mask))
+    return found

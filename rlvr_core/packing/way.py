@@ -1,0 +1,50 @@
+"""Which rows and which attention a run on a GPU trains with, and why not the fastest there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from rlvr_core.api import DataReport
+from rlvr_core.packing.attention_mask import flash_fault
+from rlvr_core.packing.packed import heads_of, padded_because
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+def way_of_run(model: PreTrainedModel, paths: Sequence[str], dtype: torch.dtype) -> DataReport:
+    """The service ``core/attention-way``.
+
+    Args:
+        model: The policy, on its device.
+        paths: ``model.forward_paths``.
+        dtype: What is computed in.
+
+    Returns:
+        What to say, and what ``run.json`` keeps under ``attention``: ``rows`` is ``packed`` or
+        ``padded``, ``kernel`` is ``flash``, ``grids`` or ``its own``; ``reason`` is empty where
+        nothing is faster.
+    """
+    if "core/packed" not in paths:
+        return _report("padded", "its own", "model.forward_paths has no core/packed")
+    heads = heads_of(model)
+    if not heads:
+        why = padded_because(model) or "packed rows do not give what whole rows give"
+        return _report("padded", "its own", why)
+    faults = [flash_fault(model.device, dtype, one) for one in sorted(heads)]
+    why = next(filter(None, faults), "")
+    return _report("packed", "grids" if why else "flash", why)
+
+
+def _report(rows: str, kernel: str, why: str) -> DataReport:
+    record = {"rows": rows, "kernel": kernel, "reason": why}
+    if not why:
+        said = "attention: rows are packed, flash kernel"
+    elif rows == "packed":
+        said = f"attention: rows are packed, but padded for attention. No flash kernel: {why}"
+    else:
+        said = f"attention: rows are padded, the slowest way: {why} (rlvr docs speed)"
+    return DataReport("attention", record, (said,))

@@ -1,0 +1,66 @@
+"""What several training processes do not go together with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rlvr_core.api import Complaint, ConfigError
+from rlvr_core.parallel import ranks
+
+if TYPE_CHECKING:
+    from rlvr_core.config.model import RunConfig
+
+_ROWS_SPLIT = "train.context_parallel"
+
+
+def check_processes(config: RunConfig) -> None:
+    """The service ``core/check-processes``: refuse what is not supported.
+
+    Args:
+        config: The run's configuration.
+
+    Raises:
+        ConfigError: Naming each setting.
+    """
+    faults = []
+    if ranks.count() > 1 and config.train.parallel == "fsdp" and config.train.compile:
+        faults.append(
+            Complaint(
+                "a model is not compiled under train.parallel: fsdp",
+                "train.compile",
+                ("set train.compile: false, or train.parallel: ddp",),
+            )
+        )
+    if config.train.context_parallel > 1:
+        faults += _of_split_rows(config)
+    if faults:
+        raise ConfigError.collect(faults)
+
+
+def _of_split_rows(config: RunConfig) -> list[Complaint]:
+    """What ``train.context_parallel`` does not go together with, whatever the processes."""
+    model, lora, found = config.model, config.model.lora, {}
+    if config.train.compile:
+        found["train.compile"] = (
+            "a compiled model does not exchange keys and values",
+            "set train.compile: false",
+        )
+    if model.attention != "sdpa":
+        found["model.attention"] = (
+            f"keys and values are exchanged by the attention sdpa, not by {model.attention}",
+            "set model.attention: sdpa",
+        )
+    if "core/packed" not in model.forward_paths:
+        found["model.forward_paths"] = (
+            "it splits packed rows, and model.forward_paths has no core/packed",
+            "leave model.forward_paths out",
+        )
+    if lora is not None and lora.dropout > 0:
+        found["model.lora.dropout"] = (
+            "which values are dropped would depend on how tokens are split",
+            "set model.lora.dropout: 0",
+        )
+    return [
+        Complaint(f"{_ROWS_SPLIT}: {what}", where, (remedy, f"or set {_ROWS_SPLIT}: 1"))
+        for where, (what, remedy) in found.items()
+    ]

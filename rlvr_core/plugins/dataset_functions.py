@@ -1,0 +1,129 @@
+"""A plain Python function as a dataset loader.
+
+It gives problems one by one, each a ``Problem`` or a mapping: ``prompt``, and if they are there
+``id``, ``verifier`` and ``environment``, mean what they do in a problem. The verifier gets the
+whole mapping. The function's parameters are the loader's options.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic import create_model
+
+from rlvr_core.api import ComponentConfig, ConfigError, DataError, Message, Problem
+from rlvr_core.api.problems import content_id
+
+NO_VERIFIER = "none"
+"""Verifier of a problem that names none: the config's ``rewards`` have to."""
+
+
+def dataset_of(function: Callable[..., Iterable[Any]]) -> type[Any]:
+    """A dataset loader class that calls the function.
+
+    Raises:
+        ConfigError: If a parameter of it cannot be given by name, or it is a coroutine.
+    """
+    code = function.__code__
+    place = f"{code.co_filename}:{code.co_firstlineno}"
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigError(
+            f"the data function {function.__name__} is a coroutine",
+            where=place,
+            remedy="write it as a plain function, without async",
+        )
+    fields: dict[str, Any] = {}
+    for one in inspect.signature(function, eval_str=True).parameters.values():
+        if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
+            raise ConfigError(
+                f"the data function {function.__name__} has a parameter {one} that no option can "
+                f"fill",
+                where=place,
+                remedy="give it named parameters alone; they are its options",
+            )
+        kind = Any if one.annotation is one.empty else one.annotation
+        fields[one.name] = (kind, ... if one.default is one.empty else one.default)
+    config = create_model("Config", __base__=ComponentConfig, **fields)
+    members = {
+        "function": staticmethod(function),
+        "Config": config,
+        "file": code.co_filename,
+        "__module__": function.__module__,
+        "__doc__": function.__doc__,
+    }
+    return type(function.__name__, (_Function,), members)
+
+
+class _Function:
+    """Calls the function.
+
+    Attributes:
+        function: What the user wrote.
+        file: Where it stands.
+    """
+
+    function: Callable[..., Iterable[Any]]
+    file: str
+
+    def __init__(self, config: ComponentConfig) -> None:
+        self._options = {name: getattr(config, name) for name in type(config).model_fields}
+
+    def load(self) -> Iterator[Problem]:
+        """Yield the problems.
+
+        Raises:
+            DataError: If it gives no problems, or one of them is none.
+        """
+        name = self.function.__name__
+        rows: Any = self.function(**self._options)
+        if not isinstance(rows, Iterable):
+            raise DataError(
+                f"the function gave a {type(rows).__name__}, not problems",
+                where=f"{self.file} ({name})",
+                remedy="yield them one by one, or return a list",
+            )
+        for number, row in enumerate(rows, 1):
+            yield row if isinstance(row, Problem) else _problem(row, name, number, self.file)
+
+
+def _problem(row: Any, name: str, number: int, file: str) -> Problem:
+    where = f"{file} ({name}, row {number})"
+    if not isinstance(row, Mapping):
+        raise DataError(
+            f"the function gave a {type(row).__name__}, not a problem",
+            where=where,
+            remedy="yield a dict with a prompt, or a rlvr_core.api.Problem",
+        )
+    if "prompt" not in row:
+        raise DataError(
+            "the row has no field 'prompt'",
+            where=where,
+            remedy=f"fields there are: {', '.join(map(str, row)) or 'none'}",
+        )
+    prompt = row["prompt"]
+    if isinstance(prompt, list | tuple):
+        try:
+            prompt = tuple(
+                turn if isinstance(turn, Message) else Message(turn["role"], turn["content"])
+                for turn in prompt
+            )
+        except (TypeError, KeyError):
+            raise DataError(
+                "the prompt must be text or a list of {role, content}", where=where
+            ) from None
+    spec = {key: value for key, value in row.items() if key != "prompt"}
+    try:
+        plain = content_id(name, dict(row))
+    except TypeError as error:
+        raise DataError(f"the row is not JSON: {error}", where=where) from error
+    return Problem(
+        id=str(row.get("id", plain)),
+        prompt=prompt,
+        verifier=str(row.get("verifier", NO_VERIFIER)),
+        spec=spec,
+        dataset=name,
+        environment=row.get("environment"),
+        where=f"{name}, row {number}",
+    )

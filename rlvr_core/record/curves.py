@@ -1,0 +1,149 @@
+"""Summarises the evaluations of a run: their curves, and held-out results before and after it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlvr_core.api import Estimate, Json
+from rlvr_core.record.jsonl import read_jsonl
+from rlvr_core.record.rundir import RunFolder
+from rlvr_core.record.view import RunView, finite
+from rlvr_core.stats.estimates import estimate_answers
+
+HEADLINE = "accuracy"
+"""The preferred headline metric of an eval task."""
+
+
+def curves_and_heldout(
+    folder: RunFolder, evals: Sequence[dict[str, Any]]
+) -> tuple[list[dict[str, Json]], dict[str, Json] | None]:
+    """Return the evaluation parts of a run's summary; see ``eval_curves`` and ``heldout``."""
+    return eval_curves(evals), heldout(folder, evals)
+
+
+def eval_curves(evals: Sequence[Mapping[str, Any]]) -> list[dict[str, Json]]:
+    """Return the headline metric of each task by step."""
+    curves: dict[tuple[str, float], dict[str, Json]] = {}
+    for line in evals:
+        task, temperature = line["task"], float(line["temperature"])
+        metric = _headline(line["metrics"])
+        if metric is None:
+            continue
+        curve = curves.setdefault(
+            (task, temperature),
+            {"task": task, "temperature": temperature, "metric": metric, "step": [], "value": []},
+        )
+        curve["step"].append(line["step"])
+        curve["value"].append(finite(line["metrics"].get(curve["metric"])))
+    return list(curves.values())
+
+
+def heldout(folder: RunFolder, evals: Sequence[dict[str, Any]]) -> dict[str, Json] | None:
+    """Return results before and after the run of the first sampled task and the first greedy one.
+
+    Returns:
+        The results, or None if nothing was evaluated.
+    """
+    lines = _headline_lines(evals)
+    if not lines:
+        return None
+    found = {
+        "task": lines[0]["task"],
+        "temperature": lines[0]["temperature"],
+        "metric": _headline(lines[0]["metrics"]),
+        "n": lines[-1].get("n"),
+        **_ends(folder, lines),
+    }
+    greedy = [line for line in evals if line["temperature"] == 0]
+    if greedy:
+        found["greedy"] = _ends(folder, _same_task(greedy[:1], evals))
+    return found
+
+
+def before_after(view: RunView, n: int = 3) -> list[dict[str, Json]]:
+    """Return held-out problems with their answers at the start and at the end of the run.
+
+    Problems are taken at even distances from the task, not selected by result.
+
+    Returns:
+        Up to ``n`` of ``{problem_id, prompt, before, after}``; both are rows of the eval files.
+    """
+    lines = _headline_lines(view.evaluations)
+    if len(lines) < 2 or lines[0]["step"] == lines[-1]["step"]:
+        return []
+    first, last = (_first_answers(view.folder, line) for line in (lines[0], lines[-1]))
+    shared = [problem for problem in first if problem in last]
+    chosen = shared[:: max(1, len(shared) // n)][:n]
+    return [
+        {
+            "problem_id": problem,
+            "prompt": first[problem].get("prompt", ""),
+            "before": first[problem],
+            "after": last[problem],
+        }
+        for problem in chosen
+    ]
+
+
+def _ends(folder: RunFolder, lines: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
+    """Return value and interval before the first step and after the last evaluated one."""
+    metric = _headline(lines[0]["metrics"])
+    ends: dict[str, Json] = {}
+    for name, line in (
+        ("before", next((one for one in lines if one["step"] == 0), None)),
+        ("after", next((one for one in reversed(lines) if one["step"] > 0), None)),
+    ):
+        ends[name] = ends[f"{name}_interval"] = None
+        if line is not None:
+            ends[name] = finite(line["metrics"].get(metric))
+            accuracy = accuracy_of(folder, line) if metric == HEADLINE else None
+            if accuracy is not None and accuracy.low is not None:
+                ends[f"{name}_interval"] = [accuracy.low, accuracy.high]
+    return ends
+
+
+def accuracy_of(folder: RunFolder, line: Mapping[str, Any]) -> Estimate | None:
+    """Return an evaluation's accuracy with its interval; None if it is no average over answers."""
+    outcomes: dict[str, list[bool]] = {}
+    for row in answers(folder, line):
+        if isinstance(row.get("passed"), bool):
+            outcomes.setdefault(str(row.get("problem_id")), []).append(row["passed"])
+    value, accuracy = line["metrics"].get(HEADLINE), estimate_answers(outcomes.values())
+    if accuracy.value is None or not isinstance(value, int | float):
+        return None
+    return accuracy if math.isclose(accuracy.value, value, abs_tol=1e-9) else None
+
+
+def answers(folder: RunFolder, line: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of an evaluation's file."""
+    name = line.get("file")
+    if isinstance(name, str) and name == Path(name).name:
+        yield from read_jsonl(folder.evals / name)
+
+
+def _headline(metrics: Mapping[str, Any]) -> str | None:
+    return HEADLINE if HEADLINE in metrics else next(iter(metrics), None)
+
+
+def _headline_lines(evals: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the lines of the first sampled task; of the first greedy one if none is sampled."""
+    sampled = [line for line in evals if line["temperature"] > 0]
+    return _same_task((sampled or list(evals))[:1], evals)
+
+
+def _same_task(
+    first: Sequence[Mapping[str, Any]], evals: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    keys = [(line["task"], line["temperature"]) for line in first]
+    return [line for line in evals if (line["task"], line["temperature"]) in keys]
+
+
+def _first_answers(folder: RunFolder, line: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the first completion of each problem in an evaluation's file, by problem id."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in answers(folder, line):
+        found.setdefault(str(row.get("problem_id")), row)
+    return found

@@ -1,0 +1,110 @@
+"""Finds a run by its name, a prefix of it, or `last`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import time
+from datetime import datetime
+from pathlib import Path
+
+from rlvr_core.api import ConfigError
+from rlvr_core.record.rundir import RunFolder, looks_like_run
+from rlvr_core.record.view import RunView
+
+_FOLDER_NAME = re.compile(
+    r"^(?P<name>.+)-(?P<time>\d{8}-\d{6})(?:-(?P<copy>\d{1,5})|(?:-(?:apart-)?[0-9a-f]{6})+)?$"
+)
+"""Name, start time and random digits of a run; older runs have a counter instead of digits."""
+
+
+def list_runs(root: str | Path) -> list[RunFolder]:
+    """List all runs under ``root``, newest first."""
+    try:
+        folders = [RunFolder(path) for path in Path(root).iterdir() if looks_like_run(path)]
+    except OSError:
+        return []
+    return sorted(folders, key=lambda folder: (_started(folder), folder.name), reverse=True)
+
+
+def find_run(text: str, root: str | Path = "runs", elsewhere: str = "--runs-dir DIR") -> RunFolder:
+    """Find the run a user names.
+
+    Args:
+        text: ``last``, a path, a folder's name, a run's name (its newest run), or a prefix of
+            either that matches only one run name.
+        root: Folder of run folders.
+        elsewhere: How a user selects another folder to search, for messages.
+
+    Raises:
+        ConfigError: If there is none, or the prefix matches several run names.
+    """
+    if not text:
+        raise ConfigError("which run? none was named", remedy="say 'last', a name or a path")
+    runs = list_runs(root)
+    if text == "last":
+        if not runs:
+            raise ConfigError(
+                f"there is no run in '{root}' yet",
+                remedy=("start one: rlvr run CONFIG", f"or say where runs are: {elsewhere}"),
+            )
+        return runs[0]
+    if "/" in text or (Path(text).is_dir() and looks_like_run(Path(text))):
+        return RunFolder.open(text)
+    for fits in (_is_folder, _is_name, _begins):
+        found = [run for run in runs if fits(run.name, text)]
+        names = sorted({_run_name(run.name) for run in found})
+        if len(names) > 1:
+            raise ConfigError(
+                f"'{text}' could be several runs",
+                remedy="say one of: " + ", ".join(names[:8]) + (" …" if names[8:] else ""),
+            )
+        if found:
+            return found[0]
+    raise ConfigError(
+        f"there is no run '{text}' in '{root}'", remedy=_suggestions(text, runs, elsewhere)
+    )
+
+
+def _suggestions(text: str, runs: list[RunFolder], elsewhere: str) -> list[str]:
+    names = {run.name: run.name for run in runs} | {_run_name(r.name): r.name for r in runs}
+    near = difflib.get_close_matches(text, names, n=3, cutoff=0.5)
+    if near:
+        return ["did you mean: " + ", ".join(dict.fromkeys(names[name] for name in near))]
+    if runs:
+        return ["newest runs: " + ", ".join(run.name for run in runs[:3])]
+    return [f"there are no runs there; {elsewhere} says where they are"]
+
+
+def _is_folder(folder: str, text: str) -> bool:
+    return folder == text
+
+
+def _is_name(folder: str, text: str) -> bool:
+    return _run_name(folder) == text
+
+
+def _begins(folder: str, text: str) -> bool:
+    return folder.startswith(text)
+
+
+def _run_name(folder: str) -> str:
+    match = _FOLDER_NAME.match(folder)
+    return match["name"] if match else folder
+
+
+def _started(folder: RunFolder) -> tuple[float, int, int]:
+    """Return the sort key by start: seconds since the epoch, then a tie-breaker."""
+    match = _FOLDER_NAME.match(folder.name)
+    copy = int(match["copy"] or 1) if match else 1
+    written = folder.config.stat().st_mtime_ns if folder.config.is_file() else 0
+    try:
+        created = RunView(folder).manifest["created"]
+        return datetime.fromisoformat(created).timestamp(), copy, written
+    except (ValueError, TypeError, KeyError):
+        pass  # an older or damaged folder: its name has the time
+    try:
+        started = time.mktime(time.strptime(match["time"], "%Y%m%d-%H%M%S")) if match else 0
+    except (ValueError, OverflowError):
+        started = 0
+    return started, copy, written

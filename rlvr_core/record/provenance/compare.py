@@ -1,0 +1,114 @@
+"""In what two records of runs differ, part by part."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_BESIDE = {("prompts", "description"), ("model", "path"), ("model", "revision")}
+"""What is recorded for people: another name is no other model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One difference.
+
+    Attributes:
+        part: Part of the record: ``config``, ``model``, ...
+        key: What differs in it, with dots.
+        values: Its value in each; None where there is none.
+        text: The difference in words, if values do not say it.
+    """
+
+    part: str
+    key: str
+    values: tuple[Any, Any]
+    text: str = ""
+
+    @property
+    def line(self) -> str:
+        """Return the difference as a line of text."""
+        return f"{self.part}: {self.words}"
+
+    @property
+    def words(self) -> str:
+        """Return the difference without its part."""
+        if self.text:
+            return self.text
+        one, other = map(_shown, self.values)
+        return f"{self.key}: {one} and {other}"
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Difference]:
+    """Return the differences of two records, each ``{part: {key: value}}``.
+
+    A part that only one of them has is left out, and so is the code of packages.
+    """
+    found = []
+    for part in one:
+        if part == "code" or not isinstance(other.get(part), Mapping):
+            continue
+        first, second = flat(one[part] or {}), flat(other[part])
+        keys = [
+            key
+            for key in {**first, **second}
+            if first.get(key) != second.get(key) and (part, key) not in _BESIDE
+        ]
+        found += [Difference(part, key, (first.get(key), second.get(key))) for key in keys]
+    return found
+
+
+def code_differences(
+    one: Mapping[str, Mapping[str, Any]], other: Mapping[str, Mapping[str, Any]]
+) -> list[Difference]:
+    """Return the packages whose code differs, with their versions and commits.
+
+    Args:
+        one: Packages of the first run by name: ``version``, ``sha256``, ``git``.
+        other: Packages of the second.
+    """
+    found = []
+    for name in {**one, **other}:
+        first, second = one.get(name), other.get(name)
+        if first is None or second is None:
+            where = "only in the first" if second is None else "only in the second"
+            values = (first and first["version"], second and second["version"])
+            found.append(Difference("code", name, values, f"{name}: {where}"))
+        elif first["sha256"] != second["sha256"]:
+            values = (first["sha256"], second["sha256"])
+            text = f"{name}: {_state(first)} and {_state(second)}"
+            found.append(Difference("code", name, values, text))
+    return found
+
+
+def flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Return nested mappings and lists as one mapping with dotted keys."""
+    if isinstance(value, Mapping) and value:
+        items = [(str(key), child) for key, child in value.items()]
+    elif isinstance(value, list) and value:
+        items = [(str(index), child) for index, child in enumerate(value)]
+    else:
+        return {prefix: value}
+    found: dict[str, Any] = {}
+    for key, child in items:
+        found |= flat(child, f"{prefix}.{key}" if prefix else key)
+    return found
+
+
+def _state(package: Mapping[str, Any]) -> str:
+    """Return version, commit and number of changed files of a package, and its hash."""
+    git = package.get("git")
+    text = f"{package['version']}"
+    if git:
+        count = len(git["changed"])
+        text += f" at {git['commit'][:8]}" + (f" with {count} files changed" if count else "")
+    return f"{text} ({str(package['sha256'])[:8]})"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:77] + "..."

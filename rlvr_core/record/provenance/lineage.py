@@ -1,0 +1,125 @@
+"""Where a model that rlvr trained came from: run, step, first model, data, and the same of that.
+
+A checkpoint has it in ``trainer/state.json``, among the identity of its run; what is exported from
+one has it in ``rlvr_lineage.json``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlvr_core.api import ConfigError, Json
+from rlvr_core.record.rundir import RunFolder
+from rlvr_core.record.view import RunView
+
+LINEAGE = "rlvr_lineage.json"
+FORMAT = 1
+_OF_MODEL = ("path", "revision", "commit", "sha256", "weights")
+
+
+def of_run(prepared: Any, folder: RunFolder) -> dict[str, Json]:
+    """Return what a run's checkpoints carry beside the hashes of its identity.
+
+    Returns:
+        ``run``: name of its folder; ``meta`` of its configuration; ``sources``: the data sources as
+        configured; ``data``: their fingerprints; ``parent``: the lineage of ``model.path``, None
+        if rlvr did not train it.
+    """
+    config = prepared.resolved.dump()
+    return {
+        "run": folder.name,
+        "meta": config.get("meta"),
+        "sources": config["data"]["sources"],
+        "data": prepared.fingerprints,
+        "parent": lineage_of(Path(str(prepared.model_path)).expanduser()),
+    }
+
+
+def lineage_of(folder: Path) -> dict[str, Json] | None:
+    """Return where a model came from; None if rlvr did not write it, or it cannot be read.
+
+    Args:
+        folder: A checkpoint, in its run or copied from it, or what was exported from one.
+
+    Returns:
+        What ``of_run`` gives, and ``format``, ``step`` and ``model``: the model that the run began
+        with. Of a run without ``run.identity``, what its own folder says. An export also has
+        ``exported``: the type it was merged in, or null.
+    """
+    exported = _json(folder / LINEAGE)
+    if exported is not None:
+        return exported
+    state = _json(folder / "trainer" / "state.json")
+    if state is None or not isinstance(state.get("step"), int):
+        return None
+    identity = state.get("identity")
+    found: dict[str, Json] = {"format": FORMAT, "step": state["step"]}
+    if isinstance(identity, Mapping) and isinstance(identity.get("lineage"), Mapping):
+        model = _mapping(identity.get("model"))
+        kept = {key: model[key] for key in _OF_MODEL if model.get(key) is not None}
+        return {**found, **identity["lineage"], "model": kept}
+    return {**found, **_of_folder(folder)}
+
+
+def write_lineage(source: Path, out: Path, merged: str | None) -> None:
+    """Write the lineage of a model beside what is exported of it; nothing if it has none.
+
+    Args:
+        source: The checkpoint, or an earlier export.
+        out: The folder of the export.
+        merged: Type of the weights that an adapter was merged into; None if it was copied.
+    """
+    found = lineage_of(source)
+    if found is not None:
+        text = json.dumps({**found, "exported": {"merged": merged}}, indent=1, ensure_ascii=False)
+        (out / LINEAGE).write_text(text + "\n", encoding="utf-8")
+
+
+def lineage_lines(lineage: Mapping[str, Json]) -> list[tuple[str, str]]:
+    """Return a lineage as lines, label and text; the lineage of its first model follows."""
+    run, step = lineage.get("run") or "a run that is not recorded", lineage.get("step")
+    lines = [("written by", f"{run}, step {step}")]
+    model = _mapping(lineage.get("model"))
+    if model.get("path"):
+        digest = model.get("commit") or model.get("sha256")
+        lines.append(("trained from", str(model["path"]) + (f", {digest}" if digest else "")))
+    for name, one in _mapping(lineage.get("data")).items():
+        count, digest = _mapping(one).get("problems"), str(_mapping(one).get("sha256"))[:16]
+        lines.append(("trained on", f"{name}: {count} problems, SHA-256 {digest}"))
+    for key, value in _mapping(lineage.get("meta")).items():
+        if value is not None:
+            lines.append((f"meta.{key}", str(value)))
+    parent = lineage.get("parent")
+    return [*lines, *lineage_lines(parent)] if isinstance(parent, Mapping) else lines
+
+
+def _mapping(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _of_folder(checkpoint: Path) -> dict[str, Json]:
+    """Return what the run says in whose folder a checkpoint lies."""
+    place = checkpoint.resolve()
+    try:
+        view = RunView(place.parents[1])
+    except (ConfigError, IndexError):
+        return {"run": None}
+    config = view.config
+    return {
+        "run": view.folder.name,
+        "meta": config.get("meta"),
+        "sources": _mapping(config.get("data")).get("sources"),
+        "data": view.manifest.get("data"),
+        "model": {"path": _mapping(config.get("model")).get("path")},
+    }
+
+
+def _json(file: Path) -> dict[str, Json] | None:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

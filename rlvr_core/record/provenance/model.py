@@ -1,0 +1,132 @@
+"""What a model and a tokenizer are, whatever they are called: hashes of their files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rlvr_core.api import Json
+from rlvr_core.record.provenance.code import digest_of
+from rlvr_core.record.provenance.lineage import LINEAGE
+
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+_TEXTS = (".json", ".jinja", ".model", ".txt")
+_SAMPLED = 64
+_BLOCK = 1 << 16
+_ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+def model_identity(path: str, revision: str | None = None) -> dict[str, Json]:
+    """Return what a model is, beside its name.
+
+    A file's hash is, in this order: its etag, where it is a link into the cache of the hub (the
+    SHA-256 of weights, as the hub gives it); that of its content, up to 4 MiB; else of its size,
+    its ends and 64 blocks between them, so that large weights cost no time.
+
+    Args:
+        path: Folder or hub id.
+        revision: Revision of the hub.
+
+    Returns:
+        ``path``, and of files on this machine ``sha256`` of all of them, ``weights`` and
+        ``config`` of those of either kind, ``bytes`` of the weights and ``by``: how the weights
+        were hashed (``etag``, ``content`` or ``blocks``). Of a model in the hub's cache also
+        ``revision`` and ``commit``; its ``sha256`` is that of the commit, whichever of its files
+        are here.
+    """
+    folder = Path(path).expanduser()
+    found: dict[str, Json] = {"path": path}
+    commit = None
+    if not folder.is_dir():
+        found["revision"] = revision
+        cached = _in_cache(path, revision)
+        if cached is None:
+            return found
+        folder, commit = cached, cached.name
+        found["commit"] = commit
+    weights, config, ways, size = [], [], set[str](), 0
+    for file in sorted(folder.iterdir()):
+        if file.suffix in _WEIGHTS:
+            way, digest = _hash(file)
+            ways.add(way)
+            size += file.stat().st_size
+            weights.append(f"{file.name} {digest}")
+        elif file.suffix in _TEXTS and file.name != LINEAGE:
+            config.append(f"{file.name} {_hash(file)[1]}")
+    found["sha256"] = _digest([commit] if commit else [*weights, *config])
+    if weights:
+        found |= {"weights": _digest(weights), "bytes": size, "by": " and ".join(sorted(ways))}
+    if commit is None:
+        found["config"] = _digest(config)
+    return found
+
+
+def tokenizer_identity(tokenizer: Any) -> dict[str, Json]:
+    """Return hashes of a tokenizer as it is loaded: of its vocabulary and rules, and its template.
+
+    A tokenizer that was saved again has the same, although its files differ.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        rules: Any = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    else:
+        rules = json.loads(backend.to_str())
+        for state in ("truncation", "padding"):  # of the last call
+            rules.pop(state, None)
+    special = {name: str(token) for name, token in tokenizer.special_tokens_map.items()}
+    text = json.dumps([rules, special], sort_keys=True, ensure_ascii=True)
+    template = json.dumps(getattr(tokenizer, "chat_template", None), sort_keys=True)
+    return {
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "chat_template": hashlib.sha256(template.encode()).hexdigest(),
+        "tokens": len(tokenizer),
+    }
+
+
+def _digest(lines: list[str]) -> str:
+    return digest_of(line.encode() for line in lines)
+
+
+def _in_cache(repository: str, revision: str | None) -> Path | None:
+    """Return the folder in the hub's cache that holds a model; None if there is none."""
+    from huggingface_hub import try_to_load_from_cache
+
+    for name in ("config.json", "tokenizer_config.json"):
+        try:
+            found = try_to_load_from_cache(repository, name, revision=revision)
+        except ValueError:  # no name of a repository
+            return None
+        if isinstance(found, str):
+            return Path(found).parent
+    return None
+
+
+def _hash(file: Path) -> tuple[str, str]:
+    """Return how a file is hashed, and the hash."""
+    if file.is_symlink() and _ETAG.fullmatch(blob := file.resolve().name):
+        return "etag", blob
+    digest = hashlib.sha256()
+    way, blocks = _blocks(file)
+    if way == "blocks":
+        digest.update(str(file.stat().st_size).encode())
+    for block in blocks:
+        digest.update(block)
+    return way, digest.hexdigest()
+
+
+def _blocks(file: Path) -> tuple[str, Iterator[bytes]]:
+    size = file.stat().st_size
+    if size <= (_SAMPLED + 2) * _BLOCK:
+        return "content", iter([file.read_bytes()])
+
+    def sampled() -> Iterator[bytes]:
+        with file.open("rb") as opened:
+            for index in range(_SAMPLED + 2):
+                opened.seek((size - _BLOCK) * index // (_SAMPLED + 1))
+                yield opened.read(_BLOCK)
+
+    return "blocks", sampled()

@@ -1,0 +1,304 @@
+"""Rollouts generated ahead of the trainer: ``train.max_staleness`` above 0."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from rlvr_core.api import (
+    BackgroundEngine,
+    Complaint,
+    ConfigError,
+    Engine,
+    EngineTraits,
+    Json,
+    Metric,
+    Problem,
+    SamplerTraits,
+    traits_of,
+)
+from rlvr_core.api.rollouts import Ages, Rollouts, RolloutSource
+from rlvr_core.engines.child.child import in_child
+from rlvr_core.engines.child.link import link_up
+from rlvr_core.rollout.ahead.buffer import GroupBuffer
+from rlvr_core.rollout.ahead.distributed import (
+    BalancedGenerator,
+    DistributedProducer,
+    Peer,
+    Worker,
+)
+from rlvr_core.rollout.ahead.producer import Producer
+from rlvr_core.rollout.collect import Generator, more_groups
+from rlvr_core.rollout.replay.buffer import ReplayBuffer
+
+if TYPE_CHECKING:
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.rollout.source import SourceParts
+
+
+LINK_LIMIT = 60.0
+"""Seconds that processes which are already connected may take to connect again."""
+
+
+class Ahead:
+    """Rollout mode in which generation continues during training, at most ``max_staleness`` ahead.
+
+    Args:
+        resolved: The checked configuration.
+    """
+
+    reports = (
+        Metric("staleness/mean", "Mean updates between sampling and training.", "updates"),
+        Metric("staleness/max", "Most updates between sampling and training.", "updates"),
+        Metric(
+            "staleness/<fate>/<n>",
+            "Completions of ledger/<fate> sampled <n> updates before this step.",
+            "completions",
+        ),
+        Metric(
+            "staleness/reread/<n>",
+            "Completions of groups/replayed sampled <n> updates before this step.",
+            "completions",
+        ),
+        Metric("staleness/expired", "Groups too old for the reads they had left.", "groups"),
+    )
+
+    background = True
+
+    def __init__(self, resolved: Resolved) -> None:
+        self._resolved = resolved
+        self._run, self._train = resolved.config.run, resolved.config.train
+
+    def check(self, *, learns: bool, max_reads: int) -> None:
+        """Refuse a staleness bound that no group could meet, and a run that generates nothing.
+
+        Raises:
+            ConfigError: If either is the case; reports both faults at once.
+        """
+        faults = []
+        least = max_reads * self._train.updates_per_step
+        if self._train.max_staleness < least:
+            faults.append(
+                (
+                    f"a group that is sampled one step ahead and trained on in {max_reads} steps "
+                    f"(the sampler's max_reads) is {least} updates old in the last of them",
+                    (f"set max_staleness to {least} or more, or lower max_reads",),
+                )
+            )
+        if not learns:
+            faults.append(
+                (
+                    "no loss learns from completions, so nothing is generated while training runs",
+                    ("take max_staleness out",),
+                )
+            )
+        if faults:
+            where = self._resolved.where(("train", "max_staleness"))
+            raise ConfigError.collect([Complaint(what, where, remedy) for what, remedy in faults])
+
+    def lines(self) -> list[str]:
+        """Describe the bound on staleness, and the handling of unfinished requests."""
+        return [
+            f"rollouts: while training runs, at most {self._train.max_staleness} updates old; "
+            f"{self._train.in_flight} at a weight sync"
+        ]
+
+    def engine(self, engine: Engine, name: str, device: torch.device) -> BackgroundEngine:
+        """Return the engine, moved to its own process unless it can work in the background itself.
+
+        Raises:
+            ConfigError: If it does not support the setting of ``train.in_flight``.
+        """
+        background = self._background(engine, name)
+        if self._train.in_flight not in background.in_flight:
+            raise ConfigError(
+                f"engine {name} cannot {self._train.in_flight} unfinished requests at a weight "
+                f"sync; it can {', '.join(sorted(background.in_flight))}",
+                where=self._resolved.where(("train", "in_flight")),
+                remedy="set train.in_flight: drain",
+            )
+        share_threads(engine, device)
+        return background
+
+    def _background(self, engine: Engine, name: str) -> BackgroundEngine:
+        if isinstance(engine, BackgroundEngine):
+            return engine
+        if traits_of(engine, EngineTraits).separate:
+            raise ConfigError(
+                f"engine {name} is spoken to by the process that trains: it generates and "
+                "trains in turns",
+                where=self._resolved.where(("train", "max_staleness")),
+                remedy="set max_staleness: 0, or engine: vllm",
+            )
+        if traits_of(engine, EngineTraits).collective:
+            raise ConfigError(
+                f"engine {name} is shared by the processes that train: it generates and trains in "
+                "turns",
+                where=self._resolved.where(("train", "max_staleness")),
+                remedy=(
+                    "set max_staleness: 0",
+                    "or take engine: vllm-server with tensor_parallel, on GPUs of its own",
+                ),
+            )
+        return in_child(engine, self._run.timeout)
+
+    def source(self, parts: SourceParts) -> RolloutSource:
+        """See ``RolloutMode.source``; all processes of the run must call it together."""
+        return AheadSource(
+            self._producer(parts),
+            problems=parts.problems,
+            prompts_per_step=parts.sampler.prompts_per_step,
+            max_staleness=self._train.max_staleness,
+        )
+
+    def _producer(self, parts: SourceParts) -> Producer | DistributedProducer:
+        ranks = parts.ranks
+        if ranks.world == 1:
+            return self._own_producer(parts, parts.generator)
+        links = link_up(ranks, LINK_LIMIT)
+        if not ranks.main:
+            worker = Worker(parts.generator, links[0], ranks.index)
+            return DistributedProducer(ranks, None, [worker])
+        peers = [Peer(links[rank]) for rank in range(1, ranks.world)]
+        own = {field.name: getattr(parts.generator, field.name) for field in fields(Generator)}
+        balanced = BalancedGenerator(**own, peers=peers)
+        return DistributedProducer(ranks, self._own_producer(parts, balanced), peers)
+
+    def _own_producer(self, parts: SourceParts, generator: Generator) -> Producer:
+        sampler, train = parts.sampler, self._train
+        return Producer(
+            generator,
+            sampler,
+            parts.params,
+            GroupBuffer(
+                partial(more_groups, sampler),
+                max_staleness=train.max_staleness,
+                steps=train.steps,
+                updates_per_step=train.updates_per_step,
+                reads=traits_of(sampler, SamplerTraits).max_reads,
+            ),
+            in_flight=train.in_flight,
+            check=parts.check,
+        )
+
+
+class AheadSource:
+    """Takes each step's groups from a producer that generates ahead.
+
+    Args:
+        producer: Fills the buffer.
+        problems: The training problems by id.
+        prompts_per_step: The most groups a step trains on.
+        max_staleness: The most updates between a group's sampling and its step.
+    """
+
+    def __init__(
+        self,
+        producer: Producer | DistributedProducer,
+        *,
+        problems: Mapping[str, Problem],
+        prompts_per_step: int,
+        max_staleness: int,
+    ) -> None:
+        self._producer = producer
+        self._problems = problems
+        self._prompts_per_step = prompts_per_step
+        self._max_staleness = max_staleness
+        self._replay = ReplayBuffer()
+
+    @contextlib.contextmanager
+    def running(self, step: int, version: int) -> Iterator[None]:
+        """Generate in a background thread while the block runs."""
+        self._producer.start(step, version, self._replay.readings())
+        try:
+            yield
+        finally:
+            self._producer.stop()
+
+    def take(self, step: int, version: int) -> Rollouts:
+        """Wait for the step's groups; see ``RolloutSource.take``."""
+        replayed = self._replay.waiting(self._prompts_per_step)
+        rollouts = self._producer.take(step)
+        # new groups were generated before it was known that a step would be skipped
+        room = self._prompts_per_step - len(rollouts.kept)
+        rollouts.replayed = replayed[: max(0, room)]
+        return rollouts
+
+    def before_training(self) -> None:
+        """Do nothing: the engine keeps generating."""
+
+    def after_training(
+        self,
+        rollouts: Rollouts,
+        thrown_away: Sequence[bool],
+        *,
+        updated: bool,
+        skipped: bool,
+        version: int,
+    ) -> dict[str, float]:
+        """See ``RolloutSource.after_training``; groups too old to be read again are dropped."""
+        self._replay.after_training(rollouts, thrown_away, updated=updated, skipped=skipped)
+        if not self._max_staleness:
+            return {}
+        return {"staleness/expired": self._replay.expire(version - self._max_staleness)}
+
+    def sync(self, step: int, version: int, load: Callable[[], None] | None) -> None:
+        """Pause generation and load the weights; see ``RolloutSource.sync``."""
+        self._producer.sync(step, version, load, self._replay.readings())
+
+    def pause(self) -> None:
+        """See ``RolloutSource.pause``."""
+        self._producer.quiet()
+
+    def resume(self) -> None:
+        """See ``RolloutSource.resume``."""
+        self._producer.release()
+
+    def drawn(self) -> int:
+        """See ``RolloutSource.drawn``; includes completions of later steps."""
+        return self._producer.drawn()
+
+    def metrics(self, ages: Ages) -> dict[str, float]:
+        """Return the sampler's metrics, and the ages of the step's completions."""
+        return staleness_metrics(ages) | self._producer.sampler_metrics()
+
+    def state_dict(self) -> dict[str, Json]:
+        """Return the groups that wait for their step, and those that will be trained on again."""
+        return {"replay": self._replay.state_dict(), "producer": self._producer.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
+        """See ``RolloutSource.load_state_dict``."""
+        self._replay.load_state_dict(state["replay"], self._problems)
+        self._producer.load_state_dict(state["producer"], self._problems)
+
+
+def share_threads(engine: Engine, device: torch.device) -> None:
+    """Leave half of the threads to the engine's process, which starts with as many."""
+    if device.type != "cpu" or traits_of(engine, EngineTraits).elsewhere:
+        return
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, torch.get_num_threads() // 2))
+
+
+def staleness_metrics(ages: Ages) -> dict[str, float]:
+    """Return metrics of the age of trained and of discarded completions."""
+    ages = +ages  # all completions of a group that is read again may be masked
+    metrics: dict[str, float] = {
+        f"staleness/{fate}/{age}": count for (fate, age), count in sorted(ages.items())
+    }
+    trained: Counter[int] = Counter()
+    for (fate, age), count in ages.items():
+        if fate in ("trained", "reread"):
+            trained[age] += count
+    if trained:
+        weighed = sum(age * count for age, count in trained.items())
+        metrics["staleness/mean"] = weighed / sum(trained.values())
+        metrics["staleness/max"] = max(trained)
+    return metrics

@@ -1,0 +1,297 @@
+"""Background generation in several processes: rank 0 decides, every process generates.
+
+Rank 0 has the sampler, the buffer and the one producer. It assigns each draw to the least loaded
+process, whose engine, environments and verifiers turn it into a judged group; so groups,
+keep-or-drop decisions, ledger and checkpoints are those of a single-process run. A completion's
+seed does not depend on the process that samples it (T18).
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlvr_core.api import Draw, Json, Problem, RlvrError, RunError, SamplingParams
+from rlvr_core.api.rollouts import Rollouts
+from rlvr_core.engines.child.link import Link, Message
+from rlvr_core.parallel.ranks import LostError, Ranks, fault_of
+from rlvr_core.rollout.ahead.producer import Producer
+from rlvr_core.rollout.collect import Answered, Generator, Judgement
+from rlvr_core.rollout.replay.buffer import Reading
+
+
+class Worker:
+    """Generates and judges, in a process other than rank 0, the draws that rank 0 assigns.
+
+    Args:
+        generator: The generator of this process.
+        link: Connection to rank 0.
+        rank: Rank of this process.
+    """
+
+    def __init__(self, generator: Generator, link: Link, rank: int) -> None:
+        self._generator = generator
+        self._link = link
+        self._rank = rank
+        # without rank 0 there is nothing to do, and the main thread detects its loss itself
+        link.start(self._take, lambda: None)
+
+    def close(self) -> None:
+        """Stop accepting work."""
+        self._link.close()
+
+    def _take(self, message: Message) -> None:
+        kind, number, *rest = message
+        try:
+            if kind == "draw":
+                self._draw(number, *rest)
+                return
+            act = {"launch": self._generator.launch, "abort": self._generator.abort}[kind]
+            act()
+            self._link.send("done", number, None)
+        except Exception as error:
+            self._link.send("failed", number, self._as_fault(error))
+
+    def _draw(self, number: int, draw: Draw, params: SamplingParams, version: int) -> None:
+        answered, judged = self._generator.begin(draw, params, version=version)
+
+        def tell(done: Judgement) -> None:
+            if done.cancelled():
+                self._link.send("cancelled", number)
+            elif (error := done.exception()) is not None:
+                self._link.send("failed", number, self._as_fault(error))
+            else:
+                self._link.send("done", number, (answered.completions, done.result()))
+
+        judged.add_done_callback(tell)
+
+    def _as_fault(self, error: BaseException) -> RlvrError:
+        """Convert an exception to the error that rank 0 will report."""
+        if not isinstance(error, RlvrError):
+            first, *_ = str(error).strip().splitlines() or [""]
+            error = RunError(f"{type(error).__name__}: {first}")
+        return fault_of(self._rank, error.exit_code, error.complaints)
+
+
+class Peer:
+    """Rank 0's handle on a worker.
+
+    Args:
+        link: Connection to the worker.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._open: dict[int, Future[Any]] = {}
+        self._fault: BaseException | None = None
+        link.start(self._take, lambda: self._fail(LostError(late=False)))
+
+    def ask(self, kind: str, *arguments: Any) -> Future[Any]:
+        """Send a task to the worker; the future gets its answer."""
+        future: Future[Any] = Future()
+        with self._lock:
+            number = next(self._numbers)
+            fault = self._fault
+            if fault is None:
+                self._open[number] = future
+        if fault is None:
+            self._link.send(kind, number, *arguments)
+        else:
+            future.set_exception(fault)
+        return future
+
+    def launch(self) -> None:
+        """Have the worker generate the submitted draws; if that fails, all of them fail."""
+
+        def launched(done: Future[Any]) -> None:
+            if (error := done.exception()) is not None:
+                self._fail(error)
+
+        self.ask("launch").add_done_callback(launched)
+
+    def close(self) -> None:
+        """Stop sending work."""
+        self._link.close()
+
+    def _take(self, message: Message) -> None:
+        kind, number, *rest = message
+        with self._lock:
+            future = self._open.pop(number, None)
+        if future is None:
+            return  # cancelled
+        if kind == "cancelled":
+            future.cancel()
+        elif kind == "failed":
+            future.set_exception(rest[0])
+        else:
+            future.set_result(rest[0])
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            self._fault = self._fault or error
+            left, self._open = self._open, {}
+        for future in left.values():
+            future.set_exception(error)
+
+
+@dataclass(frozen=True)
+class BalancedGenerator(Generator):
+    """Rank 0's generator for a producer: it assigns each draw to the least loaded process.
+
+    Attributes:
+        peers: Handles on the workers in the other processes.
+    """
+
+    peers: Sequence[Peer]
+    _load: list[int] = field(init=False)
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_load", [0] * (1 + len(self.peers)))
+
+    def begin(
+        self,
+        draw: Draw,
+        params: SamplingParams,
+        *,
+        version: int,
+        each: Callable[[Answered], None] | None = None,
+    ) -> tuple[Answered, Judgement]:
+        """Submit one draw to a process; see ``Generator.begin``."""
+        with self._lock:
+            rank = self._load.index(min(self._load))
+            self._load[rank] += draw.n
+
+        def settled(_: Judgement) -> None:
+            with self._lock:
+                self._load[rank] -= draw.n
+
+        if rank == 0:
+            answered, judged = super().begin(draw, params, version=version, each=each)
+        else:
+            assert each is None, "nobody asks for it"
+            answered, judged = Answered(draw, self.prompt(draw.problem), []), Judgement()
+            found = self.peers[rank - 1].ask("draw", draw, params, version)
+            found.add_done_callback(lambda done: _put_in(answered, judged, done))
+        judged.add_done_callback(settled)
+        return answered, judged
+
+    def launch(self) -> None:
+        """Start generating the submitted draws, in every process."""
+        for peer in self.peers:
+            peer.launch()
+        super().launch()
+
+    def abort(self) -> None:
+        """Cancel all unfinished work, in every process.
+
+        Raises:
+            RunError: If a process does not finish this within the deadline.
+        """
+        pending = [peer.ask("abort") for peer in self.peers]
+        super().abort()
+        for done in pending:
+            try:
+                done.result(self.deadline)
+            except TimeoutError as error:
+                raise RunError(
+                    f"unfinished requests were not aborted within {self.deadline:g} s by all "
+                    f"processes",
+                    remedy="raise run.timeout if they were at work on long completions",
+                ) from error
+
+
+def _put_in(answered: Answered, judged: Judgement, done: Future[Any]) -> None:
+    if done.cancelled():
+        judged.cancel()
+    elif (error := done.exception()) is not None:
+        judged.set_exception(error)
+    else:
+        completions, verdicts = done.result()
+        answered.completions.extend(completions)
+        judged.set_result(verdicts)
+
+
+class DistributedProducer:
+    """The producer in every process of a run; rank 0's real one shares its results with all.
+
+    All processes must call the same methods in the same order, in their main threads; deadlines
+    apply to rank 0, which does the waiting.
+
+    Args:
+        ranks: The processes.
+        own: The real producer; only on rank 0.
+        links: Connections to close when generation ends.
+    """
+
+    def __init__(self, ranks: Ranks, own: Producer | None, links: Sequence[Worker | Peer]) -> None:
+        self._ranks = ranks
+        self._own = own
+        self._links = links
+
+    def start(self, step: int, version: int, readings: Iterable[Reading] = ()) -> None:
+        """See ``Producer.start``."""
+        if self._own is not None:
+            self._own.start(step, version, readings)
+
+    def take(self, step: int) -> Rollouts:
+        """See ``Producer.take``."""
+        return self._ranks.on_main(lambda: self._main.take(step))
+
+    def drawn(self) -> int:
+        """See ``Producer.drawn``."""
+        return self._ranks.on_main(lambda: self._main.drawn())
+
+    def sync(
+        self,
+        step: int,
+        version: int,
+        load: Callable[[], None] | None,
+        readings: Iterable[Reading] = (),
+    ) -> None:
+        """See ``Producer.sync``: every process loads its own engine's weights."""
+        self._ranks.on_main(lambda: self._main.hold(step, readings, updated=load is not None))
+        if load is not None:
+            load()
+        if self._own is not None:
+            self._own.go_on(step, version)
+
+    def quiet(self) -> None:
+        """See ``Producer.quiet``."""
+        self._ranks.on_main(lambda: self._main.quiet())
+
+    def release(self) -> None:
+        """See ``Producer.release``; called after the end of a step, where all processes meet."""
+        if self._own is not None:
+            self._own.release()
+
+    def stop(self) -> None:
+        """See ``Producer.stop``."""
+        if self._own is not None:
+            self._own.stop()
+        for one in self._links:
+            one.close()
+
+    def sampler_metrics(self) -> dict[str, float]:
+        """See ``Producer.sampler_metrics``."""
+        return self._ranks.on_main(lambda: self._main.sampler_metrics())
+
+    def state_dict(self) -> dict[str, Json]:
+        """See ``Producer.state_dict``; only rank 0 has a state."""
+        return self._main.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Json], problems: Mapping[str, Problem]) -> None:
+        """See ``Producer.load_state_dict``."""
+        if self._own is not None:
+            self._own.load_state_dict(state, problems)
+
+    @property
+    def _main(self) -> Producer:
+        assert self._own is not None, "rank 0 alone decides"
+        return self._own

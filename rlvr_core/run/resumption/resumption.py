@@ -1,0 +1,167 @@
+"""Where a resumed run goes on, and what it refuses to go on with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api import ConfigError, MachineError, RunError
+from rlvr_core.config.resolve import resolve_file
+from rlvr_core.run.checkpointing import restore
+from rlvr_core.run.resumption.chosen import ROUNDED_KEYS, changed_values
+from rlvr_core.run.resumption.kept import keep_records
+
+if TYPE_CHECKING:
+    from rlvr_core.record.manifest import Manifest
+
+
+class Resumption:
+    """Puts a session where its run stopped.
+
+    Args:
+        session: The run, as ``rlvr_core.run.session.Session`` holds it.
+        manifest: Its record; None in a process that does not write it.
+        targets: Components that the user named by file or module, by how they are named.
+        config: The configuration that the run goes on with, as plain data.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        manifest: Manifest | None,
+        targets: Mapping[str, str],
+        config: Mapping[str, Any],
+    ) -> None:
+        self._session = session
+        self._manifest = manifest
+        self._targets = targets
+        self._config = config
+        self._changes: dict[str, list[Any]] = {}
+
+    def checkpoint(self) -> Path | None:
+        """The newest complete checkpoint; None to start again in the same folder.
+
+        Raises:
+            ConfigError: If the run has gone further than ``train.steps``, or files of its
+                components have changed and ``run.accept_changed`` does not name what they are now.
+            RunError: If the run has finished and nothing is left to go on from.
+        """
+        session, manifest = self._session, self._manifest
+        assert manifest is not None, "rank 0 decides"
+        stored = resolve_file(session.folder.resolved, [], session.host)  # of the steps so far
+        self._changes = changed_values(stored.dump(), self._config)
+        newest: Path | None = session.checkpoints.newest(session.events.message)
+        where = str(session.folder.path)
+        if newest is None and manifest.fields.get("outcome") in ("finished", "stopped"):
+            raise RunError(
+                "the run has finished, and its checkpoints are gone: nothing to go on from",
+                where=where,
+                remedy="start a new run",
+            )
+        if newest is None:
+            return None
+        taken, planned = _step_of(newest), session.config.train.steps
+        if taken > planned:
+            raise ConfigError(
+                f"train.steps is {planned}, and the run has already taken {taken}",
+                where=where,
+                remedy=f"set train.steps to more than {taken} to go on",
+            )
+        if taken == planned:
+            session.events.message("the run has taken all its steps: nothing is left to do")
+        self._changed_files(manifest, session.config.run.accept_changed)
+        return newest
+
+    def go_on(self, newest: Path | None, command: Sequence[str]) -> None:
+        """Put the session at its newest checkpoint, or at the first step.
+
+        Args:
+            newest: The checkpoint to go on from; None for the first step.
+            command: The command line, for the record.
+        """
+        session = self._session
+        if newest is None:
+            session.events.message("no complete checkpoint: starting again from the first step")
+            if self._manifest is not None:
+                keep_records(session.folder.path, session.events.message)
+            session.recorder.rewind({})
+        else:
+            session.events.message(f"going on from {newest}")
+            self._check_seen(newest)
+            restore(session, newest)
+            if session.stop_reason is not None:
+                session.events.message(
+                    f"nothing is left to do. {session.stop_reason}; a larger "
+                    f"eval.early_stop.patience, or none (eval.early_stop=null), lets the run go on"
+                )
+        session.resumed = True
+        if self._manifest is not None:
+            self._record(self._manifest, command)
+
+    def _changed_files(
+        self, manifest: Manifest, accepted: Sequence[str] | None = None
+    ) -> Sequence[Any]:
+        """Files of components that are not what the steps so far were taken with.
+
+        Args:
+            manifest: The run's record.
+            accepted: Digests of content that may be another; None for any.
+
+        Raises:
+            ConfigError: If there are others.
+        """
+        if not self._targets:
+            return ()
+        session = self._session
+        from rlvr_core.record.provenance.sources import changed
+
+        found: Sequence[Any] = changed(session.folder, manifest.fields, self._targets, accepted)
+        return found
+
+    def _record(self, manifest: Manifest, command: Sequence[str]) -> None:
+        """Note the resumption in ``run.json``, with the sources as they are now if they changed."""
+        from rlvr_core.record.provenance.sources import save_sources
+
+        session, sources = self._session, None
+        changed = self._changed_files(manifest)
+        for one in changed:
+            what = f"{one.path} has changed: the steps from here on use it"
+            session.events.message(f"warning: {what}")
+        if changed:
+            sources = save_sources(session.folder, self._targets)
+        self._say_changes()
+        manifest.resume(
+            command=command,
+            step=session.step,
+            sources=sources,
+            processes=session.ranks.world,
+            config=self._changes,
+        )
+
+    def _say_changes(self) -> None:
+        """Say which values of the configuration are others from here on."""
+        say = self._session.events.message
+        for key, (before, now) in self._changes.items():
+            say(f"from step {self._session.step} on, {key} is {now!r}; it was {before!r}")
+        rounded = [key for key in self._changes if key.startswith(ROUNDED_KEYS)]
+        if rounded:
+            say(
+                f"note: with another {', '.join(rounded)} the run is no longer the same bit for bit"
+            )
+
+    def _check_seen(self, checkpoint: Path) -> None:
+        """Refuse a checkpoint that only some machines see."""
+        if not checkpoint.is_dir():
+            raise MachineError(
+                f"process {self._session.ranks.index} does not see the checkpoint '{checkpoint}'",
+                where="run.dir",
+                remedy="on several machines, run.dir must be a folder they share",
+            )
+
+
+def _step_of(folder: Path) -> int:
+    """Return the number of steps that the run had taken when it wrote this checkpoint."""
+    state = json.loads((folder / "trainer" / "state.json").read_text(encoding="utf-8"))
+    return int(state["step"])

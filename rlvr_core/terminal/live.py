@@ -1,0 +1,125 @@
+"""The live display: current progress of a run, redrawn in place.
+
+It starts before the run's plan, while configuration and data are read, and is drawn by a thread, so
+that it updates whatever the run waits for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TextIO, cast
+
+from rlvr_core.api import EvalFinished, RunStarted, StepFinished
+from rlvr_core.record.text import printable
+from rlvr_core.terminal.display import steps_of
+from rlvr_core.terminal.enduring import Enduring
+from rlvr_core.terminal.facts import evaluation_line, step_facts
+from rlvr_core.terminal.observer import Display
+from rlvr_core.terminal.pace import Pace, Waits, span
+from rlvr_core.terminal.weights import counted_weights
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.text import Text
+
+BAR = 24
+"""Width of the bar in columns."""
+
+
+class Live(Display):
+    """A progress bar with the newest numbers under it.
+
+    Args:
+        stream: The output stream.
+        total_steps: Steps of the whole run; 0 if they are not known before it starts.
+        clock: Returns seconds that only grow.
+    """
+
+    def __init__(
+        self, stream: TextIO, total_steps: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        from rich.console import Console
+        from rich.live import Live as RichLive
+        from rich.text import Text
+
+        self._text = Text
+        self._console = Console(file=cast("TextIO", Enduring(stream)), highlight=False)
+        self._pace, self._waits = Pace(clock, total_steps), Waits(clock)
+        self._facts = ""
+        self._planned = self._finished = False
+        self._live = RichLive(
+            get_renderable=self.drawn,
+            console=self._console,
+            refresh_per_second=4,
+            transient=True,  # the lines before the plan disappear
+        )
+        self._behind = contextlib.ExitStack()
+
+    def drawn(self) -> Group:
+        """Return the current content."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        wait_line = self._line(self._waits.text, "dim")
+        if not self._planned:
+            return Group(wait_line)
+        pace, left = self._pace, self._pace.left
+        row = Table.grid(padding=(0, 1))
+        row.add_row(
+            "steps",
+            ProgressBar(total=max(1, pace.total), completed=pace.done, width=BAR),
+            f"{pace.done}/{pace.total or '?'}",
+            self._line(f"elapsed {span(pace.elapsed)},"),
+            self._line("left unknown yet" if left is None else f"left about {span(left)}"),
+        )
+        return Group(row, self._line(self._facts), wait_line)
+
+    def plan(self, lines: Sequence[str]) -> None:
+        """Print the lines and begin the bar."""
+        self._planned, self._live.transient = True, False
+        self._print(*lines)
+        self._behind.enter_context(counted_weights())
+        self._live.start()
+
+    def phase(self, label: str) -> None:
+        """Show the label under the bar, and after a moment the time it takes."""
+        self._waits.begin(printable(label))
+        if not self._planned and not self._finished:
+            self._live.start(refresh=True)
+
+    def run_started(self, event: RunStarted) -> None:
+        """Set the number of steps, and the first one."""
+        self._pace.total = self._pace.total or steps_of(event.config)
+        self._pace.start(event.step)
+
+    def step_finished(self, event: StepFinished) -> None:
+        """Move the bar and show the step's numbers."""
+        self._facts = "  ".join(step_facts(event.metrics, event.timing))
+        self._pace.finish(event.step + 1)
+
+    def eval_finished(self, event: EvalFinished) -> None:
+        """Print the evaluation's line above the bar."""
+        self._print(evaluation_line(event))
+
+    def message(self, text: str) -> None:
+        """Print the message above the bar."""
+        self._print(text)
+
+    def finish(self, lines: Sequence[str]) -> None:
+        """End the bar and print the lines."""
+        if not self._finished:
+            self._finished = True
+            self._behind.close()
+            self._waits.begin("")
+            self._live.stop()
+            self._print(*lines)
+
+    def _line(self, text: str, style: str = "") -> Text:
+        return self._text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+    def _print(self, *lines: str) -> None:
+        for line in lines:
+            self._console.print(self._text(printable(line)), soft_wrap=True)

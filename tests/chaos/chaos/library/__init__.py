@@ -1,1 +1,0 @@
-"""The faults, one module a class."""

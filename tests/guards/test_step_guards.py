@@ -1,0 +1,532 @@
+"""The guards of a step: each fires on its fault, and none on a healthy step."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from stepping import Watched, sample, small_model, trainer_with
+
+import rlvr_core.losses as losses
+import rlvr_core.step.step as step_module
+from rlvr_core.algorithm.estimate import Estimator
+from rlvr_core.api import AdvantageOutput, AdvantageTraits, RunError
+from rlvr_core.config.model import ReferenceSection
+from rlvr_core.guards.advantages import FORMULAS, Advantages
+from rlvr_core.guards.kl import Kl
+from rlvr_core.guards.log_probs import DECIDING, Sums, fit
+from rlvr_core.guards.loss import LossValues
+from rlvr_core.guards.optimizer import OptimizerUpdates
+from rlvr_core.guards.parity import Parity
+from rlvr_core.guards.tokens import Tokens
+from rlvr_core.guards.updates import Updates
+from rlvr_core.losses import DAPO, GRPO, GSPO, DrGRPO
+from rlvr_core.step.reference import SeparateModel
+
+ALL = (Tokens, Advantages, Kl, LossValues, Updates, OptimizerUpdates)
+with_kl = GRPO(GRPO.Config(beta=0.05))
+
+
+def made(kind):
+    return kind(kind.Config())
+
+
+@pytest.mark.parametrize(
+    ("loss", "more"),
+    [
+        (None, {}),
+        (DAPO(DAPO.Config()), {"mini_batches": 2}),
+        (DrGRPO(DrGRPO.Config()), {"num_iterations": 2}),
+        (GSPO(GSPO.Config()), {"mini_batches": 2, "tokens_per_micro_batch": 40}),
+        (GRPO(GRPO.Config(top_entropy=0.2, entropy_bonus=0.01)), {}),
+        (with_kl, {"reference": "frozen", "num_iterations": 2}),
+        (GRPO(GRPO.Config(beta=0.1, kl_estimator="k2")), {"reference": "frozen"}),
+        (GRPO(GRPO.Config(beta=0.1, kl_estimator="k1")), {"reference": "frozen"}),
+        (GRPO(GRPO.Config(beta=0.1, kl_ratio_corrected=True)), {"reference": "frozen"}),
+    ],
+    ids=lambda one: "" if isinstance(one, dict) else type(one).__name__,
+)
+def test_healthy_steps_are_quiet(loss, more):
+    guards = [made(kind) for kind in (Parity, *ALL)]
+    run = Watched(*guards, trainer=trainer_with(loss, **more)).start()
+    lines = run.steps()
+    assert [text for text in run.said if "warning" in text] == []
+    for line in lines:
+        assert abs(line.get("parity/slope", 1.0) - 1) < 1e-4
+        assert line.get("parity/k3", 0.0) < 1e-9
+        assert line.get("advantages/error", 0.0) < 1e-6
+        assert line.get("tokens/missing", 0.0) == 0
+        assert line.get("updates/at_rest", 0.0) == 0
+        assert line.get("loss/error", 0.0) < 1e-4
+        assert line.get("optimizer/error", 0.0) < 1e-4
+    assert lines[0].get("kl/k3", 0.0) < 1e-9
+
+
+def fault(run, *words, n=4):
+    with pytest.raises(RunError) as caught:
+        run.start().steps(n)
+    text = str(caught.value)
+    assert f"guard {run.guard.name}:" in text
+    assert f"rlvr docs guards#{run.guard.name}" in text
+    for word in words:
+        assert word in text
+    return text
+
+
+# -- parity ---------------------------------------------------------------------------------------
+
+
+def in_training(monkeypatch, change):
+    """Change what the training pass alone computes."""
+    real = step_module.completion_scores
+    monkeypatch.setattr(
+        step_module,
+        "completion_scores",
+        lambda model, batch, **more: change(real, model, batch, **more),
+    )
+
+
+def test_parity_sees_another_temperature_in_the_training_pass(monkeypatch):
+    def colder(real, model, batch, *, temperature, **more):
+        return real(model, batch, temperature=0.97 * temperature, **more)
+
+    in_training(monkeypatch, colder)
+    fault(Watched(made(Parity)), "slope", "different temperatures")
+
+
+def test_parity_sees_a_training_pass_that_is_off_by_one(monkeypatch):
+    def late(real, model, batch, **more):
+        logp_BT, *others = real(model, batch, **more)
+        return (logp_BT.roll(-1, 1), *others)
+
+    in_training(monkeypatch, late)
+    fault(Watched(made(Parity)), "k3")
+
+
+def test_parity_sees_an_engine_with_older_weights():
+    run = Watched(made(Parity)).start()
+    run.steps(1)
+    stale = sample(run.trainer.model, seed=9, version=2)
+    run.steps(2)
+    run.version = 2
+    with pytest.raises(RunError, match="did not take the trainer's new weights"):
+        run.steps(1, groups=stale)
+
+
+def test_parity_does_not_judge_completions_of_older_weights():
+    run = Watched(made(Parity))
+    stale = sample(run.trainer.model, version=0)
+    run.version = 3  # three updates later, as far as the trainer knows
+    assert "parity/slope" not in run.steps(1, groups=stale)[0]
+
+
+def half(loss=None, depth=2, scale=1.0):
+    """A trainer that computes in bfloat16, as an engine of other kernels would not."""
+    from rlvr_core.step.model import Precision
+
+    model = small_model(num_hidden_layers=depth, hidden_size=64, intermediate_size=64)
+    trainer = trainer_with(loss, model=model)
+    with torch.no_grad():
+        for one in model.parameters():
+            one.mul_(scale)
+    trainer.precision = Precision(torch.bfloat16)
+    return trainer
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.5])
+def test_the_band_in_half_precision_comes_from_the_model_itself(scale):
+    """The engine samples in float32: its log-probs differ by the rounding of the training pass."""
+    run = Watched(made(Parity), trainer=half(depth=8, scale=scale), model=BFLOAT16).start()
+    run.steps(3)
+    assert run.guard.bands().k3 >= 1e-4
+
+
+BFLOAT16 = {"path": "m", "dtype": "bfloat16"}
+
+
+def test_in_half_precision_another_temperature_is_seen(monkeypatch):
+    def colder(real, model, batch, *, temperature, **more):
+        return real(model, batch, temperature=0.93 * temperature, **more)
+
+    run = Watched(made(Parity), trainer=half(), model=BFLOAT16)
+    in_training(monkeypatch, colder)
+    fault(run, "different temperatures", n=8)
+
+
+def test_in_half_precision_a_pass_that_is_off_by_one_is_seen(monkeypatch):
+    def late(real, model, batch, **more):
+        logp_BT, *others = real(model, batch, **more)
+        return (logp_BT.roll(-1, 1), *others)
+
+    run = Watched(made(Parity), trainer=half(), model=BFLOAT16)
+    in_training(monkeypatch, late)
+    fault(run, "k3")
+
+
+def test_truncated_sampling_is_not_looked_at_and_said_once():
+    run = Watched(made(Parity), sampling={"top_p": 0.9}).start()
+    run.steps(2)
+    assert [text for text in run.said if "does not look" in text] == run.said
+    assert len(run.said) == 1
+
+
+def test_slope_and_k3_by_hand():
+    """Trainer = 1.1 * engine + 0.05: slope 1.1, bias mean(0.1 x + 0.05)."""
+    x = torch.tensor([-1.0, -2.0, -3.0, -0.5], dtype=torch.float64)
+    found = fit(Sums.of(1.1 * x + 0.05, x))
+    assert found.slope == pytest.approx(1.1)
+    assert found.slope_error == pytest.approx(0, abs=1e-6)
+    assert found.bias == pytest.approx(0.1 * -1.625 + 0.05)
+    d = 0.1 * x + 0.05
+    assert found.k3 == pytest.approx(float((d.exp() - d - 1).mean()))
+
+
+def test_the_error_of_a_slope_knows_that_errors_differ_from_token_to_token():
+    """White's estimator, written out; statsmodels calls it HC0."""
+    generator = torch.Generator().manual_seed(1)
+    x = -torch.rand(400, generator=generator, dtype=torch.float64).exponential_(generator=generator)
+    y = 0.02 * x * torch.randn(400, generator=generator, dtype=torch.float64)
+    found = fit(Sums.of(x + y, x))
+    dx = x - x.mean()
+    slope = (dx * y).sum() / (dx**2).sum()
+    left = y - y.mean() - slope * dx
+    expected = float(((dx * left) ** 2).sum().sqrt() / (dx**2).sum())
+    assert found.slope == pytest.approx(1 + float(slope))
+    assert found.slope_error == pytest.approx(expected, rel=1e-6)
+    # eight completions that are alike are one
+    eight = fit(Sums.of((x + y).repeat(8), x.repeat(8)))
+    assert eight.slope_error == pytest.approx(found.slope_error)
+    assert eight.deciding == pytest.approx(found.deciding)
+
+
+def test_healthy_rounding_of_a_policy_that_is_nearly_sure_tilts_no_slope():
+    """Logits rounded to bfloat16 on both sides at temperatures of 0.1 to 1: 300 steps, no alarm."""
+    alarms = 0
+    for seed in range(300):
+        generator = torch.Generator().manual_seed(seed)
+        temperature = (0.1, 0.3, 1.0)[seed % 3]
+        logits = 3 * torch.randn(60, 32, generator=generator, dtype=torch.float64)
+        logits[:50, 0] += 14 * temperature  # most tokens are nearly sure
+        sides = [
+            (
+                (logits * (1 + 2**-9 * torch.randn(logits.shape, generator=generator)))
+                / temperature
+            ).log_softmax(-1)
+            for _ in range(2)
+        ]
+        token = torch.multinomial(sides[0].exp(), 1, generator=generator)
+        trainer, engine = (one.gather(1, token)[:, 0].repeat(8) for one in sides)
+        found = fit(Sums.of(trainer, engine))
+        if found.deciding >= DECIDING:
+            alarms += abs(found.slope - 1) > 1e-2 + 4 * found.slope_error
+        alarms += found.k3 - 4 * found.k3_error > 1e-4 / temperature**2
+    assert alarms == 0
+
+
+# -- advantages -----------------------------------------------------------------------------------
+
+
+class Changed:
+    """An estimator of our own."""
+
+    def __init__(self, of, traits=None):
+        self.of, self.traits = of, traits or AdvantageTraits()
+
+    def __call__(self, step):
+        return AdvantageOutput(self.of(step))
+
+
+@pytest.mark.parametrize(
+    "change", [lambda a: a * 1.25, lambda a: -a, lambda a: a + 0.1, lambda a: a.roll(1)]
+)
+def test_advantages_that_are_not_those_of_the_rewards(monkeypatch, change):
+    import rlvr_core.advantages as module
+
+    real = module.advantages
+
+    def wrong(*arguments):
+        found = real(*arguments)
+        return replace(found, advantage_N=change(found.advantage_N))
+
+    monkeypatch.setattr(module, "advantages", wrong)
+    fault(Watched(made(Advantages)), "another advantage than their rewards give")
+
+
+def test_an_estimator_of_ones_own_is_checked_if_it_says_that_it_centers():
+    raw = Estimator("raw", Changed(lambda step: step.reward_N))
+    run = Watched(made(Advantages), trainer=trainer_with(estimator=raw))
+    run.steps(2)
+    assert len(run.said) == 1
+    assert "does not look" in run.said[0]
+    centers = AdvantageTraits(centered=True)
+    said = Estimator("raw", Changed(lambda step: step.reward_N, centers))
+    fault(Watched(made(Advantages), trainer=trainer_with(estimator=said)), "centered=True")
+    centered = Estimator("mine", Changed(lambda step: 3 * (step.reward_N - 1 / 3), centers))
+    Watched(made(Advantages), trainer=trainer_with(estimator=centered)).steps()
+
+
+def test_a_loss_of_the_wrong_sign():
+    class Down(GRPO):
+        def __call__(self, batch, normalizer):
+            found = super().__call__(batch, normalizer)
+            return replace(found, loss=-found.loss)
+
+    fault(Watched(made(Advantages), trainer=trainer_with(Down(GRPO.Config()))), "wrong sign")
+
+
+def test_formulas_worked_out_by_hand():
+    rewards = [[1.0, 0.0, None, 0.0], [2.0]]
+    assert FORMULAS["Center"](rewards)[0] == pytest.approx([2 / 3, -1 / 3, 0, -1 / 3])
+    std = (2 / 9) ** 0.5
+    scaled = [2 / 3 / std, -1 / 3 / std, 0, -1 / 3 / std]
+    assert FORMULAS["Group"](rewards)[0] == pytest.approx(scaled)
+    assert FORMULAS["Rloo"](rewards)[0] == pytest.approx([1, -0.5, 0, -0.5])
+    assert FORMULAS["Group"](rewards)[1] == [0.0]
+
+
+# -- tokens ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("twice", "more than once"), ("lost", "and the update has"), ("short", "end-of-sequence")],
+)
+def test_tokens_that_are_not_trained_once(monkeypatch, name, words):
+    trainer = trainer_with()
+    real = trainer._pack
+
+    def pack(rows):
+        if name == "lost":
+            return real(rows[:-3])
+        if name == "short":
+            rows = [replace(row, loss_mask=(*row.loss_mask[:-1], False)) for row in rows]
+        packed = real(rows)
+        return packed + packed[:1] if name == "twice" else packed
+
+    monkeypatch.setattr(step_module.PolicyTrainer, "_pack", lambda self, rows: pack(rows))
+    fault(Watched(made(Tokens), trainer=trainer), words)
+
+
+def test_an_end_token_that_gets_no_gradient():
+    class NoEnd(GRPO):
+        def __call__(self, batch, normalizer):
+            last_BT = batch.mask_BT.flip(1).cumsum(1).flip(1) == 1
+            logp_BT = torch.where(last_BT, batch.logp_BT.detach(), batch.logp_BT)
+            return super().__call__(replace(batch, logp_BT=logp_BT), normalizer)
+
+    run = Watched(made(Tokens), trainer=trainer_with(NoEnd(GRPO.Config())))
+    fault(run, "the last tokens of the rows get no gradient")
+
+
+def test_a_step_without_an_update(monkeypatch):
+    monkeypatch.setattr(step_module, "split_into_mini_batches", lambda *given: [])
+    fault(Watched(made(Tokens)), "36 of 36 rows that have a reward were trained on by no update")
+
+
+def test_an_iteration_that_is_made_again():
+    run = Watched(made(Tokens), trainer=trainer_with(num_iterations=2, lr=1e-4))
+    run.guard._iterations = 1
+    fault(run, "was in 2 updates of the step, and train.num_iterations is 1")
+
+
+# -- kl -------------------------------------------------------------------------------------------
+
+
+def test_kl_of_the_wrong_sign_or_direction(monkeypatch):
+    import rlvr_core.algorithm.policy as module
+
+    real = module.kl_policy_ref
+    monkeypatch.setattr(module, "kl_policy_ref", lambda p, r, kind="k3": -real(p, r, kind))
+    fault(
+        Watched(made(Kl), trainer=trainer_with(with_kl, reference="frozen")),
+        "away from the reference",
+    )
+    monkeypatch.setattr(module, "kl_policy_ref", lambda p, r, kind="k3": real(r, p, kind))
+    fault(Watched(made(Kl), trainer=trainer_with(with_kl, reference="frozen")), "k3 gives")
+
+
+def test_a_reference_of_other_weights_or_one_that_moves():
+    run = Watched(made(Kl), trainer=trainer_with(with_kl, reference="frozen"))
+    with torch.no_grad():
+        run.trainer.reference.model.lm_head.weight.mul_(1.1)
+    fault(run, "before the first update")
+    run = Watched(made(Kl), trainer=trainer_with(with_kl, reference="frozen"))
+    run.steps(1)
+    with torch.no_grad():
+        run.trainer.reference.model.lm_head.weight.add_(0.01)
+    fault(run, "other weights than at the start")
+    trainer = trainer_with(with_kl, reference="frozen")
+    trainer.reference = SeparateModel(trainer.model, trainer.model, ReferenceSection())
+    fault(Watched(made(Kl), trainer=trainer), "shares all of its tensors")
+
+
+# -- loss -----------------------------------------------------------------------------------------
+
+
+class Halved(GRPO):
+    """Its importance weight, KL or sum is another than the formula's."""
+
+    def __call__(self, batch, normalizer):
+        found = super().__call__(batch, normalizer)
+        return replace(found, loss=0.5 * found.loss)
+
+
+def test_a_loss_that_is_not_its_formula(monkeypatch):
+    real = losses.row_mean
+    monkeypatch.setattr(losses, "row_mean", lambda *given: 0.5 * real(*given))
+    fault(Watched(made(LossValues)), "that of the loss's formula")
+
+
+def test_a_gradient_that_is_not_that_of_the_formula(monkeypatch):
+    real = losses.row_mean
+
+    def still(loss_BT, mask_BT, normalizer):
+        kept_BT = torch.where(mask_BT.cumsum(1) == 2, loss_BT.detach(), loss_BT)
+        return real(kept_BT, mask_BT, normalizer)
+
+    monkeypatch.setattr(losses, "row_mean", still)
+    fault(Watched(made(LossValues)), "the gradient that arrives at the log-probs")
+
+
+def test_a_clip_that_is_not_the_configs(monkeypatch):
+    real = losses.clipped
+    monkeypatch.setattr(
+        losses,
+        "clipped",
+        lambda terms, options: real(
+            terms, options.model_copy(update={"clip_high": 10 * options.clip_high})
+        ),
+    )
+    trainer = trainer_with(num_iterations=3, lr=0.05)
+    fault(Watched(made(LossValues), trainer=trainer), "formula", n=6)
+
+
+def test_options_and_weights_that_are_not_the_configs():
+    run = Watched(made(LossValues))
+    other = GRPO(GRPO.Config(clip_high=0.3))
+    term = run.trainer.objective.terms[0]
+    object.__setattr__(term, "loss", other)
+    fault(run, "clip_high 0.3, and the config makes it 0.2")
+
+
+def test_a_loss_of_somebody_else_is_not_looked_at_and_said_once():
+    run = Watched(made(LossValues), trainer=trainer_with(Halved(GRPO.Config())))
+    run.steps(3)
+    assert len(run.said) == 1
+    assert "does not look" in run.said[0]
+
+
+# -- updates and optimizer ------------------------------------------------------------------------
+
+
+def test_a_tensor_without_a_gradient():
+    run = Watched(made(Updates))
+    run.trainer.model.model.layers[1].mlp.up_proj.weight.register_hook(torch.zeros_like)
+    fault(run, "got no gradient", "layers.1.mlp.up_proj")
+    run = Watched(made(Updates))
+    run.trainer.model.model.embed_tokens.weight.requires_grad_(False)
+    fault(run, "takes no gradient", "embed_tokens")
+
+
+def test_a_tensor_that_the_model_never_uses_is_said_and_stops_nothing():
+    trainer = trainer_with()
+    trainer.model.register_parameter("tower", torch.nn.Parameter(torch.ones(3)))
+    trainer = trainer_with(model=trainer.model)
+    run = Watched(made(Updates), trainer=trainer)
+    run.steps(5)
+    assert len(run.said) == 1
+    assert "tower: the model does not use them" in run.said[0]
+
+
+def put_back(trainer, parameters):
+    before = [one.detach().clone() for one in parameters]
+
+    def restore(*_):
+        with torch.no_grad():
+            for one, old in zip(parameters, before, strict=True):
+                one.copy_(old)
+
+    trainer.optimizer.inner.register_step_post_hook(restore)
+
+
+@pytest.mark.parametrize(("kind", "words"), [(Updates, "a copy"), (OptimizerUpdates, "AdamW says")])
+def test_an_optimizer_that_moves_nothing(kind, words):
+    run = Watched(made(kind))
+    put_back(run.trainer, run.trainer.optimizer.parameters)
+    fault(run, words)
+
+
+def test_one_tensor_that_the_optimizer_leaves_out():
+    run = Watched(made(Updates))
+    put_back(run.trainer, [run.trainer.model.model.layers[0].post_attention_layernorm.weight])
+    fault(run, "has not moved", "post_attention_layernorm", n=6)
+
+
+def test_a_learning_rate_that_is_not_the_configs(monkeypatch):
+    import rlvr_core.step.optim as optim
+
+    real = optim.learning_rate
+    monkeypatch.setattr(optim, "learning_rate", lambda *given: 3 * real(*given))
+    text = fault(Watched(made(Updates)), "learning rate is 0.03", "give 0.01")
+    assert "step 1" in text
+
+
+def test_a_gradient_that_is_not_cleared(monkeypatch):
+    run = Watched(made(OptimizerUpdates))
+    monkeypatch.setattr(run.trainer.optimizer.inner, "zero_grad", lambda *_, **__: None)
+    fault(run, "is not the sum of what the backward passes")
+
+
+def test_other_moments_than_the_gradients():
+    run = Watched(made(OptimizerUpdates))
+
+    def double(optimizer, *_):
+        for group in optimizer.param_groups:
+            for one in group["params"]:
+                one.grad.mul_(2.0)
+
+    run.trainer.optimizer.inner.register_step_pre_hook(double)
+    fault(run, "did not take the gradient")
+
+
+def test_weights_that_change_between_two_updates():
+    run = Watched(made(OptimizerUpdates))
+    run.steps(1)
+    with torch.no_grad():
+        for one in run.trainer.optimizer.parameters:
+            one.add_(1e-3)
+    fault(run, "has changed between two updates")
+
+
+def test_updates_that_are_rounded_to_half_precision():
+    run = Watched(made(OptimizerUpdates))
+
+    def rounded(optimizer, *_):
+        with torch.no_grad():
+            for group in optimizer.param_groups:
+                for one in group["params"]:
+                    one.copy_(one.bfloat16().float())
+
+    run.trainer.optimizer.inner.register_step_post_hook(rounded)
+    fault(run, "rounded to bfloat16")
+
+
+def test_a_norm_that_is_not_that_of_the_gradient(monkeypatch):
+    run = Watched(made(OptimizerUpdates))
+    real = run.trainer.optimizer.step
+
+    def step(number):
+        found = real(number)
+        return replace(found, grad_norm=2 * found.grad_norm)
+
+    monkeypatch.setattr(run.trainer.optimizer, "step", step)
+    with pytest.raises(RunError, match=r"norm of the gradient is reported|did not take"):
+        run.steps(1)
+
+
+@pytest.mark.parametrize("kind", [Parity, Kl, Updates, OptimizerUpdates, LossValues])
+def test_what_a_guard_remembers_survives_a_checkpoint(kind):
+    run = Watched(made(kind), trainer=trainer_with(with_kl, reference="frozen")).start()
+    run.steps(2)
+    other = made(kind)
+    other.load_state_dict(run.guard.state_dict())
+    assert other.state_dict() == run.guard.state_dict()
