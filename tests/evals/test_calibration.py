@@ -12,7 +12,7 @@ import yaml
 from rlvr_core.api import PluginError, Problem, Verdict
 from rlvr_lab.calibration.measure import Bounds, measure
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "remote"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/rlvr_checks/tests/remote"))
 
 from fault_server import Server, answer  # type: ignore
 

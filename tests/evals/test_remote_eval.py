@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "remote"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/rlvr_checks/tests/remote"))
 
 from fault_server import Server, answer  # type: ignore
 
