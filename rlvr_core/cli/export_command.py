@@ -49,10 +49,8 @@ def export_(
     loads it; with --merge it is a whole model that transformers and vLLM load as it is.
     """
     from rlvr_core.eval.model_ref import find_model
-    from rlvr_core.lora import gguf as gguf_file
     from rlvr_core.lora import hub
     from rlvr_core.lora.export import is_adapter
-    from rlvr_core.terminal.waiting import waiting
 
     output.quiet_libraries()
     if (private or dry_run) and push is None:
@@ -61,6 +59,8 @@ def export_(
     if push is not None:
         hub.check_push(push, dry_run=dry_run)
     if gguf:
+        from rlvr_core.lora import gguf as gguf_file
+
         gguf_file.check_gguf()
     found = find_model(model, step=step, runs_dir=runs_dir)
     folder = Path(found.path).expanduser()
@@ -78,6 +78,8 @@ def export_(
     if not dry_run:
         output.print_line(_write(found, folder, out, merge=merge, gguf=gguf, dtype=dtype))
         if push is not None:
+            from rlvr_core.terminal.waiting import waiting
+
             with waiting("uploading"):
                 hub.push(out, folder, push, found.run, private=private)
         return
@@ -92,7 +94,6 @@ def _write(
 ) -> str:
     """Write what was asked for; say what it is."""
     from rlvr_core.lora.export import copy_model, is_adapter, write_merged
-    from rlvr_core.lora.gguf import write_gguf
     from rlvr_core.step.model import DTYPES
     from rlvr_core.terminal.waiting import waiting
 
@@ -106,6 +107,8 @@ def _write(
             if adapter:
                 whole = Path(temporary, "merged")
                 write_merged(folder, whole, DTYPES["float32"], trust_remote_code=trust)
+            from rlvr_core.lora.gguf import write_gguf
+
             write_gguf(whole, out, name, found.label)
         return f"GGUF ({name}): {out}"
     if merge:

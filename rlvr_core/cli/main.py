@@ -41,8 +41,6 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command, or build the group of a plugin."""
-        from rlvr_core.cli.plugin_commands import group_of
-
         commands = KERNEL if cmd_name in KERNEL else top_level()
         if cmd_name in commands:
             module, _, attribute = commands[cmd_name][0].partition(":")
@@ -58,6 +56,8 @@ class Commands(click.Group):
             from rlvr_core.plugins.host import load_host
 
             host = load_host()
+            from rlvr_core.cli.plugin_commands import group_of
+
             group: click.Group = group_of(host, cmd_name)
             return group
         return None

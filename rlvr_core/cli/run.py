@@ -31,10 +31,10 @@ def make_display(kind: str | None, total_steps: int, host: Host) -> Display:
         total_steps: Steps of the whole run; 0 if they are not known before it starts.
         host: The loaded plugins.
     """
-    from rlvr_core.terminal.display import make_display as service_make_display
-
     if kind == "none":
         return Silent()
+    from rlvr_core.terminal.display import make_display as service_make_display
+
     display: Display = service_make_display(kind, total_steps)
     return display
 
@@ -68,7 +68,6 @@ def run(
     """
     from rlvr_core.parallel import ranks
     from rlvr_core.plugins.host import load_host
-    from rlvr_core.run.agreement import check_agreement
     from rlvr_core.run.ending import Stop
 
     if take_over:  # asked once, for all processes of the run
@@ -82,6 +81,8 @@ def run(
         resolved, folder = what_to_run(config, overrides, resume, host)
         quiet_libraries()
         with ranks.joined(resolved.config.run.timeout) as together:
+            from rlvr_core.run.agreement import check_agreement
+
             check_agreement(resolved, together)
             carry_out(resolved, folder, host, display, together, stop, dry_run=dry_run)
 
@@ -98,15 +99,17 @@ def carry_out(
 ) -> RunFolder | None:
     """Prepare a run and take its steps; return its folder, or None for a dry run."""
     from rlvr_core.data.uri import model_path
-    from rlvr_core.rollout.samplers.preview import preview
     from rlvr_core.run.prepare import prepare
-    from rlvr_core.run.start import start
 
     with prepare(resolved, lambda: model_path(resolved.config.model.path, host), display) as ready:
         if dry_run:
+            from rlvr_core.rollout.samplers.preview import preview
+
             display.plan([*ready.lines, *preview(ready.sampler)])
             display.finish(["dry run: nothing was trained and nothing written"])
             return None
+        from rlvr_core.run.start import start
+
         return start(ready, display, folder=folder, command=sys.argv, ranks=together, stop=stop)
 
 
@@ -114,8 +117,6 @@ def what_to_run(
     config: Path | None, overrides: tuple[str, ...], resume: str | None, host: Host
 ) -> tuple[Resolved, RunFolder | None]:
     """Return the checked configuration, and when resuming the folder of the run to continue."""
-    from rlvr_core.config.resolve import resolve_file
-
     if resume is not None:
         from rlvr_core.run.resumption.chosen import run_to_resume as find
 
@@ -124,4 +125,6 @@ def what_to_run(
         raise ConfigError(
             "nothing to run", remedy="rlvr run CONFIG.yaml, or rlvr run --resume last"
         )
+    from rlvr_core.config.resolve import resolve_file
+
     return resolve_file(config, overrides, host), None

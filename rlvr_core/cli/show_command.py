@@ -47,7 +47,6 @@ def show(
     RUN is 'last' (the default), a run's name, the beginning of one, or its folder. It needs the
     folder only, so runs copied from elsewhere, running ones and half-broken ones can be shown.
     """
-    from rlvr_core.record.curves import before_after
     from rlvr_core.record.view import RunView
 
     view = RunView.find(run, runs_dir)
@@ -65,6 +64,8 @@ def show(
             summary["rollouts"] = groups
         print_json(summary)
         return
+    from rlvr_core.record.curves import before_after
+
     for line in report(summary, chosen, before_after(view), groups):
         print_line(line)
 
@@ -120,7 +121,6 @@ def sections(
     """Yield the parts about the whole run, each as title and lines, safe on a terminal."""
     from rlvr_core.cli.plot import plot
     from rlvr_core.record.results import facts
-    from rlvr_core.record.speed import lines_of
     from rlvr_core.record.text import printable
 
     rows = [("folder", summary["folder"]), *facts(summary)]
@@ -133,6 +133,8 @@ def sections(
     if drawing := plot(chosen or _learning_curve(summary), width=_WIDTH):
         yield "metrics" if chosen else "learning curve", printable(drawing).split("\n")
     if summary.get("speed"):
+        from rlvr_core.record.speed import lines_of
+
         yield "time of a step", [printable(line) for line in lines_of(summary["speed"])]
     if "ledger" in summary:
         yield "ledger: where every completion went", list(_ledger(summary["ledger"]))

@@ -122,9 +122,9 @@ class TransformersEngine:
 
     def score(self, requests: Sequence[ScoreRequest], timeout: float | None) -> list[Scores]:
         """See ``Scorer.score``."""
-        from rlvr_core.engines.score import score
-
         with self._inference():
+            from rlvr_core.engines.score import score
+
             return score(
                 self._model,
                 requests,

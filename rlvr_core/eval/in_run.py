@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from rlvr_core.eval.refused import refuse_external
 from rlvr_core.run.evaluations import Evaluation
 
 if TYPE_CHECKING:
+    from rlvr_core.api import Problem
     from rlvr_core.config.model import EarlyStopSection
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.rollout.collect import Generator
@@ -81,7 +82,7 @@ class RunEvaluations:
         self._resolved, self._config = resolved, resolved.config
         self.tasks = named_tasks(resolved)
         where = resolved.where(("eval", "tasks"))
-        self.held_out = {
+        self.held_out: Mapping[str, tuple[Problem, ...]] = {
             named.name: problems_given(named.task.problems(), named.name, "problems()", where)
             for named in self.tasks
         }

@@ -29,7 +29,6 @@ def check_metric_of(resolved: Resolved, qualified_metric: str, where: str) -> No
         RlvrError: If there is none, or the tasks cannot be loaded.
     """
     from rlvr_core.eval.in_run import named_tasks
-    from rlvr_core.verify.judge import ErrorRate, Judge
     from rlvr_core.verify.reward import RewardPlan
 
     tasks, config = named_tasks(resolved), resolved.config
@@ -37,6 +36,8 @@ def check_metric_of(resolved: Resolved, qualified_metric: str, where: str) -> No
     plan = RewardPlan.build(config.rewards, verifiers, resolved.host)
     verify = config.verify.model_copy(update={"pool": None})
     with plan.pool(verify) as pool:
+        from rlvr_core.verify.judge import ErrorRate, Judge
+
         judge = Judge(pool, plan, ErrorRate(config.verify.max_error_rate))
         check_metric(qualified_metric, tasks, judge, where)
 

@@ -178,12 +178,13 @@ def runnable(path: str, section: ModelSection) -> str:
         RunError: If the copy cannot be written to the temporary folder (``TMPDIR``).
     """
     from rlvr_core.lora.export import is_adapter, write_merged
-    from rlvr_core.step.model import DTYPES
 
     if not is_adapter(path):
         return path
     place = Path(tempfile.mkdtemp(prefix="rlvr-merged-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
+    from rlvr_core.step.model import DTYPES
+
     write_merged(
         Path(path).expanduser(),
         place / Path(path).name,

@@ -112,14 +112,14 @@ def open_session(
 
 def _configure_plugins(host: Host, config: EvalConfig, user_config: Asked) -> None:
     """Configure plugins; the run of a checkpoint may name plugins that are not installed here."""
-    from rlvr_core.config.resolve import plugin_options
-
     options = {}
     for name, plugin_config in config.plugins.items():
         record = host.record(name)
         if record is None and not user_config.has("plugins", name):
             say(f"plugin '{name}', which the run had options for, is not installed here")
             continue
+        from rlvr_core.config.resolve import plugin_options
+
         options[name] = plugin_options(host, name, plugin_config, user_config.root)
     host.configure(options)
 
@@ -142,10 +142,11 @@ def _model_in(user_config: Asked) -> str:
 
 
 def _locate(text: str, given: Options) -> ModelRef | None:
-    from rlvr_core.eval.model_ref import find_model
 
     if text.startswith(("tiny:", REMOTE)):
         return None
+    from rlvr_core.eval.model_ref import find_model
+
     return find_model(text, step=given.step, runs_dir=given.runs_dir)
 
 
@@ -163,8 +164,6 @@ def _values(
     text: str, where: ModelRef | None, given: Options, user_config: Asked
 ) -> dict[str, Any]:
     """Return the command line as configuration keys; the user's values override the run's."""
-    from rlvr_core.config.resolve import parse_options
-
     values: dict[str, Any] = {"model": {"path": where.path if where else text}}
     for section, keys in (where.sections() if where else {}).items():
         inherited = {key: value for key, value in keys.items() if not user_config.has(section, key)}
@@ -176,6 +175,8 @@ def _values(
             remedy="give one --task, or write the options of each in a file: --config",
         )
     if given.tasks:
+        from rlvr_core.config.resolve import parse_options
+
         options = parse_options(given.options)
         values["tasks"] = [{"use": name, "with": options} for name in given.tasks]
     if given.graders:

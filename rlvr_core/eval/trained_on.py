@@ -98,13 +98,15 @@ def _take_answers(
     imitating = {loc: ref for loc, ref in resolved.config.losses.items() if ref.data is not None}
     if not imitating:
         return
-    from rlvr_core.config.tree import dotted
-    from rlvr_core.demonstrations.demonstrations import answered, load_answers
 
     for loc, ref in imitating.items():
         assert ref.data is not None
         loader, target = resolved.build("dataset", ref.data), ref.with_.get("target")
+        from rlvr_core.demonstrations.demonstrations import answered, load_answers
+
         answers = load_answers(loader, target, resolved.config.run.seed, ref.data.use)
+        from rlvr_core.config.tree import dotted
+
         then = recorded.get(dotted((*loc, "answers")))  # older runs did not record them
         if then is not None and _changed(answered(answers), then):
             raise DataError(f"{ref.data.use} has other answers now than when the run began")

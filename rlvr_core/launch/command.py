@@ -152,7 +152,6 @@ def launch(
         with_beside,
     )
     from rlvr_core.plugins.host import load_host
-    from rlvr_core.record.text import Redactor
 
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run")
@@ -207,6 +206,8 @@ def launch(
     if not dry_run:
         code: int = launcher.submit(plan)
         return code
+    from rlvr_core.record.text import Redactor
+
     hide = Redactor()
     if as_json:
         details = hide.tree(dict(plan.details))
@@ -219,11 +220,11 @@ def launch(
 
 def _earlier(resume: str, backend: str, host: Host) -> Job | None:
     """The job to go on with, where the backend can."""
-    from rlvr_core.launch.job_book import JobBook
-
     entry = host.entry("launcher", backend)
     if not isinstance(entry.load(), ResumesJobs):
         return None
+    from rlvr_core.launch.job_book import JobBook
+
     job = JobBook().find(resume)
     if job.launcher != entry.name:
         raise ConfigError(f"job {job.job} was one of {job.launcher}", where="--resume")

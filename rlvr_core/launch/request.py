@@ -83,9 +83,9 @@ def with_beside(request: LaunchRequest, config: Path, host: Host) -> LaunchReque
 
 def _check(asked: Asked, given: dict[str, Any], host: Host) -> None:
     """Find mistakes now, and not on a machine that costs money."""
-    from rlvr_core.config.resolve import find
-
     for index, ref in enumerate(asked.config(given).tasks):
+        from rlvr_core.config.resolve import find
+
         find(host, "eval_task", ref.use, ref.with_, asked.root, ("tasks", index))
 
 

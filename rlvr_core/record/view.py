@@ -281,18 +281,18 @@ class RunView:
 
     def _evaluated(self) -> tuple[list[dict[str, Json]], dict[str, Json] | None]:
         """Return the curve of each task, and held-out results before and after the run."""
-        from rlvr_core.record.curves import curves_and_heldout
-
         if not self.evaluations:
             return [], None
+        from rlvr_core.record.curves import curves_and_heldout
+
         return curves_and_heldout(self.folder, self.evaluations)
 
     def _staleness(self) -> dict[str, Json]:
         """Return completions by age and fates by version, if generation ran during training."""
-        from rlvr_core.record.ages import staleness
-
         if not any(name.startswith("staleness/") for name in self.metrics):
             return {}
+        from rlvr_core.record.ages import staleness
+
         found: dict[str, Json] = staleness(self.metrics.rows)
         return found
 

@@ -108,9 +108,9 @@ class NoEvaluations:
 
 def evaluations_of(resolved: Resolved) -> Evaluations:
     """Return the run's evaluations; their code is imported only if the configuration has tasks."""
-    from rlvr_core.eval.in_run import RunEvaluations
-
     config = resolved.config
     if not (config.eval.tasks or config.eval.early_stop or config.checkpoint.keep_best):
         return NoEvaluations()
+    from rlvr_core.eval.in_run import RunEvaluations
+
     return RunEvaluations(resolved)

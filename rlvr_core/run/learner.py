@@ -49,15 +49,14 @@ def trainer_of(
     prepared: Prepared, ranks: Ranks, engine: Engine
 ) -> tuple[PolicyTrainer, WeightSource]:
     """Build the trainer, and the source of the weights that engines load."""
-    from rlvr_core.compiling.layers import compiled_model
-    from rlvr_core.packing.context import ContextParallel
-    from rlvr_core.parallel.fsdp.gathered_source import gathered_source
-    from rlvr_core.parallel.fsdp.loading import stored_dtype
-
     config = prepared.config
     train, precision = config.train, Precision(DTYPES[config.model.dtype])
     device = trainer_device()
-    context = ContextParallel(config) if train.context_parallel > 1 else None
+    context = None
+    if train.context_parallel > 1:
+        from rlvr_core.packing.context import ContextParallel
+
+        context = ContextParallel(config)
     parallel = None
     if ranks.world > 1:
         from rlvr_core.parallel.model import ParallelModel
@@ -70,15 +69,23 @@ def trainer_of(
     own_copy = device if sharded and shares_model(engine) else None
     dtype = torch.float32
     if sharded and own_copy is None and config.model.lora is None:
+        from rlvr_core.parallel.fsdp.loading import stored_dtype
+
         dtype = stored_dtype(prepared.model_path, config.model)
     model = _policy(prepared, place, precision, dtype)
     objective = _objective(prepared, place, precision)
     reference = None
     if objective.needs_reference:
         reference = _reference(prepared, model, place, precision)
-    compiled = compiled_model(model) if train.compile else None
+    compiled = None
+    if train.compile:
+        from rlvr_core.compiling.layers import compiled_model
+
+        compiled = compiled_model(model)
     source: WeightSource = ModuleSource(model)
     if parallel is not None and sharded:
+        from rlvr_core.parallel.fsdp.gathered_source import gathered_source
+
         source = gathered_source(model, parallel, own_copy)
     builder: OptimizerBuilder = prepared.resolved.make(("train", "optimizer"))
     schedule: Schedule = prepared.resolved.make(("train", "lr_schedule"))
@@ -172,7 +179,6 @@ def _advantage_scale(refs: Sequence[SourceRef], sources: Sequence[Source]) -> di
 def _reference(
     prepared: Prepared, policy: PreTrainedModel, place: torch.device, precision: Precision
 ) -> Reference:
-    from rlvr_core.parallel.offload.layers import offload
     from rlvr_core.step.reference import SeparateModel, UnderAdapter
 
     section = prepared.config.train.reference
@@ -183,6 +189,8 @@ def _reference(
     home = torch.device("cpu") if section.offload else place
     model = load_reference(prepared.model_path, prepared.config.model, home, dtype)
     if section.offload:
+        from rlvr_core.parallel.offload.layers import offload
+
         offload(model, place)
     return SeparateModel(model, policy, section)
 

@@ -322,9 +322,9 @@ def _check_config(resolved: Resolved, *, uses_reference: bool) -> None:
         MachineError: If no run folder can be created.
         PluginError: If a plugin is missing.
     """
-    from rlvr_core.parallel.fsdp.checks import check_processes
-
     if ranks.count() > 1 or resolved.config.train.context_parallel > 1:
+        from rlvr_core.parallel.fsdp.checks import check_processes
+
         check_processes(resolved.config)
     check_writable(Path(resolved.config.run.dir))
     for name in resolved.config.model.forward_paths:
@@ -334,8 +334,6 @@ def _check_config(resolved: Resolved, *, uses_reference: bool) -> None:
 
 def _check_reference(resolved: Resolved, *, used: bool) -> None:
     """Refuse options of a reference model that is unused, or that is not a model of its own."""
-    from rlvr_core.parallel.offload.checks import check_offload
-
     section = resolved.config.train.reference
     if (section.sync_every or section.offload) and not used:
         does = "move" if section.sync_every else "be offloaded"
@@ -345,13 +343,13 @@ def _check_reference(resolved: Resolved, *, used: bool) -> None:
             remedy="set a loss's beta above 0, or leave train.reference out",
         )
     if section.offload:
+        from rlvr_core.parallel.offload.checks import check_offload
+
         check_offload(resolved)
 
 
 def _load_data(resolved: Resolved, losses: Mapping[Loc, Loss]) -> _Data:
     """Load training and held-out data, and have verifiers and plugins check it."""
-    from rlvr_core.demonstrations.given_answers import GivenAnswers
-
     config, host = resolved.config, resolved.host
     sources = load_sources(
         [
@@ -370,6 +368,8 @@ def _load_data(resolved: Resolved, losses: Mapping[Loc, Loss]) -> _Data:
     evaluations = evaluations_of(resolved)
     answers = None
     if any(loss.traits.answers is not None for loss in losses.values()):
+        from rlvr_core.demonstrations.given_answers import GivenAnswers
+
         answers = GivenAnswers(resolved, losses)
     # answers that are imitated are training data too
     imitated = answers.problems() if answers else {}
@@ -433,18 +433,19 @@ def rollout_mode(resolved: Resolved) -> RolloutMode:
     With ``max_staleness`` above 0, groups are sampled ahead of training; otherwise generation and
     training alternate.
     """
-    from rlvr_core.rollout.ahead.ahead import Ahead
-
     if resolved.config.train.max_staleness == 0:
         return InTurns()
+    from rlvr_core.rollout.ahead.ahead import Ahead
+
     mode: RolloutMode = Ahead(resolved)
     return mode
 
 
 def _choose_engine(resolved: Resolved, model_path: str) -> tuple[ComponentRef, str]:
-    from rlvr_core.engines.vllm.choice import choose_engine
 
     if resolved.config.engine.use != "auto":
         return resolved.config.engine, "as configured"
+    from rlvr_core.engines.vllm.choice import choose_engine
+
     name, why = choose_engine(model_path)
     return ComponentRef(use=name), why

@@ -79,8 +79,6 @@ def start(
         RunError: If the run failed; its folder records this too.
         MachineError: If model or engine cannot be loaded.
     """
-    from rlvr_core.run.resumption.resumption import Resumption
-
     ranks, stop = ranks or Ranks(), stop or Stop()
     config = prepared.config
     events = RunEvents(display)
@@ -136,6 +134,8 @@ def start(
         newest = resumption = None
         if not fresh:
             targets = prepared.resolved.sources(prepared.problems.values())
+            from rlvr_core.run.resumption.resumption import Resumption
+
             resumption = Resumption(session, manifest, targets, prepared.resolved.dump())
             newest = ranks.on_main(resumption.checkpoint)
         with recorded_outcome(session, manifest), stop.heeded(), ranks.explained():
@@ -203,9 +203,6 @@ def _recording(
         The folder, its recorder, and its manifest; the manifest is None in a process that does not
         write it.
     """
-    from rlvr_core.record.trackers.tracking import Tracking
-    from rlvr_core.run.warned import begin
-
     config, host = prepared.config, prepared.resolved.host
     mirror = None
     if config.run.mirror is not None:
@@ -242,8 +239,12 @@ def _recording(
         recorder = stack.enter_context(Recorder(folder, glossary=run_glossary(*components)))
         manifest = _manifest(prepared, folder, command, ranks)
         if config.run.identity or prepared.data_reports or guards.guards:
+            from rlvr_core.run.warned import begin
+
             begin(prepared, manifest, events, fresh=fresh)
         if prepared.trackers:
+            from rlvr_core.record.trackers.tracking import Tracking
+
             tracking = Tracking(prepared.trackers, events.message)
             stack.callback(tracking.close)  # closed before the mirror copies the rest
             events.subscribe(tracking)
@@ -340,9 +341,6 @@ def _manifest(
     Raises:
         ConfigError: If the run was started with different data.
     """
-    from rlvr_core.record.provenance.checkout import save_patches
-    from rlvr_core.record.provenance.sources import save_sources
-
     if folder.manifest.exists():
         manifest = Manifest.read(folder)
         recorded, found = manifest.fields.get("data") or {}, prepared.fingerprints
@@ -358,7 +356,11 @@ def _manifest(
     host, here = prepared.resolved.host, Path.cwd()
     git, targets = None, prepared.resolved.sources(prepared.problems.values())
     if "GIT_DIR" in os.environ or any((each / ".git").exists() for each in (here, *here.parents)):
+        from rlvr_core.record.provenance.checkout import save_patches
+
         git = save_patches(folder, here)
+    from rlvr_core.record.provenance.sources import save_sources
+
     return Manifest.start(
         folder,
         name=prepared.config.run.name,

@@ -46,7 +46,6 @@ def evaluate(
         RlvrError: For every error that ``rlvr eval`` reports; ``str(error)`` is the full message.
     """
     from rlvr_core.eval.evaluate import check_truncation, write_summary
-    from rlvr_core.eval.evaluate import evaluate as run_evaluation
 
     check_arguments(set, tasks=tasks, rewards=rewards)
     if not isinstance(model, str | os.PathLike | RunView):
@@ -65,6 +64,8 @@ def evaluate(
     with signals_restored(), faults_named():
         session, folder = open_session(text, options)
         results_folder = options.out or folder
+        from rlvr_core.eval.evaluate import evaluate as run_evaluation
+
         summaries = run_evaluation(session, results_folder, say)
         write_summary(results_folder, {"folder": str(results_folder), "tasks": summaries})
     check_truncation(summaries)

@@ -56,7 +56,6 @@ def train(
         RlvrError: What ``rlvr run`` would say; ``str(error)`` has it all.
         KeyboardInterrupt: If it was interrupted; its folder has a checkpoint to go on from.
     """
-    from rlvr_core.cli.run import carry_out, make_display
     from rlvr_core.config.resolve import resolve_file
     from rlvr_core.parallel import ranks
     from rlvr_core.plugins.blame import faults_named
@@ -85,6 +84,8 @@ def train(
         ranks.joined(resolved.config.run.timeout) as together,
     ):
         stop.listen()
+        from rlvr_core.cli.run import carry_out, make_display
+
         if display is None or isinstance(display, str):
             kind = display if together.main else "none"
             display = make_display(kind, resolved.config.train.steps, host)
@@ -122,17 +123,18 @@ def source(
     config: str | os.PathLike[str] | Mapping[str, Any] | RunConfig,
 ) -> tuple[Path, str | None]:
     """The file of a configuration; or a name for it, and its text."""
-    from rlvr_core.api import ComponentConfig
-    from rlvr_core.config.dialect import write
-
     if isinstance(config, str | os.PathLike):
         return Path(config), None
+    from rlvr_core.api import ComponentConfig
+
     if isinstance(config, ComponentConfig):
         config = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
     if not isinstance(config, Mapping):
         raise ConfigError(
             f"a config is a YAML file or a mapping, not a {type(config).__name__}", where=GIVEN
         )
+    from rlvr_core.config.dialect import write
+
     return Path(GIVEN), write(plain(config))
 
 
@@ -146,8 +148,6 @@ def option(key: str, value: Any) -> str:
 
 def plain(value: Any) -> Any:
     """A value as YAML holds it; functions and classes become the names they are found by."""
-    from rlvr_core.script.ship import reference
-
     if isinstance(value, Mapping):
         return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -155,6 +155,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if inspect.isfunction(value) or isinstance(value, type):
+        from rlvr_core.script.ship import reference
+
         return reference(value)
     return value
 

@@ -79,8 +79,6 @@ def collect(
         place: A folder. If all processes see it, each is to write its slices of a sharded policy,
             but for an adapter, which is gathered.
     """
-    from rlvr_core.parallel.fsdp.shards import shards_of
-
     parts = {
         "master": adapter_of(model).trained_tensors(model),
         "optimizer": optimizer.state_tensors(),
@@ -88,6 +86,8 @@ def collect(
     }
     shards = None
     if ranks and place and any(map(is_sharded, parts["master"].values())):
+        from rlvr_core.parallel.fsdp.shards import shards_of
+
         shards = shards_of(model, parts, ranks, place)
 
     def copied(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -186,11 +186,12 @@ def load(
         raise ValueError(f"{folder} was written in another checkpoint format")
 
     def saved(part: str, ours: Mapping[str, torch.Tensor]) -> Any:
-        from rlvr_core.parallel.fsdp.shards import read_shards
 
         file = trainer / f"{part}.safetensors"
         if file.is_file():
             return load_file(file)
+        from rlvr_core.parallel.fsdp.shards import read_shards
+
         return read_shards(trainer, part, ours)
 
     adapter, sharded = adapter_of(model), not (trainer / "optimizer.safetensors").is_file()

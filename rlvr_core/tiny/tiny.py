@@ -94,7 +94,6 @@ def make_tiny_model(
     from transformers import GenerationConfig
 
     from rlvr_core.tiny.tiny_tokenizer import train_tokenizer
-    from rlvr_core.tiny.tiny_warm import batches_of, new_model, warm_start
 
     start = time.perf_counter()
     pairs = [
@@ -105,6 +104,8 @@ def make_tiny_model(
     tokenizer = train_tokenizer(texts, VOCAB_SIZE)
     with torch.random.fork_rng(devices=[]), _threads_for(size):
         torch.manual_seed(seed)
+        from rlvr_core.tiny.tiny_warm import batches_of, new_model, warm_start
+
         model = new_model(size, tokenizer)
         batches = batches_of(tokenizer, pairs, seed)
         loss = warm_start(model, batches, peak_lr=PEAK_LR[size], progress=progress)

@@ -77,14 +77,14 @@ def rows_of(tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[str, str]]
     Prompt and completion are tokenised apart, as in a run, and the completion ends with the
     end-of-sequence token.
     """
-    from rlvr_core.step.batch import Row
-
     prompts = tokenizer([prompt for prompt, _ in pairs])["input_ids"]
     answers = tokenizer([answer for _, answer in pairs])["input_ids"]
     rows = []
     for prompt, answer in zip(prompts, answers, strict=True):
         tokens = (*answer, tokenizer.eos_token_id)
         n = len(tokens)
+        from rlvr_core.step.batch import Row
+
         rows.append(Row(tuple(prompt), tokens, (True,) * n, (0.0,) * n, 0.0))
     return rows
 

@@ -35,9 +35,10 @@ def choose_engine(model_path: str, *, n_parameters: int | None = None) -> tuple[
         return "core/transformers", f"{model_path} is tiny ({size} parameters)"
     if importlib.util.find_spec("vllm") is None:
         return "core/transformers", "vLLM is not installed; rlvr docs installation has the commands"
-    from rlvr_core.engines.vllm.process import import_vllm
 
     try:
+        from rlvr_core.engines.vllm.process import import_vllm
+
         import_vllm()
     except MachineError as error:
         return "core/transformers", error.complaints[0].what

@@ -93,11 +93,11 @@ def gpus_of(config: ServerConfig) -> list[list[str]]:
         ConfigError: If a named GPU is not one of the run's.
         MachineError: If the numbers of servers and GPUs do not match.
     """
-    from rlvr_core.parallel.gpus import chosen_gpus
-
     gpus = [gpu for gpu in os.environ.get(ENGINE_GPUS, "").split(",") if gpu]
     if config.gpus is not None:
         shown = os.environ.get(GIVEN_GPUS, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        from rlvr_core.parallel.gpus import chosen_gpus
+
         gpus = chosen_gpus(config.gpus, shown, "engine.with.gpus")
     each = config.tensor_parallel
     if not gpus:

@@ -122,14 +122,14 @@ class Resumption:
 
     def _record(self, manifest: Manifest, command: Sequence[str]) -> None:
         """Note the resumption in ``run.json``, with the sources as they are now if they changed."""
-        from rlvr_core.record.provenance.sources import save_sources
-
         session, sources = self._session, None
         changed = self._changed_files(manifest)
         for one in changed:
             what = f"{one.path} has changed: the steps from here on use it"
             session.events.message(f"warning: {what}")
         if changed:
+            from rlvr_core.record.provenance.sources import save_sources
+
             sources = save_sources(session.folder, self._targets)
         self._say_changes()
         manifest.resume(
