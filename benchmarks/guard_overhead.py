@@ -1,6 +1,6 @@
 """What the default guards cost: seconds of guards beside those of the steps, in one run.
 
-    python benchmarks/guard_overhead.py [--steps 100] [--model FOLDER] [--dtype bfloat16]
+    python benchmarks/guard_overhead.py [--quick] [--steps 100] [--model FOLDER] [--dtype bfloat16]
 
 Every method of every guard is timed while a run goes on, and the run's own time is what is left.
 Hooks in the backward pass are timed likewise. The first step is compared with the median of later
@@ -115,7 +115,11 @@ def report(clock: Clock, took: list[float]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="three steps")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--model", default="tiny:math/arithmetic")
     parser.add_argument("--dtype", default="float32")
-    measure(parser.parse_args())
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.steps = 3
+    measure(arguments)

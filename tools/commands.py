@@ -15,7 +15,9 @@ from rlvr_core.plugins.host import load_host
 
 _HEAD = """# Every command
 
-Written by `tools/docs.py` from the commands themselves; `rlvr COMMAND --help` prints the same. Commands of plugins stand at the end, under the plugin's name.
+Written by `tools/docs.py` from the commands themselves; `rlvr COMMAND --help` prints the same.
+Commands of
+plugins stand at the end, under the plugin's name.
 
 Every command has `--help`. Exit codes: 0 done, 1 the run failed, 2 configuration or data, 3 plugin,
 4 machine, 5 the run finished but its store lacks a part, 6 nothing can be learned, 7 hung,

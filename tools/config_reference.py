@@ -10,8 +10,8 @@ from rlvr_core.config.keys import Key, run_keys
 _HEAD = """# Every key of a configuration
 
 Written by `tools/docs.py` from `rlvr_core/config/model.py`. [config.md](../config.md) explains how
-files, `--set` and environment variables work together. `rlvr config explain KEY` prints the same for
-one key, and `rlvr list KIND NAME` the options of a component (`with:`).
+files, `--set` and environment variables work together. `rlvr config explain KEY` prints the same
+for one key, and `rlvr list KIND NAME` the options of a component (`with:`).
 """
 
 

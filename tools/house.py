@@ -41,11 +41,12 @@ VAGUE = {"one", "found", "told", "said", "asked", "own"}
 RUN_AND_LIST = """
 import json, sys
 from rlvr_core.cli.main import main
-code = main(["run", sys.argv[1], "--display", "none", "--set", "train.steps=2", "--set", "train.warmup_steps=1",
-             "--set", "eval.tasks=[]"])
+settings = ("train.steps=2", "train.warmup_steps=1", "eval.tasks=[]")
+words = [word for setting in settings for word in ("--set", setting)]
+code = main(["run", sys.argv[1], "--display", "none", *words])
 if code:
     sys.exit(code)
-names = [m.__file__ for n, m in sys.modules.items() if n.partition(".")[0].startswith("rlvr_")]
+names = [m.__file__ for n, m in sys.modules.items() if n.startswith("rlvr_")]
 with open("loaded.json", "w") as file:
     json.dump([name for name in names if name], file)
 """

@@ -1,0 +1,1 @@
+"""``rlvr launch``: several processes on this machine, on several, or where a plugin knows."""

@@ -126,9 +126,9 @@ def adapter_of(model: nn.Module) -> ModelAdapter:
 
 @cache
 def _lora() -> ModelAdapter:
-    from rlvr_core.lora.model_adapter import LORA as adapter
+    from rlvr_core.lora.model_adapter import LORA
 
-    return adapter
+    return LORA
 
 
 def export_weights(

@@ -121,7 +121,7 @@ name."""
 
 
 class _Recorder(dict[str, tuple[str, str]]):
-    """Stands in for a ``Registrar``, so that ``rlvr --help`` need not import pydantic."""
+    """Stands in for a ``Registrar``: the names of commands are known before a host is loaded."""
 
     def add(self, name: str, target: str, *, summary: str) -> None:
         self[name] = (target, summary)

@@ -44,18 +44,44 @@ COMMANDS = {
 }
 """Plugin of each command that stands beside the core's own, and not below the plugin's name."""
 
-COMPONENTS = {
-    **dict.fromkeys(("gmpo", "vespo", "cispo", "sapo", "luspo", "reinforce"), "algos"),
-    **dict.fromkeys(("gkd", "opsd", "reinforce_plus_plus", "maxrl", "pass_at_k"), "algos"),
-    **dict.fromkeys(("adamw-8bit", "muon"), "algos"),
-    **dict.fromkeys(("choice", "first-of", "json", "tool-call", "sql", "judge"), "checks"),
-    **dict.fromkeys(("degenerate", "gpqa", "mmlu_pro", "supergpqa", "commands"), "checks"),
-    **dict.fromkeys(("commands-heldout", "commands-heldout-greedy"), "checks"),
-    **dict.fromkeys(("slurm", "ray", "ray-pool"), "cluster"),
-    **dict.fromkeys(("lookup", "lookup-heldout", "lookup-heldout-greedy"), "env"),
-    **dict.fromkeys(("verifiers", "verifiers-group", "environment"), "env"),
-    **dict.fromkeys(("remote", "mcp", "openenv", "agent"), "env"),
-    **dict.fromkeys(("hermes", "llama", "python", "pythonic", "qwen3-coder", "gpt-oss"), "env"),
-    "lm_eval": "lab",
+COMPONENTS: dict[str, dict[str, tuple[str, ...]]] = {
+    "advantage": {
+        "algos": ("reinforce_plus_plus", "maxrl", "pass_at_k"),
+    },
+    "dataset": {
+        "checks": ("gpqa", "mmlu_pro", "supergpqa", "commands"),
+        "env": ("lookup", "verifiers"),
+    },
+    "engine": {
+        "checks": ("openai",),
+        "cluster": ("ray",),
+    },
+    "environment": {
+        "env": ("lookup", "verifiers", "remote", "mcp", "openenv", "agent"),
+    },
+    "eval_task": {
+        "checks": ("commands-heldout", "commands-heldout-greedy"),
+        "env": ("lookup-heldout", "lookup-heldout-greedy"),
+        "lab": ("lm_eval",),
+    },
+    "launcher": {
+        "cluster": ("slurm", "ray"),
+    },
+    "loss": {
+        "algos": ("gmpo", "vespo", "cispo", "sapo", "luspo", "reinforce", "gkd", "opsd"),
+    },
+    "optimizer": {
+        "algos": ("adamw-8bit", "muon"),
+    },
+    "tool_format": {
+        "env": ("hermes", "llama", "python", "pythonic", "openai", "qwen3-coder", "gpt-oss"),
+    },
+    "verifier": {
+        "checks": ("choice", "first-of", "json", "tool-call", "sql", "judge", "degenerate"),
+        "env": ("environment", "verifiers", "verifiers-group"),
+    },
+    "verifier_pool": {
+        "cluster": ("ray-pool",),
+    },
 }
-"""Plugin of each component that was the core's, by its short name."""
+"""Short names of components that were the core's, by kind and by the plugin that has them."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pluggy
 
@@ -31,6 +31,7 @@ from rlvr_core.plugins.registry import Entry, Registry
 if TYPE_CHECKING:
     from rlvr_core.api import Store
     from rlvr_core.config.resolve import Resolved
+    from rlvr_core.plugins.missing import Missing
 
 _log = logging.getLogger(__name__)
 
@@ -82,11 +83,11 @@ class Host:
             raise self.missing().component(kind, name, where)
         return found
 
-    def missing(self) -> Any:
-        """The module that explains why a component is unavailable; imported only when needed."""
-        from rlvr_core.plugins.missing import Missing as missing
+    def missing(self) -> Missing:
+        """What explains why a component is unavailable; imported only when needed."""
+        from rlvr_core.plugins.missing import Missing
 
-        return missing(self.registry, self.records)
+        return Missing(self.registry, self.records)
 
     def observe(self, name: str, event: object) -> None:
         """Call an observing hook of every plugin that implements it.
@@ -207,7 +208,7 @@ class Host:
                 raise
             except BaseException as error:  # a plugin may even call sys.exit
                 message = f"failed: {loader.describe(error)} ({self._place(error, plugin)})"
-                findings.append((plugin, Finding("examine", "fail", message)))
+                findings.append((plugin, Finding("examine", message)))
         return findings
 
     def options_of(self, name: str, where: str) -> type[ComponentConfig]:

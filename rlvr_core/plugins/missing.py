@@ -52,8 +52,8 @@ class Missing:
             )
         list_them = f"list them: rlvr list {plural(kind)}"
         leaf = name.rpartition("/")[2]
-        if namespace in ("core", name) and leaf in COMPONENTS:
-            return self._moved(kind, leaf, where)
+        if namespace in ("core", name) and (plugin := _moved_to(kind, leaf)):
+            return self._moved(kind, leaf, plugin, where)
         near = _near(registry, kind, name)
         hints = [*_other_kinds(registry, kind, name), *_did_you_mean(near), list_them]
         unknown = f"unknown {kind_words(kind)} '{name}'"
@@ -69,9 +69,8 @@ class Missing:
             return PluginError(unknown, where=where, remedy=[missing, list_them])
         return _no_such_plugin(records, namespace, unknown, where, hints)
 
-    def _moved(self, kind: str, leaf: str, where: str) -> RlvrError:
-        """The error for a component that a distribution of its own has."""
-        plugin = COMPONENTS[leaf]
+    def _moved(self, kind: str, leaf: str, plugin: str, where: str) -> RlvrError:
+        """The error for a component that was the core's, and is a plugin's."""
         unknown = f"unknown {kind_words(kind)} '{leaf}' of the core"
         if (error := self.plugin(plugin)) is not None:
             remedy = [f"it is {plugin}/{leaf}", *error.complaints[0].remedy]
@@ -124,6 +123,12 @@ class Missing:
         return PluginError(
             f"no plugin opens '{scheme}://', as in {uri}", remedy=list(dict.fromkeys(lines))
         )
+
+
+def _moved_to(kind: str, leaf: str) -> str | None:
+    """The plugin that has a component which was the core's."""
+    owners = COMPONENTS.get(kind, {})
+    return next((plugin for plugin, leaves in owners.items() if leaf in leaves), None)
 
 
 def _no_verifier(where: str) -> ConfigError:

@@ -9,6 +9,7 @@ In ``pyproject.toml``: ``addopts = "-p rlvr_core.testing.fixtures"``.
 | ``tiny_model`` | the folder of a model of random weights |
 | ``lab`` | a working directory with this model and the ``rlvr`` command in it |
 | ``scripted_engine`` | makes engines that say what they are told |
+| ``small_disk`` | a disk of 1 MiB, where mounting one is allowed |
 | ``no_network`` | a connection to another machine fails the test |
 """
 

@@ -8,7 +8,18 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rlvr_core.api import EvalFinished, EvalReport, GroupsScored, RunStarted, StepFinished
+from rlvr_core.api import (
+    Completion,
+    EvalFinished,
+    EvalReport,
+    Group,
+    GroupsScored,
+    Judged,
+    Problem,
+    RunStarted,
+    StepFinished,
+    Verdict,
+)
 from rlvr_core.api.progress import counting, progress, work_going_on
 from rlvr_core.cli import run as of_kind
 from rlvr_core.cli.run import Silent
@@ -20,7 +31,6 @@ from rlvr_core.terminal.live import Live
 from rlvr_core.terminal.pace import Pace, Waits, counts, span
 from rlvr_core.terminal.weights import counted_weights
 from rlvr_core.testing.random_model import save_random_model
-from plugins.rlvr_view.tests.reports.made_runs import group
 
 METRICS = {
     "reward/mean": 0.4213,
@@ -332,7 +342,11 @@ def in_terminal():
     """Show a sample for a key; 0 if the terminal is afterwards what it was."""
     before = termios.tcgetattr(0)
     display = make_display("live", 2)
-    display.groups_scored(GroupsScored(0, 0, (group("p", [True]),)))
+    completion = Completion((1,), (2,), (-0.1,), (True,), "four", "stop")
+    verdict = Verdict(1.0, passed=True, detail="four")
+    judged = Judged(completion, {"exact": verdict}, 1.0, True)
+    group = Group(Problem("p", "2+2=", "exact", {}, "sums"), (judged,), 0)
+    display.groups_scored(GroupsScored(0, 0, (group,)))
     seen = threading.Event()
     lines = display._samples.lines
     display._samples.lines = lambda: (seen.set(), lines())[1]

@@ -60,9 +60,9 @@ def killed(lab):
 
 
 def kill_and_go_on(lab, engine: str) -> Path:
-    slow = ("--with", "verifier=lab/slow", "--engine", engine, "--out", engine)
+    slow = ("--with", "verifier=toy/slow", "--engine", engine, "--out", engine)
     arguments = ["eval", "last", *TASK, *slow]
-    results = lab.folder / engine / "lab_letters" / "results.jsonl"
+    results = lab.folder / engine / "toy_letters" / "results.jsonl"
     with subprocess.Popen(
         lab.command(*arguments),
         cwd=lab.folder,
@@ -105,11 +105,11 @@ def test_t76_killed_and_run_again_it_ends_with_exactly_the_ids(killed, engine):
 
 
 def test_killed_and_run_again_it_holds_what_one_process_would_have_written(lab, killed):
-    whole = ("--with", "verifier=lab/slow", "--engine", "transformers", "--out", "whole")
+    whole = ("--with", "verifier=toy/slow", "--engine", "transformers", "--out", "whole")
     lab.rlvr("eval", "last", *TASK, *whole)
     for name in ("completions.jsonl", "results.jsonl", "problems.jsonl", "spec.json"):
         one = (killed("transformers") / name).read_text()
-        assert one == (lab.folder / "whole" / "lab_letters" / name).read_text(), name
+        assert one == (lab.folder / "whole" / "toy_letters" / name).read_text(), name
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -140,8 +140,8 @@ def test_pass_at_k(lab, engine):
     arguments = ("passk", "last", *TASK, "--n", "4", "--k", "1,2,4")
     out = f"passk-{engine}"
     found = lab.json(*arguments, "--engine", engine, "--limit", "8", "--out", out)
-    summary = found["tasks"][f"{out}/lab_letters"]
-    rows = lines(lab.folder / out / "lab_letters" / "results.jsonl")
+    summary = found["tasks"][f"{out}/toy_letters"]
+    rows = lines(lab.folder / out / "toy_letters" / "results.jsonl")
     outcomes = [[r["passed"] for r in rows if r["problem_id"] == f"p{i}"] for i in range(8)]
     assert len({tuple(one) for one in outcomes}) > 2  # really sampled
     for k in (1, 2, 4):
@@ -161,7 +161,7 @@ def test_the_run_is_watched(lab):
     (run,) = (lab.folder / "runs").iterdir()
     rows = json.loads((lab.folder / "w" / "table.json").read_text())
     (accuracy,) = [row for row in rows if row["metric"] == "accuracy"]
-    folder = lab.folder / "w" / run.name / "step000002" / "lab_letters"
+    folder = lab.folder / "w" / run.name / "step000002" / "toy_letters"
     assert json.loads((folder / "spec.json").read_text())["engine"]["use"] == "core/vllm"
     passed = [row["passed"] for row in lines(folder / "results.jsonl")]
     assert (accuracy["step"], accuracy["value"]) == (2, pytest.approx(sum(passed) / 5))

@@ -113,7 +113,7 @@ def test_an_evaluation_names_what_was_trained_on(lab, model_dir):
     assert not (lab.folder / "out").exists()  # refused before anything is sampled
     allowed = lab.rlvr("eval", "last", *task, *more, "--out", "out", "--allow-contamination")
     assert "warning: contamination: 2 of 24 problems are in" in allowed.stderr
-    summary = json.loads((lab.folder / "out" / "lab_letters" / "summary.json").read_text())
+    summary = json.loads((lab.folder / "out" / "toy_letters" / "summary.json").read_text())
     found = summary["contamination"]
     assert (found["n"], found["by_id"], found["by_text"]) == (2, 1, 1)
     assert found["examples"] == [

@@ -147,7 +147,7 @@ def test_resumed_it_goes_on_from_its_best_and_another_metric_begins_anew(lab, mo
     more = ("run", "--resume", "last", "--display", "none", "--set")
     lab.rlvr(*more, "train.steps=4")
     assert best_of(run) == 2
-    lab.rlvr(*more, "train.steps=5", "--set", "checkpoint.keep_best=lab/planned:gain")
+    lab.rlvr(*more, "train.steps=5", "--set", "checkpoint.keep_best=toy/planned:gain")
     # 7.5 is not above 50, but no checkpoint was ever the best by this metric
     assert best_of(run) == 5
     state = json.loads((run / "checkpoints" / "latest" / "trainer" / "state.json").read_text())

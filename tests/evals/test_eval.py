@@ -15,7 +15,7 @@ def lines(path: Path) -> list[dict]:
 def test_t71_an_evaluation_is_recorded_with_its_engine_and_summed_up(lab, model_dir):
     arguments = ("eval", model_dir, "--task", "letters", "--grader", "toy/odd", LAX)
     found = lab.json(*arguments, "--with", "hopeless=4", "--out", "out")
-    out = lab.folder / "out" / "lab_letters"
+    out = lab.folder / "out" / "toy_letters"
     completions, results = lines(out / "completions.jsonl"), lines(out / "results.jsonl")
     spec = json.loads((out / "spec.json").read_text())
     ids = [f"p{i}" for i in range(24)]
@@ -57,8 +57,8 @@ def test_t72_truncated_answers_are_an_error(lab, model_dir):
     done = lab.rlvr(*arguments, check=1)
     assert "of the answers were cut off at 12 tokens" in done.stderr
     assert "accuracy" in done.stdout
-    summary = json.loads((lab.folder / "out" / "lab_letters" / "summary.json").read_text())
-    rows = lines(lab.folder / "out" / "lab_letters" / "completions.jsonl")
+    summary = json.loads((lab.folder / "out" / "toy_letters" / "summary.json").read_text())
+    rows = lines(lab.folder / "out" / "toy_letters" / "completions.jsonl")
     share = sum(row["finish_reason"] == "length" for row in rows) / 24
     assert summary["truncation_rate"] == pytest.approx(share)
     assert summary["spoilt"] is True
@@ -74,7 +74,7 @@ def test_t74_compare_refuses_and_says_what_differs(lab, model_dir, other_model):
     assert 'stop: [] and ["e"]' in refused.stderr
     assert "problems.sha256" in refused.stderr
     (found,) = lab.json("compare", "a", "b")["tasks"]
-    first, second = (lines(lab.folder / f / "lab_letters" / "results.jsonl") for f in "ab")
+    first, second = (lines(lab.folder / f / "toy_letters" / "results.jsonl") for f in "ab")
     pairs = {
         one["problem_id"]: (one["passed"], other["passed"])
         for one, other in zip(first, second, strict=True)
@@ -85,12 +85,12 @@ def test_t74_compare_refuses_and_says_what_differs(lab, model_dir, other_model):
     assert found["difference"]["value"] == pytest.approx(change)
     assert found["n"] == 24
     assert found["differs"] == []
-    shown = lab.rlvr("compare", "a/lab_letters", "b/lab_letters").stdout
+    shown = lab.rlvr("compare", "a/toy_letters", "b/toy_letters").stdout
     assert f"exact paired test (sign flips): p = {found['p']:.4g}\n" in shown
     assert found["p_holm"] == found["p"]
 
     # a line that went missing is noticed, not averaged away
-    results = lab.folder / "b" / "lab_letters" / "results.jsonl"
+    results = lab.folder / "b" / "toy_letters" / "results.jsonl"
     results.write_text("".join(results.read_text().splitlines(keepends=True)[1:]))
     assert "without results: p0, 1 in all" in lab.rlvr("compare", "a", "b", check=2).stderr
     # and a folder never takes results of another model
@@ -125,7 +125,7 @@ def test_a_run_is_evaluated_by_name_with_its_own_prompt(lab, model_dir):
     (lab.folder / "eval.yaml").write_text(yaml.safe_dump(evaluation))
     newest = lab.json("eval", "last", "--config", "eval.yaml")
     assert newest["folder"] == f"evals/{run.name}-step000002"
-    rows = lines(lab.folder / newest["folder"] / "lab_letters" / "completions.jsonl")
+    rows = lines(lab.folder / newest["folder"] / "toy_letters" / "completions.jsonl")
     assert [row["prompt"] for row in rows] == [f"Be brief. \n\nSay {i * 37}:" for i in range(3)]
     lab.rlvr("eval", "lab", "--step", "1", "--config", "eval.yaml", "--out", "first")
     assert "step 7" in lab.rlvr("eval", "lab", "--step", "7", "--task", "letters", check=2).stderr

@@ -17,14 +17,14 @@ def test_a_checkpoint_brings_the_options_of_its_run(lab, model_dir):
     lab.rlvr("eval", "last", *letters)
     assert told() == "of the run"
     sampled = [*letters, "--n", "2", "--out", "rates"]
-    lab.rlvr("passk", "last", *sampled, "--set", "plugins.lab.note=mine")
+    lab.rlvr("passk", "last", *sampled, "--set", "plugins.toy.note=mine")
     assert told() == "mine"
     lab.rlvr("regrade", "last", "--verifier", "toy/odd")
     assert told() == "of the run"
     lab.rlvr("eval", str(model_dir), *letters)
     assert told() is None
 
-    options = ["--set", "plugins.lab.noot=x"]
+    options = ["--set", "plugins.toy.noot=x"]
     done = lab.rlvr("eval", str(model_dir), *letters, *options, check=2)
     assert "unknown option 'noot' of plugin 'toy'" in done.stderr
     assert "did you mean: note?" in done.stderr

@@ -8,9 +8,9 @@ from dataclasses import replace
 import fast
 from steps import groups
 
-from rlvr_doctor.planner.setup import Setup
 from plugins.rlvr_doctor.tests.planner.places import config_of
 from plugins.rlvr_doctor.tests.planner.places import planned as planned_of
+from rlvr_doctor.planner.setup import Setup
 
 VOCABULARY = 151_936
 

@@ -25,12 +25,13 @@ build.load()
 
 import device as standin  # noqa: E402
 import torch  # noqa: E402
-from rlvr_core.gpu import guard, rehearsal  # noqa: E402
 from run import put  # noqa: E402
 from steps import CASE, groups, models, trainer_of  # noqa: E402
 
 from rlvr_core.api import MachineError  # noqa: E402
 from rlvr_core.config.model import SamplingSection, TrainSection  # noqa: E402
+from rlvr_core.guards import gpu as guard  # noqa: E402
+from rlvr_core.guards import rehearsal  # noqa: E402
 
 
 class Config(SimpleNamespace):

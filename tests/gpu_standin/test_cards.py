@@ -1,4 +1,4 @@
-"""What a run of Qwen3-1.7B is told on cards of 80, 48, 40 and 24 GiB: the table of docs/speed.md."""
+"""What a run of Qwen3-1.7B is told on cards of 80 to 24 GiB: the table of docs/speed.md."""
 
 import json
 import os

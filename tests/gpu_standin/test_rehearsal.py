@@ -15,14 +15,15 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "train")]
 from apart import apart  # noqa: E402
 from small import small_model, small_trainer  # noqa: E402
 
-from rlvr_core.cli.displays.facts import step_facts
-from rlvr_core.guards import gpu as guard, rehearsal
-from rlvr_core.guards.worst_case import bytes_per_weight, worst_groups
-from rlvr_algos.optimizers.muon import Muon
+from rlvr_algos.optimizers.muon import Muon  # noqa: E402
 from rlvr_core.config.model import SamplingSection, TrainSection  # noqa: E402
+from rlvr_core.guards import gpu as guard  # noqa: E402
+from rlvr_core.guards import rehearsal  # noqa: E402
+from rlvr_core.guards.worst_case import bytes_per_weight, worst_groups  # noqa: E402
 from rlvr_core.losses import GRPO  # noqa: E402
 from rlvr_core.step.objective import LossTerm  # noqa: E402
 from rlvr_core.step.optim import AdamW  # noqa: E402
+from rlvr_core.terminal.facts import step_facts  # noqa: E402
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="the stand-in needs g++")
 

@@ -2,6 +2,7 @@
 
 import random
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -380,7 +381,7 @@ def test_the_doctor_sets_the_steps_peak_beside_the_card(card, peak, doubt):
     from rlvr_doctor.examination import costs
 
     found = costs._memory(SimpleNamespace(memory=(2 * GIB, peak * GIB)))
-    assert f"GPU {peak} of 80 GiB" in found.value
+    assert f"GPU {peak} of 80 GiB" in found.text
     assert (found.level != "ok") is doubt
 
 
@@ -440,6 +441,9 @@ def test_a_batch_is_pinned_on_its_way_to_a_gpu_and_not_where_it_is_there():
 
 
 def test_flash_attention_is_not_tried_on_a_cpu_nor_in_float32(monkeypatch):
+    here = Path(__file__).parent
+    monkeypatch.syspath_prepend(str(here.parent / "train"))
+    monkeypatch.syspath_prepend(str(here))
     from steps import FLASH_WORKS  # other tests put something else in its place
 
     from rlvr_core.packing import attention_mask
@@ -467,6 +471,3 @@ def test_runs_of_a_sweep_get_the_gpus_that_it_was_given(shown, there, given, mon
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
     assert given_gpus() == given
-
-
-# -- evaluations -----------------------------------------------------------------------------------

@@ -27,7 +27,9 @@ def test_every_hook_has_a_heading_with_its_exact_signature():
 
 
 def test_every_field_of_an_event_is_named():
-    sections = dict(re.findall(r"^#### (\w+)\(.*?\n(.*?)(?=^#|\Z)", HOOKS, re.MULTILINE | re.DOTALL))
+    sections = dict(
+        re.findall(r"^#### (\w+)\(.*?\n(.*?)(?=^#|\Z)", HOOKS, re.MULTILINE | re.DOTALL)
+    )
     events = 0
     for name in HOOK_PARAMETERS:
         wanted = inspect.signature(getattr(hookspecs, name)).parameters.get("event")
@@ -43,7 +45,6 @@ def test_every_registering_hook_has_a_kind():
     assert set(REGISTERING.values()) == {
         *KINDS,
         "command",
-        "service",
         "forward_path",
         "verifier_pool",
     }

@@ -1,5 +1,3 @@
-import subprocess
-
 import pytest
 
 from rlvr_core.api import Completion, Group, Judged, Problem, Verdict
@@ -32,19 +30,3 @@ def make_group():
         return Group(problem, members, version)
 
     return make
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A disk of 1 MiB, which root may mount."""
-    path = tmp_path / "small"
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path)]
-    try:
-        mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
-    except OSError:
-        mounted = False
-    if not mounted:
-        pytest.skip("mounting a small tmpfs is not allowed here")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)

@@ -12,7 +12,7 @@ from rlvr_core.record.jsonl import read_jsonl
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted([*ROOT.glob("examples/*.yaml"), *ROOT.glob("examples/recipes/*.yaml")])
-CONFIGS.remove(ROOT / "examples/sweep.yaml")  # no config of a run: plugins/rlvr_cluster/tests/sweeps reads it
+CONFIGS.remove(ROOT / "examples/sweep.yaml")  # no config of a run: tests of sweeps read it
 DATA = Path(os.environ.get("RLVR_DATA", ROOT / ".." / "shared" / "data")).resolve()
 
 

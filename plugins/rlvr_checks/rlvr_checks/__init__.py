@@ -1,0 +1,1 @@
+"""Verifiers of no one domain: choice, JSON, SQL, judges by a model."""

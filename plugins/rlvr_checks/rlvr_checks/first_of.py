@@ -225,8 +225,8 @@ def _verifier(ref: ComponentRef, option: str) -> Any:
     verifier = build(_host(), "verifier", ref, f"the option {option} of checks/first-of")
     if not isinstance(verifier, Verifier):
         raise ConfigError(
-            f"checks/first-of: {ref.use} compares the completions of a group with each other, so it "
-            f"has no verdict on one alone",
+            f"checks/first-of: {ref.use} compares the completions of a group with each other, so "
+            "it has no verdict on one alone",
             where=f"the option {option} of checks/first-of",
         )
     return verifier

@@ -1,0 +1,1 @@
+"""Examining a run before it is spent: config, data, model files, memory and time."""

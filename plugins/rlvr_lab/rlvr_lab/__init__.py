@@ -1,0 +1,1 @@
+"""Judging results: compare, pass@k, regrade, watch, other harnesses."""

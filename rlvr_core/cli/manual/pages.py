@@ -11,7 +11,7 @@ from pathlib import Path
 from rlvr_core.api import ConfigError
 
 _HERE = Path(__file__).parent
-_MOVED = {
+MOVED = {
     "api": "rlvr docs plugins#what-is-promised",
     "benchmarks": "benchmarks/README.md in the repository",
     "bridges": "rlvr docs from-trl, from-others, evaluation or lora#export",
@@ -84,8 +84,8 @@ def read_page(asked: str) -> str:
     name, _, anchor = asked.partition("#")
     name = name.removeprefix("./").removeprefix("docs/").removesuffix(".md").lower()
     names = {file.stem: file for file in home().glob("*.md")}
-    if name in _MOVED:
-        raise ConfigError(f"the page '{name}' is gone", remedy=f"see: {_MOVED[name]}")
+    if name in MOVED:
+        raise ConfigError(f"the page '{name}' is gone", remedy=f"see: {MOVED[name]}")
     if name not in names:
         raise _unknown("page", name, list(names), "all of them: rlvr docs")
     text = names[name].read_text(encoding="utf-8")

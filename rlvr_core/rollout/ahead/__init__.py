@@ -1,0 +1,1 @@
+"""Rollouts ahead of the trainer, for ``train.max_staleness`` above 0."""

@@ -2,8 +2,7 @@
 
 import re
 
-from rlvr_core.api import Done, Message, NoConfig, Observation, Verdict, hookimpl
-from rlvr_core.api import EnvironmentTraits
+from rlvr_core.api import Done, EnvironmentTraits, Message, NoConfig, Observation, Verdict, hookimpl
 
 
 @hookimpl

@@ -1,7 +1,7 @@
 """Generated commands to answer as a JSON object: a task that a tiny model learns.
 
 ``Cool the attic down to 18. JSON:`` is answered by ``{"device": "fan", "room": "attic", "value":
-18}`` and judged by ``checks/json``. Nothing in a command names the device: it follows from the verb.
+18}`` and judged by ``checks/json``. Nothing in a command names the device: the verb says it.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class SqlVerifier:
         worlds = self._worlds(problem)
         if not self._config.allow_empty and not any(world.rows for world in worlds):
             raise DataError(
-                f"{problem.id}: checks/sql: the reference gives no rows, as many a wrong query does",
+                f"{problem.id}: checks/sql: the reference gives no rows, as wrong queries do",
                 remedy="bring data for which it gives some, or set allow_empty: true",
             )
 

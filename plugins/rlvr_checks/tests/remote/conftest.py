@@ -1,11 +1,9 @@
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+from tests.support.eval_fixtures import lab, model_dir, other_model, toy_site
+from tests.support.openai_server import Server, answer
 
-from fault_server import Server, answer  # type: ignore
+__all__ = ["lab", "model_dir", "other_model", "toy_site"]
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge_replies import AGAIN, FORM  # type: ignore
 from pydantic import ValidationError
 
+from plugins.rlvr_checks.tests.remote.judge_replies import AGAIN, FORM
 from rlvr_checks.openai.judge import MARGIN, Judge
 from rlvr_checks.openai.rubrics import RUBRICS, Rubric
 from rlvr_core.api import Completion, ConfigError, DataError, Message, Problem

@@ -1,4 +1,4 @@
-"""checks/json: right and wrong answers, written before the verifier; partial credit; hostile text."""
+"""checks/json: right and wrong answers, partial credit, hostile text."""
 
 import json
 import time

@@ -1,0 +1,1 @@
+"""Jobs on Slurm and Ray: launching, staging, watching."""

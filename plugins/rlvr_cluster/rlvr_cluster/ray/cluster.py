@@ -36,7 +36,7 @@ def import_ray(wanted_by: str) -> Any:
 
 
 def connect(address: str | None, wanted_by: str = "engine ray", where: str = OPTION) -> bool:
-    """Connect this process to a running cluster: the service ``core/ray-connect``.
+    """Connect this process to a running cluster.
 
     It never starts one.
 

@@ -1,4 +1,4 @@
-"""Verifiers in actors on the nodes of a Ray cluster: the service ``cluster/ray-pool``.
+"""Verifiers in actors on the nodes of a Ray cluster: the verifier pool ``cluster/ray-pool``.
 
 Each actor has a pool of killable worker processes, the one that a run without Ray has on its own
 machine: the same limits, the same verdicts. One thread of the run hands whole groups to the actors.

@@ -108,7 +108,7 @@ def result_of(trial: Trial, metric: str, estimate: Callable[[Sequence[float]], E
     Args:
         trial: The trial.
         metric: The metric that trials are compared by.
-        estimate: The mean of values with its interval: the service ``core/estimate``.
+        estimate: The mean of values with its interval.
     """
     states = tuple(state_of(run, metric) for run in trial.runs)
     known = [state.value for state in states if state.value is not None]

@@ -180,7 +180,6 @@ def test_plans_of_configurations_are_what_the_step_takes(tmp_path):
         peak = json.loads(line)["peak"]
         memory = planned(config_of(case, tmp_path)).memory
         ratio = (memory.training - memory.reserved) / peak
-        print(f"{name}: {peak / 2**30:.2f} GiB, planned {ratio - 1:+.2%}")
         if not 0.98 < ratio < 1.05:
             wrong[name] = ratio
     assert wrong == {}

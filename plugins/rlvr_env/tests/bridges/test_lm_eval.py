@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rlvr_core.api import DataError
-from rlvr_env.bridges.public import lm_eval_metric
+from rlvr_env.bridges.lm_eval import lm_eval_metric
 
 TASK = """
 task: sums
@@ -25,7 +25,7 @@ metric_list:
 metadata: {version: 1.0}
 """
 METRIC = """
-from rlvr_core.api import lm_eval_metric
+from rlvr_env.bridges.lm_eval import lm_eval_metric
 
 process_results = lm_eval_metric("core/exact", name="exact", columns={"answer": "sum"})
 """

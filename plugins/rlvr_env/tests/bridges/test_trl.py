@@ -7,7 +7,7 @@ import os
 import pytest
 
 from rlvr_core.api import ConfigError, DataError, RunError
-from rlvr_env.bridges.public import trl_reward
+from rlvr_env.bridges.trl import trl_reward
 
 
 @pytest.fixture

@@ -158,7 +158,7 @@ def rollouts(env, client, rows):
 def test_a_data_set_and_its_verifier_become_a_single_turn_environment(tmp_path):
     import verifiers as vf
 
-    from rlvr_env.bridges.public import verifiers_environment
+    from rlvr_env.bridges.verifiers import verifiers_environment
 
     (tmp_path / "rows.jsonl").write_text(
         '{"id": "a", "q": "1+1=", "answer": "2"}\n{"id": "b", "q": "2+2=", "answer": "4"}\n'
@@ -184,7 +184,7 @@ def test_a_data_set_and_its_verifier_become_a_single_turn_environment(tmp_path):
 
 
 def test_an_environment_is_played_with_its_tools():
-    from rlvr_env.bridges.public import verifiers_environment
+    from rlvr_env.bridges.verifiers import verifiers_environment
     from rlvr_env.environments.lookup import LookupWorld
 
     env = verifiers_environment("env/lookup", count=2)

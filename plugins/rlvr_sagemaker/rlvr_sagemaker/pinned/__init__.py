@@ -1,0 +1,1 @@
+"""Versions that images are built with."""

@@ -14,7 +14,7 @@ from rlvr_core.data.uri import check_model_path, model_path
 from rlvr_core.eval.model_ref import find_model, runnable
 from rlvr_core.plugins.host import load_host
 from rlvr_core.rollout.source import sampling_of
-from rlvr_core.step.model import load_policy, load_tokenizer, max_positions
+from rlvr_core.step.model import DTYPES, load_policy, load_tokenizer, max_positions
 
 if TYPE_CHECKING:
     from rlvr_core.api import Engine
@@ -89,11 +89,7 @@ def load(name: str, step: int | None, system: str | None, runs_dir: str) -> Talk
         prompt = prompt.model_copy(update={"system": system})
     positions = max_positions(path, section)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    dtype: torch.dtype
-    if config is None:
-        dtype = stored_dtype(path, section)
-    else:
-        dtype = getattr(torch, config.model.dtype)
+    dtype = stored_dtype(path, section) if config is None else DTYPES[config.model.dtype]
     # without faster paths every token goes through the model's own forward, where it is seen
     plain = section.model_copy(update={"forward_paths": ()})
     model = load_policy(path, plain, device, dtype).requires_grad_(False)

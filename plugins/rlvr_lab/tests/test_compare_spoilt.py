@@ -7,7 +7,7 @@ def test_a_spoilt_evaluation_is_refused_until_it_is_accepted(lab, model_dir, oth
     """Two tokens are too few for any answer: every one of the 24 is cut off."""
     short = ("--task", "toy/letters", "--with", "max_tokens=2")
     lab.rlvr("eval", model_dir, *short, "--out", "a", check=1)
-    assert json.loads((lab.folder / "a/lab_letters/summary.json").read_text())["spoilt"] is True
+    assert json.loads((lab.folder / "a/toy_letters/summary.json").read_text())["spoilt"] is True
     lab.rlvr("eval", other_model, *short, "--out", "b", "--allow-truncation")
 
     for pair in (("a", "b"), ("b", "a"), ("a", "a")):
@@ -17,7 +17,7 @@ def test_a_spoilt_evaluation_is_refused_until_it_is_accepted(lab, model_dir, oth
         assert "max_tokens" in refused.stderr
         assert "--allow-truncation" in refused.stderr
         lab.rlvr("compare", *pair, "--json", check=2)
-    (lab.folder / "a/lab_letters/summary.json").unlink()  # killed before its summary
+    (lab.folder / "a/toy_letters/summary.json").unlink()  # killed before its summary
     lab.rlvr("compare", "a", "b", check=2)
 
     lab.rlvr("eval", model_dir, *short, "--out", "a", "--allow-truncation")

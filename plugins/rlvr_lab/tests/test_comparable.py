@@ -19,7 +19,7 @@ def evaluate(lab):
 
     def run(model, out, *more):
         lab.rlvr("eval", model, "--task", "toy/letters", LAX, "--out", out, *more)
-        return json.loads((lab.folder / out / "lab_letters" / "spec.json").read_text())
+        return json.loads((lab.folder / out / "toy_letters" / "spec.json").read_text())
 
     return run
 
@@ -69,7 +69,7 @@ def test_an_edited_verifier(lab, model_dir, evaluate):
 
     refused = lab.rlvr("compare", "a", "b", check=2).stderr
     assert "code../mine.py:score" in refused
-    assert "rlvr regrade" in refused
+    assert "evaluate again by the present one" in refused
     (found,) = lab.json("compare", "a", "b", "--allow", "code")["tasks"]
     assert any(line.startswith("code../mine.py:score") for line in found["differs"])
     refused = lab.rlvr("compare", "zero", "a", check=2).stderr
@@ -86,7 +86,7 @@ def test_a_plugin_that_was_edited(lab, model_dir, evaluate, toy_site, monkeypatc
     finally:
         module.write_text(text)
     assert before["spec"]["code"].keys() == after["spec"]["code"].keys() == {"toy/early"}
-    assert "code.lab/early" in lab.rlvr("compare", "a", "b", check=2).stderr
+    assert "code.toy/early" in lab.rlvr("compare", "a", "b", check=2).stderr
 
 
 def test_another_tokenizer_and_other_weights_at_the_same_path(

@@ -101,7 +101,7 @@ def words(url, *more, api="completions", model="openai:lab/random"):
 
 
 def completions(folder):
-    lines = (folder / "lab_letters" / "completions.jsonl").read_text().splitlines()
+    lines = (folder / "toy_letters" / "completions.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
 
@@ -195,9 +195,9 @@ def test_a_real_judge_gives_the_score_its_model_finds_likeliest(lab, url, model_
     (run,) = (lab.folder / "runs").iterdir()
     metrics = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])
     assert metrics["verify/requests"] >= 16
-    assert 0 <= metrics["reward/core/judge"] <= 1
+    assert 0 <= metrics["reward/checks/judge"] <= 1
     assert metrics["verify/error_rate"] == 0
-    blended = 0.5 * (metrics["reward/lab/early"] + metrics["reward/core/judge"])
+    blended = 0.5 * (metrics["reward/toy/early"] + metrics["reward/checks/judge"])
     assert metrics["reward/mean"] == pytest.approx(blended)
     assert (
         yaml.safe_load((run / "resolved.yaml").read_text())["rewards"][1]["use"] == "checks/judge"

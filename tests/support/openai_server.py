@@ -1,13 +1,16 @@
 """A server that speaks OpenAI's interface and does whatever wrong a test tells it to."""
 
+from __future__ import annotations
+
 import json
 import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 
-def answer(text="fine", reason="stop", **more):
+def answer(text: str = "fine", reason: str = "stop", **more: Any) -> dict[str, Any]:
     """A good answer, with 10 tokens sent and 3 received."""
     usage = {"prompt_tokens": 10, "completion_tokens": 3}
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "text": text}
@@ -21,9 +24,14 @@ class Server:
     function of the request's body that gives one of those, or takes the connection and gives None.
     """
 
-    def __init__(self):
-        self.script, self.then, self.models = [], lambda body: answer(), []
-        self.bodies, self.times, self.headers, self.paths = [], [], [], []
+    def __init__(self) -> None:
+        self.script: list[Any] = []
+        self.then: Any = lambda body: answer()
+        self.models: Any = []
+        self.bodies: list[Any] = []
+        self.times: list[float] = []
+        self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
         self.at_once = self.most = 0
         self.lock = threading.Lock()
         outer = self
@@ -31,14 +39,14 @@ class Server:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
-            def log_message(self, *args):
+            def log_message(self, *args: object) -> None:
                 pass
 
-            def do_GET(self):
+            def do_GET(self) -> None:
                 step = outer.models
                 self.reply({"data": step} if isinstance(step, list) else step)
 
-            def do_POST(self):
+            def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 with outer.lock:
                     outer.bodies.append(body)
@@ -54,7 +62,7 @@ class Server:
                     with outer.lock:
                         outer.at_once -= 1
 
-            def reply(self, step):
+            def reply(self, step: Any) -> None:
                 if step == "hang":
                     time.sleep(5)
                     self.close_connection = True
@@ -100,7 +108,7 @@ class Server:
             daemon_threads = True
             block_on_close = False
 
-            def handle_error(self, request, client_address):
+            def handle_error(self, request: Any, client_address: Any) -> None:
                 pass  # clients that went away
 
         self.http = Quiet(("127.0.0.1", 0), Handler)
@@ -108,6 +116,7 @@ class Server:
         self.thread = threading.Thread(target=self.http.serve_forever, args=(0.05,), daemon=True)
         self.thread.start()
 
-    def close(self):
+    def close(self) -> None:
+        """Stop; no request is answered after it."""
         self.http.shutdown()
         self.http.server_close()

@@ -230,9 +230,10 @@ def test_wrong_options_are_told_before_anything_starts_by_line(tmp_path):
         resolve_file(path, [], load_host())
     found = {one.where: one.what for one in caught.value.complaints}
     assert found == {
-        f"{path}:8 (verify.pool.with.actors)": "option 'actors' of verifier pool 'cluster/ray-pool' must "
-        "be a whole number above 0, not -1",
-        f"{path}:9 (verify.pool.with.nodes)": "unknown option 'nodes' of verifier pool 'cluster/ray-pool'",
+        f"{path}:8 (verify.pool.with.actors)": "option 'actors' of verifier pool "
+        "'cluster/ray-pool' must be a whole number above 0, not -1",
+        f"{path}:9 (verify.pool.with.nodes)": "unknown option 'nodes' of verifier pool "
+        "'cluster/ray-pool'",
     }
     right = resolve_file(
         path, ["verify.pool={use: ray-pool, with: {actors: 4}}"], load_host()

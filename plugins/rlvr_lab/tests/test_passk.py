@@ -21,8 +21,8 @@ def test_pass_at_k_difficulty_and_curriculum(lab, model_dir):
     stop = ("--with", "stop=C")  # without one, the random model hardly ever ends
     arguments = ("passk", model_dir, *TASK, *stop, "--n", "6", "--k", "1,2,6", "--out", "out")
     order = ("--curriculum", "order.txt", "--min", "0.01", "--max", "0.99", "--sft", "sft.jsonl")
-    summary = lab.json(*arguments, *order)["tasks"]["out/lab_letters"]
-    out = lab.folder / "out" / "lab_letters"
+    summary = lab.json(*arguments, *order)["tasks"]["out/toy_letters"]
+    out = lab.folder / "out" / "toy_letters"
     rows = lines(out / "results.jsonl")
     assert [(r["problem_id"], r["sample"]) for r in rows] == [
         (f"p{i}", sample) for i in range(10) for sample in range(6)
@@ -61,9 +61,9 @@ def test_pass_at_k_difficulty_and_curriculum(lab, model_dir):
 def test_an_unscored_completion_is_no_failure(lab, model_dir):
     options = ("--task", "toy/letters", "--with", "count=6", "--with", "hopeless=2", LAX)
     arguments = ("passk", model_dir, *options, "--n", "2", "--k", "2", "--out", "out")
-    summary = lab.json(*arguments)["tasks"]["out/lab_letters"]
+    summary = lab.json(*arguments)["tasks"]["out/toy_letters"]
     found = summary["pass_at_k"]["2"]
-    rows = lines(lab.folder / "out" / "lab_letters" / "results.jsonl")
+    rows = lines(lab.folder / "out" / "toy_letters" / "results.jsonl")
     solved = {row["problem_id"] for row in rows if row["passed"]}
     assert (found["n"], found["left_out"]) == (4, 2)
     assert found["value"] == pytest.approx(len(solved) / 4)
@@ -73,7 +73,7 @@ def test_an_unscored_completion_is_no_failure(lab, model_dir):
 def test_t72_truncated_answers_are_an_error_and_nothing_is_lost(lab, model_dir):
     arguments = ("passk", model_dir, *TASK[:-1], "--n", "2", "--out", "out", "--sft", "sft.jsonl")
     done = lab.rlvr(*arguments, check=1)
-    out = lab.folder / "out" / "lab_letters"
+    out = lab.folder / "out" / "toy_letters"
     said = lines(out / "completions.jsonl")
     share = sum(row["finish_reason"] == "length" for row in said) / 20
     assert share > 0.02

@@ -33,8 +33,8 @@ def test_results_before_another_verifier(lab, model_dir):
     task = ("--task", "toy/letters", "--allow-truncation", "--with", "hopeless=2", "--limit", "9")
     lab.rlvr("eval", model_dir, *task, "--out", "out")
     found = lab.json("regrade", "out", "--verifier", "toy/early", "--with", "limit=255")
-    rows = lines(lab.folder / "out" / "lab_letters" / "results.jsonl")
-    said = lines(lab.folder / "out" / "lab_letters" / "completions.jsonl")
+    rows = lines(lab.folder / "out" / "toy_letters" / "results.jsonl")
+    said = lines(lab.folder / "out" / "toy_letters" / "completions.jsonl")
     passed = [ord(one["text"][0]) < 255 for one in said]
     gained = [r["passed"] is False and p for r, p in zip(rows, passed, strict=True)]
     assert found["outcomes"].get("failed -> passed", 0) == sum(gained)

@@ -150,7 +150,7 @@ def test_a_run_is_followed_while_it_goes_on_and_the_watcher_ends_with_it(
     assert [row["step"] for row in accuracy] == [1, 2]
     for row in accuracy:
         folder = lab.folder / "evals" / "watch" / run.name / f"step{row['step']:06d}"
-        results = (folder / "lab_letters" / "results.jsonl").read_text().splitlines()
+        results = (folder / "toy_letters" / "results.jsonl").read_text().splitlines()
         passed = [json.loads(line)["passed"] for line in results]
         assert row["value"] == pytest.approx(sum(passed) / 5)
         assert row["n"] == 5

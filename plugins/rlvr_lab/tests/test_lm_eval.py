@@ -4,17 +4,13 @@ import contextlib
 import io
 import json
 import shutil
-import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 import yaml
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from lm_eval_tasks import write_tasks  # type: ignore[import-not-found]
-
+from plugins.rlvr_lab.tests.lm_eval_tasks import write_tasks
 from rlvr_core.api import ConfigError, MachineError
 from rlvr_lab.lm_eval import ask as lm_eval_ask
 from rlvr_lab.lm_eval.task import LmEval
@@ -127,7 +123,7 @@ def test_answers_and_metrics_are_those_of_the_harness(lab, model_dir, tasks):
     assert last["graders"]["lm_eval"]["statuses"] == {"ok": 10}
     whole = summary["tasks"]["toy/lm_eval:toy_whole"]
     assert whole["metrics"]["unscored"]["value"] == 1.0
-    rows = Path("out/core_lm_eval_toy_group/results.jsonl").read_text().splitlines()
+    rows = Path("out/lab_lm_eval_toy_group/results.jsonl").read_text().splitlines()
     verdict = json.loads(rows[0])["verdicts"]["lm_eval"]
     assert verdict["parts"].keys() <= {"acc,none", "acc_norm,none"}
     assert verdict["extracted"].strip()
@@ -147,9 +143,7 @@ def test_chats_and_other_examples_are_those_of_the_harness(lab, chat_model, task
     options = config(tasks, names, chat=True, fewshot_seed=7, **shots)
     summary = lab.json("eval", chat_model, *options, LAX, "--out", "out")
     check_same(summary, results, answers(lab.folder / "out"), theirs)
-    first = json.loads(
-        Path("out/core_lm_eval_toy_gen/completions.jsonl").read_text().split("\n")[0]
-    )
+    first = json.loads(Path("out/lab_lm_eval_toy_gen/completions.jsonl").read_text().split("\n")[0])
     assert first["prompt"].startswith("<user>Q: ")
     assert first["prompt"].endswith(";<assistant>")
 
@@ -195,7 +189,7 @@ def test_t74_another_version_of_a_task_is_not_compared(lab, model_dir, tmp_path)
     folder = write_tasks(tmp_path / "mine")
     options = ("--task", "lm_eval", "--with", "task=toy_mc", "--with", f"include_path={folder}")
     lab.rlvr("eval", model_dir, *options, "--out", "a")
-    spec = json.loads(Path("a/core_lm_eval_toy_mc/spec.json").read_text())["spec"]
+    spec = json.loads(Path("a/lab_lm_eval_toy_mc/spec.json").read_text())["spec"]
     assert spec["identity"]["lm_eval"] == metadata.version("lm_eval")
     assert spec["identity"]["tasks"]["toy_mc"]["version"] == "2.0"
     assert (spec["prompt"], spec["sampling"]) == (None, None)
@@ -230,12 +224,12 @@ def test_t76_interrupted_and_run_again_it_ends_with_exactly_the_documents(
 
     monkeypatch.setattr(lm_eval_ask, "_score", interrupted)
     lab.rlvr(*options, "--out", "out", check=130)
-    results = Path("out/core_lm_eval_toy_group/results.jsonl")
+    results = Path("out/lab_lm_eval_toy_group/results.jsonl")
     assert len(results.read_text().splitlines()) == 6
     again = lab.rlvr(*options, "--out", "out")
     assert "going on: 6 of 16" in again.stderr
     for name in ("results.jsonl", "problems.jsonl", "spec.json"):
-        one, other = (Path(f, "core_lm_eval_toy_group", name) for f in ("out", "whole"))
+        one, other = (Path(f, "lab_lm_eval_toy_group", name) for f in ("out", "whole"))
         assert one.read_text() == other.read_text(), name
     # rows of other lengths beside it move a log-likelihood by some rounding
     one, other = answers(lab.folder / "out"), answers(lab.folder / "whole")
@@ -282,7 +276,7 @@ def test_repeated_answers_are_drawn_apart_and_by_the_seed(lab, model_dir, tmp_pa
 
     def texts(out, seed):
         lab.rlvr("eval", model_dir, *options, LAX, "--seed", seed, "--limit", 4, "--out", out)
-        lines = Path(out, "core_lm_eval_toy_gen/completions.jsonl").read_text().splitlines()
+        lines = Path(out, "lab_lm_eval_toy_gen/completions.jsonl").read_text().splitlines()
         return [json.loads(line)["text"] for line in lines]
 
     one = texts("a", 0)

@@ -1,15 +1,12 @@
 """rlvr eval and passk on a model that is elsewhere, with and without a judge."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "remote"))
-
-from fault_server import Server, answer  # type: ignore
+from tests.support.openai_server import Server, answer
 
 KEY = "sk-in-no-file"
 
@@ -32,7 +29,7 @@ def words(server, *more):
 
 
 def rows(folder, name="results"):
-    lines = (folder / "lab_letters" / f"{name}.jsonl").read_text().splitlines()
+    lines = (folder / "toy_letters" / f"{name}.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
 

@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,7 @@ import yaml
 
 from rlvr_core.api import PluginError, Problem, Verdict
 from rlvr_lab.calibration.measure import Bounds, measure
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "remote"))
-
-from fault_server import Server, answer  # type: ignore
+from tests.support.openai_server import Server, answer
 
 ROWS = [{"id": f"q{i}", "question": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(8)]
 
