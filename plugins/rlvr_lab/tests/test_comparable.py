@@ -69,7 +69,7 @@ def test_an_edited_verifier(lab, model_dir, evaluate):
 
     refused = lab.rlvr("compare", "a", "b", check=2).stderr
     assert "code../mine.py:score" in refused
-    assert "rlvr regrade" in refused
+    assert "evaluate again by the present one" in refused
     (found,) = lab.json("compare", "a", "b", "--allow", "code")["tasks"]
     assert any(line.startswith("code../mine.py:score") for line in found["differs"])
     refused = lab.rlvr("compare", "zero", "a", check=2).stderr
