@@ -198,9 +198,11 @@ def test_options_of_optimizers_schedules_and_trackers(host, run_file, option, wh
     ("option", "place"),
     [
         ("train.lr_scheduler_type=cosine", "train.lr_schedule"),
+        ("train.max_steps=3", "train.steps"),
+        ("train.ppo_epochs=2", "train.num_iterations"),
     ],
 )
-def test_a_key_by_its_name_in_trl_says_what_it_is_here(host, run_file, option, place):
+def test_a_key_by_its_name_in_trl_or_verl_says_what_it_is_here(host, run_file, option, place):
     (complaint,) = faults(host, run_file, option)
     assert complaint.remedy == (f"it is {place} here",)
 
