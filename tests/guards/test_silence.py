@@ -15,13 +15,16 @@ from rlvr_core.testing.random_model import save_random_model
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 1700
-THINGS = (
-    "a kitchen, a garden, a zoo, a school, a harbour, a market, a train, a forest, a hotel, a museum, "
-    "a library, a farm, a bakery, a beach, a castle, a theatre, a stable, a garage, a cellar, an attic, "
-    "an office, an airport, an orchard, an island, a village, a bridge, a river, a desert, a factory, "
-    "a hospital, a bank, a church, a prison, a stadium, a cinema, a park, a pool, a tower, a cave, "
-    "a lighthouse"
-).split(", ")
+THINGS = [
+    *("a kitchen", "a garden", "a zoo", "a school", "a harbour"),
+    *("a market", "a train", "a forest", "a hotel", "a museum"),
+    *("a library", "a farm", "a bakery", "a beach", "a castle"),
+    *("a theatre", "a stable", "a garage", "a cellar", "an attic"),
+    *("an office", "an airport", "an orchard", "an island", "a village"),
+    *("a bridge", "a river", "a desert", "a factory", "a hospital"),
+    *("a bank", "a church", "a prison", "a stadium", "a cinema"),
+    *("a park", "a pool", "a tower", "a cave", "a lighthouse"),
+]
 PATTERNS = (
     "Name some things that one finds in {}.",
     "What makes {} pleasant?",
@@ -87,9 +90,7 @@ class Quiet(Lab):
             (self.folder / name).write_text(text)
 
     def run(self, *arguments, **env):
-        done = run_rlvr(
-            "run", *arguments, cwd=self.folder, env=self.env() | env, timeout=LIMIT
-        )
+        done = run_rlvr("run", *arguments, cwd=self.folder, env=self.env() | env, timeout=LIMIT)
         output = done.stdout + done.stderr
         assert done.returncode == 0, output
         assert "warning" not in output.lower(), output
