@@ -120,13 +120,14 @@ def test_the_code_is_as_ruff_wants_it(packages):
 
 
 def test_templates_are_in_the_wheel():
-    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    patterns = data["package-data"]["rlvr_core"]
-    templates = ROOT / "plugins" / "rlvr_devkit" / "rlvr_devkit" / "scaffold" / "templates"
+    devkit = ROOT / "plugins" / "rlvr_devkit"
+    data = tomllib.loads((devkit / "pyproject.toml").read_text())["tool"]["setuptools"]
+    patterns = data["package-data"]["rlvr_devkit"]
+    templates = devkit / "rlvr_devkit" / "scaffold" / "templates"
     files = [file for file in templates.rglob("*") if file.is_file()]
     assert len(files) > 40
     for file in files:
-        path = str(file.relative_to(ROOT / "rlvr_core"))
+        path = str(file.relative_to(devkit / "rlvr_devkit"))
         assert any(
             fnmatch(path, pattern) and path.count("/") == pattern.count("/") for pattern in patterns
         )
