@@ -38,7 +38,7 @@ class Demonstrator(Protocol):
 class Sampler(Protocol):
     """Chooses which problems, how many completions of each, and which groups are kept.
 
-    ``rlvr_core.api.SamplerBase`` has all of it but the choice of problems.
+    ``rlvr_core.rollout.samplers.base.SamplerBase`` has all of it but the choice of problems.
 
     It must be deterministic in its arguments: if several processes train together, each holds a
     copy that gets the same calls, takes its share of the draws, and decides on its own groups with

@@ -22,21 +22,19 @@ if TYPE_CHECKING:
     from rlvr_core.run.ending import Stop
 
 
-def make_display(kind: str | None, total_steps: int, host: Host) -> Display:
+def make_display(kind: str | None, total_steps: int) -> Display:
     """Create the display of this kind.
 
     Args:
         kind: ``live``, ``plain``, ``jsonl`` or ``none``; None selects ``live`` on a terminal and
             ``plain`` elsewhere.
         total_steps: Steps of the whole run; 0 if they are not known before it starts.
-        host: The loaded plugins.
     """
     if kind == "none":
         return Silent()
-    from rlvr_core.terminal.display import make_display as service_make_display
+    from rlvr_core.terminal import display
 
-    display: Display = service_make_display(kind, total_steps)
-    return display
+    return display.make_display(kind, total_steps)
 
 
 @click.command()
@@ -76,7 +74,7 @@ def run(
     stop.listen()
     host = load_host()
     kind = display_kind if os.environ.get("RANK", "0") == "0" else "none"
-    with stop.heeded(), no_secrets_printed(), closing(make_display(kind, 0, host)) as display:
+    with stop.heeded(), no_secrets_printed(), closing(make_display(kind, 0)) as display:
         display.phase("reading the configuration")
         resolved, folder = what_to_run(config, overrides, resume, host)
         quiet_libraries()

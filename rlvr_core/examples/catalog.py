@@ -24,7 +24,7 @@ _NOT_THEIRS = {"__pycache__", "build", "dist", "runs"}
 def home() -> Path:
     """Return the folder of the examples: inside of the installed package, or the clone's own."""
     inside = _HERE / "files"
-    return inside if inside.is_dir() else _HERE.parents[2] / FOLDER
+    return inside if inside.is_dir() else _HERE.parents[1] / FOLDER
 
 
 @dataclass(frozen=True)

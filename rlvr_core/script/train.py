@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import ConfigError
+from rlvr_core.terminal.observer import Display
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rlvr_core.config.model import RunConfig
     from rlvr_core.record.view import RunView
-    from rlvr_core.terminal.observer import Display
 
 GIVEN = "the config given to rlvr_core.train"
 """What stands in messages for the file of a configuration that has none."""
@@ -88,7 +88,7 @@ def train(
 
         if display is None or isinstance(display, str):
             kind = display if together.main else "none"
-            display = make_display(kind, resolved.config.train.steps, host)
+            display = make_display(kind, resolved.config.train.steps)
         folder = carry_out(resolved, None, host, display, together, stop)
     assert folder is not None, "this was no dry run"
     return RunView(folder)

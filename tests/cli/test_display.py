@@ -23,7 +23,6 @@ from rlvr_core.api import (
 from rlvr_core.api.progress import counting, progress, work_going_on
 from rlvr_core.cli import run as of_kind
 from rlvr_core.cli.run import Silent
-from rlvr_core.plugins.host import load_host
 from rlvr_core.terminal import weights
 from rlvr_core.terminal.display import JsonLines, Plain, make_display
 from rlvr_core.terminal.facts import step_facts
@@ -88,9 +87,8 @@ def test_kinds(kind, stream, expected, monkeypatch):
 
 
 def test_a_display_by_name_is_that_of_the_room():
-    host = load_host({})
-    assert type(of_kind.make_display("none", 5, host)) is Silent
-    assert type(of_kind.make_display("plain", 5, host)) is Plain
+    assert type(of_kind.make_display("none", 5)) is Silent
+    assert type(of_kind.make_display("plain", 5)) is Plain
 
 
 def test_a_dumb_terminal_gets_lines(monkeypatch):

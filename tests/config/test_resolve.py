@@ -197,19 +197,12 @@ def test_options_of_optimizers_schedules_and_trackers(host, run_file, option, wh
 @pytest.mark.parametrize(
     ("option", "place"),
     [
-        ("train.betas=[0.9, 0.95]", "train.optimizer.with.betas"),
-        ("train.adam_eps=1e-8", "train.optimizer.with.eps"),
-        ("train.weight_decay=0.1", "train.optimizer.with.weight_decay"),
-        ("train.schedule=cosine", "train.lr_schedule"),
         ("train.lr_scheduler_type=cosine", "train.lr_schedule"),
-        ("train.final_lr=0.1", "train.lr_schedule.with.min_lr_ratio"),
-        ("train.at_sync=keep", "train.in_flight"),
-        ("sampler={use: core/shuffle, with: {prompts_per_step: 4}}", "train.prompts_per_step"),
-        ("loss={use: core/grpo, with: {kl: k1}}", "loss.with.kl_estimator"),
-        ("loss={use: core/grpo, with: {mismatch: {cap: 2}}}", "loss.with.importance_correction"),
+        ("train.max_steps=3", "train.steps"),
+        ("train.ppo_epochs=2", "train.num_iterations"),
     ],
 )
-def test_a_key_that_moved_says_where_to(host, run_file, option, place):
+def test_a_key_by_its_name_in_trl_or_verl_says_what_it_is_here(host, run_file, option, place):
     (complaint,) = faults(host, run_file, option)
     assert complaint.remedy == (f"it is {place} here",)
 

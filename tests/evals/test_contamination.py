@@ -126,9 +126,6 @@ def test_an_evaluation_names_what_was_trained_on(lab, model_dir):
     assert "not known" in base["tasks"]["toy/letters"]["contamination"]["not_checked"][0]
     told = lab.json("eval", model_dir, *task, "--limit", "2", "--out", "b2", "--trained-on", "last")
     assert told["tasks"]["toy/letters"]["contamination"]["against"] == found["against"][-1:]
-    # pass@k of known problems is as worthless
-    many = ("passk", model_dir, *task, "--n", "1", *more, "--out", "many")
-    assert "2 of 24 problems were trained on" in lab.rlvr(*many, check=2).stderr
 
     # data that are gone, or changed, are said to be, not taken for clean
     data = lab.folder / "data.jsonl"

@@ -1,5 +1,4 @@
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -65,35 +64,9 @@ def test_t72_truncated_answers_are_an_error(lab, model_dir):
     lab.rlvr(*arguments, LAX)
 
 
-def test_t74_compare_refuses_and_says_what_differs(lab, model_dir, other_model):
+def test_a_folder_never_takes_results_of_another_model(lab, model_dir, other_model):
     task = ("--task", "toy/letters", LAX)
-    lab.rlvr("eval", model_dir, *task, "--out", "a")
     lab.rlvr("eval", other_model, *task, "--out", "b")
-    lab.rlvr("eval", other_model, *task, "--with", "stop=e", "--out", "stops")
-    refused = lab.rlvr("compare", "a", "stops", check=2)
-    assert 'stop: [] and ["e"]' in refused.stderr
-    assert "problems.sha256" in refused.stderr
-    (found,) = lab.json("compare", "a", "b")["tasks"]
-    first, second = (lines(lab.folder / f / "toy_letters" / "results.jsonl") for f in "ab")
-    pairs = {
-        one["problem_id"]: (one["passed"], other["passed"])
-        for one, other in zip(first, second, strict=True)
-    }
-    assert found["gained"] == [id_ for id_, pair in pairs.items() if pair == (False, True)]
-    assert found["lost"] == [id_ for id_, pair in pairs.items() if pair == (True, False)]
-    change = sum(two - one for one, two in pairs.values()) / 24
-    assert found["difference"]["value"] == pytest.approx(change)
-    assert found["n"] == 24
-    assert found["differs"] == []
-    shown = lab.rlvr("compare", "a/toy_letters", "b/toy_letters").stdout
-    assert f"exact paired test (sign flips): p = {found['p']:.4g}\n" in shown
-    assert found["p_holm"] == found["p"]
-
-    # a line that went missing is noticed, not averaged away
-    results = lab.folder / "b" / "toy_letters" / "results.jsonl"
-    results.write_text("".join(results.read_text().splitlines(keepends=True)[1:]))
-    assert "without results: p0, 1 in all" in lab.rlvr("compare", "a", "b", check=2).stderr
-    # and a folder never takes results of another model
     other = lab.rlvr("eval", model_dir, *task, "--out", "b", check=2)
     assert "another evaluation" in other.stderr
     assert "model.sha256" in other.stderr
@@ -129,14 +102,6 @@ def test_a_run_is_evaluated_by_name_with_its_own_prompt(lab, model_dir):
     assert [row["prompt"] for row in rows] == [f"Be brief. \n\nSay {i * 37}:" for i in range(3)]
     lab.rlvr("eval", "lab", "--step", "1", "--config", "eval.yaml", "--out", "first")
     assert "step 7" in lab.rlvr("eval", "lab", "--step", "7", "--task", "letters", check=2).stderr
-    # T38: the base model is only comparable when asked in the same way
-    lab.rlvr("eval", model_dir, "--config", "eval.yaml", "--out", "base")
-    refused = lab.rlvr("compare", "base", "first", check=2)
-    assert 'prompt.system: null and "Be brief. "' in refused.stderr
-    shutil.rmtree(lab.folder / "base")
-    same = ("--set", "prompt.system='Be brief. '")
-    lab.rlvr("eval", model_dir, "--config", "eval.yaml", *same, "--out", "base")
-    assert lab.json("compare", "base", "first")["tasks"][0]["n"] == 3
 
     # T79: a checkpoint that was never finished is not evaluated
     (run / "checkpoints" / "step000002" / "COMPLETE").unlink()

@@ -1,25 +1,15 @@
 """Intervals and tests of significance against SciPy, statsmodels and mpmath."""
 
 import itertools
-import json
-import sys
-from pathlib import Path
 
 import mpmath
 import numpy as np
 import pytest
 
-from rlvr_core.cli.main import main
-from rlvr_core.eval.spec import Spec, ids_hash
+from benchmarks import interval_coverage as coverage
 from rlvr_core.stats import intervals, significance
 from rlvr_core.stats.intervals import t_quantile, wilson
 from rlvr_core.stats.significance import holm, sign_flip_p
-from rlvr_lab.compare import compare
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import interval_coverage as coverage
-
-sys.path.pop(0)
 
 
 def test_wilson_by_hand():
@@ -127,46 +117,6 @@ def test_holm_is_that_of_statsmodels():
     assert found == [pytest.approx(p) if p else p for p in (0.04, 0.09, None, 0.09, 0.025, 0.9)]
     assert holm([0.6, 0.7]) == [1.0, 1.0]
     assert holm([]) == []
-
-
-def evaluation(folder, task, counts, n=2):
-    """A result folder of a task, whose problem i passed counts[i] of n times."""
-    ids = [f"p{i}" for i in range(len(counts))]
-    spec = {"task": task, "n": n, "problems": {"n": len(ids), "ids": ids_hash(ids)}}
-    head = {"spec": spec, "hash": Spec(spec).hash, "model": {}, "engine": {}, "versions": {}}
-    rows = [
-        {"problem_id": id_, "sample": i, "passed": i < count, "score": float(i < count)}
-        for id_, count in zip(ids, counts, strict=True)
-        for i in range(n)
-    ]
-    folder = folder / task.replace("/", "_")
-    folder.mkdir(parents=True)
-    (folder / "spec.json").write_text(json.dumps(head))
-    problems = [{"id": id_} for id_ in ids]
-    for name, lines in (("problems", problems), ("results", rows)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
-
-
-def test_several_completions_and_tasks_have_p_values(tmp_path, capsys):
-    # a: changes 2, 1, 0, 1, 0; of 8 signs of 2, 1, 1 two have a sum of 4: p = 1/4
-    # b: six times 1: p = 2/64, doubled by Holm as the smaller of two
-    for run, a, b in (
-        ("before", [0, 1, 2, 0, 1], [0, 1, 0, 1, 0, 1]),
-        ("after", [2, 2, 2, 1, 1], [1, 2, 1, 2, 1, 2]),
-    ):
-        evaluation(tmp_path / run, "toy/a", a)
-        evaluation(tmp_path / run, "toy/b", b)
-    found = compare(tmp_path / "before", tmp_path / "after")
-    assert [(one.task, one.p, one.p_holm) for one in found] == [
-        ("toy/a", pytest.approx(0.25), pytest.approx(0.25)),
-        ("toy/b", pytest.approx(0.03125), pytest.approx(0.0625)),
-    ]
-    assert found[0].data()["p_holm"] == pytest.approx(0.25)
-    assert found[0].difference.value == pytest.approx(0.4)
-    assert found[1].difference.low < 0.5 < found[1].difference.high
-    assert not main(["compare", str(tmp_path / "before"), str(tmp_path / "after")])
-    shown = capsys.readouterr().out
-    assert "exact paired test (sign flips): p = 0.03125, 0.0625 for 2 tasks (Holm)" in shown
 
 
 @pytest.mark.parametrize(("problems", "spare"), [(15, 0.02), (30, 0.02), (100, 0.012)])

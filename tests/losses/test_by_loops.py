@@ -8,16 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlvr_core import components as builtin
-from rlvr_core.plugins.registry import PluginRegistrar, Registry
+from rlvr_core.plugins.host import load_host
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from trl_bnpo import BNPO  # type: ignore
 
 CAP = 9
-REGISTRY = Registry()
-builtin.register_losses(PluginRegistrar(REGISTRY, "loss", "core"))
+REGISTRY = load_host().registry
 DEFAULTS = {  # low, high, tau or cap, as the papers have them
     "grpo": (0.2, 0.2), "dapo": (0.2, 0.28), "dr_grpo": (0.2, 0.2), "bnpo": (0.2, 0.2),
     "luspo": (0.2, 0.2), "gspo": (3e-4, 4e-4), "gmpo": (0.4, 0.4), "cispo": 5.0,

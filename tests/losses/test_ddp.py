@@ -12,9 +12,8 @@ from pathlib import Path
 
 import torch
 
-from rlvr_core import components as builtin
 from rlvr_core.algorithm.policy import PolicyLoss
-from rlvr_core.plugins.registry import PluginRegistrar, Registry
+from rlvr_core.plugins.host import load_host
 
 OPTIONS = {
     "beta": 0.1,
@@ -28,8 +27,7 @@ WORKER = Path(__file__).with_name("ddp_worker.py")
 
 def test_two_gloo_processes_give_the_step_of_one(make_batch, count, tmp_path):
     batch = make_batch(8, 6)
-    registry = Registry()
-    builtin.register_losses(PluginRegistrar(registry, "loss", "core"))
+    registry = load_host().registry
     policy = [e for e in registry.of("loss") if issubclass(e.load(), PolicyLoss)]
     entries = {entry.leaf: entry for entry in policy}
     assert len(entries) >= 10

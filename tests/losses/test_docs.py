@@ -3,9 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core import components as builtin
 from rlvr_core.algorithm import reduce as metrics
-from rlvr_core.plugins.registry import PluginRegistrar, Registry
+from rlvr_core.plugins.host import load_host
 
 FOLDER = Path(__file__).parents[2] / "docs"
 DOCS = (FOLDER / "losses.md").read_text()
@@ -29,8 +28,7 @@ def test_every_loss_and_metric_is_documented(make_batch, count):
         "teacher": "x",
         "prompt": "{prompt}",
     }
-    registry = Registry()
-    builtin.register_losses(PluginRegistrar(registry, "loss", "core"))
+    registry = load_host().registry
     wanted = set()
     for entry in registry.of("loss"):
         cls = entry.load()

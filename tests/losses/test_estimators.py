@@ -9,7 +9,6 @@ import math
 import numpy as np
 import pytest
 
-from rlvr_core import components as builtin
 from rlvr_core.algorithm.estimate import Estimator, judged_step
 from rlvr_core.api import (
     AdvantageEstimator,
@@ -23,10 +22,9 @@ from rlvr_core.api import (
     RunError,
     Verdict,
 )
-from rlvr_core.plugins.registry import PluginRegistrar, Registry
+from rlvr_core.plugins.host import load_host
 
-REGISTRY = Registry()
-builtin.register_advantages(PluginRegistrar(REGISTRY, "advantage", "core"))
+REGISTRY = load_host().registry
 
 
 def estimator(name, **options):

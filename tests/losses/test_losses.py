@@ -10,12 +10,11 @@ from pydantic import ValidationError
 from rlvr_algos.losses.gmpo import GMPO
 from rlvr_algos.losses.policy_family import CISPO, LUSPO, REINFORCE, SAPO
 from rlvr_algos.losses.vespo import VESPO
-from rlvr_core import components as builtin
 from rlvr_core.algorithm.policy import PolicyLoss
 from rlvr_core.algorithm.reduce import finish
 from rlvr_core.api import Loss, LossBatch, Normalizer, config_class
 from rlvr_core.losses import DAPO, GRPO, GSPO, DrGRPO
-from rlvr_core.plugins.registry import PluginRegistrar, Registry
+from rlvr_core.plugins.host import load_host
 from rlvr_core.record.metrics import check_declared
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -48,8 +47,7 @@ def make(cls, **options):
 
 
 def test_every_policy_loss_is_tested():
-    registry = Registry()
-    builtin.register_losses(PluginRegistrar(registry, "loss", "core"))
+    registry = load_host().registry
     found = {entry.load() for entry in registry.of("loss")}
     assert {cls for cls in found if issubclass(cls, PolicyLoss)} == set(INVARIANT)
 

@@ -15,11 +15,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rlvr_core import components as builtin
 from rlvr_core.algorithm.entropy import EntropyController, entropy_threshold
 from rlvr_core.algorithm.policy import EntropyControl
 from rlvr_core.api import LossBatch, Normalizer
-from rlvr_core.plugins.registry import PluginRegistrar, Registry
+from rlvr_core.plugins.host import load_host
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -144,8 +143,7 @@ def trls(trl, data, loss_type, *, weight=None, trainer="GRPO", control=None, **o
 
 
 def ours(data, name, bonus=None, **options):
-    registry = Registry()
-    builtin.register_losses(PluginRegistrar(registry, "loss", "core"))
+    registry = load_host().registry
     cls = BNPO if name == "bnpo" else registry.find("loss", name).load()
     chosen = None
     if options.get("top_entropy", 1) < 1:

@@ -52,7 +52,7 @@ def site(packages, tmp_path_factory):
 
 
 def test_there_is_a_template_and_a_list_of_checks_for_every_hook_that_registers():
-    without = {"service", "forward_path"}
+    without = {"verifier_pool", "forward_path"}
     assert set(TEMPLATES) == {*REGISTERING.values(), "observer"} - without
     assert set(CHECKS) == {*REGISTERING.values(), "plugin"}
 

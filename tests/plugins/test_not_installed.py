@@ -99,8 +99,14 @@ def test_an_environment(use, without, tmp_path, monkeypatch, capsys):
 
 def test_what_is_said_to_come_with_a_distribution_does():
     """The tables of names known without being installed agree with what is registered."""
-    entries = {entry.name for entry in load_host().registry.entries.values()}
-    assert {f"{plugin}/{leaf}" for leaf, plugin in COMPONENTS.items()} <= entries
+    entries = {(entry.kind, entry.name) for entry in load_host().registry.entries.values()}
+    moved = {
+        (kind, f"{plugin}/{leaf}")
+        for kind, owners in COMPONENTS.items()
+        for plugin, leaves in owners.items()
+        for leaf in leaves
+    }
+    assert moved <= entries
     commands = {
         name: plugin.name
         for plugin in discovery.find_plugins({})

@@ -450,7 +450,7 @@ def test_an_exception_in_a_file_names_kind_name_and_line(part, tmp_path, end):
 
 
 def test_a_fault_in_an_inherited_method_is_the_heirs(part, tmp_path):
-    source = """from rlvr_core.api import SamplerBase, SamplerConfig
+    source = """from rlvr_core.rollout.samplers.base import SamplerBase, SamplerConfig
 class It(SamplerBase):
     class Config(SamplerConfig): pass
     def __init__(self, config): pass

@@ -30,7 +30,7 @@ def component_conformance(
 
     Args:
         kind: One of ``CHECKS``.
-        component: Its class; of a command the command, of a forward path or service its function.
+        component: Its class; of a command the command, of a forward path its function.
         example: What it is tried with; without it what its own ``example()`` says.
         config: Options to construct it with, for an example of nothing else.
         context: For an engine, likewise: makes what it is started with.

@@ -36,7 +36,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
     "tracker": (*COMMON_CHECKS, *TRACKER_CHECKS),
     "transport": COMMON_CHECKS,
     "forward_path": (),
-    "service": (),
+    "verifier_pool": (),
     "command": COMMAND_CHECKS,
 }
 """Every promise by kind, in the order of checking; ``plugin`` is the plugin as a whole."""

@@ -48,7 +48,7 @@ class Subject:
 
     Attributes:
         kind: Its kind, as ``loss``.
-        component: Its class; of a command the command, of a service or forward path its function.
+        component: Its class; of a command the command, of a forward path its function.
         example: The example to check it with.
         folder: An empty folder that it may write to.
     """
