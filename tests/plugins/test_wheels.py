@@ -20,8 +20,10 @@ PLUGINS = sorted((ROOT / "plugins").glob("rlvr_*"))
 INSIDE = "rlvr_core/examples/files/"
 PAGES = "rlvr_core/cli/manual/files/"
 NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "runs", ".*", "tests")
-USES = {  # rlvr-bs4 runs its programs in the sandbox of rlvr-code
-    "bs4": ["code"],
+USES = {  # what a plugin declares beside the core
+    "bs4": ["code", "env"],
+    "devkit": ["env"],
+    "sagemaker": ["cluster"],
 }
 
 
