@@ -208,7 +208,7 @@ class Host:
                 raise
             except BaseException as error:  # a plugin may even call sys.exit
                 message = f"failed: {loader.describe(error)} ({self._place(error, plugin)})"
-                findings.append((plugin, Finding("examine", message)))
+                findings.append((plugin, Finding("examine", "fail", message)))
         return findings
 
     def options_of(self, name: str, where: str) -> type[ComponentConfig]:

@@ -61,7 +61,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     if "parity" in summary:
         parity = summary["parity"]
         shown = ", ".join(f"{name} {value:.2g}" for name, value in parity.items())
-        found.append(("parity", f"|trainer - engine| log-prob: {shown}"))
+        found.append(("parity", f"trainer - engine log-prob: {shown}"))
     if "ledger" in summary:
         ledger = summary["ledger"]
         word = "balances" if ledger["balanced"] else "DOES NOT BALANCE"

@@ -346,14 +346,14 @@ def _settings(resolved: Json) -> dict[str, Json]:
 
 
 def _parity(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json] | None:
-    """Return the largest differences over all parity checks of a run."""
-    checked = [line for line in lines if "parity/mean" in line and "parity/max" in line]
+    """Return the largest mean k3 and mean difference that guard ``parity`` found in a step."""
+    checked = [line for line in lines if "parity/k3" in line and "parity/bias" in line]
     if not checked:
         return None
-    return {name: max(_float(line[f"parity/{name}"]) for line in checked) for name in _PARITY}
+    return {name: max(abs(_float(line[f"parity/{name}"])) for line in checked) for name in _PARITY}
 
 
-_PARITY = ("mean", "max")
+_PARITY = ("k3", "bias")
 
 
 def _ledger(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json] | None:

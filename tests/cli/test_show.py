@@ -11,8 +11,10 @@ from click.testing import CliRunner
 from rlvr_core.api import Completion, EvalReport, Group, Judged, Problem, Verdict
 from rlvr_core.cli.plot import plot
 from rlvr_core.cli.show_command import show
+from rlvr_core.guards.parity import Parity
 from rlvr_core.record.ledger import Ledger
 from rlvr_core.record.manifest import Manifest
+from rlvr_core.record.metrics import run_glossary
 from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.results import write_results
 from rlvr_core.record.rundir import RunFolder
@@ -54,7 +56,7 @@ def make_run(root, *, text="four"):
     )
     manifest = Manifest.start(folder, name="demo", command=["rlvr", "run"], plugins={})
     ledger = Ledger()
-    with Recorder(folder) as recorder:
+    with Recorder(folder, glossary=run_glossary(Parity)) as recorder:
         evaluate(recorder, 0, 1.0, 0.25, "before ")
         evaluate(recorder, 0, 0.0, 0.5, "greedy ")
         for step in range(4):
@@ -68,7 +70,7 @@ def make_run(root, *, text="four"):
                 **ledger.step_line(),
             }
             if step < 2:
-                metrics |= {"parity/mean": 1e-6 * (step + 1), "parity/max": 1e-5 / (step + 1)}
+                metrics |= {"parity/k3": 1e-6 * (step + 1), "parity/bias": -1e-5 / (step + 1)}
             recorder.metrics(step, step + 1, metrics)
             recorder.timing(step, step + 1, {"train": 1.5, "rollout": 0.5, "train.loss": 9.0})
             recorder.rollout(
@@ -170,7 +172,7 @@ def test_json_has_what_machines_read(tmp_path, run_show):
             "after_interval": [pytest.approx(10 / 13.8414588), 1.0],  # 10 of 10, z^2 = 3.8414588
         },
     }
-    assert summary["parity"] == {"mean": 2e-6, "max": 1e-5}
+    assert summary["parity"] == {"k3": 2e-6, "bias": 1e-5}
     assert summary["ledger"] == {
         "balanced": True, "drawn": 16, "trained": 8, "zero_variance": 8, "stale": 0,
         "too_long": 0, "truncated": 0, "unscorable": 0, "error": 0, "in_flight": 0,
@@ -182,9 +184,9 @@ def test_json_has_what_machines_read(tmp_path, run_show):
     assert summary["curve"]["evals"][0]["step"] == [0, 2, 4]
     assert summary["notes"] == []
     assert "rollouts" not in summary
-    more = json.loads(run_show("demo", "--json", "--rollouts", "2", "--metric", "parity/mean"))
+    more = json.loads(run_show("demo", "--json", "--rollouts", "2", "--metric", "parity/k3"))
     assert [r["step"] for r in more["rollouts"]] == [2, 3]
-    assert more["metrics"]["parity/mean"]["value"] == [1e-6, 2e-6, None, None]
+    assert more["metrics"]["parity/k3"]["value"] == [1e-6, 2e-6, None, None]
 
 
 def test_held_out_accuracy_has_the_interval_that_eval_gives(tmp_path, run_show):
@@ -231,7 +233,7 @@ def test_report_for_people(tmp_path, run_show):
         "steps       4 of 4",
         "held out    0.250 -> 0.875 accuracy on 10 problems of math/sums, temperature 1",
         "greedy      0.500 -> 1.000 (0.722 to 1.000)",
-        "parity      |trainer - engine| log-prob: mean 2e-06, max 1e-05",
+        "parity      trainer - engine log-prob: k3 2e-06, bias 1e-05",
         "ledger      balances: 16 drawn, 8 trained",
         "time        8.0 s in steps, 50 completion tokens/s",
         "learning curve",

@@ -50,7 +50,7 @@ def learns(rlvr, tmp_path):
         assert shown["heldout"]["before"] <= before
         assert shown["heldout"]["after"] >= after
         assert shown["ledger"]["balanced"] is True
-        assert shown["parity"]["max"] < 1e-3
+        assert shown["parity"]["k3"] < 1e-7
         (folder,) = (tmp_path / "runs").iterdir()
         return folder
 

@@ -25,7 +25,7 @@ def folder(tmp_path):
     manifest = Manifest.start(folder, name="demo", command=["rlvr", "run"], plugins={})
     with Recorder(folder) as recorder:
         recorder.metrics(0, 1, {"reward/mean": 0.25})
-        recorder.metrics(1, 2, {"reward/mean": float("inf"), "parity/mean": 2e-6})
+        recorder.metrics(1, 2, {"reward/mean": float("inf"), "mismatch/k3": 2e-6})
     manifest.finish("stopped", steps=2, reason="enough")
     return folder
 
@@ -35,10 +35,10 @@ def test_metrics_are_a_table_with_a_number_for_every_step(folder):
     assert metrics["step"] == [0.0, 1.0]
     assert metrics["version"] == [1.0, 2.0]
     assert metrics["reward/mean"] == [0.25, math.inf]  # JSON has no inf: it is put back
-    first, second = metrics["parity/mean"]
+    first, second = metrics["mismatch/k3"]
     assert math.isnan(first)
     assert second == 2e-6
-    assert set(metrics) == {"step", "version", "reward/mean", "parity/mean"}
+    assert set(metrics) == {"step", "version", "reward/mean", "mismatch/k3"}
     assert len(metrics) == 4
     assert metrics.rows[0] == {"step": 0, "version": 1, "reward/mean": 0.25}
     with pytest.raises(KeyError, match="reward/men"):

@@ -129,7 +129,7 @@ def test_vllm_generates_ahead_beside_each_of_two_processes(shared, wide_model, s
     run = launch(shared, "config.yaml", *words)
     metrics = lines(run / "metrics.jsonl")
     assert len(metrics) == 4
-    assert metrics[0]["parity/max"] < 1e-3
+    assert metrics[0]["parity/k3"] < 1e-6
     assert [line["staleness/max"] for line in metrics] == [0, 1, 1, 1]
     balanced(shared, run)
 

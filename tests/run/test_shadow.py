@@ -24,5 +24,5 @@ def test_a_shadow_verifier_is_compared_and_pays_nothing(lab):
         name = "shadow/disagreement/core/exact"
         assert line[name] == pytest.approx(sum(differ) / len(differ))
         # it says nothing of what is right
-        assert "shadow/disagreement/core/degenerate" not in line
-        assert line["reward/core/degenerate"] == pytest.approx(sum(ordinary) / len(ordinary))
+        assert "shadow/disagreement/checks/degenerate" not in line
+        assert line["reward/checks/degenerate"] == pytest.approx(sum(ordinary) / len(ordinary))

@@ -11,6 +11,7 @@ from rlvr_core.testing.lab import install_plugin
 HEAD = """import torch
 from concurrent.futures import Future
 from rlvr_core import api
+from rlvr_core.rollout.samplers.base import SamplerBase, SamplerConfig
 
 def base(batch, normalizer):
     ratio_BT = (batch.logp_BT - batch.old_logp_BT).exp()
@@ -42,8 +43,8 @@ GUARD = """class It:
     def report(self): return {report}
 """
 
-SAMPLER = """class It(api.SamplerBase):
-    traits, Config = api.SamplerTraits(), api.SamplerConfig
+SAMPLER = """class It(SamplerBase):
+    traits, Config = api.SamplerTraits(), SamplerConfig
     def begin(self, sources): self.problems = sources[0].problems
     def choose(self, n_problems, step): return self.problems[:n_problems]
     def identity(self): return ""

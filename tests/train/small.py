@@ -6,10 +6,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rlvr_core import components as builtin
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api import NoConfig
-from rlvr_core.plugins.registry import PluginRegistrar, Registry
+from rlvr_core.plugins.host import load_host
 from rlvr_core.step.model import Precision
 from rlvr_core.step.objective import Objective
 from rlvr_core.step.optim import AdamW, Constant, Optimizer
@@ -39,8 +38,7 @@ def estimator_for(terms, name="auto", **options):
     names = [term.traits.advantage for term in terms if term.traits.advantage is not None]
     if not names:
         return None
-    registry = Registry()
-    builtin.register_advantages(PluginRegistrar(registry, "advantage", "core"))
+    registry = load_host().registry
     cls = registry.find("advantage", names[0] if name == "auto" else name).load()
     return Estimator(name, cls(cls.Config(**options)))
 

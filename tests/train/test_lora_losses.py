@@ -16,13 +16,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small import small_model, small_trainer  # type: ignore
 
 from rlvr_algos.distillation.teacher import Teacher
-from rlvr_core import components as builtin
 from rlvr_core.algorithm.policy import PolicyLoss
 from rlvr_core.api import Completion, Group, Judged, LossTraits, Problem, Verdict
 from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection
 from rlvr_core.lora import lora
 from rlvr_core.lora.adapter import matrices, merged_tensors
-from rlvr_core.plugins.registry import PluginRegistrar, Registry
+from rlvr_core.plugins.host import load_host
 from rlvr_core.step.batch import Row
 from rlvr_core.step.objective import LossTerm
 from rlvr_core.step.optim import Update
@@ -34,8 +33,7 @@ TRAIN = TrainSection(steps=9, lr=1e-2, warmup_steps=0, tokens_per_micro_batch=30
 
 
 def losses():
-    registry = Registry()
-    builtin.register_losses(PluginRegistrar(registry, "loss", "core"))
+    registry = load_host().registry
     return {entry.leaf: entry.load() for entry in registry.of("loss")}
 
 

@@ -68,7 +68,7 @@ def doctor(
 
 
 def _examine_gpus(*, as_json: bool) -> int:
-    """Print what ``core/gpu-checks`` finds; return the exit code."""
+    """Print the checks of the GPUs; return the exit code."""
     from rlvr_doctor.gpu import check_gpus
 
     checks = check_gpus()

@@ -48,7 +48,7 @@ class GpuCheck:
 
 
 def check_gpus() -> list[GpuCheck]:
-    """The service ``core/gpu-checks``: examine every GPU that this process sees."""
+    """Examine every GPU that this process sees."""
     found = [GpuCheck("torch", f"{torch.__version__}, {_build()}")]
     if not torch.cuda.is_available():
         what, remedy = why_none()

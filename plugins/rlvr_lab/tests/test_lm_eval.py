@@ -112,16 +112,16 @@ def test_answers_and_metrics_are_those_of_the_harness(lab, model_dir, tasks):
     results, theirs = oracle(model_dir, tasks, TASKS)
     summary = lab.json("eval", model_dir, *config(tasks, TASKS), LAX, "--out", "out")
     check_same(summary, results, answers(lab.folder / "out"), theirs)
-    found = summary["tasks"]["toy/lm_eval:toy_group"]
+    found = summary["tasks"]["lab/lm_eval:toy_group"]
     assert set(found["strata"]["task"]) == {"toy_mc", "toy_letters"}
     assert found["task_metrics"]["acc,none"]["n"] == 16
     assert found["task_metrics"]["acc,none"]["method"] == "wilson"
     assert found["task_metrics"]["toy_mc: acc,none"]["n"] == 10
     assert found["metrics"]["accuracy"] == found["task_metrics"]["acc,none"]
     # what is no average over documents, and what has no pass or fail
-    last = summary["tasks"]["toy/lm_eval:toy_last"]
+    last = summary["tasks"]["lab/lm_eval:toy_last"]
     assert last["graders"]["lm_eval"]["statuses"] == {"ok": 10}
-    whole = summary["tasks"]["toy/lm_eval:toy_whole"]
+    whole = summary["tasks"]["lab/lm_eval:toy_whole"]
     assert whole["metrics"]["unscored"]["value"] == 1.0
     rows = Path("out/lab_lm_eval_toy_group/results.jsonl").read_text().splitlines()
     verdict = json.loads(rows[0])["verdicts"]["lm_eval"]

@@ -42,7 +42,7 @@ def passk(lab, model, questions):
     return lab.rlvr(
         *("passk", model, "--task", "core/dataset", "--with", f"data={yaml.safe_dump(DATA)}"),
         *("--max-tokens", 6, "--allow-truncation", "--n", 8, "--k", "1,8", "--out", "passk"),
-        *("--threshold", 0.3, "--sft", "sft.jsonl", "--curriculum", "order.txt"),
+        *("--sft", "sft.jsonl", "--curriculum", "order.txt"),
         *("--min", 0.01, "--max", 0.99, "--set", "prompt.chat_template=never"),
     )
 

@@ -1,4 +1,4 @@
-"""``rlvr doctor CONFIG`` (the service ``core/doctor``) and ``rlvr selftest CONFIG``."""
+"""``rlvr doctor CONFIG`` and ``rlvr selftest CONFIG``."""
 
 from __future__ import annotations
 

@@ -99,18 +99,6 @@ def _disk(subject: Subject) -> Finding:
     return Finding("disk/files", "fail", text, remedy)
 
 
-def _tensor_parallel(subject: Subject) -> list[Finding]:
-    """Ask vLLM's engine whether processes and model can be divided as the config says."""
-    from rlvr_core.engines.vllm.group import size_faults
-
-    engine = subject.prepared.engine
-    size = engine.with_.get("tensor_parallel_size", 1) if engine.use == "core/vllm" else 1
-    if size == 1:
-        return []
-    faults = size_faults(size, subject.skeleton.config)
-    return _failed("engine/tensor-parallel", faults)
-
-
 def _split_rows(subject: Subject) -> list[Finding]:
     """Ask whether settings and model allow what ``train.context_parallel`` says."""
     from rlvr_core.packing.packed import padded_because
@@ -128,14 +116,6 @@ def _split_rows(subject: Subject) -> list[Finding]:
     return []
 
 
-def _groups(subject: Subject) -> list[Finding]:
-    """Ask whether the processes can be divided as ``train.context_parallel`` says."""
-    from rlvr_core.packing.context import group_faults
-
-    size = subject.limits.train.context_parallel
-    return [] if size == 1 else _failed("train/groups", group_faults(size))
-
-
 def _failed(id_: str, faults: Sequence[Complaint]) -> list[Finding]:
     return [Finding(id_, "fail", one.what, "; ".join(one.remedy)) for one in faults]
 
@@ -147,8 +127,3 @@ MODEL: tuple[Check[Subject], ...] = (
     ("model/vocabulary", _vocabulary),
     ("disk/files", _disk),
 )
-PROCESSES: tuple[Check[Subject], ...] = (
-    ("engine/tensor-parallel", _tensor_parallel),
-    ("train/groups", _groups),
-)
-"""Checks of the processes that train: not for the doctor, which has but one."""

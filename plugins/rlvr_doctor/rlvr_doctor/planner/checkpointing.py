@@ -50,7 +50,7 @@ def choose(setup: Setup, free: float) -> Choice:
 
 
 def choose_for_run(resolved: Resolved, model_path: str) -> DataReport:
-    """The service ``core/checkpointing``: choose by what is free on this process's GPU.
+    """Choose by what is free on this process's GPU.
 
     Processes that train together choose by the least that one of them has.
 

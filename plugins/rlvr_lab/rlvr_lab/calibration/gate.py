@@ -81,7 +81,7 @@ def lines_of(found: Mapping[str, Found]) -> list[str]:
 
 
 def calibrated(problems: Sequence[Problem], plan: RewardPlan, resolved: Resolved) -> DataReport:
-    """The service ``core/judge-calibration``: measure a run's judges, refuse those out of bounds.
+    """Measure a run's judges, refuse those out of bounds.
 
     Returns:
         The measurements, for ``checks.judges`` of ``run.json``.

@@ -87,7 +87,7 @@ def test_one_run(make_report, runs):
     assert drawn | asked == data.keys()
 
 
-def test_what_a_run_warned_about_and_few_problems_of_an_evaluation(make_report, runs):
+def test_what_a_run_warned_about(make_report, runs):
     folder = make_run(runs)
     fields = json.loads(folder.manifest.read_text())
     fields["warnings"] = [
@@ -98,8 +98,6 @@ def test_what_a_run_warned_about_and_few_problems_of_an_evaluation(make_report, 
     page = Page(make_report("demo"))
     assert "preflight data/copies: 5 of 9 <b>copies</b>" in page.text
     assert "guard canaries (step 3): the verifier is lax" in page.text
-    # 1 - 0.05 ** (1 / 10) = 0.26 of the problems may be missed by 10
-    assert page.text.count("sums/heldout: with 10 problems, what up to 26% of problems do") == 1
     fields["warnings"] = ["damaged", {}]
     folder.manifest.write_text(json.dumps(fields))
     make_report("demo")
