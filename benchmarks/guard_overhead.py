@@ -115,11 +115,11 @@ def report(clock: Clock, took: list[float]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="three steps")
+    parser.add_argument("--quick", action="store_true", help="six steps")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--model", default="tiny:math/arithmetic")
     parser.add_argument("--dtype", default="float32")
     arguments = parser.parse_args()
     if arguments.quick:
-        arguments.steps = 3
+        arguments.steps = 6
     measure(arguments)

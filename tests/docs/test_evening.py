@@ -45,10 +45,11 @@ direction: maximize
 
 @pytest.fixture
 def evening(others, tmp_path):  # noqa: F811
-    """Runs a command in an empty folder, with rlvr-core and rlvr-math from their wheels."""
-    sources = {"core": ROOT, "math": ROOT / "plugins" / "rlvr_math"}
+    """Runs a command in an empty folder, with wheels of what an evening needs."""
+    plugins = ("cluster", "devkit", "doctor", "env", "lab", "math", "view")
+    sources = {"core": ROOT} | {name: ROOT / "plugins" / f"rlvr_{name}" for name in plugins}
     wheels = {name: build(source, tmp_path / name)[0] for name, source in sources.items()}
-    bin_ = installed(["core", "math"], wheels, others, tmp_path)
+    bin_ = installed([*sources], wheels, others, tmp_path)
     folder = tmp_path / "evening"
     folder.mkdir()
     path = f"{bin_}{os.pathsep}{os.environ['PATH']}"

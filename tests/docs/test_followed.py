@@ -36,10 +36,12 @@ def rlvr(words, folder):
     return done.stdout + done.stderr
 
 
-def follow(page, folder):
-    """Run every command of a page in its order; returns what each printed."""
+def follow(page, folder, until="\0"):
+    """Run every command of a page, or those above a heading; returns what each printed."""
     printed = {}
-    told = (words for name, _, words in pages.commands("rlvr") if name == pages.name(page))
+    end = page.read_text(encoding="utf-8").partition(until)[0].count("\n")
+    commands = (each for each in pages.commands("rlvr") if each[0] == pages.name(page))
+    told = (words for _, line, words in commands if line <= end)
     for words in told:
         if words != ["view"]:  # it serves until it is stopped
             short = SHORT if words[0] == "run" and "--dry-run" not in words else []
@@ -80,7 +82,7 @@ def test_the_page_on_your_data(tmp_path):
     (tmp_path / "make_sums.py").write_text(block(page, "python"))
     subprocess.run([sys.executable, "make_sums.py"], cwd=tmp_path, check=True)
     (tmp_path / "run.yaml").write_text(block(page, "yaml"))
-    printed = follow(page, tmp_path)
+    printed = follow(page, tmp_path, until="## Sources")
     assert printed["data check run.yaml"].rstrip().endswith("passes")
     assert re.search(r"first prompt: .*What is", printed["run run.yaml --dry-run"])
     cheated = (tmp_path / "run.yaml").read_text().replace("math/boxed", "math/answer")
