@@ -124,7 +124,7 @@ def toy_folder(installed_plugin):
     return installed_plugin("toy", {"rlvr_toy.py": PLUGIN, "rlvr_toy_parts.py": PARTS})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def host(toy_folder):
     sys.path.insert(0, str(toy_folder))
     try:

@@ -237,6 +237,15 @@ def test_the_commands_help_imports_no_torch():
 
 
 CONFIGS = [kind for kind, template in TEMPLATES.items() if not template.shell]
+ROWS = {
+    "verifier": [{"question": f"3 + {n} = ", "answer": 3 + n} for n in range(8)],
+    "environment": [{"question": f"From 1 to {n}. Which?\n", "secret": 7} for n in range(8, 16)],
+    "tool_format": [
+        {"question": f"Add 3 and {n}.", "calls": [{"name": "add", "arguments": {"a": 3, "b": n}}]}
+        for n in range(8)
+    ],
+}
+"""The problems of one's own that the configurations of some kinds read."""
 
 
 @pytest.mark.slow
@@ -250,6 +259,9 @@ CONFIGS = [kind for kind, template in TEMPLATES.items() if not template.shell]
 @pytest.mark.timeout(1000)
 def test_the_configuration_of_a_package_runs_without_a_warning(kind, packages, site, tmp_path):
     file = packages / name_of(kind) / "config.yaml"
+    if kind in ROWS:
+        rows = "".join(f"{json.dumps(row)}\n" for row in ROWS[kind])
+        file.with_name("problems.jsonl").write_text(rows)
     changes = {"model.path": "tiny:checks/commands", "train.steps": 2, "run.dir": tmp_path}
     words = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
     done = Lab(file.parent, site=site).rlvr("run", file.name, *words, timeout=900)
