@@ -41,7 +41,7 @@ def ten_steps(record: Record, model: str, dtype: str, *more: str) -> None:
     name = f"colocated vLLM, {dtype}"
     note = f"exit code {code}; {last_error(said)}"
     record.add("E", f"{name}: steps", steps, ok=code == 0 and steps == STEPS, note=note)
-    apart = max(found["parity/mean"])
+    apart = max(found["mismatch/abs_mean"])
     limit = APART[dtype]
     record.add("E", f"{name}: parity", apart, "nats", limit=limit, ok=apart <= limit, n=steps)
     if "seeds/astray" in found:  # guard seeds watches engines whose draws it can compute

@@ -60,10 +60,7 @@ def test_versions_are_updates_and_completions_are_trained_once(lab):
             assert line["rows/read"] == 2 * line["rows"]
             assert line["iteration/1/ratio/max"] > 1
     assert shown(lab)["ledger"]["balanced"] is True
-    # the guard looks before and after the first sync, whatever version that made
-    compared = [line["version"] for line in metrics if "parity/max" in line]
     first = next(version for version in (line["version"] for line in metrics) if version)
-    assert compared == [0, first]
     assert first > 1
 
 
