@@ -35,7 +35,7 @@ def test_every_config_and_every_folder_of_the_clone_is_listed(lab):
         "A tiny model learns two-digit addition on a CPU in about two minutes",
     )
     assert said["mixed"][0] == ["ifeval", "math"]
-    assert said["json"][0] == []
+    assert said["json"][0] == ["checks"]
     for name, (_, summary) in said.items():
         assert 20 < len(summary) < 200, name
         assert not summary.startswith("rlvr "), name
