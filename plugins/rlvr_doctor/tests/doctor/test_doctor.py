@@ -150,23 +150,6 @@ def test_learning_is_judged_by_the_first_and_last_steps():
     assert learnt([(20, 80)] * 3 + [(22, 80)] * 3, 1e-3).level == "warn"
 
 
-@pytest.mark.slow
-def test_what_the_models_structure_rules_out_ends_a_run_before_its_weights_are_loaded(tmp_path):
-    """All of it at once, each with its key."""
-    lab = Lab(tmp_path)
-    config = planted.written(["context_is_too_short"], tmp_path)
-    done = lab.rlvr(
-        "run", str(config), "--dry-run",
-        "--set", "model.lora={rank: 4, target_modules: [q_proj, lm_head, query_key_value]}",
-        check=2,
-    )  # fmt: skip
-    assert "'lm_head', 'query_key_value' match no linear layer beside which" in done.stderr
-    assert "model.lora" in done.stderr
-    assert "the model was not made for that length" in done.stderr
-    assert "sampling.max_tokens" in done.stderr
-    assert not (tmp_path / "runs").exists()
-
-
 @pytest.mark.parametrize(
     ("error", "level"),
     [
