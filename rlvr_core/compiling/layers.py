@@ -1,4 +1,4 @@
-"""The service ``core/compile``: a model's layers compiled, one graph for all, and its head."""
+"""A model's layers compiled, one graph for all, and its head."""
 
 from __future__ import annotations
 

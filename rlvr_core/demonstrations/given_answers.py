@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class GivenAnswers:
-    """The service ``core/given-answers``: of each loss's own ``data``, else of the run's.
+    """Load the given answers of each loss: its own ``data``, else the run's.
 
     Args:
         resolved: The run's configuration.

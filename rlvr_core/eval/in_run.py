@@ -65,7 +65,7 @@ class Best:
 
 
 class RunEvaluations:
-    """The service ``core/evaluations``; see the run's ``Evaluations``.
+    """Evaluates a run's tasks while it trains; see ``Evaluations``.
 
     Args:
         resolved: The run's configuration.

@@ -18,7 +18,7 @@ TRIAL = 16
 
 
 def check_metric_of(resolved: Resolved, qualified_metric: str, where: str) -> None:
-    """Refuse a metric that no evaluation of a run reports; the service ``core/check-eval-metric``.
+    """Refuse a metric that no evaluation of a run reports.
 
     Args:
         resolved: The run's configuration.

@@ -323,7 +323,7 @@ def flash_fault(device: torch.device, dtype: torch.dtype, heads: HeadSizes) -> s
 
 
 def flash_on(device: torch.device) -> bool:
-    """The service ``core/flash-works``: whether it works for heads such as most models have."""
+    """Whether it works for heads such as most models have."""
     return flash_works(device, torch.bfloat16, HeadSizes(16, 8, 128, 128))
 
 

@@ -69,7 +69,7 @@ _ACTIVE: ContextVar[Group | None] = ContextVar("context_parallel", default=None)
 
 
 class ContextParallel:
-    """The service ``core/context-parallel``: this process as one of its group. A collective.
+    """This process as one of its group. A collective.
 
     Args:
         config: The run's configuration.
@@ -145,7 +145,7 @@ class ContextParallel:
 
 
 def group_faults(size: int) -> list[Complaint]:
-    """The service ``core/context-faults``: why the processes do not divide into groups of ``size``.
+    """Why the processes do not divide into groups of ``size``.
 
     Returns:
         One complaint, or none.

@@ -124,7 +124,7 @@ def heads_of(model: PreTrainedModel) -> frozenset[HeadSizes]:
 
 
 def padded_because(model: PreTrainedModel) -> str:
-    """The service ``core/padded-because``: why a model's configuration rules out packed rows.
+    """Why a model's configuration rules out packed rows.
 
     Empty where it does not.
     """

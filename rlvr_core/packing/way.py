@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def way_of_run(model: PreTrainedModel, paths: Sequence[str], dtype: torch.dtype) -> DataReport:
-    """The service ``core/attention-way``.
+    """Say which attention the rows of a run take, and why no faster one.
 
     Args:
         model: The policy, on its device.

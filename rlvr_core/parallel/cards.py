@@ -67,7 +67,7 @@ _NAMES = {"H100": "h100-80", "H200": "h200", "A100": "a100-80", "L4": "l4-24", "
 
 
 def card_named(name: str) -> Card | None:
-    """The service ``core/card``: the card that a driver calls by this name; None if not known."""
+    """The card that a driver calls by this name; None if not known."""
     words = name.replace("-", " ").split()
     found = next((card for word, card in _NAMES.items() if word in words), None)
     return None if found is None else CARDS[found]

@@ -40,7 +40,7 @@ def given_gpus(text: str | None) -> list[str] | None:
 
 
 def chosen_gpus(asked: Sequence[int | str], shown: str | None, where: str) -> list[str]:
-    """Return what ``CUDA_VISIBLE_DEVICES`` has to be for these GPUs: the service ``core/gpus``.
+    """Return what ``CUDA_VISIBLE_DEVICES`` has to be for these GPUs.
 
     Args:
         asked: Places or UUIDs.

@@ -1,4 +1,4 @@
-"""The interface of a run to its evaluations, which the service ``core/evaluations`` implements."""
+"""The interface of a run to its evaluations, which ``eval.in_run`` implements."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ class _Data:
     Attributes:
         sources: The training data.
         evaluations: The eval tasks.
-        answers: The service ``core/given-answers``; None if no loss learns from given answers.
+        answers: The given answers; None if no loss learns from given answers.
         reports: Findings of plugins about the data.
         plan: The verifiers of all problems, and how verdicts become rewards.
         conversations: Plays single-turn and multi-turn problems.

@@ -65,7 +65,7 @@ class Warned(RunObserver):
 
 
 def begin(prepared: Prepared, manifest: Manifest, events: Any, *, fresh: bool) -> None:
-    """The service ``core/beginning``: record what is known before the first step.
+    """Record what is known before the first step.
 
     Args:
         prepared: The prepared run.

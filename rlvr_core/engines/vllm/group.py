@@ -62,7 +62,7 @@ class Group:
 
 
 def size_faults(size: int, config: PretrainedConfig | None) -> list[Complaint]:
-    """The service ``core/tensor-parallel``: what keeps engines of this many processes from working.
+    """What keeps engines of this many processes from working.
 
     Args:
         size: Processes of one engine.

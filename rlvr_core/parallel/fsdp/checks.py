@@ -14,7 +14,7 @@ _ROWS_SPLIT = "train.context_parallel"
 
 
 def check_processes(config: RunConfig) -> None:
-    """The service ``core/check-processes``: refuse what is not supported.
+    """Refuse what is not supported.
 
     Args:
         config: The run's configuration.

@@ -27,7 +27,7 @@ _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 
 
 def stored_dtype(path: str, section: ModelSection) -> torch.dtype:
-    """The service ``core/stored-dtype``: the one dtype of a model's weights as they are stored.
+    """The one dtype of a model's weights as they are stored.
 
     Returns:
         It; float32, which holds all of them exactly, where they differ or cannot be read.

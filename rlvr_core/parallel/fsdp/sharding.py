@@ -19,7 +19,7 @@ from rlvr_core.parallel.fsdp.loading import probe
 def shard(
     module: nn.Module, model: Any, autocast_dtype: torch.dtype | None, size: int
 ) -> torch.dtype | None:
-    """The service ``core/shard``: shard each layer, and what is in no layer as one more part.
+    """Shard each layer, and what is in no layer as one more part.
 
     Parameters come from the CPU to this process's device on the way, whole but one layer at a time.
     Those that are trained become float32 there: what is whole may be a view of a file.

@@ -50,7 +50,7 @@ Fingerprints = dict[str, dict[str, Any]]
 def shards_of(
     model: Any, parts: Mapping[str, Mapping[str, Tensor]], ranks: Ranks, place: Path
 ) -> Shards | None:
-    """The service ``core/shards``: what this process is to write of a checkpoint. A collective.
+    """What this process is to write of a checkpoint. A collective.
 
     Args:
         model: The policy.
@@ -266,7 +266,7 @@ class Shards:
 
 
 def read_shards(trainer: Path, part: str, models: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The service ``core/read-shards``: read what ``Shards`` wrote, whoever reads it.
+    """Read what ``Shards`` wrote, whoever reads it.
 
     Each process reads its own slices alone, also where they are cut otherwise in the files.
 

@@ -29,7 +29,7 @@ def teachers_of(
     renderer: Renderer,
     problems: Sequence[Problem],
 ) -> dict[Loc, MakeTeacher]:
-    """The service ``core/teachers``: check the teacher of each loss that has one.
+    """Check the teacher of each loss that has one.
 
     Raises:
         ConfigError: If a vocabulary differs, or two teachers have a prompt of their own.
