@@ -12,13 +12,12 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_algos.distillation.teacher import Teacher
-from rlvr_core import components as builtin
 from rlvr_core.advantages import GroupRelativeConfig
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.algorithm.policy import PolicyLoss
 from rlvr_core.api import Completion, Group, Judged, NoConfig, Problem, Verdict
 from rlvr_core.config.model import ReferenceSection, TrainSection
-from rlvr_core.plugins.registry import PluginRegistrar, Registry
+from rlvr_core.plugins.host import load_host
 from rlvr_core.step.batch import Row
 from rlvr_core.step.model import Precision
 from rlvr_core.step.objective import LossTerm, Objective
@@ -32,15 +31,13 @@ V, LENGTH, PROMPTS, N, STEPS = 16, 6, 4, 8, 30
 
 
 def entries():
-    registry = Registry()
-    builtin.register_losses(PluginRegistrar(registry, "loss", "core"))
-    return {entry.leaf: entry.load() for entry in registry.of("loss")}
+    """The losses of all first-party plugins."""
+    return {entry.leaf: entry.load() for entry in load_host().registry.of("loss")}
 
 
 def estimator(terms, combine):
     """The estimator of ``advantage: auto``."""
-    registry = Registry()
-    builtin.register_advantages(PluginRegistrar(registry, "advantage", "core"))
+    registry = load_host().registry
     names = [term.traits.advantage for term in terms if term.traits.advantage]
     if not names:
         return None
