@@ -52,19 +52,18 @@ class GpuGuard(RunObserver, StepObserver):
 
     def bind(self, context: GuardContext) -> None:
         """Say how the trainer computes on its GPU; without one there is nothing to measure."""
+        from rlvr_core.packing.way import way_of_run
+        from rlvr_core.parallel.cards import card_named
+
         trainer = context.trainer
         if trainer.model.device.type != "cuda":
             return
         self._context, self._trainer = context, trainer
         forward_paths = context.config.model.forward_paths
-        from rlvr_core.packing.way import way_of_run
-
         chosen = way_of_run(trainer.model, forward_paths, trainer.precision.compute)
         context.record(chosen)  # run.json is written later
         for line in chosen.lines:
             context.say(line)
-        from rlvr_core.parallel.cards import card_named
-
         card = card_named(torch.cuda.get_device_properties(trainer.model.device).name)
         half = trainer.precision.compute != torch.float32
         self._peak = None if card is None else card.peak if half else card.wide

@@ -68,12 +68,15 @@ def short(folder, ranks, strategy, shorts, told):
     loss, trainer, config = made(folder, ranks, strategy)
     loss.on = ranks.index in shorts
     torch.cuda.mem_get_info = lambda *_: (GIB, 2 * GIB)
-    one = guard.GpuGuard(trainer, "stand-in")
+    card = guard.GpuGuard(guard.GpuGuard.Config())
     config.data = SimpleNamespace(max_prompt_tokens=4)
     engine = SimpleNamespace(sleep=lambda: None, wake=lambda: told.append("awake"))
-    events = SimpleNamespace(phase=lambda _: None, message=told.append)
-    one.rehearse_with(SimpleNamespace(config=config, longest_prompt=9), engine, events)
-    one.run_started(None)
+    # as ``bind`` leaves it where there is a GPU
+    card._trainer = trainer
+    card._context = SimpleNamespace(
+        config=config, longest_prompt=9, engine=engine, phase=lambda _: None, say=told.append
+    )
+    card.run_started(None)
 
 
 def complaint(error):

@@ -156,9 +156,9 @@ def test_the_run_is_watched(lab):
     """Through vLLM; ``test_watch.py`` does it through transformers."""
     pytest.importorskip("vllm")
     limits = ("--set", "limit=5", "--set", "max_truncated=1", "--set", "engine=vllm")
-    done = lab.rlvr("watch", "lab*", "--task", "letters", *limits, "--poll", "0.2", "--out", "w")
-    assert "| toy/letters | accuracy |" in done.stdout
     (run,) = (lab.folder / "runs").iterdir()
+    done = lab.rlvr("watch", run.name, "--task", "letters", *limits, "--poll", "0.2", "--out", "w")
+    assert "| toy/letters | accuracy |" in done.stdout
     rows = json.loads((lab.folder / "w" / "table.json").read_text())
     (accuracy,) = [row for row in rows if row["metric"] == "accuracy"]
     folder = lab.folder / "w" / run.name / "step000002" / "toy_letters"
