@@ -17,6 +17,7 @@ import pytest
 
 from rlvr_core.cli.main import KERNEL, top_level
 from rlvr_core.plugins.discovery import registered_by_core
+from rlvr_core.plugins.first_party import COMMANDS as BESIDE
 from rlvr_core.plugins.host import load_host
 from rlvr_core.plugins.loader import RESERVED
 from rlvr_core.testing.fork_server import run_rlvr
@@ -99,7 +100,7 @@ def test_the_core_registers_its_commands_by_the_hook_that_plugins_use():
     entries = [e for e in load_host({}).registry.of("command") if e.plugin == "core"]
     registered = {entry.leaf: (entry.target, entry.summary) for entry in entries}
     assert registered == registered_by_core("register_commands")
-    assert registered.keys() == COMMANDS.keys() - KERNEL.keys()
+    assert registered.keys() == COMMANDS.keys() - KERNEL.keys() - BESIDE.keys()
     assert {"eval", "launch", "tiny-model"} <= registered.keys()
 
 
