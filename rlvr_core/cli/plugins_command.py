@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+
 import click
 
+from rlvr_core.plugins.discovery import find_plugins, registered_by
 from rlvr_core.plugins.host import Host, load_host
 from rlvr_core.plugins.loader import PluginRecord
 from rlvr_core.terminal.output import print_json, print_line, print_table
@@ -24,10 +28,15 @@ class PluginsGroup(click.Group):
         """
         if cmd_name != "check":
             return super().get_command(ctx, cmd_name)
-        host = load_host()
-        if host.record("devkit") is None:
-            raise host.missing().part("rlvr plugins check", "devkit")
-        command: click.Command = host.entry("command", "devkit/check").load()
+        # no plugin may be loaded yet: the check watches what loading one imports
+        plugins = {plugin.name: plugin for plugin in find_plugins(os.environ)}
+        commands = (
+            registered_by(plugins["devkit"], "register_commands") if "devkit" in plugins else {}
+        )
+        if "check" not in commands:
+            raise load_host().missing().part("rlvr plugins check", "devkit")
+        module, _, attribute = commands["check"][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
 

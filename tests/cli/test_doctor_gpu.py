@@ -76,13 +76,9 @@ def two_cards(monkeypatch):
 
     calls = {}
     monkeypatch.setattr(checks, "seconds", seconds)
-    host = SimpleNamespace(
-        service=lambda name: {
-            "core/flash-works": lambda device: True,
-            "core/card": lambda _: SimpleNamespace(bandwidth=3.35e12, peak=989e12),
-        }[name]
-    )
-    monkeypatch.setattr(checks, "load_host", lambda: host)
+    card = SimpleNamespace(bandwidth=3.35e12, peak=989e12)
+    monkeypatch.setattr("rlvr_core.parallel.cards.card_named", lambda _: card)
+    monkeypatch.setattr("rlvr_core.packing.attention_mask.flash_on", lambda _: True)
 
 
 def test_what_is_measured_stands_beside_the_public_figures(two_cards):

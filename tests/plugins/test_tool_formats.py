@@ -24,7 +24,7 @@ FORMAT = """
 WORLD = """
     from typing import Annotated
     from rlvr_core.api import ComponentConfig, Done, Message, Names, Observation, Verdict
-    from rlvr_core.api import tool_format
+    from rlvr_core.plugins.tool_formats import tool_format
 
     class World:
         class Config(ComponentConfig):
@@ -93,7 +93,7 @@ def test_a_format_of_a_plugin_is_listed_and_read_in_a_worker(site):
 
 def test_an_unknown_format_is_an_error_that_shows_the_near_ones(site):
     installed(site)
-    code = "from rlvr_core.api import tool_format; tool_format('bracket')"
+    code = "from rlvr_core.plugins.tool_formats import tool_format; tool_format('bracket')"
     failed = site.python("-c", code)
     assert failed.code != 0
     assert "unknown tool format 'bracket'" in failed.err
@@ -122,6 +122,8 @@ def test_an_option_that_names_no_format_is_a_config_error_with_its_line(site):
 
 def test_a_class_that_is_no_tool_format_is_its_plugins_error(site):
     installed(site)
-    failed = site.python("-c", "from rlvr_core.api import tool_format; tool_format('halfway')")
+    failed = site.python(
+        "-c", "from rlvr_core.plugins.tool_formats import tool_format; tool_format('halfway')"
+    )
     assert "acme_toys.format:Halfway is no tool format" in failed.err
     assert "report it to the author of toys" in failed.err
