@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rlvr_core.api import hookimpl
 
-if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for pydantic
+if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for torch
     from pathlib import Path
 
     from rlvr_core.api import DataReport, Registrar, RunData

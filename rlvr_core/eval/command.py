@@ -25,10 +25,10 @@ def eval_(model: str | None, **options: Any) -> None:
 
     Example: rlvr eval last --task math/gsm8k-test --task ifeval/ifeval
     """
-    from rlvr_core.terminal.waiting import waiting as service_waiting
+    from rlvr_core.terminal.waiting import waiting as waiting_for
 
     given = Options(**options)
-    with service_waiting("the model and the tasks") as waiting:
+    with waiting_for("the model and the tasks") as waiting:
         # what it imports takes seconds
         from rlvr_core.eval.evaluate import check_truncation, evaluate, write_summary
 

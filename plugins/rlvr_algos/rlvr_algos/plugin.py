@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from rlvr_core.api import Registrar, hookimpl
 
-if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for pydantic
+if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for torch
     from collections.abc import Mapping, Sequence
 
     from transformers import PreTrainedTokenizerBase
 
-    from rlvr_core.api import Loss, Problem, Registrar
+    from rlvr_core.api import Loss, Problem
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.config.tree import Loc
     from rlvr_core.data.prompts import Renderer

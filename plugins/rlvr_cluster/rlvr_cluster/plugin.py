@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from rlvr_core.api import Registrar, hookimpl
 
-if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for pydantic
+if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for torch
     from collections.abc import Callable
     from pathlib import Path
 
-    from rlvr_core.api import Registrar, Store
+    from rlvr_core.api import Store
     from rlvr_core.api.launching import RunMirror
 
 

@@ -38,14 +38,14 @@ def doctor(
     With --gpu: say what its GPUs are and what they reach; the exit code is 1 if there is none, or
     something is wrong with one.
     """
-    from rlvr_doctor.examination.command import doctor as service_doctor
+    from rlvr_doctor.examination.command import doctor as examine_config
 
     if gpu:
         if config is not None:
             raise click.UsageError("--gpu examines the machine, not a config: give one of the two")
         raise click.exceptions.Exit(_examine_gpus(as_json=as_json))
     if config is not None:
-        code = service_doctor(config, overrides, live=not quick, as_json=as_json)
+        code = examine_config(config, overrides, live=not quick, as_json=as_json)
         raise click.exceptions.Exit(code)
     found = _examine()
     if as_json:

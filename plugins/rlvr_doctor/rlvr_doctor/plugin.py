@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from rlvr_core.api import Registrar, hookimpl
 
-if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for pydantic
-    from rlvr_core.api import DataReport, Registrar
+if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for torch
+    from rlvr_core.api import DataReport
     from rlvr_core.config.resolve import Resolved
 
 

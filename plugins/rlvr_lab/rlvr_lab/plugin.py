@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from rlvr_core.api import Registrar, hookimpl
 
-if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for pydantic
+if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for torch
     from collections.abc import Sequence
 
-    from rlvr_core.api import DataReport, Problem, Registrar
+    from rlvr_core.api import DataReport, Problem
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.verify.reward import RewardPlan
 
