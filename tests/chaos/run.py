@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from chaos import process
-from chaos.cases import BACKENDS, Bench, Case
-from chaos.outcome import Outcome, judge
-from chaos.registry import DTYPES, FAULTS, load
-from chaos.shapes import SHAPES
-from chaos.table import table
+from tests.chaos import process
+from tests.chaos.cases import BACKENDS, Bench, Case
+from tests.chaos.outcome import Outcome, judge
+from tests.chaos.registry import DTYPES, FAULTS, load
+from tests.chaos.shapes import SHAPES
+from tests.chaos.table import table
 
 
 def number(turn: str, name: str) -> int:

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from chaos.registry import Patch, find, load
+
+from tests.chaos.registry import Patch, find, load
 
 HERE = Path(__file__).parent
 FAULTS = load()
@@ -47,7 +48,7 @@ def suite(folder, *arguments):
     """Results of a part of the suite, by a process of its own: one that forks has no threads."""
     out = folder / "results.jsonl"
     done = subprocess.run(
-        [sys.executable, HERE / "run.py", "--folder", folder, "--out", out, *arguments],
+        [sys.executable, "-m", "tests.chaos.run", "--folder", folder, "--out", out, *arguments],
         capture_output=True,
         text=True,
         timeout=4 * LIMIT if os.environ.get("RLVR_TEST_ALL") else LIMIT,

@@ -8,15 +8,14 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
+from tests.support.wheels import ROOT, build, call, installed, others
 
-from test_wheels import ROOT, build, call, installed, others  # type: ignore  # noqa: F401
+__all__ = ["others"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -44,7 +43,7 @@ direction: maximize
 
 
 @pytest.fixture
-def evening(others, tmp_path):  # noqa: F811
+def evening(others, tmp_path):
     """Runs a command in an empty folder, with wheels of what an evening needs."""
     plugins = ("cluster", "devkit", "doctor", "env", "lab", "math", "view")
     sources = {"core": ROOT} | {name: ROOT / "plugins" / f"rlvr_{name}" for name in plugins}

@@ -4,13 +4,10 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import pages  # type: ignore
+from tests.support.docs import pages
 
 SHORT = [
     *("--set", "train.steps=2", "--set", "train.warmup_steps=0", "--set", "eval.tasks=[]"),

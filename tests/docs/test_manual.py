@@ -1,19 +1,14 @@
 """``rlvr docs`` prints the pages; what messages and examples name is there, without a clone."""
 
 import re
-import sys
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import pages  # type: ignore
-
 from rlvr_core.api import ConfigError
 from rlvr_core.cli.manual.command import docs
 from rlvr_core.cli.manual.pages import MOVED, listed, read_page, sections
+from tests.support.docs import pages
 
 ROOT = pages.ROOT
 PAGES = sorted((ROOT / "docs").glob("*.md"))

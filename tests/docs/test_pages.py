@@ -2,17 +2,10 @@
 
 import ast
 import re
-import sys
 from pathlib import Path
 
 import click
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-
-import pages  # type: ignore
-from commands import commands as click_commands  # type: ignore
 
 from rlvr_cluster.sweeps.spec import SweepConfig, read_sweep
 from rlvr_core.api import ConfigError, config_class
@@ -24,6 +17,8 @@ from rlvr_core.config.tree import COMPONENTS, dotted
 from rlvr_core.eval.config import EvalConfig, read_eval_config
 from rlvr_core.plugins.host import load_host
 from rlvr_core.plugins.registry import KINDS
+from tests.support.docs import pages
+from tools.commands import commands as click_commands
 
 ROOT = pages.ROOT
 BASE = """

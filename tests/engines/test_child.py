@@ -11,25 +11,10 @@ import threading
 import time
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from embedded import (
-    Adapting,
-    Complaining,
-    Own,
-    exact_logits,
-    generate,
-    make_model,
-    make_tokenizer,
-    request,
-    start,
-)
 
 from rlvr_core.api import (
     BackgroundEngine,
@@ -52,6 +37,17 @@ from rlvr_core.lora.adapter import matrices
 from rlvr_core.run.learner import shares_model
 from rlvr_env.environments.background_turns import BackgroundTurns
 from rlvr_env.environments.plan import EnvironmentPlan
+from tests.support.engines.embedded import (
+    Adapting,
+    Complaining,
+    Own,
+    exact_logits,
+    generate,
+    make_model,
+    make_tokenizer,
+    request,
+    start,
+)
 
 PATIENCE = 120.0
 LONG = 230
@@ -374,9 +370,8 @@ def test_the_process_goes_when_the_trainer_is_gone(tmp_path):
 
     script = tmp_path / "trainer.py"
     script.write_text(
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "import time, torch\n"
-        "from embedded import make_model, make_tokenizer\n"
+        "from tests.support.engines.embedded import make_model, make_tokenizer\n"
         "from rlvr_core.engines.child.child import in_child\n"
         "from rlvr_core.engines.transformers import TransformersEngine\n"
         "from rlvr_core.api import EngineContext\n"
@@ -398,8 +393,8 @@ def test_the_process_goes_when_the_trainer_is_gone(tmp_path):
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 def test_vllm_in_a_process_of_its_own(tmp_path):
     """New weights are probed; abort cancels; keep goes on with the new weights, labelled old."""
-    from test_vllm import make_model as big
-    from test_vllm import make_tokenizer as words
+    from tests.support.engines.vllm_models import make_model as big
+    from tests.support.engines.vllm_models import make_tokenizer as words
 
     tokenizer = words()
     model = big(tokenizer, tied=True, seed=0).cpu()

@@ -23,8 +23,6 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parent))
 
 import fake_vllm  # type: ignore[import-not-found]
-from carrier import Carrier, Streaming  # type: ignore[import-not-found]
-from embedded import make_tokenizer  # type: ignore[import-not-found]
 
 from rlvr_core.api import (
     ConfigError,
@@ -61,6 +59,8 @@ from rlvr_core.engines.vllm.weight_publisher import (
     number,
 )
 from rlvr_core.rollout.ahead.ahead import share_threads
+from tests.support.engines.carrier import Carrier, Streaming
+from tests.support.engines.embedded import make_tokenizer
 
 EOS = make_tokenizer().eos_token_id
 
@@ -692,7 +692,7 @@ def test_weights_that_somebody_else_gives_a_server_are_noticed(make):
 
 
 def carried(folder, cls=Carrier, **options):
-    target = f"carrier:{cls.__name__}"
+    target = f"tests.support.engines.carrier:{cls.__name__}"
     return ChosenTransport("theirs/carrier", target, "theirs", {"folder": str(folder), **options})
 
 

@@ -15,14 +15,13 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import test_vllm as one_process  # type: ignore[import-not-found]
-
 from rlvr_core.api import EngineContext, GenerationRequest, SamplingParams
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.transport import ChosenTransport
 from rlvr_core.engines.vllm.server import NCCL, VllmServerEngine
 from rlvr_core.engines.vllm.weight_publisher import FILES
 from rlvr_core.plugins.host import load_host
+from tests.support.engines import vllm_models as one_process
 
 pytestmark = [
     pytest.mark.vllm,

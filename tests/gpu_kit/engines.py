@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from statistics import median
 
-from record import Record
-from runs import QUICKSTART, ROOT, begin, keep, metrics, words_of
+from tests.gpu_kit.record import Record
+from tests.gpu_kit.runs import QUICKSTART, ROOT, begin, keep, metrics, words_of
 
 STEPS = 10
 CHANGES = ["engine.use=core/vllm", "checkpoint.every=100", "train.warmup_steps=2"]

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from record import Record
 
 from rlvr_core.packing.attention_mask import HeadSizes, flash_works
+from tests.gpu_kit.record import Record
 
 GIB = 2**30
 

@@ -13,14 +13,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from record import Record
-from steps import CASE, groups, models, trainer_of
 
 from rlvr_core.api import Group
 from rlvr_core.compiling.layers import compiled_model
 from rlvr_core.step import step as stepping
 from rlvr_core.step.step import PolicyTrainer
 from rlvr_core.step.timing import PhaseTimer
+from tests.gpu_kit.record import Record
+from tests.gpu_standin.steps import CASE, groups, models, trainer_of
 
 GIB = 2**30
 TIMED = 3

@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 
 import torch
-from record import Record
-from runs import begin, keep, metrics, words_of
 
 from rlvr_core.api import NoConfig
 from rlvr_core.engines.child.cuda_ipc import CudaIpc
 from rlvr_core.engines.child.shared_weights import Outgoing
 from rlvr_core.engines.vllm.files import Files
+from tests.gpu_kit.record import Record
+from tests.gpu_kit.runs import begin, keep, metrics, words_of
 
 STEPS = 3
 SYNCS = 4

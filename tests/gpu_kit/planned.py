@@ -5,12 +5,11 @@ from __future__ import annotations
 import tempfile
 from dataclasses import replace
 
-import fast
-from steps import groups
-
 from plugins.rlvr_doctor.tests.planner.places import config_of
 from plugins.rlvr_doctor.tests.planner.places import planned as planned_of
 from rlvr_doctor.planner.setup import Setup
+from tests.gpu_kit import fast
+from tests.gpu_standin.steps import groups
 
 VOCABULARY = 151_936
 

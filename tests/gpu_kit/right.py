@@ -10,15 +10,15 @@ from functools import partial
 from typing import Any
 
 import torch
-from matrix import EVERY
-from record import Record
-from steps import CASE, groups, models, trainer_of
 from torch import Tensor
 
 from rlvr_core.api import Group, StepObserver
 from rlvr_core.compiling.layers import compiled_model
 from rlvr_core.parallel.offload.layers import offload
 from rlvr_core.step.step import PolicyTrainer
+from tests.gpu_kit.record import Record
+from tests.gpu_standin.matrix import EVERY
+from tests.gpu_standin.steps import CASE, groups, models, trainer_of
 
 SMALL = {
     "vocab_size": 512,

@@ -1,4 +1,4 @@
-"""The checks that only a GPU can make: ``make gpu``, or ``python tests/gpu_kit/run.py --help``.
+"""The checks that only a GPU can make: ``make gpu``, or ``python -m tests.gpu_kit.run --help``.
 
 A  facts and ceilings          B  a step is right           C  how fast it is, and what it takes
 W  whole runs with all guards  R  killed and resumed        D  two processes on a card
@@ -16,11 +16,9 @@ import importlib.util
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "gpu_standin")]
+import torch
 
-import torch  # noqa: E402
-from record import HEADER, Record, row_of  # noqa: E402
+from tests.gpu_kit.record import HEADER, Record, row_of
 
 
 def main() -> int:
@@ -57,21 +55,21 @@ def run(part: str, record: Record, given: argparse.Namespace) -> None:
 
 def ceilings(record: Record, given: argparse.Namespace) -> None:
     """A."""
-    from facts import facts
+    from tests.gpu_kit.facts import facts
 
     facts(record)
 
 
 def right(record: Record, given: argparse.Namespace) -> None:
     """B."""
-    from right import right
+    from tests.gpu_kit.right import right
 
     right(record, given.limit)
 
 
 def fast(record: Record, given: argparse.Namespace) -> None:
     """C."""
-    import fast
+    from tests.gpu_kit import fast
 
     fast.fast(record, [one for one in fast.CASES if given.cases is None or given.cases in one])
     if given.cases is None:
@@ -83,8 +81,7 @@ def fast(record: Record, given: argparse.Namespace) -> None:
 
 def compiled(record: Record, given: argparse.Namespace) -> None:
     """G."""
-    import fast
-    import right
+    from tests.gpu_kit import fast, right
 
     right.compiled(record)
     fast.fast(record, fast.COMPILED, compiled=True)
@@ -93,14 +90,14 @@ def compiled(record: Record, given: argparse.Namespace) -> None:
 
 def runs(record: Record, given: argparse.Namespace) -> None:
     """W."""
-    from runs import whole_runs
+    from tests.gpu_kit.runs import whole_runs
 
     whole_runs(record, given.model, given.at_once)
 
 
 def resumed(record: Record, given: argparse.Namespace) -> None:
     """R."""
-    import runs
+    from tests.gpu_kit import runs
 
     record.attempt("R", "resumed", lambda: runs.resumed(record, given.model))
     record.attempt("R", "wide", lambda: runs.wide(record))
@@ -108,21 +105,21 @@ def resumed(record: Record, given: argparse.Namespace) -> None:
 
 def two(record: Record, given: argparse.Namespace) -> None:
     """D."""
-    from two import two
+    from tests.gpu_kit.two import two
 
     two(record, given.model)
 
 
 def transports(record: Record, given: argparse.Namespace) -> None:
     """I."""
-    from ipc import transports
+    from tests.gpu_kit.ipc import transports
 
     transports(record)
 
 
 def engines(record: Record, given: argparse.Namespace) -> None:
     """E."""
-    import engines
+    from tests.gpu_kit import engines
 
     if importlib.util.find_spec("vllm") is None:
         record.add("E", "whole part", None, note="not made: vLLM is not installed here")
@@ -132,7 +129,7 @@ def engines(record: Record, given: argparse.Namespace) -> None:
 
 def several(record: Record, given: argparse.Namespace) -> None:
     """F."""
-    import several
+    from tests.gpu_kit import several
 
     n = torch.cuda.device_count()
     if n < several.RANKS:

@@ -15,7 +15,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from record import Record
+from tests.gpu_kit.record import Record
 
 ROOT = Path(__file__).parents[2]
 STEPS = 24

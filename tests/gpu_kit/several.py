@@ -12,9 +12,9 @@ import re
 import subprocess
 from pathlib import Path
 
-from engines import last_error, pytest
-from record import Record
-from runs import RLVR, keep, side_by_side, words_of
+from tests.gpu_kit.engines import last_error, pytest
+from tests.gpu_kit.record import Record
+from tests.gpu_kit.runs import RLVR, keep, side_by_side, words_of
 
 HERE = Path(__file__).parent
 RANKS = 2

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.gpu_kit import right
+from tests.gpu_kit.record import Record
+
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "gpu_standin")]
-import right  # noqa: E402
-from record import Record  # noqa: E402
 
 
 def test_a_machine_without_a_gpu_is_told_so_part_by_part(tmp_path):
     done = subprocess.run(
-        [sys.executable, str(HERE / "run.py"), "--out", str(tmp_path)],
+        [sys.executable, "-m", "tests.gpu_kit.run", "--out", str(tmp_path)],
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
@@ -91,6 +91,8 @@ def test_tests_marked_gpu_import_nothing_that_a_bare_machine_with_a_gpu_lacks():
 import sys
 sys.modules.update(dict.fromkeys({lacks}))
 import pytest
+
+HERE = Path(__file__).parent
 sys.exit(pytest.main(["-m", "gpu", "--collect-only", "-q"]))
 """
     done = subprocess.run(

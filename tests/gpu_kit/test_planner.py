@@ -1,22 +1,20 @@
 """``rlvr plan`` against an H200: figures that ``make gpu`` wrote there, in ``h200/``."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "gpu_standin")]
-import fast  # noqa: E402
-from planned import planned  # noqa: E402
-from steps import groups  # noqa: E402
+from rlvr_core.step.batch import micro_batches
+from rlvr_core.step.rows import Row
+from rlvr_doctor.planner.memory import memory_of
+from rlvr_doctor.planner.setup import Micro
+from rlvr_doctor.planner.speed import speed_of
+from tests.gpu_kit import fast
+from tests.gpu_kit.planned import planned
+from tests.gpu_standin.steps import groups
 
-from rlvr_core.step.batch import micro_batches  # noqa: E402
-from rlvr_core.step.rows import Row  # noqa: E402
-from rlvr_doctor.planner.memory import memory_of  # noqa: E402
-from rlvr_doctor.planner.setup import Micro  # noqa: E402
-from rlvr_doctor.planner.speed import speed_of  # noqa: E402
+HERE = Path(__file__).parent
 
 SITTINGS = [
     {

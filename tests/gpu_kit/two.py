@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 import time
 
-from record import Record
-from runs import QUICKSTART, RLVR, keep, metrics, side_by_side, words_of
+from tests.gpu_kit.record import Record
+from tests.gpu_kit.runs import QUICKSTART, RLVR, keep, metrics, side_by_side, words_of
 
 STEPS = 8
 CHANGES = ["model.dtype=bfloat16", "checkpoint.every=100"]

@@ -1,4 +1,4 @@
-"""Runs a script of this folder in a process of its own: the stand-in changes torch for good."""
+"""Runs a module of this folder in a process of its own: the stand-in changes torch for good."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 
 def apart(script: str, given: Sequence[Any]) -> tuple[str, str]:
-    """Return what a script of this folder prints, and what it says on stderr."""
+    """Return what a module of this folder prints, and what it says on stderr."""
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name(script)), json.dumps(given)],
+        [sys.executable, "-m", f"tests.gpu_standin.{script}", json.dumps(given)],
         capture_output=True,
         text=True,
         timeout=600,

@@ -1,4 +1,4 @@
-"""Compiles the stand-in's library, once for each torch: ``python tests/gpu_standin/build.py``."""
+"""Compiles the stand-in's library, once for each torch: ``python -m tests.gpu_standin.build``."""
 
 from __future__ import annotations
 

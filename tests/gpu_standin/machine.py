@@ -2,22 +2,21 @@
 
 To be imported before torch is.
 """
+# ruff: noqa: E402  # the stand-in's library is loaded before torch
 
 from __future__ import annotations
 
-import sys
 import threading
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-import build
+from tests.gpu_standin import build
 
 build.load()
 
-import device as standin  # noqa: E402
-import torch  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.gpu_standin import device as standin
 
 NAME = "NVIDIA H100 80GB HBM3"
 

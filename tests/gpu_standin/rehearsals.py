@@ -1,11 +1,12 @@
 """Rehearses the largest micro-batch on the stand-in; a line of JSON for each case.
 
-    python tests/gpu_standin/rehearsals.py '[{"memory": 40, "size": "1.7B", "budget": 16384}]'
+    python -m tests.gpu_standin.rehearsals '[{"memory": 40, "size": "1.7B", "budget": 16384}]'
 
 A process of its own, like ``run.py``. ``memory`` is the card's, in GiB; the rest are keys of
 ``CASE``. With ``rehearsed``, steps are made without rehearsals, and with one before each
 of the steps that it lists.
 """
+# ruff: noqa: E402  # the stand-in's library is loaded before torch
 
 from __future__ import annotations
 
@@ -13,25 +14,22 @@ import json
 import random
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-import build  # noqa: E402
+from tests.gpu_standin import build
 
 build.load()
 
-import device as standin  # noqa: E402
-import torch  # noqa: E402
-from run import put  # noqa: E402
-from steps import CASE, groups, models, trainer_of  # noqa: E402
+import torch
 
-from rlvr_core.api import MachineError  # noqa: E402
-from rlvr_core.config.model import SamplingSection, TrainSection  # noqa: E402
-from rlvr_core.guards import gpu as guard  # noqa: E402
-from rlvr_core.guards import rehearsal  # noqa: E402
+from rlvr_core.api import MachineError
+from rlvr_core.config.model import SamplingSection, TrainSection
+from rlvr_core.guards import gpu as guard
+from rlvr_core.guards import rehearsal
+from tests.gpu_standin import device as standin
+from tests.gpu_standin.run import put
+from tests.gpu_standin.steps import CASE, groups, models, trainer_of
 
 
 class Config(SimpleNamespace):

@@ -2,31 +2,29 @@
 
 A process of its own, since the stand-in's library cannot be unloaded; see ``CASE``:
 
-    python tests/gpu_standin/run.py '[{"dtype": "bfloat16", "beta": 0.01}, {"device": "cpu"}]'
+    python -m tests.gpu_standin.run '[{"dtype": "bfloat16", "beta": 0.01}, {"device": "cpu"}]'
 """
+# ruff: noqa: E402  # the stand-in's library is loaded before torch
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-import build  # noqa: E402
+from tests.gpu_standin import build
 
 build.load()
 
-import device as standin  # noqa: E402
-import torch  # noqa: E402
-from steps import CASE, groups, models, trainer_of  # noqa: E402
+import torch
 
-from rlvr_core.api import MicroBatch  # noqa: E402
-from rlvr_core.lora import lora  # noqa: E402
-from rlvr_core.parallel.offload.layers import offload  # noqa: E402
-from rlvr_core.step.step import _bare_rows, _completions  # noqa: E402
+from rlvr_core.api import MicroBatch
+from rlvr_core.lora import lora
+from rlvr_core.parallel.offload.layers import offload
+from rlvr_core.step.step import _bare_rows, _completions
+from tests.gpu_standin import device as standin
+from tests.gpu_standin.steps import CASE, groups, models, trainer_of
 
 FEW = {"groups": 2, "n": 2, "prompt": 4, "tokens": 4}
 """What steps before the last one train on, of shapes: they make the optimizer's state alone."""

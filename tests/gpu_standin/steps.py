@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "train")]
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-import torch  # noqa: E402
-from sizes import SIZES  # noqa: E402
-from small import ADAMW, CONSTANT, estimator_for  # noqa: E402
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel  # noqa: E402
-
-from rlvr_algos.distillation.losses import Distillation, DistillConfig  # noqa: E402
-from rlvr_algos.distillation.teacher import Teacher  # noqa: E402
-from rlvr_algos.optimizers.muon import Muon  # noqa: E402
-from rlvr_core.api import Completion, Group, Judged, Problem, TeacherTraits  # noqa: E402
-from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection  # noqa: E402
-from rlvr_core.lora import lora  # noqa: E402
-from rlvr_core.losses import GRPO  # noqa: E402
-from rlvr_core.packing import attention_mask  # noqa: E402
-from rlvr_core.step.forward_paths import choose_forward_paths  # noqa: E402
-from rlvr_core.step.model import Precision, enable_checkpointing  # noqa: E402
-from rlvr_core.step.objective import LossTerm, Objective  # noqa: E402
-from rlvr_core.step.optim import Optimizer  # noqa: E402
-from rlvr_core.step.reference import SeparateModel, UnderAdapter  # noqa: E402
-from rlvr_core.step.step import PolicyTrainer  # noqa: E402
+from rlvr_algos.distillation.losses import Distillation, DistillConfig
+from rlvr_algos.distillation.teacher import Teacher
+from rlvr_algos.optimizers.muon import Muon
+from rlvr_core.api import Completion, Group, Judged, Problem, TeacherTraits
+from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection
+from rlvr_core.lora import lora
+from rlvr_core.losses import GRPO
+from rlvr_core.packing import attention_mask
+from rlvr_core.step.forward_paths import choose_forward_paths
+from rlvr_core.step.model import Precision, enable_checkpointing
+from rlvr_core.step.objective import LossTerm, Objective
+from rlvr_core.step.optim import Optimizer
+from rlvr_core.step.reference import SeparateModel, UnderAdapter
+from rlvr_core.step.step import PolicyTrainer
+from tests.gpu_standin.sizes import SIZES
+from tests.support.train.small import ADAMW, CONSTANT, estimator_for
 
 FLASH_WORKS = attention_mask.flash_works
 CASE: Mapping[str, Any] = {

@@ -4,14 +4,13 @@ import json
 import os
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.gpu_standin.apart import apart
+
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-from apart import apart  # noqa: E402
 
 PAGE = HERE.parents[1] / "docs" / "speed.md"
 CASE = {
@@ -32,7 +31,7 @@ def test_the_page_has_three_cards():
 def test_what_does_not_fit_on_a_card_comes_with_what_was_tried_and_does():
     """One card by the commit's turn; all with RLVR_TEST_ALL."""
     rows = ROWS if "RLVR_TEST_ALL" in os.environ else [ROWS[TURN]]
-    printed, _ = apart("rehearsals.py", [CASE | {"memory": int(card)} for card, _ in rows])
+    printed, _ = apart("rehearsals", [CASE | {"memory": int(card)} for card, _ in rows])
     for (card, told), line in zip(rows, printed.splitlines(), strict=True):
         found = json.loads(line)
         assert "does not fit on the GPU: 16,384 tokens" in found["error"]

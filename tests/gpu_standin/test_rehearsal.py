@@ -3,34 +3,29 @@
 import json
 import math
 import shutil
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "train")]
-from apart import apart  # noqa: E402
-from small import small_model, small_trainer  # noqa: E402
-
-from rlvr_algos.optimizers.muon import Muon  # noqa: E402
-from rlvr_core.config.model import SamplingSection, TrainSection  # noqa: E402
-from rlvr_core.guards import gpu as guard  # noqa: E402
-from rlvr_core.guards import rehearsal  # noqa: E402
-from rlvr_core.guards.worst_case import bytes_per_weight, worst_groups  # noqa: E402
-from rlvr_core.losses import GRPO  # noqa: E402
-from rlvr_core.step.objective import LossTerm  # noqa: E402
-from rlvr_core.step.optim import AdamW  # noqa: E402
-from rlvr_core.terminal.facts import step_facts  # noqa: E402
+from rlvr_algos.optimizers.muon import Muon
+from rlvr_core.config.model import SamplingSection, TrainSection
+from rlvr_core.guards import gpu as guard
+from rlvr_core.guards import rehearsal
+from rlvr_core.guards.worst_case import bytes_per_weight, worst_groups
+from rlvr_core.losses import GRPO
+from rlvr_core.step.objective import LossTerm
+from rlvr_core.step.optim import AdamW
+from rlvr_core.terminal.facts import step_facts
+from tests.gpu_standin.apart import apart
+from tests.support.train.small import small_model, small_trainer
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="the stand-in needs g++")
 
 
 def stood_in(*cases):
     """What ``rehearsals.py`` prints of cases, made in one process."""
-    printed, _ = apart("rehearsals.py", cases)
+    printed, _ = apart("rehearsals", cases)
     return [json.loads(line) for line in printed.splitlines()]
 
 

@@ -2,7 +2,6 @@
 
 import random
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -441,12 +440,8 @@ def test_a_batch_is_pinned_on_its_way_to_a_gpu_and_not_where_it_is_there():
 
 
 def test_flash_attention_is_not_tried_on_a_cpu_nor_in_float32(monkeypatch):
-    here = Path(__file__).parent
-    monkeypatch.syspath_prepend(str(here.parent / "train"))
-    monkeypatch.syspath_prepend(str(here))
-    from steps import FLASH_WORKS  # other tests put something else in its place
-
     from rlvr_core.packing import attention_mask
+    from tests.gpu_standin.steps import FLASH_WORKS  # other tests put something else in its place
 
     def tried(*_):
         raise AssertionError("it was tried")

@@ -6,15 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-from matrix import EVERY, OPTIONS, PATHS  # noqa: E402
-
-RUN = HERE / "run.py"
+from tests.gpu_standin.matrix import EVERY, OPTIONS, PATHS
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the stand-in needs g++")
 
@@ -27,7 +22,7 @@ and in a pass over padded rows what transformers looks at to make its mask."""
 def run(cases):
     """Figures of cases, made in one process."""
     done = subprocess.run(
-        [sys.executable, str(RUN), json.dumps(cases)],
+        [sys.executable, "-m", "tests.gpu_standin.run", json.dumps(cases)],
         capture_output=True,
         text=True,
         timeout=3000 if os.environ.get("RLVR_TEST_ALL") else 600,
@@ -128,7 +123,6 @@ def test_a_step_of_a_model_of_real_size():
 
 
 def test_a_token_outside_of_the_vocabulary_is_an_error_before_a_gpu_sees_it():
-    sys.path.insert(0, str(HERE.parent / "train"))
     small = importlib.import_module("small")
     from rlvr_core.config.model import TrainSection
     from rlvr_core.losses import GRPO

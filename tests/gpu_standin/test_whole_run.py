@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.gpu_standin.apart import apart
+
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-from apart import apart  # noqa: E402
 
 QUICKSTART = HERE.parents[1] / "examples" / "quickstart.yaml"
 # of answers that are not cut off one in five is right, whatever the machine's numerics: some group
@@ -35,7 +35,7 @@ def words(folder, **changes):
 
 def stood_in(*jobs):
     """Exit code and figures of each command, and what they said; in one process."""
-    printed, said = apart("whole_runs.py", jobs)
+    printed, said = apart("whole_runs", jobs)
     return [json.loads(one) for one in printed.splitlines() if one.startswith("{")], said
 
 

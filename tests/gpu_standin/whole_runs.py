@@ -1,6 +1,6 @@
 """Commands of ``rlvr`` on the stand-in, one after another; a line of JSON for each.
 
-    python tests/gpu_standin/whole_runs.py '[{"words": ["run", "config.yaml"], "memory": 80}]'
+    python -m tests.gpu_standin.whole_runs '[{"words": ["run", "config.yaml"], "memory": 80}]'
 
 A process of its own, like ``run.py``. ``memory`` is the card's, in GiB.
 """
@@ -10,13 +10,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-import machine
-
 from rlvr_core.cli.main import main
+from tests.gpu_standin import machine
 
 
 def run(job: Mapping[str, Any]) -> dict[str, Any]:

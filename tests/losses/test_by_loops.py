@@ -1,18 +1,13 @@
 """Every policy loss against the textbook formula, token by token in plain Python, with autograd."""
 
 import math
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
 from rlvr_core.plugins.host import load_host
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from trl_bnpo import BNPO  # type: ignore
+from tests.support.losses.trl_bnpo import BNPO
 
 CAP = 9
 REGISTRY = load_host().registry

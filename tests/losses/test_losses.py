@@ -1,7 +1,5 @@
 import math
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,10 +14,7 @@ from rlvr_core.api import Loss, LossBatch, Normalizer, config_class
 from rlvr_core.losses import DAPO, GRPO, GSPO, DrGRPO
 from rlvr_core.plugins.host import load_host
 from rlvr_core.record.metrics import check_declared
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from trl_bnpo import BNPO  # type: ignore
+from tests.support.losses.trl_bnpo import BNPO
 
 LOSSES = [GRPO, DAPO, DrGRPO, BNPO, GSPO, GMPO, CISPO, SAPO, LUSPO, REINFORCE, VESPO]
 INVARIANT = [cls for cls in LOSSES if cls is not BNPO]

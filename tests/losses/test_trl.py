@@ -5,11 +5,9 @@ method reads: options, one process, and log-probs that are given instead of comp
 """
 
 import math
-import sys
 import warnings
 from collections import defaultdict
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -19,10 +17,7 @@ from rlvr_core.algorithm.entropy import EntropyController, entropy_threshold
 from rlvr_core.algorithm.policy import EntropyControl
 from rlvr_core.api import LossBatch, Normalizer
 from rlvr_core.plugins.host import load_host
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from trl_bnpo import BNPO  # type: ignore
+from tests.support.losses.trl_bnpo import BNPO
 
 pytest.importorskip("trl", minversion="1.16", reason="the oracle is TRL 1.16 (extra 'oracle')")
 

@@ -8,7 +8,7 @@ import pytest
 
 from rlvr_core.record.jsonl import read_jsonl
 
-AGENT = Path(__file__).with_name("branching_agent.py")
+AGENT = Path(__file__).parents[1] / "support" / "run" / "branching_agent.py"
 SECTIONS = {
     "environment": {
         "use": "env/agent",

@@ -3,11 +3,8 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-
-from turn import ROOT, files_with_slow_tests, part  # type: ignore
+from tools.turn import ROOT, files_with_slow_tests, part
 
 
 def test_three_turns_are_all_files_each_once():

@@ -1,10 +1,9 @@
 """What one process trains and what two do, by a worker script of the tests beside it."""
 
-import importlib.util
+import importlib
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -34,18 +33,14 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def worker(request):
-    """The script that the module names: ``everything(folder, ranks)``, and alone as one rank."""
-    return Path(__file__).with_name(request.module.WORKER)
+    """The program that the module names: ``everything(folder, ranks)``, and alone as one rank."""
+    return f"tests.support.train.{request.module.WORKER}"
 
 
 @pytest.fixture(scope="module")
 def alone(folder, worker):
     """What one process finds."""
-    spec = importlib.util.spec_from_file_location(f"rlvr_{worker.stem}", worker)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module.everything(folder, Ranks())
+    return importlib.import_module(worker).everything(folder, Ranks())
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +50,7 @@ def started(folder, worker):
     def start(processes):
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
         done = subprocess.run(
-            [sys.executable, *torchrun, worker, folder, folder],
+            [sys.executable, *torchrun, "-m", worker, folder, folder],
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,

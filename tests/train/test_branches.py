@@ -1,19 +1,11 @@
 """Conversations with branches: a row each, the weight of one completion, each token once."""
 
 import json
-import sys
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "guards"))
-
-from small import estimator_for, small_model  # type: ignore
-from stepping import Watched, trainer_with  # type: ignore
 
 import rlvr_core.step.step as step_module
 from rlvr_core.algorithm.estimate import Estimator
@@ -45,6 +37,8 @@ from rlvr_core.rollout.replay.buffer import member_of
 from rlvr_core.run.metrics import rollout_metrics
 from rlvr_core.step.objective import LossTerm
 from rlvr_core.step.reference import SeparateModel
+from tests.support.guards.stepping import Watched, trainer_with
+from tests.support.train.small import estimator_for, small_model
 
 T, F = True, False
 SQRT2, SQRT42 = 2**0.5, 42**0.5

@@ -12,7 +12,7 @@ from rlvr_core.packing.packed import predictors
 from rlvr_core.packing.split import Split, chunks
 from rlvr_core.step.batch import Row, micro_batches
 
-WORKER = "context_worker.py"
+WORKER = "context_worker"
 WORLDS = [(2, 2), (4, 2), (4, 4)]
 """Processes, and how many of them split a row."""
 STEPS = [(name, *one) for name in ("ddp", "fsdp", "tokens-ddp") for one in WORLDS]

@@ -1,8 +1,6 @@
 """Log-probs with a graph: equal to running each row whole, in value and in gradient."""
 
 import dataclasses
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,13 +15,10 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from small import Calls  # type: ignore
-
 from rlvr_core.step import forward
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_logprobs
+from tests.support.train.small import Calls
 
 VOCABULARY = 50
 SMALL = {

@@ -8,7 +8,7 @@ from rlvr_core.config.model import TrainSection
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.ranks import Ranks
 
-WORKER = "hsdp_worker.py"
+WORKER = "hsdp_worker"
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,9 @@ s dW A^T and that of A is s B^T dW.
 """
 
 import copy
-import sys
-from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from small import small_model, small_trainer  # type: ignore
 
 from rlvr_algos.distillation.teacher import Teacher
 from rlvr_core.algorithm.policy import PolicyLoss
@@ -26,6 +20,7 @@ from rlvr_core.step.batch import Row
 from rlvr_core.step.objective import LossTerm
 from rlvr_core.step.optim import Update
 from rlvr_core.step.reference import SeparateModel, UnderAdapter
+from tests.support.train.small import small_model, small_trainer
 
 V, RANK, ALPHA, TEMPERATURE = 24, 3, 6, 0.7
 FULL = {"beta": 0.2, "entropy_bonus": 0.01, "top_entropy": 0.6, "kl_ratio_corrected": True}

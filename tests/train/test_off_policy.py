@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from small import small_model, small_trainer  # type: ignore
 
 from rlvr_core.api import Completion, Group, Judged, Problem
 from rlvr_core.config.model import TrainSection
 from rlvr_core.losses import DAPO
 from rlvr_core.step.objective import LossTerm
+from tests.support.train.small import small_model, small_trainer
 
 
 class Noting(DAPO):

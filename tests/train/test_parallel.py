@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-WORKER = "parallel_worker.py"
+WORKER = "parallel_worker"
 HELD = ["frozen-ddp", "frozen-fsdp", "moving-ddp", "moving-fsdp"]
 SEVERAL = ["several-ddp", "several-fsdp"]
 PER_TOKEN = ["tokens-ddp", "tokens-fsdp"]

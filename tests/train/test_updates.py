@@ -8,18 +8,12 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
 from pydantic import ValidationError
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from small import estimator_for, small_model, small_trainer  # type: ignore
 
 from rlvr_algos.distillation.losses import GKD
 from rlvr_algos.distillation.teacher import Teacher
@@ -39,6 +33,7 @@ from rlvr_core.losses import DAPO, GRPO, GSPO
 from rlvr_core.step.objective import LossTerm, Objective
 from rlvr_core.step.reference import SeparateModel
 from rlvr_core.step.step import PolicyTrainer
+from tests.support.train.small import estimator_for, small_model, small_trainer
 
 LR, BETA, LOW, HIGH = 2e-2, 0.1, 0.1, 0.15
 VERSION = 7
