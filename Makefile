@@ -88,10 +88,10 @@ test-fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow and not vllm and not gpu" $(ARGS)
 
 gpu:
-	$(PYTHON) -m tests.gpu_kit.run $(ARGS)
+	$(PYTHON) -m tests.together.gpu_kit.run $(ARGS)
 
 chaos: $(VENV)/.dev
-	$(BIN)/python -m tests.chaos.run --out build/chaos.jsonl
+	$(BIN)/python -m tests.together.chaos.run --out build/chaos.jsonl
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ from tools.turn import ROOT, files_with_slow_tests, part
 def test_three_turns_are_all_files_each_once():
     files = files_with_slow_tests()
     assert len(files) > 60
-    assert "tests/chaos/test_chaos.py" in files
+    assert "tests/together/chaos/test_chaos.py" in files
     parts = [part(files, 3, turn) for turn in (7, 8, 9)]
     assert sorted(file for one in parts for file in one) == files
     assert {len(one) for one in parts} <= {len(files) // 3, len(files) // 3 + 1}
