@@ -151,12 +151,9 @@ RUNS = {
 def test_plans_of_configurations_are_what_the_step_takes(tmp_path):
     """Nothing stored: the stand-in does the steps of ten configurations, and each is planned."""
     cases = {name: SMALL | changes for name, changes in RUNS.items()}
-    words = [
-        sys.executable,
-        "-m",
-        "tests.together.gpu_standin.run",
-        json.dumps(list(cases.values())),
-    ]
+    pytest.importorskip("rlvr_algos", reason="the stand-in takes Muon and distillation too")
+    words = [sys.executable, "-m", "tests.together.gpu_standin.run"]
+    words.append(json.dumps(list(cases.values())))
     done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     wrong = {}
