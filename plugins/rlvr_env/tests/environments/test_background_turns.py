@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from plugins.rlvr_env.tests.environments import turn_toys
 from rlvr_core.api import (
     BackgroundEngine,
     EngineTraits,
@@ -99,11 +100,9 @@ class World:
     """Conversations of the toy environment ``name`` with an engine of the test's."""
 
     def __init__(self, name="Echo", config=None, *, continuous=False, timeout=300.0):
-        import turn_toys
-
         cls = getattr(turn_toys, name)
         full = f"toy/{name}"
-        spec = ComponentSpec(f"turn_toys:{name}", config or {})
+        spec = ComponentSpec(f"{turn_toys.__name__}:{name}", config or {})
         section = EnvironmentSection(use=full, workers=1, timeout=timeout, straggler_timeout=300.0)
         made = cls(cls.Config(**(config or {})))
         plan = EnvironmentPlan(section, {full: spec}, {}, {full: made}, full)
