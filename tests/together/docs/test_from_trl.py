@@ -12,7 +12,7 @@ from rlvr_core.api import config_class
 from rlvr_core.config.keys import component_keys, run_keys
 from rlvr_core.plugins.host import load_host
 
-PAGE = (Path(__file__).parents[2] / "docs" / "from-trl.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "from-trl.md").read_text(encoding="utf-8")
 KINDS = ("engine", "sampler", "loss", "advantage", "optimizer", "schedule")
 OURS = ("core", "algos", "checks", "cluster")
 PLACES = {"optimizer": "train.optimizer", "schedule": "train.lr_schedule"}
@@ -99,7 +99,7 @@ def test_every_loss_of_trl_is_here():
     assert theirs - set(components("loss")) == {"bnpo"}
 
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "trl_script"
+SCRIPT = Path(__file__).parents[3] / "examples" / "trl_script"
 
 
 @pytest.mark.parametrize("name", ["rewards.py", "trl_script.py", "config.yaml"])
