@@ -11,8 +11,7 @@ from rlvr_core.run.events import build_guards
 
 BASE = """
 model: {path: m}
-data:
-  sources: [{use: core/jsonl, with: {path: d.jsonl, prompt: q, verifier: core/exact}}]
+data: {sources: [{use: core/jsonl, with: {path: d.jsonl, prompt: q, verifier: core/exact}}]}
 train: {steps: 1}
 """
 
