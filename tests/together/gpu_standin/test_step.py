@@ -1,6 +1,5 @@
 """The step on a GPU, as far as a stand-in holds it: the CPU's numbers, and nothing waited for."""
 
-import importlib
 import json
 import os
 import shutil
@@ -123,11 +122,11 @@ def test_a_step_of_a_model_of_real_size():
 
 
 def test_a_token_outside_of_the_vocabulary_is_an_error_before_a_gpu_sees_it():
-    small = importlib.import_module("small")
     from rlvr_core.config.model import TrainSection
     from rlvr_core.losses import GRPO
     from rlvr_core.step.batch import Row
     from rlvr_core.step.objective import LossTerm
+    from tests.support.train import small
 
     model = small.small_model()
     term = LossTerm("l", GRPO(GRPO.Config()))
