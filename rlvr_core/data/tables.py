@@ -108,7 +108,7 @@ def parquet_rows(path: Path) -> Placed:
                 for row in batch.to_pylist():
                     number += 1
                     where = f"{path}, row {number}"
-                    yield where, {name: _plain(one, name, where) for name, one in row.items()}
+                    yield where, {name: _plain(value, name, where) for name, value in row.items()}
     except (pyarrow.ArrowException, OSError) as error:
         text = str(error).strip().splitlines()[0]
         raise DataError(f"cannot read data: {text}", where=str(path)) from error
@@ -126,9 +126,9 @@ def _plain(value: Any, name: str, where: str) -> Any:
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(one, name, where) for key, one in value.items()}
+        return {str(key): _plain(item, name, where) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one, name, where) for one in value]
+        return [_plain(item, name, where) for item in value]
     raise DataError(
         f"field '{name}' holds {type(value).__name__}, which is not JSON",
         where=where,
@@ -242,7 +242,7 @@ class Folder(_Table):
         if is_saved(folder):
             where = f"{folder}, {split}, row"
             return ((f"{where} {number}", row) for number, row in saved_rows(folder, split))
-        return (one for file in _files_of(folder, split) for one in file_rows(file))
+        return (row for file in _files_of(folder, split) for row in file_rows(file))
 
 
 def _files_of(folder: Path, split: str) -> list[Path]:
@@ -264,8 +264,8 @@ def _files_of(folder: Path, split: str) -> list[Path]:
         )
     splits: dict[str, list[Path]] = {}
     for file in every:
-        found = _SPLIT.findall(file.relative_to(folder).as_posix().lower())
-        word = found[-1] if found else "train"
+        words = _SPLIT.findall(file.relative_to(folder).as_posix().lower())
+        word = words[-1] if words else "train"
         splits.setdefault(_SAME.get(word, word), []).append(file)
     wanted = _SAME.get(split, split)
     if wanted not in splits:

@@ -70,7 +70,10 @@ def load_answers(
 
 def answered(answers: Sequence[tuple[Problem, str]]) -> list[Problem]:
     """Problems that hold the answer to imitate: what a fingerprint is taken of."""
-    return [replace(one, spec={**one.spec, "answer to imitate": answer}) for one, answer in answers]
+    return [
+        replace(problem, spec={**problem.spec, "answer to imitate": answer})
+        for problem, answer in answers
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,24 +44,24 @@ class GivenAnswers:
 
     def _load(self, resolved: Resolved, loc: Loc) -> list[tuple[Problem, str]]:
         config, target = self._config, self._traits[loc].target
-        found: list[tuple[Problem, str]] = []
+        loaded: list[tuple[Problem, str]] = []
         for place, ref, split in _sources(config, loc):
             loader = resolved.build("dataset", ref)
             answers = load_answers(loader, target, config.run.seed, resolved.where(place))
-            found += [
+            loaded += [
                 (problem, answer)
                 for problem, answer in answers
                 if split is None or not is_heldout(problem.id, split)
             ]
-        return found
+        return loaded
 
     def problems(self) -> dict[str, list[Problem]]:
         """What is trained on, by a name for messages."""
-        found: dict[str, list[Problem]] = {}
+        by_name: dict[str, list[Problem]] = {}
         for loc, pairs in self._answers.items():
             name = f"the answers of {self._config.losses[loc].use}"
-            found.setdefault(name, []).extend(problem for problem, _ in pairs)
-        return found
+            by_name.setdefault(name, []).extend(problem for problem, _ in pairs)
+        return by_name
 
     def demonstrations(
         self, renderer: Renderer, tokenizer: PreTrainedTokenizerBase
@@ -71,7 +71,7 @@ class GivenAnswers:
         Raises:
             DataError: If too many are.
         """
-        found: dict[Loc, Demonstrations] = {}
+        by_loss: dict[Loc, Demonstrations] = {}
         section, seed = self._config.data, self._config.run.seed
         for loc, pairs in self._answers.items():
             use, per_step = self._config.losses[loc].use, self._traits[loc].rows_per_step
@@ -81,15 +81,15 @@ class GivenAnswers:
             )
             short = {id(problem) for problem in kept.problems}
             pairs = [pair for pair in pairs if id(pair[0]) in short]
-            found[loc] = Demonstrations(pairs, per_step, seed, renderer, tokenizer)
+            by_loss[loc] = Demonstrations(pairs, per_step, seed, renderer, tokenizer)
             self.lines.append(f"{use}: {len(pairs)} answers, {per_step} a step")
             self.lines += [f"{use}: {line}" for line in report.lines]
-        return found
+        return by_loss
 
 
 def _sources(config: RunConfig, loc: Loc) -> list[tuple[Loc, ComponentRef, SplitSection | None]]:
     """Where the answers of a loss come from, and what each source holds out."""
-    own = config.losses[loc].data
-    if own is not None:
-        return [((*loc, "data"), own, None)]
+    dataset = config.losses[loc].data
+    if dataset is not None:
+        return [((*loc, "data"), dataset, None)]
     return [(("data", "sources", i), ref, ref.split) for i, ref in enumerate(config.data.sources)]

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel  # no
 
 from rlvr_algos.distillation.losses import Distillation, DistillConfig  # noqa: E402
 from rlvr_algos.distillation.teacher import Teacher  # noqa: E402
-from rlvr_algos.optimizers.muon import Muon  # noqa: E402
+from rlvr_algos.muon import Muon  # noqa: E402
 from rlvr_core.api import Completion, Group, Judged, Problem, TeacherTraits  # noqa: E402
 from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection  # noqa: E402
 from rlvr_core.lora import lora  # noqa: E402

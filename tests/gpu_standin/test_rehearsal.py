@@ -15,7 +15,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "train")]
 from apart import apart  # noqa: E402
 from small import small_model, small_trainer  # noqa: E402
 
-from rlvr_algos.optimizers.muon import Muon  # noqa: E402
+from rlvr_algos.muon import Muon  # noqa: E402
 from rlvr_core.config.model import SamplingSection, TrainSection  # noqa: E402
 from rlvr_core.guards import gpu as guard  # noqa: E402
 from rlvr_core.guards import rehearsal  # noqa: E402

@@ -12,7 +12,7 @@ import torch
 from small import estimator_for  # type: ignore
 from transformers import AutoModelForCausalLM
 
-from rlvr_algos.advantages.reinforce_plus_plus import ReinforcePlusPlus
+from rlvr_algos.advantages import ReinforcePlusPlus
 from rlvr_algos.distillation.losses import GKD, OPSD
 from rlvr_algos.distillation.teacher import Teacher
 from rlvr_core.algorithm.estimate import Estimator

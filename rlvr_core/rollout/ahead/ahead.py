@@ -167,8 +167,8 @@ class Ahead:
             worker = Worker(parts.generator, links[0], ranks.index)
             return DistributedProducer(ranks, None, [worker])
         peers = [Peer(links[rank]) for rank in range(1, ranks.world)]
-        own = {field.name: getattr(parts.generator, field.name) for field in fields(Generator)}
-        balanced = BalancedGenerator(**own, peers=peers)
+        settings = {field.name: getattr(parts.generator, field.name) for field in fields(Generator)}
+        balanced = BalancedGenerator(**settings, peers=peers)
         return DistributedProducer(ranks, self._own_producer(parts, balanced), peers)
 
     def _own_producer(self, parts: SourceParts, generator: Generator) -> Producer:

@@ -177,8 +177,8 @@ class BalancedGenerator(Generator):
         else:
             assert each is None, "nobody asks for it"
             answered, judged = Answered(draw, self.prompt(draw.problem), []), Judgement()
-            found = self.peers[rank - 1].ask("draw", draw, params, version)
-            found.add_done_callback(lambda done: _put_in(answered, judged, done))
+            reply = self.peers[rank - 1].ask("draw", draw, params, version)
+            reply.add_done_callback(lambda done: _put_in(answered, judged, done))
         judged.add_done_callback(settled)
         return answered, judged
 
@@ -230,9 +230,11 @@ class DistributedProducer:
         links: Connections to close when generation ends.
     """
 
-    def __init__(self, ranks: Ranks, own: Producer | None, links: Sequence[Worker | Peer]) -> None:
+    def __init__(
+        self, ranks: Ranks, producer: Producer | None, links: Sequence[Worker | Peer]
+    ) -> None:
         self._ranks = ranks
-        self._own = own
+        self._own = producer
         self._links = links
 
     def start(self, step: int, version: int, readings: Iterable[Reading] = ()) -> None:
@@ -275,8 +277,8 @@ class DistributedProducer:
         """See ``Producer.stop``."""
         if self._own is not None:
             self._own.stop()
-        for one in self._links:
-            one.close()
+        for link in self._links:
+            link.close()
 
     def sampler_metrics(self) -> dict[str, float]:
         """See ``Producer.sampler_metrics``."""

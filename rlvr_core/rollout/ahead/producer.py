@@ -266,11 +266,11 @@ class Producer:
         parts = []
         if step is not None and self._buffer.expects(step):
             parts.append(f"{self._buffer.count(step)} of its groups are there")
-        judging = sum(bool(one.answered.completions) for one in self._pending.values())
+        judging = sum(bool(pending.answered.completions) for pending in self._pending.values())
         parts.append(f"{len(self._pending) - judging} are being generated, {judging} judged")
         parts.append(f"{self._buffer.again} wait to be drawn again")
         if self._pending:
-            oldest = min(self._pending.values(), key=lambda one: one.since)
+            oldest = min(self._pending.values(), key=lambda pending: pending.since)
             age = time.monotonic() - oldest.since
             parts.append(
                 f"the oldest is {oldest.draw.problem.id} of version {oldest.version}, "
@@ -326,21 +326,21 @@ class Producer:
         self._check()
         self._changed.notify_all()
 
-    def _decide(self, one: _Pending) -> None:
+    def _decide(self, pending: _Pending) -> None:
         try:
-            verdicts = one.judged.result(0)
+            verdicts = pending.judged.result(0)
         except CancelledError:
-            self._buffer.give_back(one.draw)
+            self._buffer.give_back(pending.draw)
             return
-        answered = replace(one.answered, verdicts=verdicts)
+        answered = replace(pending.answered, verdicts=verdicts)
         # the version the engine reports; a sync may have come between submission and start
-        version = min((c.version for c in answered.completions), default=one.version)
+        version = min((c.version for c in answered.completions), default=pending.version)
         part = self._generator.sampled(answered, version, self._buffer.lot().step)
-        whole = joined(self._begun.pop(one.draw.index, None), part)
+        whole = joined(self._begun.pop(pending.draw.index, None), part)
         decision = self._sampler.observe(whole.group)
         if isinstance(decision, Extend):
             first = len(whole.group.members)
-            self._begun[one.draw.index] = whole
+            self._begun[pending.draw.index] = whole
             self._extended.append(replace(whole.draw, n=decision.n, first=first))
             return
         if isinstance(decision, Drop):
@@ -374,12 +374,12 @@ class Producer:
                 break
             if in_turn and draws:
                 break
-            found = self._sampler.draw(needed, step=step)
-            if not found and not (draws or self._pending):
+            new = self._sampler.draw(needed, step=step)
+            if not new and not (draws or self._pending):
                 self._buffer.exhausted(step)
                 self._changed.notify_all()
-            self._buffer.launch(found)
-            draws += found
+            self._buffer.launch(new)
+            draws += new
         return draws
 
     def _launch(self, draw: Draw) -> None:
@@ -396,7 +396,9 @@ class Producer:
 
     def _check_deadlines(self) -> None:
         now = time.monotonic()
-        late = [one for one in self._pending.values() if now - one.since > self._deadline]
+        late = [
+            pending for pending in self._pending.values() if now - pending.since > self._deadline
+        ]
         if late:
             raise RunError(
                 f"{late[0].draw.problem.id}, asked for under version {late[0].version}, did not "
