@@ -43,7 +43,7 @@ def chosen_gpus(named: Sequence[int | str], shown: str | None, where: str) -> li
     """Return what ``CUDA_VISIBLE_DEVICES`` has to be for these GPUs.
 
     Args:
-        asked: Places or UUIDs.
+        named: Places or UUIDs.
         shown: The ``CUDA_VISIBLE_DEVICES`` that the run was given; None if it was given none.
         where: Key or option that they come from.
 

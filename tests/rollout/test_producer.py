@@ -24,7 +24,7 @@ from rlvr_core.rollout.ahead import producer
 from rlvr_core.rollout.ahead.buffer import GroupBuffer
 from rlvr_core.rollout.ahead.producer import Producer
 from rlvr_core.rollout.collect import Generator
-from rlvr_core.rollout.replay.buffer import Reading
+from rlvr_core.rollout.replay import Reading
 from rlvr_core.rollout.samplers.base import AdaptiveConfig
 from rlvr_core.rollout.samplers.epochs import Sequential
 

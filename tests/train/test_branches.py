@@ -41,7 +41,7 @@ from rlvr_core.guards.tokens import Tokens
 from rlvr_core.guards.updates import Updates
 from rlvr_core.losses import DAPO, GRPO, GSPO, DrGRPO
 from rlvr_core.record.rows import conversation_rows, rollout_row
-from rlvr_core.rollout.replay.buffer import member_of
+from rlvr_core.rollout.replay import member_of
 from rlvr_core.run.metrics import rollout_metrics
 from rlvr_core.step.objective import LossTerm
 from rlvr_core.step.reference import SeparateModel

@@ -36,7 +36,7 @@ from rlvr_core.rollout.ahead.distributed import (
 )
 from rlvr_core.rollout.ahead.producer import Producer
 from rlvr_core.rollout.collect import Generator, more_groups
-from rlvr_core.rollout.replay.buffer import ReplayBuffer
+from rlvr_core.rollout.replay import ReplayBuffer
 
 if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved

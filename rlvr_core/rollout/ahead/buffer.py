@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
-from rlvr_core.api import Draw, Drop, Group, Json, Problem
+from rlvr_core.api import Draw, Drop, Json, Problem
 from rlvr_core.api.rollouts import Rollouts, Sampled
-from rlvr_core.rollout.replay.buffer import Reading, member_of
+from rlvr_core.rollout.replay import Reading, restored_group, saved_group
 
 STALE = Drop("stale")
 
@@ -270,24 +270,9 @@ class GroupBuffer:
 
 def _saved(sampled: Sampled) -> dict[str, Json]:
     drop = sampled.drop
-    return {
-        "problem": sampled.draw.problem.id,
-        "index": sampled.draw.index,
-        "prompt_text": sampled.prompt_text,
-        "version": sampled.group.version,
-        "reads": sampled.reads,
-        "drop": None if drop is None else [drop.fate, drop.detail],
-        "members": [asdict(member) for member in sampled.group.members],
-    }
+    return saved_group(sampled) | {"drop": None if drop is None else [drop.fate, drop.detail]}
 
 
 def _sampled(saved: Mapping[str, Json], problems: Mapping[str, Problem]) -> Sampled:
-    problem = problems[saved["problem"]]
-    members = tuple(member_of(member) for member in saved["members"])
-    return Sampled(
-        Draw(problem, len(members), saved["index"]),
-        saved["prompt_text"],
-        Group(problem, members, saved["version"]),
-        None if saved["drop"] is None else Drop(*saved["drop"]),
-        saved.get("reads", 1),  # older checkpoints lack it: groups were read only once then
-    )
+    drop = None if saved["drop"] is None else Drop(*saved["drop"])
+    return replace(restored_group(saved, problems), drop=drop)

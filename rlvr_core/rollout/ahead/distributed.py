@@ -21,7 +21,7 @@ from rlvr_core.engines.child.link import Link, Message
 from rlvr_core.parallel.ranks import LostError, Ranks, fault_of
 from rlvr_core.rollout.ahead.producer import Producer
 from rlvr_core.rollout.collect import Answered, Generator, Judgement
-from rlvr_core.rollout.replay.buffer import Reading
+from rlvr_core.rollout.replay import Reading
 
 
 class Worker:

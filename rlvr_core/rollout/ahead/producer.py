@@ -32,7 +32,7 @@ from rlvr_core.api.progress import progress
 from rlvr_core.api.rollouts import Rollouts, Sampled
 from rlvr_core.rollout.ahead.buffer import GroupBuffer
 from rlvr_core.rollout.collect import Answered, Generator, Judgement, joined, outcome_of
-from rlvr_core.rollout.replay.buffer import Reading
+from rlvr_core.rollout.replay import Reading
 from rlvr_core.rollout.source import sampler_metrics
 
 InFlight = Literal["drain", "abort", "keep"]
