@@ -160,7 +160,9 @@ class World:
             time.sleep(0.005)
 
     def sync(self, step, version, readings=()):
-        self.producer.sync(step, version, lambda: self.engine.load_weights(version, None), readings)
+        self.producer.hold(step, readings, updated=True)
+        self.engine.load_weights(version, None)
+        self.producer.go_on(step, version)
 
 
 @pytest.fixture

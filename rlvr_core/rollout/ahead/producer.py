@@ -107,7 +107,7 @@ class Producer:
     # -- methods for the trainer -----------------------------------------------------------------
 
     def start(self, step: int, version: int, readings: Iterable[Reading] = ()) -> None:
-        """Start generating for a step and version; ``readings`` as for ``sync``."""
+        """Start generating for a step and version; ``readings`` as for ``hold``."""
         self._version = version
         self._buffer.reread(readings)
         self._buffer.advance(step, version)
@@ -131,31 +131,17 @@ class Producer:
             drawn, self._drawn = self._drawn, 0
             return drawn
 
-    def sync(
-        self,
-        step: int,
-        version: int,
-        load: Callable[[], None] | None,
-        readings: Iterable[Reading] = (),
-    ) -> None:
-        """Advance to a step: load new weights, and pause generation until ``release``.
+    def hold(self, step: int, readings: Iterable[Reading] = (), *, updated: bool) -> None:
+        """Advance to a step: pause generation until ``release``, so that weights can change.
 
         Args:
             step: The next step.
-            version: The policy's version from now on.
-            load: Loads the weights; None if they did not change.
             readings: Earlier groups that the step can train on again.
+            updated: Whether weights change.
 
         Raises:
             RunError: If unfinished requests do not end in time, or generation failed.
         """
-        self.hold(step, readings, updated=load is not None)
-        if load is not None:
-            load()
-        self.go_on(step, version)
-
-    def hold(self, step: int, readings: Iterable[Reading] = (), *, updated: bool) -> None:
-        """Pause generation, so that weights can change: the first half of ``sync``."""
         with self._changed:
             # one deadline for both waits: other processes wait for both together
             until = time.monotonic() + self._deadline
@@ -182,7 +168,7 @@ class Producer:
         )
 
     def go_on(self, step: int, version: int) -> None:
-        """Set step and version: the second half of ``sync``."""
+        """Set step and version, after ``hold`` and with the weights loaded."""
         with self._changed:
             self._raise()
             self._buffer.advance(step, version)
