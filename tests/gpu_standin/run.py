@@ -25,7 +25,7 @@ from steps import CASE, groups, models, trainer_of  # noqa: E402
 
 from rlvr_core.api import MicroBatch  # noqa: E402
 from rlvr_core.lora import lora  # noqa: E402
-from rlvr_core.parallel.offload.layers import offload  # noqa: E402
+from rlvr_core.parallel.offload import offload  # noqa: E402
 from rlvr_core.step.step import _bare_rows, _completions  # noqa: E402
 
 FEW = {"groups": 2, "n": 2, "prompt": 4, "tokens": 4}
