@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,7 @@ from rlvr_core.run.metrics import rollout_metrics
 from rlvr_core.step.objective import LossTerm
 from rlvr_core.step.reference import SeparateModel
 
+needs_algos = pytest.mark.skipif(find_spec("rlvr_algos") is None, reason="comes with rlvr-algos")
 T, F = True, False
 SQRT2, SQRT42 = 2**0.5, 42**0.5
 
@@ -171,6 +173,7 @@ def test_truncated_conversations_are_masked_in_all_branches():
     assert report.metrics["rows"] == 4
 
 
+@needs_algos
 def test_an_estimator_of_token_advantages_sees_one_sequence():
     """REINFORCE++ without KL: (R - 7/13) / std over 13 tokens, of which 7 have a reward of 1."""
     loss = DAPO(DAPO.Config(**OFF))
@@ -337,7 +340,7 @@ def test_healthy_steps_with_branches_are_quiet(loss, more):
     assert max(line["loss/error"] for line in lines) < 1
 
 
-@pytest.mark.parametrize("per_token", [False, True])
+@pytest.mark.parametrize("per_token", [False, pytest.param(True, marks=needs_algos)])
 def test_healthy_token_advantages_with_branches_are_quiet(per_token):
     loss = DAPO(DAPO.Config())
     name = "reinforce_plus_plus" if per_token else "rloo"
