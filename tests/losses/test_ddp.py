@@ -29,7 +29,7 @@ def test_two_gloo_processes_give_the_step_of_one(make_batch, count, tmp_path):
     registry = load_host().registry
     policy = [e for e in registry.of("loss") if issubclass(e.load(), PolicyLoss)]
     entries = {entry.leaf: entry for entry in policy}
-    assert len(entries) >= 10
+    assert entries.keys() >= {"grpo", "dapo", "dr_grpo", "gspo"}
     options = {name: BY_TOKEN if name == "vespo" else OPTIONS for name in entries}
     torch.save(
         {

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlvr_core.api import ConfigError, DataError, PluginError, Problem
 from rlvr_core.config.resolve import resolve_file
-from rlvr_core.demonstrations.demonstrations import Demonstrations, load_answers
+from rlvr_core.demonstrations import Demonstrations, load_answers
 from rlvr_core.plugins.host import load_host
 from rlvr_core.run.prepare import prepare
 

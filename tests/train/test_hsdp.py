@@ -41,11 +41,6 @@ def test_each_process_holds_half_and_there_are_two_copies(four):
     assert held[0] == pytest.approx(0.5, abs=0.02)
 
 
-@pytest.mark.slow
-def test_a_checkpoint_goes_on_bit_for_bit(four):
-    assert all(rank["resumed"] for rank in four)
-
-
 def test_sets_that_do_not_come_out_even_are_refused():
     ranks = Ranks(0, 6)
     ParallelModel(ranks, "fsdp", 3)

@@ -8,7 +8,6 @@ import torch
 from rlvr_algos.distillation.gather_logits import gather_logits, top_logprobs
 from rlvr_algos.distillation.losses import GKD, OPSD, jsd_over_top, kl_over_top
 from rlvr_core.api import LossBatch, Normalizer
-from rlvr_core.losses import SFT
 
 
 def logs(*p):
@@ -85,18 +84,6 @@ def test_without_a_teacher_it_says_so():
     batch = LossBatch(logp, logp, logp, None, logp.bool(), logp[0])
     with pytest.raises(ValueError, match="teacher"):
         GKD(GKD.Config(teacher="x"))(batch, Normalizer(1, 1, 1))
-
-
-def test_sft_is_the_mean_over_all_answer_tokens():
-    logp = torch.tensor([[-1.0, -2.0], [-4.0, 9.0]], requires_grad=True)
-    mask = torch.tensor([[True, True], [True, False]])
-    old = logp.detach()
-    batch = LossBatch(logp, old, old, None, mask, old[:, 0])
-    output = SFT(SFT.Config())(batch, Normalizer(rows=2, tokens=3, max_completion_tokens=2))
-    output.loss.backward()
-    assert output.loss.item() == pytest.approx(7 / 3)
-    third = -1 / 3
-    torch.testing.assert_close(logp.grad, torch.tensor([[third, third], [third, 0.0]]))
 
 
 @pytest.mark.parametrize("chunk", [None, 100])

@@ -7,9 +7,9 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rlvr_algos.optimizers import muon
-from rlvr_algos.optimizers.adamw8bit import AdamW8bit
-from rlvr_algos.optimizers.muon import STACK, Muon, _stacks, newton_schulz
+from rlvr_algos import muon
+from rlvr_algos.adamw8bit import AdamW8bit
+from rlvr_algos.muon import STACK, Muon, _stacks, newton_schulz
 from rlvr_core.api import NoConfig, TrainedParameter
 from rlvr_core.config.model import TrainSection
 from rlvr_core.step.optim import Constant, Optimizer, trained_parameters

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import torch
 from transformers import AutoModelForCausalLM
 
-from rlvr_algos.advantages.reinforce_plus_plus import ReinforcePlusPlus
+from rlvr_algos.advantages import ReinforcePlusPlus
 from rlvr_algos.distillation.losses import GKD, OPSD
 from rlvr_algos.distillation.teacher import Teacher
 from rlvr_core.algorithm.estimate import Estimator

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlvr_core.api import Group, StepObserver
 from rlvr_core.compiling.layers import compiled_model
-from rlvr_core.parallel.offload.layers import offload
+from rlvr_core.parallel.offload import offload
 from rlvr_core.step.step import PolicyTrainer
 from tests.together.gpu_kit.record import Record
 from tests.together.gpu_standin.matrix import EVERY

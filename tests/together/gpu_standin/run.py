@@ -21,7 +21,7 @@ import torch
 
 from rlvr_core.api import MicroBatch
 from rlvr_core.lora import lora
-from rlvr_core.parallel.offload.layers import offload
+from rlvr_core.parallel.offload import offload
 from rlvr_core.step.step import _bare_rows, _completions
 from tests.together.gpu_standin import device as standin
 from tests.together.gpu_standin.steps import CASE, groups, models, trainer_of

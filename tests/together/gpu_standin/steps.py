@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from rlvr_algos.distillation.losses import Distillation, DistillConfig
 from rlvr_algos.distillation.teacher import Teacher
-from rlvr_algos.optimizers.muon import Muon
+from rlvr_algos.muon import Muon
 from rlvr_core.api import Completion, Group, Judged, Problem, TeacherTraits
 from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection
 from rlvr_core.lora import lora

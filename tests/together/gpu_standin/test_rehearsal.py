@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rlvr_algos.optimizers.muon import Muon
+from rlvr_algos.muon import Muon
 from rlvr_core.config.model import SamplingSection, TrainSection
 from rlvr_core.guards import gpu as guard
 from rlvr_core.guards import rehearsal

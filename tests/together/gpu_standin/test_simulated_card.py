@@ -354,7 +354,7 @@ def test_more_processes_than_gpus_are_an_error_and_no_run_on_the_cpu(card, secon
 
 def offload_faults(monkeypatch):
     """What is said against an offloaded reference of a single process."""
-    from rlvr_core.parallel.offload.checks import check_offload
+    from rlvr_core.parallel.offload import check_offload
 
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     config = SimpleNamespace(

@@ -16,7 +16,7 @@ from plugins.rlvr_view.tests.reports.made_runs import make_run
 from plugins.rlvr_view.tests.viewer.viewed import Viewed, draw, groups, keys
 from rlvr_core.api import Completion, Group, Judged, Problem, Transcript, Turn, Verdict
 from rlvr_core.data.jsonl import JsonLines
-from rlvr_core.demonstrations.demonstrations import load_answers
+from rlvr_core.demonstrations import load_answers
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.recorder import Recorder
 from rlvr_view.viewer.indexing import building

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import NamedTuple
 
@@ -96,16 +96,7 @@ class ReplayBuffer:
     def state_dict(self) -> list[Json]:
         """Return all groups with everything that training needs, as JSON."""
         return [
-            {
-                "reads": entry.sampled.reads,
-                "left": entry.left,
-                "problem": entry.sampled.draw.problem.id,
-                "n": entry.sampled.draw.n,
-                "index": entry.sampled.draw.index,
-                "prompt_text": entry.sampled.prompt_text,
-                "version": entry.sampled.group.version,
-                "members": [asdict(member) for member in entry.sampled.group.members],
-            }
+            saved_group(entry.sampled) | {"n": entry.sampled.draw.n, "left": entry.left}
             for entry in self._entries
         ]
 
@@ -116,17 +107,33 @@ class ReplayBuffer:
             state: It.
             problems: The run's problems by id.
         """
-        self._entries = deque(_entry(saved, problems[saved["problem"]]) for saved in state)
+        self._entries = deque(
+            _Entry(restored_group(saved, problems), saved["left"]) for saved in state
+        )
 
 
-def _entry(saved: Mapping[str, Json], problem: Problem) -> _Entry:
+def saved_group(sampled: Sampled) -> dict[str, Json]:
+    """Return a group with everything that training needs, as JSON."""
+    return {
+        "problem": sampled.draw.problem.id,
+        "index": sampled.draw.index,
+        "prompt_text": sampled.prompt_text,
+        "version": sampled.group.version,
+        "reads": sampled.reads,
+        "members": [asdict(member) for member in sampled.group.members],
+    }
+
+
+def restored_group(saved: Mapping[str, Json], problems: Mapping[str, Problem]) -> Sampled:
+    """Return the group that ``saved_group`` was given."""
+    problem = problems[saved["problem"]]
     members = tuple(member_of(member) for member in saved["members"])
-    sampled = Sampled(
-        Draw(problem, saved["n"], saved["index"]),
+    return Sampled(
+        Draw(problem, len(members), saved["index"]),
         saved["prompt_text"],
         Group(problem, members, saved["version"]),
+        reads=saved.get("reads", 1),  # older checkpoints lack it: groups were read only once then
     )
-    return _Entry(replace(sampled, reads=saved["reads"]), saved["left"])
 
 
 def member_of(saved: Mapping[str, Json]) -> Judged:

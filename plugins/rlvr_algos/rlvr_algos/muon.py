@@ -85,7 +85,7 @@ class _Muon(torch.optim.Optimizer):
         torch._foreach_mul_(momenta, self._config.momentum)
         torch._foreach_add_(momenta, grads)
         for places in _stacks(weights):
-            some = [[found[place] for place in places] for found in (weights, grads, momenta)]
+            some = [[tensors[place] for place in places] for tensors in (weights, grads, momenta)]
             updates = torch._foreach_add(some[1], some[2], alpha=self._config.momentum)
             update = torch.stack(updates) if len(places) > 1 else updates[0]
             del updates
