@@ -17,20 +17,6 @@ import psutil
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from embedded import (
-    Adapting,
-    Complaining,
-    Own,
-    exact_logits,
-    generate,
-    make_model,
-    make_tokenizer,
-    request,
-    start,
-)
-
 from rlvr_core.api import (
     BackgroundEngine,
     EngineContext,
@@ -52,6 +38,17 @@ from rlvr_core.lora.adapter import matrices
 from rlvr_core.run.learner import shares_model
 from rlvr_env.environments.background_turns import BackgroundTurns
 from rlvr_env.environments.plan import EnvironmentPlan
+from tests.support.embedded import (
+    Adapting,
+    Complaining,
+    Own,
+    exact_logits,
+    generate,
+    make_model,
+    make_tokenizer,
+    request,
+    start,
+)
 
 PATIENCE = 120.0
 LONG = 230
@@ -376,7 +373,7 @@ def test_the_process_goes_when_the_trainer_is_gone(tmp_path):
     script.write_text(
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "import time, torch\n"
-        "from embedded import make_model, make_tokenizer\n"
+        "from tests.support.embedded import make_model, make_tokenizer\n"
         "from rlvr_core.engines.child.child import in_child\n"
         "from rlvr_core.engines.transformers import TransformersEngine\n"
         "from rlvr_core.api import EngineContext\n"
@@ -398,8 +395,8 @@ def test_the_process_goes_when_the_trainer_is_gone(tmp_path):
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 def test_vllm_in_a_process_of_its_own(tmp_path):
     """New weights are probed; abort cancels; keep goes on with the new weights, labelled old."""
-    from test_vllm import make_model as big
-    from test_vllm import make_tokenizer as words
+    from tests.support.vllm_models import make_model as big
+    from tests.support.vllm_models import make_tokenizer as words
 
     tokenizer = words()
     model = big(tokenizer, tied=True, seed=0).cpu()

@@ -18,7 +18,6 @@ from rlvr_core.api import (
 from rlvr_core.config.model import LoraSection
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.vllm.engine import VllmEngine
-from rlvr_core.engines.vllm.process import check_rank, rank_room
 from rlvr_core.lora import lora
 from rlvr_core.lora.adapter import matrices
 
@@ -167,13 +166,6 @@ def test_t30_layers_that_vllm_would_leave_out_are_an_error(engine):
     layers_without_a_place_are_an_error(engine, 5)
     engine._broken = None  # vLLM itself is whole
     engine.load_weights(6, ModuleSource(policy(2)))
-
-
-@pytest.mark.parametrize(("rank", "room"), [(1, 1), (2, 8), (16, 16), (33, 64), (512, 512)])
-def test_room_is_made_in_the_sizes_that_vllm_has(rank, room):
-    context = EngineContext("x", None, None, torch.float32, 8, 0, adapter_rank=rank)
-    check_rank(rank)
-    assert rank_room(context) == room
 
 
 @pytest.mark.parametrize(("rank", "words"), [(None, "there are none"), (513, "512 at most")])

@@ -3,14 +3,12 @@
 Each part prints one line of JSON with what this process found.
 """
 
-import importlib.util
 import json
 import os
 import sys
 import time
 import warnings
 from datetime import timedelta
-from pathlib import Path
 
 import torch
 from accelerate import PartialState
@@ -18,10 +16,7 @@ from accelerate import PartialState
 from rlvr_core.api import EngineContext, GenerationRequest, RunError, SamplingParams, ScoreRequest
 from rlvr_core.engines.sync import ModuleSource, weight_checksums
 from rlvr_core.engines.vllm.engine import VllmEngine
-
-spec = importlib.util.spec_from_file_location("test_vllm", Path(__file__).with_name("test_vllm.py"))
-helpers = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(helpers)
+from tests.support import vllm_models as helpers
 
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 SIZE = min(WORLD, 2)
@@ -152,16 +147,16 @@ def fails(folder):
 
     tokenizer = helpers.make_tokenizer()
     engine = started(folder, helpers.make_model(tokenizer, tied=True, seed=0), tokenizer)
-    usual = requests.sampling_params
+    usual = requests.sampling_fields
     if RANK == 1:
-        requests.sampling_params = lambda params, seed, stops: usual(params, seed + 1, stops)
+        requests.sampling_fields = lambda params, seed, stops: usual(params, seed + 1, stops)
     for _ in range(2):
         try:
             drained(engine, [request(0)])
             say(error="")
         except RunError as error:
             say(error=str(error))
-    requests.sampling_params = usual
+    requests.sampling_fields = usual
     engine.close()
     engine = started(folder, helpers.make_model(tokenizer, tied=True, seed=0), tokenizer)
     begun = time.monotonic()

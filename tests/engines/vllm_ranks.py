@@ -1,6 +1,5 @@
 """Run by test_vllm.py, once per rank: a data-parallel trainer and an engine in one process."""
 
-import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -11,10 +10,7 @@ from accelerate import Accelerator
 from rlvr_core.api import EngineContext
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.vllm.engine import VllmEngine
-
-spec = importlib.util.spec_from_file_location("test_vllm", Path(__file__).with_name("test_vllm.py"))
-helpers = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(helpers)
+from tests.support import vllm_models as helpers
 
 
 def main(order, folder):

@@ -21,7 +21,7 @@ OPTIONS = {
 }
 KINDS = {"loss", "advantage", "optimizer", "schedule", "tracker", "engine"}
 # they have tests of their own
-ELSEWHERE = {"core/vllm", "core/vllm-server", "checks/openai", "cluster/ray"}
+ELSEWHERE = {"core/vllm", "servers/vllm-server", "checks/openai", "cluster/ray"}
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 STEPS = 4
-SERVER = "rlvr_core.engines.vllm.server_main"
+SERVER = "rlvr_servers.main"
 
 
 def lines(path):

@@ -43,8 +43,7 @@ from rlvr_core.engines.child.child_host import SpawnArgs
 from rlvr_core.engines.child.child_process import gpus_for
 from rlvr_core.engines.child.child_rpc import RequestChannel
 from rlvr_core.engines.child.shared_weights import Outgoing
-from rlvr_core.engines.transport import ChosenTransport
-from rlvr_core.engines.vllm.files import Files
+from rlvr_core.engines.vllm.files import FILES
 from rlvr_core.engines.vllm.probe import (
     PROBE_TOKENS,
     check_probe,
@@ -52,9 +51,6 @@ from rlvr_core.engines.vllm.probe import (
     source_logprobs,
     trainer_logprobs,
 )
-
-FILES = ChosenTransport("core/files", f"{Files.__module__}:{Files.__name__}", "core", {})
-"""The transport used if the configuration names none."""
 
 _PROBE_PROMPT = 65
 """Largest probe prompt in tokens: two blocks of a prefix cache plus one token."""

@@ -91,7 +91,7 @@ class VllmEngine:
 
         Raises:
             ConfigError: If it is to take adapters, and there are none or they are too large; or if
-                the processes or the model's heads do not divide by ``tensor_parallel_size``.
+                the processes do not divide by ``tensor_parallel_size``.
             MachineError: If vLLM is missing, does not import, or cannot start on this machine.
         """
         if self._running is not None:

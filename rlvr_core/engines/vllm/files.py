@@ -24,6 +24,7 @@ from rlvr_core.api import (
     TransportLink,
     TransportTraits,
 )
+from rlvr_core.engines.transport import ChosenTransport
 from rlvr_core.engines.vllm.process import first_line
 
 PREFIX = "rlvr-weights-"
@@ -137,6 +138,10 @@ class Files:
             raise no_room(self._bytes, [self._folder], f": {first_line(error)}") from error
         self.files.append(str(file))
         self._part, self._bytes = {}, 0
+
+
+FILES = ChosenTransport("core/files", f"{Files.__module__}:{Files.__name__}", "core", {})
+"""The transport that is used where the configuration names none."""
 
 
 def candidates(parent: Path | None) -> list[Path]:

@@ -13,45 +13,35 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import nn
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import fake_vllm  # type: ignore[import-not-found]
-from carrier import Carrier, Streaming  # type: ignore[import-not-found]
-from embedded import make_tokenizer  # type: ignore[import-not-found]
 
 from rlvr_core.api import (
     ConfigError,
     Engine,
-    EngineContext,
-    GenerationRequest,
     MachineError,
     PluginError,
     ReportsMetrics,
     RunError,
-    SamplingParams,
     TensorMeta,
 )
 from rlvr_core.engines.sampling import StopStrings
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.transport import ChosenTransport
-from rlvr_core.engines.vllm import fleet as vllm_fleet
-from rlvr_core.engines.vllm import server_process as vllm_serve
-from rlvr_core.engines.vllm import weight_publisher
-from rlvr_core.engines.vllm.addresses import meeting_place
-from rlvr_core.engines.vllm.client import OtherWeightsError, _spans
 from rlvr_core.engines.vllm.files import Files, n_bytes
-from rlvr_core.engines.vllm.pool import LoopThread, Server, ServerPool
-from rlvr_core.engines.vllm.server import NCCL, VllmServerEngine
-from rlvr_core.engines.vllm.server_process import gpus_of
-from rlvr_core.engines.vllm.transports import Fingerprint, GroupClient
-from rlvr_core.engines.vllm.weight_publisher import (
+from rlvr_core.rollout.ahead.ahead import share_threads
+from rlvr_servers import fleet as vllm_fleet
+from rlvr_servers import process as vllm_serve
+from rlvr_servers import publisher as weight_publisher
+from rlvr_servers.addresses import meeting_place
+from rlvr_servers.client import OtherWeightsError, _spans
+from rlvr_servers.engine import NCCL, VllmServerEngine
+from rlvr_servers.nccl import Fingerprint, GroupClient
+from rlvr_servers.pool import LoopThread, Server, ServerPool
+from rlvr_servers.process import gpus_of
+from rlvr_servers.publisher import (
     CopyingWeights,
     Outgoing,
     SentWeights,
@@ -60,37 +50,16 @@ from rlvr_core.engines.vllm.weight_publisher import (
     WeightPublisher,
     number,
 )
-from rlvr_core.rollout.ahead.ahead import share_threads
-
-EOS = make_tokenizer().eos_token_id
-
-
-class Policy(nn.Module):
-    """The trainer's side of the stand-in's model: softmax(w) after anything."""
-
-    def __init__(self, shift=0.0):
-        super().__init__()
-        w = torch.from_numpy(fake_vllm.first_weights())
-        self.w = nn.Parameter(w + shift * torch.arange(w.numel()) / 16)
-
-    def forward(self, input_ids, use_cache, logits_to_keep):
-        return SimpleNamespace(logits=self.w.expand(1, logits_to_keep, -1))
-
-    @property
-    def logp(self):
-        return self.w.detach()[0].double().log_softmax(-1)
-
-
-def context(dtype=torch.float32):
-    config = SimpleNamespace(eos_token_id=EOS)
-    model = SimpleNamespace(config=config, generation_config=None)
-    return EngineContext("somewhere", model, make_tokenizer(), dtype, 64, 7)
+from tests.support import fake_vllm
+from tests.support.carrier import Carrier, Streaming
+from tests.support.embedded import make_tokenizer
+from tests.support.fake_servers import EOS, Policy, check, context, request, sample, servers, until
 
 
 @pytest.fixture
 def make(monkeypatch):
     """Engines whose servers are stand-ins; none outlives the test."""
-    monkeypatch.setattr(vllm_serve, "SERVER_MODULE", "fake_vllm")
+    monkeypatch.setattr(vllm_serve, "SERVER_MODULE", "tests.support.fake_vllm")
     monkeypatch.setattr(vllm_fleet, "CHECK_INTERVAL", 0.3)
     monkeypatch.setattr(vllm_fleet, "FIRST_RESTART_DELAY", 0.1)
     monkeypatch.delenv("RLVR_ENGINE_GPUS", raising=False)
@@ -113,38 +82,6 @@ def make(monkeypatch):
         engine.close()
     left = [one for one in psutil.Process().children(recursive=True) if "fake_vllm" in str(one)]
     assert not left
-
-
-def request(seeds, name="r", prompt=(5, 6, 7), **params):
-    params = SamplingParams(**{"max_tokens": 12, **params})
-    return GenerationRequest(name, tuple(prompt), params, tuple(seeds))
-
-
-def sample(engine, seeds=range(8), **params):
-    future = engine.submit(request(seeds, **params))
-    engine.drain(60)
-    return future.result(0)
-
-
-def check(answers, policy, version):
-    for one in answers:
-        expected = [float(policy.logp[token]) for token in one.token_ids]
-        assert np.allclose(one.logprobs, expected, atol=1e-5)
-        assert one.version == version
-        ended = one.token_ids[-1] == EOS
-        assert one.finish_reason == ("stop" if ended else "length")
-        assert ended or len(one.token_ids) == 12
-
-
-def servers(engine):
-    return engine._running.fleet.servers
-
-
-def until(there, seconds=120):
-    end = time.monotonic() + seconds
-    while not there():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def events_until(engine, words):
@@ -265,7 +202,8 @@ def test_a_server_lost_before_its_work_began_gives_it_back():
 
     async def scenario():
         server = Server("one", Client(), ready=True)
-        pool = ServerPool([server], StopStrings(make_tokenizer()), (), 8)
+        stops = StopStrings(make_tokenizer())
+        pool = ServerPool(asyncio.get_running_loop(), [server], stops, (), 8)
         pool.run = "run"
         future = pool.submit(request(range(4)))
         await asyncio.sleep(0)  # the work is handed out, and none of it has begun
@@ -462,20 +400,21 @@ def test_close_ends_servers_and_open_requests_and_may_be_called_twice(make):
 TRAINER = """
 import sys, time
 sys.path[:0] = {path!r}
-import test_vllm_server as t
-from rlvr_core.engines.vllm import server_process as vllm_serve
-vllm_serve.SERVER_MODULE = "fake_vllm"
-engine = t.VllmServerEngine(t.VllmServerEngine.Config(servers=2, folder={folder!r}))
-engine.start(t.context())
-engine.load_weights(1, t.ModuleSource(t.Policy()))
-print(*(one.process.pid for one in t.servers(engine)), flush=True)
+from rlvr_core.engines.sync import ModuleSource
+from rlvr_servers import process
+from rlvr_servers.engine import VllmServerEngine
+from tests.support.fake_servers import Policy, context, servers
+process.SERVER_MODULE = "tests.support.fake_vllm"
+engine = VllmServerEngine(VllmServerEngine.Config(servers=2, folder={folder!r}))
+engine.start(context())
+engine.load_weights(1, ModuleSource(Policy()))
+print(*(one.process.pid for one in servers(engine)), flush=True)
 time.sleep(600)
 """
 
 
 def test_t32_servers_do_not_outlive_a_trainer_that_is_killed(make, tmp_path):
-    here = [str(Path(__file__).parent), *[one for one in sys.path if one]]
-    script = TRAINER.format(path=here, folder=str(tmp_path))
+    script = TRAINER.format(path=[entry for entry in sys.path if entry], folder=str(tmp_path))
     trainer = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     pids = [int(word) for word in trainer.stdout.readline().split()]
     assert len(pids) == 2
@@ -692,7 +631,7 @@ def test_weights_that_somebody_else_gives_a_server_are_noticed(make):
 
 
 def carried(folder, cls=Carrier, **options):
-    target = f"carrier:{cls.__name__}"
+    target = f"tests.support.carrier:{cls.__name__}"
     return ChosenTransport("theirs/carrier", target, "theirs", {"folder": str(folder), **options})
 
 

@@ -26,16 +26,12 @@ from rlvr_core.api import (
     traits_of,
 )
 from rlvr_core.engines.transport import ChosenTransport
-from rlvr_core.engines.vllm.adapter import AdapterFolder, unsupported_layers
-from rlvr_core.engines.vllm.client import FaultError, GoneError, Probe
-from rlvr_core.engines.vllm.files import Files, folder_on_disk
-from rlvr_core.engines.vllm.pool import LoopThread, Server, ServerPool
+from rlvr_core.engines.vllm.files import FILES, Files, folder_on_disk
 from rlvr_core.engines.vllm.probe import trainer_logprobs
 from rlvr_core.engines.vllm.process import VERBOSE, first_line
-from rlvr_core.engines.vllm.transports import Fingerprint
-
-FILES = ChosenTransport("core/files", f"{Files.__module__}:{Files.__name__}", "core", {})
-"""The transport of the copy for restarted servers."""
+from rlvr_servers.client import FaultError, GoneError, Probe
+from rlvr_servers.fingerprint import Fingerprint
+from rlvr_servers.pool import LoopThread, Server, ServerPool
 
 _PAUSE = 1.0
 """Seconds between two checks of the trainer's weights."""
@@ -66,7 +62,6 @@ class ServerWeights:
         sent: What they should hold.
         probe: A prompt every server is asked to go on with, to see whose weights it has.
         seconds: Any one step of a transaction may take.
-        adapter: The adapter, in a run that sends nothing else.
         keep: Keeps a copy of the trainer's weights if they still are those that were sent, and
             returns the messages that bring it; None where nobody can be given one between syncs.
         lock: Held while servers are given weights.
@@ -76,7 +71,6 @@ class ServerWeights:
     sent: SentWeights
     probe: Probe
     seconds: float
-    adapter: AdapterFolder | None = None
     keep: Callable[[str], Sequence[Json] | None] | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     epoch: int = 0
@@ -156,7 +150,7 @@ class ServerWeights:
                 # nothing was sent yet: it holds the run's initial model
                 await self._post(server, "/update_weight_version", {"new_version": self.sent.label})
                 return True
-            if self.adapter is None and self.sent.transport is None:
+            if self.sent.transport is None:
                 if self.keep is None:
                     raise GoneError("it has to wait for the next weights")
                 messages = await asyncio.to_thread(self.keep, self.sent.fingerprint)
@@ -170,42 +164,23 @@ class ServerWeights:
 
     async def _transaction(self, server: Server) -> None:
         """Do the whole transaction with one server, from the kept copy."""
-        if self.adapter is not None:
-            await self._pause(server)
-            await self._load_adapter(server, str(self.adapter.current))
-            return
         assert self.sent.transport is not None
         await self._open(server)
         for message in self.sent.messages:
             await self._update(server, update_of(self.sent.transport, message, server.first_worker))
         await self._settle(server)
 
-    async def _load_adapter(self, server: Server, folder: str) -> None:
-        """Send an adapter to a paused server: the transaction between pausing and resuming."""
-        for worker in await server.client.rpc("rlvr_load_adapter", folder, seconds=self.seconds):
-            if worker["unused"]:
-                raise FaultError(500, unsupported_layers(worker["unused"]))
-        await self._post(server, "/update_weight_version", {"new_version": self.sent.label})
-        await self._resume(server)
-
-    async def _pause(self, server: Server) -> None:
+    async def _open(self, server: Server) -> None:
         """Pause a server. Unfinished requests continue later, with recomputed keys and values."""
         await self._post(server, "/pause", mode="keep", clear_cache="true")
-
-    async def _open(self, server: Server) -> None:
-        await self._pause(server)
         await self._post(server, "/start_weight_update")
 
     async def _update(self, server: Server, update: dict[str, Json]) -> None:
         await self._post(server, "/update_weights", {"update_info": update})
 
     async def _settle(self, server: Server) -> None:
-        """Make a server use the received weights, under their label."""
+        """Make a server use the received weights, verify them and that no old state is left."""
         await self._post(server, "/finish_weight_update", {"weight_version": self.sent.label})
-        await self._resume(server)
-
-    async def _resume(self, server: Server) -> None:
-        """Verify that a server has the new weights and no old state, and resume it."""
         for worker in await server.client.rpc("rlvr_received", seconds=self.seconds):
             if worker["fingerprint"] != self.sent.fingerprint:
                 raise FaultError(500, f"other weights arrived than were sent ({worker})")
@@ -412,18 +387,22 @@ class WeightPublisher:
         """
         try:
             with torch.no_grad():
-                self._publish(version, label, source, participants)
+                link = self._send(label, source, participants)
+                module = None if source.sharded else source.module
+                ours = None
+                if module is not None:
+                    ours = partial(trainer_logprobs, module, dtype=self._context.dtype)
+                compare = partial(self.weights.probe.compare, version=version, trainer=ours)
+                finish = self.weights.finish(self.pool, link.servers, compare, opened=link.opened)
+                self._on_loop(finish)
         except RlvrError:
             raise
         except Exception as error:
             what = f"weight sync to version {version} failed: {first_line(error)}"
             raise RunError(what, remedy=VERBOSE) from error
 
-    def gather_along(self, source: WeightSource, *, adapter: bool) -> None:
+    def gather_along(self, source: WeightSource) -> None:
         """Take part in gathering a sharded policy, as often as the leader does."""
-        if adapter:
-            source.adapter()
-            return
         outgoing = Outgoing(source, self._context.dtype, self._tensors)
         self._tensors = outgoing.tensors
         for _ in outgoing:
@@ -435,28 +414,6 @@ class WeightPublisher:
             self._transport.close()
         if self._copy is not None:
             self._copy.close()
-
-    def _publish(
-        self,
-        version: int,
-        label: str,
-        source: WeightSource,
-        participants: Callable[[], Awaitable[list[Server]]],
-    ) -> None:
-        weights = self.weights
-        opened = False
-        if weights.adapter is not None:
-            weights.sent = SentWeights(label, weights.adapter.write(source.adapter()))
-            servers: list[Server] = self._on_loop(participants())
-        else:
-            link = self._send(label, source, participants)
-            servers, opened = link.servers, link.opened
-        module = None if source.sharded else source.module
-        ours = None
-        if module is not None:
-            ours = partial(trainer_logprobs, module, dtype=self._context.dtype)
-        compare = partial(weights.probe.compare, version=version, trainer=ours)
-        self._on_loop(weights.finish(self.pool, servers, compare, opened=opened))
 
     def _send(
         self,

@@ -20,11 +20,11 @@ from pydantic import Field, model_validator
 
 from rlvr_core.api import ConfigError, EngineContext, MachineError
 from rlvr_core.engines.transformers import eos_ids
-from rlvr_core.engines.vllm.client import Probe
 from rlvr_core.engines.vllm.process import VERBOSE, VllmOptions, shared_arguments
 from rlvr_core.workers.apart import apart
+from rlvr_servers.client import Probe
 
-SERVER_MODULE = "rlvr_core.engines.vllm.server_main"
+SERVER_MODULE = "rlvr_servers.main"
 """The module that a server's process executes."""
 
 ENGINE_GPUS = "RLVR_ENGINE_GPUS"
@@ -81,8 +81,6 @@ class ServerConfig(VllmOptions):
                 raise ValueError("urls names a server twice")
         elif self.api_key_env is not None:
             raise ValueError("api_key_env is for urls: servers that are started want no key")
-        if self.lora == "adapter" and self.urls:
-            raise ValueError("an adapter goes to servers that are started here: for urls merge")
         return self
 
 
@@ -345,7 +343,7 @@ def declared_eos(context: EngineContext) -> tuple[int, ...]:
 
 
 BACKEND_OPTIONS = {
-    "worker_extension_cls": "rlvr_core.engines.vllm.worker.Extension",
+    "worker_extension_cls": "rlvr_servers.worker.Extension",
     "weight_transfer_config": json.dumps({"backend": "rlvr"}),
 }
 """Arguments that let a server receive our weights."""
