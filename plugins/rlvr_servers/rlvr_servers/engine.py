@@ -230,14 +230,7 @@ class VllmServerEngine:
             self._on_loop(running.fleet.hold())
             running.ranks.gather(None)  # nobody takes a server with new weights for a lost one
             if running.fleet.leads:
-                was_on_disk = running.publisher.on_disk
                 running.publisher.lead(version, label, source, running.fleet.participants)
-                folder = running.publisher.on_disk
-                if folder is not None and folder != was_on_disk:
-                    running.fleet.events.append(
-                        f"weights go to the servers through files in {folder}, slower than shared "
-                        "memory: /dev/shm is too small or absent (docker: --shm-size)"
-                    )
             else:
                 running.fleet.weights.sent = SentWeights(label, "known to the leader")
                 if source.sharded:

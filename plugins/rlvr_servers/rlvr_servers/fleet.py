@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_core.api import MachineError, RlvrError, RunError
+from rlvr_core.engines.vllm.process import START_REMEDIES
 from rlvr_servers.client import FaultError, GoneError
 from rlvr_servers.pool import Server, ServerPool
-from rlvr_servers.process import START_REMEDIES, ServerConfig, ServerProcess
+from rlvr_servers.process import ServerConfig, ServerProcess
 from rlvr_servers.publisher import ServerWeights
 
 CHECK_INTERVAL = 2.0

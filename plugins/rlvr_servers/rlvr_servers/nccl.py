@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
+import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Annotated, Any
 
@@ -23,7 +26,6 @@ from rlvr_core.api import (
     TransportTraits,
 )
 from rlvr_core.engines.vllm.process import first_line, import_vllm, untouched_process
-from rlvr_servers.addresses import meeting_place
 
 
 class Nccl:
@@ -163,6 +165,27 @@ def _connect(source: _VllmSource, link: TransportLink) -> Any:
             client=GroupClient(link),
             source=source,
         )
+
+
+def meeting_place(hosts: Sequence[str]) -> tuple[str, int]:
+    """An address of this machine that these hosts reach, and a free port there (T31)."""
+    address = next(filter(None, map(_source, hosts)), "127.0.0.1")
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.bind((address, 0))
+        return address, int(probe.getsockname()[1])
+
+
+def _source(host: str) -> str | None:
+    """The address that packets to a host leave from; None for this machine's loopback."""
+    with contextlib.suppress(OSError):
+        for family, kind, protocol, _, place in socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM):
+            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as way:
+                way.connect(place)  # sends nothing
+                address = str(way.getsockname()[0])
+                if not ipaddress.ip_address(address).is_loopback:
+                    return address
+    return None
 
 
 class GroupClient:

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from rlvr_core.api import ConfigError, EngineContext, MachineError
 from rlvr_core.engines.transformers import eos_ids
-from rlvr_core.engines.vllm.process import VERBOSE, VllmOptions, shared_arguments
+from rlvr_core.engines.vllm.process import VllmOptions, shared_arguments
 from rlvr_core.workers.apart import apart
 from rlvr_servers.client import Probe
 
@@ -347,10 +347,3 @@ BACKEND_OPTIONS = {
     "weight_transfer_config": json.dumps({"backend": "rlvr"}),
 }
 """Arguments that let a server receive our weights."""
-
-START_REMEDIES = (
-    "memory: lower engine.with.gpu_memory_utilization, or set kv_cache_mb",
-    "lengths: data.max_prompt_tokens + sampling.max_tokens must fit the model",
-    VERBOSE,
-)
-"""Remedies for a server that does not start."""

@@ -26,7 +26,7 @@ from rlvr_core.api import (
     traits_of,
 )
 from rlvr_core.engines.transport import ChosenTransport
-from rlvr_core.engines.vllm.files import FILES, Files, folder_on_disk
+from rlvr_core.engines.vllm.files import FILES, Files
 from rlvr_core.engines.vllm.probe import trainer_logprobs
 from rlvr_core.engines.vllm.process import VERBOSE, first_line
 from rlvr_servers.client import FaultError, GoneError, Probe
@@ -237,12 +237,17 @@ class Outgoing:
         dtype: Precision of the run.
         tensors: What is known to come; None to ask, for which a sharded policy is gathered: every
             process has to ask.
+        copy: Where they are also written as they are sent; None for nowhere.
     """
 
     def __init__(
-        self, source: WeightSource, dtype: torch.dtype, tensors: Sequence[TensorMeta] | None = None
+        self,
+        source: WeightSource,
+        dtype: torch.dtype,
+        tensors: Sequence[TensorMeta] | None = None,
+        copy: Files | None = None,
     ) -> None:
-        self._source, self._dtype = source, dtype
+        self._source, self._dtype, self.copy = source, dtype, copy
         self.tensors: Sequence[TensorMeta] = tensors or [
             TensorMeta(name, dtype if _is_matrix(tensor) else tensor.dtype, tuple(tensor.shape))
             for name, tensor in source.tensors()
@@ -250,7 +255,11 @@ class Outgoing:
         self.fingerprint = Fingerprint()
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and tensors; afterwards ``fingerprint`` is complete."""
+        """Names and tensors; afterwards ``fingerprint`` and the copy are complete."""
+        tensors = self._once()
+        return iter(tensors if self.copy is None else self.copy.keep(self, tensors))
+
+    def _once(self) -> Iterator[tuple[str, Tensor]]:
         self.fingerprint = Fingerprint()
         for name, tensor in self._source.tensors():
             sent = tensor.to(self._dtype) if _is_matrix(tensor) else tensor
@@ -260,23 +269,6 @@ class Outgoing:
 
 def _is_matrix(tensor: Tensor) -> bool:
     return tensor.is_floating_point() and tensor.ndim > 1
-
-
-@dataclass(slots=True)
-class CopyingWeights:
-    """Outgoing weights that are also written to files as they are sent."""
-
-    outgoing: Outgoing
-    copy: Files
-
-    @property
-    def tensors(self) -> Sequence[TensorMeta]:
-        """See ``OutgoingWeights``."""
-        return self.outgoing.tensors
-
-    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and tensors; afterwards the copy is complete."""
-        return self.copy.keep(self.outgoing)
 
 
 def update_of(transport: ChosenTransport, message: Json, first_worker: int) -> dict[str, Json]:
@@ -348,7 +340,6 @@ class WeightPublisher:
         self._transport: WeightTransport | None = None
         self._copy: Files | None = None
         self._tensors: Sequence[TensorMeta] | None = None
-        self.on_disk: str | None = None
         self._source: WeightSource | None = None
 
     def use(self, chosen: ChosenTransport, copy: Files | None) -> None:
@@ -429,22 +420,19 @@ class WeightPublisher:
         servers: list[Server] = self._on_loop(participants())
         # shards cannot be gathered between syncs; a server that is starting will ask at once
         missing = len(servers) < sum(not server.given_up for server in self.pool.servers)
-        copying = self._copy is not None and (source.sharded or missing)
-        passing = CopyingWeights(outgoing, self._copy) if copying and self._copy else outgoing
+        outgoing.copy = self._copy if source.sharded or missing else None
         self._source = None if source.sharded else source
         link = ServerLink(self, number(servers))
         if servers or self.lasting:
-            self._transport.send(passing, link)
+            self._transport.send(outgoing, link)
         else:  # all are being started again: the copy of the weights is for them
-            for _ in passing:
+            for _ in outgoing:
                 pass
         sent = SentWeights(label, outgoing.fingerprint.digest())
         if self.lasting:
             sent.transport, sent.messages = self.chosen, link.messages
-            chosen = self.chosen.target == FILES.target and not self.chosen.options.get("folder")
-            self.on_disk = folder_on_disk(link.messages) if chosen else None
-        elif copying and self._copy is not None:
-            sent.transport, sent.messages = FILES, [self._copy.message()]
+        elif outgoing.copy is not None:
+            sent.transport, sent.messages = FILES, [outgoing.copy.message()]
         self.weights.sent = sent
         return link
 
@@ -453,8 +441,8 @@ class WeightPublisher:
         if self._source is None or self._copy is None:
             return None
         with torch.no_grad():
-            outgoing = Outgoing(self._source, self._context.dtype, self._tensors)
-            for _ in CopyingWeights(outgoing, self._copy):
+            outgoing = Outgoing(self._source, self._context.dtype, self._tensors, self._copy)
+            for _ in outgoing:
                 pass
         # bit for bit those that were sent, or some were updated before or meanwhile
         same = outgoing.fingerprint.digest() == fingerprint

@@ -35,14 +35,12 @@ from rlvr_core.rollout.ahead.ahead import share_threads
 from rlvr_servers import fleet as vllm_fleet
 from rlvr_servers import process as vllm_serve
 from rlvr_servers import publisher as weight_publisher
-from rlvr_servers.addresses import meeting_place
 from rlvr_servers.client import OtherWeightsError, _spans
 from rlvr_servers.engine import NCCL, VllmServerEngine
 from rlvr_servers.nccl import Fingerprint, GroupClient
 from rlvr_servers.pool import LoopThread, Server, ServerPool
 from rlvr_servers.process import gpus_of
 from rlvr_servers.publisher import (
-    CopyingWeights,
     Outgoing,
     SentWeights,
     ServerLink,
@@ -535,7 +533,8 @@ def test_matrices_travel_in_the_runs_precision_and_vectors_as_they_are(tmp_path)
     snapshot = Files(Files.Config(folder=str(tmp_path)))
     outgoing = Outgoing(Weights(), torch.bfloat16)
     assert n_bytes(outgoing.tensors) == 2 * 6 + 4 * 3 + 2 * 6
-    sent = dict(CopyingWeights(outgoing, snapshot))
+    outgoing.copy = snapshot
+    sent = dict(outgoing)
     assert [sent[name].dtype for name in ("matrix", "vector")] == [torch.bfloat16, torch.float32]
     (file,) = snapshot.files
     kept, digest = load_file(file), Fingerprint()
@@ -554,7 +553,7 @@ def test_a_copy_of_the_weights_needs_room(tmp_path):
     files = Files(Files.Config(folder=str(tmp_path)))
     huge = SimpleNamespace(tensors=[TensorMeta("w", torch.int8, (2**50,))])
     with pytest.raises(MachineError, match=r"no room for a copy of the weights, 1048576\.00 GiB"):
-        next(files.keep(huge))
+        list(files.keep(huge, []))
 
 
 @contextlib.contextmanager

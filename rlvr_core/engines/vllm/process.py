@@ -39,6 +39,12 @@ ENVIRONMENT = {
 
 VERBOSE = "VLLM_LOGGING_LEVEL=INFO in the environment shows vLLM's own account"
 """Remedy for faults inside vLLM."""
+START_REMEDIES = (
+    "memory: lower engine.with.gpu_memory_utilization, or set kv_cache_mb",
+    "lengths: data.max_prompt_tokens + sampling.max_tokens must fit the model",
+    VERBOSE,
+)
+"""Remedies for an engine that does not start."""
 
 
 class VllmOptions(ComponentConfig):
@@ -247,12 +253,7 @@ def launch(config: VllmConfig, context: EngineContext) -> Any:
             raise MachineError(
                 f"vLLM could not start: {first_line(error)}",
                 where="engine",
-                remedy=(
-                    *(adapters if config.lora == "adapter" else ()),
-                    "memory: lower engine.with.gpu_memory_utilization, or set kv_cache_mb",
-                    "lengths: data.max_prompt_tokens + sampling.max_tokens must fit the model",
-                    VERBOSE,
-                ),
+                remedy=(*(adapters if config.lora == "adapter" else ()), *START_REMEDIES),
             ) from error
 
 
