@@ -20,6 +20,7 @@ from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.vllm.engine import VllmEngine
 from rlvr_core.lora import lora
 from rlvr_core.lora.adapter import matrices
+from tests.support.vllm_models import small_model, word_tokenizer
 
 PROMPT = tuple(range(10, 10 + 80))  # two and a half blocks of 32
 needs_vllm = pytest.mark.skipif(
@@ -27,40 +28,9 @@ needs_vllm = pytest.mark.skipif(
 )
 
 
-def tokenizer():
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast
-
-    words = {"<eos>": 0} | {f"w{number}": number for number in range(1, 200)}
-    inner = Tokenizer(models.WordLevel(words, unk_token="<eos>"))
-    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>")
-
-
-def plain_model():
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=200,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=32,
-        max_position_embeddings=256,
-        tie_word_embeddings=True,
-        initializer_range=0.15,
-        bos_token_id=None,
-        eos_token_id=0,
-        pad_token_id=0,
-    )
-    return Qwen3ForCausalLM(config).eval()
-
-
 def policy(seed, **section):
     """The model with adapters of rank 4 that change what it says."""
-    model = plain_model()
+    model = small_model(0)
     section = LoraSection(**{"rank": 4, "alpha": 8, **section})
     lora.attach(model, section, seed=seed, compute=torch.float32, path="x", revision=None)
     draw = torch.Generator().manual_seed(seed)
@@ -72,8 +42,8 @@ def policy(seed, **section):
 
 def context_in(folder, model):
     """Of an engine whose base model is in this folder."""
-    words = tokenizer()
-    plain_model().save_pretrained(folder)
+    words = word_tokenizer()
+    small_model(0).save_pretrained(folder)
     words.save_pretrained(folder)
     return EngineContext(str(folder), model, words, torch.float32, 192, 7, adapter_rank=4)
 
@@ -81,7 +51,7 @@ def context_in(folder, model):
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory):
     made = VllmEngine(VllmEngine.Config(kv_cache_mb=64, lora="adapter"))
-    made.start(context_in(tmp_path_factory.mktemp("base"), plain_model()))
+    made.start(context_in(tmp_path_factory.mktemp("base"), small_model(0)))
     yield made
     made.close()
 
@@ -107,7 +77,10 @@ def distance(engine, model):
     return torch.cat(parts).abs().max().item()
 
 
-def each_takes_the_place_of_the_one_before(engine):
+@pytest.mark.vllm
+@pytest.mark.slow
+@needs_vllm
+def test_t19_an_adapter_takes_the_place_of_the_one_before(engine):
     """The prompt is two blocks and more: no keys and values of an old adapter are left."""
     first, second = policy(1), policy(2)
     some = policy(3, rank=3, target_modules=["q_proj", "v_proj", "down_proj"])
@@ -116,28 +89,11 @@ def each_takes_the_place_of_the_one_before(engine):
         assert distance(engine, model) < 1e-4
         assert {answer.version for answer in sample(engine)} == {version}
     assert distance(engine, second) > 0.5  # they differ: agreement means something
-
-
-def layers_without_a_place_are_an_error(engine, version):
-    with pytest.raises(RunError, match="no place for the adapters of 7 layers"):
-        engine.load_weights(version, Odd(policy(2)))
-    with pytest.raises(RunError, match="out of order"):
-        sample(engine)
-
-
-@pytest.mark.vllm
-@pytest.mark.slow
-@needs_vllm
-def test_t19_an_adapter_takes_the_place_of_the_one_before(engine):
-    each_takes_the_place_of_the_one_before(engine)
     running = engine._running
     assert len(running.llm.list_loras()) == 1
     assert len(list(running.adapters._place.iterdir())) == 1
 
 
-@pytest.mark.vllm
-@pytest.mark.slow
-@needs_vllm
 @pytest.mark.vllm
 @pytest.mark.slow
 @needs_vllm
@@ -163,7 +119,10 @@ class Odd(ModuleSource):
 @pytest.mark.slow
 @needs_vllm
 def test_t30_layers_that_vllm_would_leave_out_are_an_error(engine):
-    layers_without_a_place_are_an_error(engine, 5)
+    with pytest.raises(RunError, match="no place for the adapters of 7 layers"):
+        engine.load_weights(5, Odd(policy(2)))
+    with pytest.raises(RunError, match="out of order"):
+        sample(engine)
     engine._broken = None  # vLLM itself is whole
     engine.load_weights(6, ModuleSource(policy(2)))
 
@@ -190,5 +149,5 @@ def test_what_is_written_for_vllm_is_what_peft_reads(tmp_path):
     ids = torch.tensor([PROMPT])
     with torch.no_grad():
         expected = model(ids).logits
-        found = PeftModel.from_pretrained(plain_model(), tmp_path)(ids).logits
+        found = PeftModel.from_pretrained(small_model(0), tmp_path)(ids).logits
     torch.testing.assert_close(found, expected)

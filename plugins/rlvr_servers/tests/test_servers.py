@@ -37,7 +37,8 @@ from rlvr_servers import process as vllm_serve
 from rlvr_servers import publisher as weight_publisher
 from rlvr_servers.client import OtherWeightsError, _spans
 from rlvr_servers.engine import NCCL, VllmServerEngine
-from rlvr_servers.nccl import Fingerprint, GroupClient
+from rlvr_servers.fingerprint import Fingerprint
+from rlvr_servers.nccl import GroupClient, meeting_place
 from rlvr_servers.pool import LoopThread, Server, ServerPool
 from rlvr_servers.process import gpus_of
 from rlvr_servers.publisher import (
