@@ -166,7 +166,7 @@ class Fleet:
         Raises:
             RunError: If one cannot read them back, or holds others than the rest.
         """
-        found: dict[str, int] = {}
+        checksums: dict[str, int] = {}
         for server in [server for server in self.servers if server.ready]:
             try:
                 workers = await server.client.rpc("rlvr_fingerprint", seconds=self.weights.seconds)
@@ -179,15 +179,16 @@ class Fleet:
                     remedy="start it with the rlvr-core of this run, or switch the guard off: "
                     "guards: [{use: core/sync, off: true}]",
                 ) from error
-            held = {name: int(digits) for one in workers for name, digits in one.items()}
-            if other := [name for name in held.keys() & found if held[name] != found[name]]:
+            held = {name: int(digits) for sums in workers for name, digits in sums.items()}
+            known = held.keys() & checksums
+            if other := [name for name in known if held[name] != checksums[name]]:
                 raise RunError(
                     f"{server.name} holds other weights than the servers before it in "
                     f"{len(other)} of {len(held)} tensors: {min(other)}",
                     remedy="part of the weights did not arrive there; see rlvr docs guards#sync",
                 )
-            found |= held
-        return found
+            checksums |= held
+        return checksums
 
     # -- watching --------------------------------------------------------------------------------
 

@@ -236,9 +236,8 @@ class VllmEngine:
         """
         running = self._ready()
         with self._working(running, "vLLM could not read its weights back"):
-            (found,) = running.llm.collective_rpc(fingerprint)
-            own: dict[str, Shard] = found
-            return whole([own] if running.group is None else running.group.gather(own))
+            shards: dict[str, Shard] = running.llm.collective_rpc(fingerprint)[0]
+            return whole([shards] if running.group is None else running.group.gather(shards))
 
     def sleep(self) -> None:
         """Give memory back; see ``Engine.sleep``. Nothing happens on a CPU.
