@@ -54,10 +54,9 @@ class ServerClient:
 
     Args:
         address: A URL, or the Unix socket of a server on this machine.
-        key: Key of its API; None where it wants none.
     """
 
-    def __init__(self, address: str | Path, key: str | None = None) -> None:
+    def __init__(self, address: str | Path) -> None:
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=256)
         local = isinstance(address, Path)
         self._http = httpx2.AsyncClient(
@@ -65,7 +64,6 @@ class ServerClient:
             transport=httpx2.AsyncHTTPTransport(
                 uds=str(address) if local else None, limits=limits, trust_env=False
             ),
-            headers={} if key is None else {"Authorization": f"Bearer {key}"},
         )
 
     async def call(

@@ -47,7 +47,6 @@ from rlvr_servers.process import (
     check_server,
     declared_eos,
     gpus_of,
-    key_of,
     private_folder,
 )
 from rlvr_servers.publisher import SentWeights, ServerWeights, WeightPublisher
@@ -141,8 +140,7 @@ class VllmServerEngine:
         folder: Path | None = None
         servers: list[Server] = []
         if config.urls:
-            key = key_of(config.api_key_env)
-            servers = [Server(url, ServerClient(url, key)) for url in config.urls]
+            servers = [Server(url, ServerClient(url)) for url in config.urls]
         elif leads:
             places = gpus_of(config)
             folder = private_folder()

@@ -65,8 +65,6 @@ class ServerConfig(VllmOptions):
     max_in_flight: Annotated[int, Field(gt=0)] = 256
     """Completions that one process has at one server at a time; the others wait for the server
     with least to do."""
-    api_key_env: str | None = None
-    """Environment variable with the key that servers of ``urls`` want."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Share of a GPU's memory for a started server. Not used on a CPU."""
 
@@ -79,8 +77,6 @@ class ServerConfig(VllmOptions):
                 raise ValueError(f"urls are of running servers, so {extra[0]} has no effect")
             if len(set(self.urls)) != len(self.urls):
                 raise ValueError("urls names a server twice")
-        elif self.api_key_env is not None:
-            raise ValueError("api_key_env is for urls: servers that are started want no key")
         return self
 
 
@@ -118,23 +114,6 @@ def gpus_of(config: ServerConfig) -> list[list[str]]:
             remedy="servers x tensor_parallel has to be the number of engine GPUs",
         )
     return [gpus[index * each : (index + 1) * each] for index in range(count)]
-
-
-def key_of(variable: str | None) -> str | None:
-    """Return the key in an environment variable.
-
-    Raises:
-        ConfigError: If it is not set.
-    """
-    if variable is None:
-        return None
-    if not os.environ.get(variable):
-        raise ConfigError(
-            f"the key of the vLLM servers is to be in {variable}, which is not set",
-            where="engine.with.api_key_env",
-            remedy=f"export {variable}=...",
-        )
-    return os.environ[variable]
 
 
 @dataclass(slots=True)

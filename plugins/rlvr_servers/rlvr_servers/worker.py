@@ -7,7 +7,6 @@ backend known to them. Imported only once vLLM itself has been.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -110,9 +109,6 @@ class Extension:
         model, scheduler = config.model_config, config.scheduler_config
         transfer = config.weight_transfer_config
         return {
-            "pid": os.getpid(),
-            "model": model.model,
-            "architectures": list(model.hf_config.architectures or []),
             "vocab_size": model.get_vocab_size(),
             "dtype": str(model.dtype).removeprefix("torch."),
             "max_model_len": model.max_model_len,

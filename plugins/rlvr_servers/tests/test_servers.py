@@ -483,7 +483,6 @@ def test_weights_that_somebody_else_gives_a_server_are_noticed(make):
     [
         ({"urls": ["http://a"], "servers": 2}, "servers has no effect"),
         ({"urls": ["http://a", "http://a"]}, "names a server twice"),
-        ({"api_key_env": "KEY"}, "want no key"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options, words):
