@@ -1,7 +1,6 @@
 """Engine vllm with adapters beside the base, against a plain forward pass of peft's layers."""
 
 import importlib.util
-from pathlib import Path
 
 import pytest
 import torch
@@ -133,21 +132,3 @@ def test_an_engine_for_adapters_that_cannot_have_any_is_refused(rank, words):
     context = EngineContext("x", None, None, torch.float32, 8, 0, adapter_rank=rank)
     with pytest.raises(ConfigError, match=words):
         engine.start(context)
-
-
-def test_what_is_written_for_vllm_is_what_peft_reads(tmp_path):
-    from peft import PeftModel
-
-    from rlvr_core.lora.adapter import adapter_of, write_adapter
-
-    model = policy(1)
-    write_adapter(tmp_path, adapter_of(model))
-    assert {path.name for path in Path(tmp_path).iterdir()} == {
-        "adapter_model.safetensors",
-        "adapter_config.json",
-    }
-    ids = torch.tensor([PROMPT])
-    with torch.no_grad():
-        expected = model(ids).logits
-        found = PeftModel.from_pretrained(small_model(0), tmp_path)(ids).logits
-    torch.testing.assert_close(found, expected)

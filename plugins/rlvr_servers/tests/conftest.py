@@ -1,12 +1,17 @@
+"""Engines on stand-ins for servers, and the laboratory of whole runs."""
+
 from dataclasses import replace
 
 import psutil
 import pytest
 
+from rlvr_core.testing.run_lab import lab, make_lab, model_dir, toy_site
 from rlvr_servers import fleet as vllm_fleet
 from rlvr_servers import process as vllm_serve
 from rlvr_servers.engine import VllmServerEngine
 from tests.support.fake_servers import context
+
+__all__ = ["lab", "make_lab", "model_dir", "toy_site"]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Runs with vLLM: in each process, or servers that processes share, that outlive them, that die."""
+"""Runs on vLLM servers that processes share, that outlive them, that die."""
 
 import importlib.util
 import json
@@ -67,25 +67,6 @@ def test_two_processes_train_on_servers_one_of_which_is_killed(lab, tmp_path):
     assert len(groups) == sum(line["groups/drawn"] for line in metrics)
     assert all(len(group["completions"]) == 4 for group in groups)
     assert not psutil.pid_exists(server.pid)
-
-
-@pytest.mark.skipif(not os.environ.get("RLVR_TEST_ALL"), reason="two engines: make test-all")
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_each_process_has_a_vllm_and_gives_it_the_weights(lab, tmp_path, strategy):
-    """Every sync is held against the trainer, whole or sharded, and so is every token."""
-    lab.write(
-        model={"path": wider(tmp_path / "wider", lab.config["model"]["path"])},
-        engine={"use": "vllm", "with": {"kv_cache_mb": 64}},
-        train={"steps": 3, "lr": 1e-2, "warmup_steps": 1, "parallel": strategy},
-    )
-    lab.rlvr("launch", "config.yaml", "--processes", "2", "--display", "none")
-    (run,) = lab.runs()
-    assert json.loads(lab.rlvr("show", run.name, "--json").stdout)["ledger"]["balanced"] is True
-    steps = lines(run / "metrics.jsonl")
-    assert len(steps) == 3
-    for step in steps:
-        assert step["grad_norm"] > 1e-3
-        assert step["mismatch/abs_max"] < 1e-3
 
 
 def distance(folder, group):
