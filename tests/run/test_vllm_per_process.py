@@ -17,23 +17,12 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def wider(folder, model_dir):
-    """The lab's model with heads that vLLM's CPU build has a kernel for."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
-    config = AutoConfig.from_pretrained(model_dir)
-    config.head_dim = 32
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(model_dir).save_pretrained(folder)
-    return str(folder)
-
-
 @pytest.mark.skipif(not os.environ.get("RLVR_TEST_ALL"), reason="two engines: make test-all")
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_each_process_has_a_vllm_and_gives_it_the_weights(lab, tmp_path, strategy):
+def test_each_process_has_a_vllm_and_gives_it_the_weights(lab, wide_model, strategy):
     """Every sync is held against the trainer, whole or sharded, and so is every token."""
     lab.write(
-        model={"path": wider(tmp_path / "wider", lab.config["model"]["path"])},
+        model={"path": str(wide_model)},
         engine={"use": "vllm", "with": {"kv_cache_mb": 64}},
         train={"steps": 3, "lr": 1e-2, "warmup_steps": 1, "parallel": strategy},
     )

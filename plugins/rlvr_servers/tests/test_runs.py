@@ -10,6 +10,8 @@ import psutil
 import pytest
 import torch
 
+from rlvr_core.testing.random_model import save_random_model
+
 pytestmark = [
     pytest.mark.vllm,
     pytest.mark.slow,
@@ -24,20 +26,9 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def wider(folder, model_dir):
-    """The lab's model with heads that vLLM's CPU build has a kernel for."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
-    config = AutoConfig.from_pretrained(model_dir)
-    config.head_dim = 32
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(model_dir).save_pretrained(folder)
-    return str(folder)
-
-
 def test_two_processes_train_on_servers_one_of_which_is_killed(lab, tmp_path):
     lab.write(
-        model={"path": wider(tmp_path / "wider", lab.config["model"]["path"])},
+        model={"path": str(save_random_model(tmp_path / "wider", head_dim=32))},
         engine={"use": "vllm-server", "with": {"servers": 1, "kv_cache_mb": 64}},
         train={"steps": STEPS, "lr": 1e-3, "warmup_steps": 1},
         sampling={"n": 4, "max_tokens": 200},
@@ -87,7 +78,7 @@ def distance(folder, group):
 def test_t32_servers_generate_while_training_runs_and_one_is_killed_in_the_middle(lab, tmp_path):
     """Step N trains on what the weights of step N - 1 sampled, a restarted server's too."""
     steps = 6
-    path = wider(tmp_path / "wider", lab.config["model"]["path"])
+    path = str(save_random_model(tmp_path / "wider", head_dim=32))
     lab.write(
         model={"path": path},
         engine={"use": "vllm-server", "with": {"servers": 1, "kv_cache_mb": 64}},
