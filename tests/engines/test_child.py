@@ -37,7 +37,7 @@ from rlvr_core.lora.adapter import matrices
 from rlvr_core.run.learner import shares_model
 from rlvr_env.environments.background_turns import BackgroundTurns
 from rlvr_env.environments.plan import EnvironmentPlan
-from tests.support.engines.embedded import (
+from tests.support.embedded import (
     Adapting,
     Complaining,
     Own,
@@ -371,7 +371,7 @@ def test_the_process_goes_when_the_trainer_is_gone(tmp_path):
     script = tmp_path / "trainer.py"
     script.write_text(
         "import time, torch\n"
-        "from tests.support.engines.embedded import make_model, make_tokenizer\n"
+        "from tests.support.embedded import make_model, make_tokenizer\n"
         "from rlvr_core.engines.child.child import in_child\n"
         "from rlvr_core.engines.transformers import TransformersEngine\n"
         "from rlvr_core.api import EngineContext\n"
@@ -393,8 +393,8 @@ def test_the_process_goes_when_the_trainer_is_gone(tmp_path):
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 def test_vllm_in_a_process_of_its_own(tmp_path):
     """New weights are probed; abort cancels; keep goes on with the new weights, labelled old."""
-    from tests.support.engines.vllm_models import make_model as big
-    from tests.support.engines.vllm_models import make_tokenizer as words
+    from tests.support.vllm_models import make_model as big
+    from tests.support.vllm_models import make_tokenizer as words
 
     tokenizer = words()
     model = big(tokenizer, tied=True, seed=0).cpu()

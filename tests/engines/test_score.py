@@ -8,7 +8,7 @@ import torch
 from rlvr_core.api import RunError, Scorer, ScoreRequest
 from rlvr_core.engines import score as scoring
 from rlvr_core.engines.scripted import ScriptedEngine
-from tests.support.engines.embedded import (
+from tests.support.embedded import (
     exact_logits,
     generate,
     make_model,

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from rlvr_core.api import EngineContext, MachineError, RunError
 from rlvr_core.engines.scripted import ScriptedEngine
-from tests.support.engines.embedded import exact_logits, make_model, make_tokenizer, request
+from tests.support.embedded import exact_logits, make_model, make_tokenizer, request
 
 TOKENIZER = make_tokenizer()
 

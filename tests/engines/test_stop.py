@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rlvr_core.api import SamplingParams
 from rlvr_core.engines.decode import RowPlan, decode
 from rlvr_core.engines.sampling import StopStrings
-from tests.support.engines.embedded import generate, make_model, make_tokenizer, request, start
+from tests.support.embedded import generate, make_model, make_tokenizer, request, start
 
 TOKENIZER = make_tokenizer()
 CPU = torch.device("cpu")

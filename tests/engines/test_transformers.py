@@ -6,7 +6,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from rlvr_core.api import EngineContext, MachineError, RunError
 from rlvr_core.engines.decode import HuggingFaceDecoder
-from tests.support.engines.embedded import (
+from tests.support.embedded import (
     exact_logits,
     generate,
     make_model,

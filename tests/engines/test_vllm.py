@@ -21,7 +21,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.vllm.engine import VllmEngine
-from tests.support.engines.vllm_models import (
+from tests.support.vllm_models import (
     DEVICE,
     EOS,
     LONG_PROMPT,
@@ -94,41 +94,6 @@ def test_engine_follows_a_sync_there_and_back(started):
     engine.load_weights(2, ModuleSource(a))
     assert distance(engine, a) < 1e-4
     assert {answer.version for answer in sample(engine)} == {2}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "model.embed_tokens.weight",
-        "model.layers.0.self_attn.v_proj.weight",
-        "model.layers.2.mlp.down_proj.weight",
-        "model.layers.3.self_attn.k_norm.weight",
-        "model.norm.weight",
-    ],
-)
-def test_one_changed_parameter_arrives(started, name):
-    engine, a, tokenizer = started
-    changed = make_model(tokenizer, tied=a.config.tie_word_embeddings, seed=0)
-    with torch.no_grad():
-        changed.get_parameter(name).mul_(1.5)
-    engine.load_weights(1, ModuleSource(a))
-    assert distance(engine, changed) > 1e-2
-    engine.load_weights(2, ModuleSource(changed))
-    assert distance(engine, changed) < 1e-4
-
-
-@pytest.mark.essential
-def test_t19_same_prompt_before_and_after_a_sync(tied):
-    engine, a, tokenizer = tied
-    b = make_model(tokenizer, tied=True, seed=1)
-    engine.load_weights(0, ModuleSource(a))
-    before = sample(engine)  # leaves the prompt's blocks in the prefix cache
-    engine.load_weights(1, ModuleSource(b))
-    after = sample(engine)
-    for answer in after:
-        expected = oracle(b, LONG_PROMPT, answer.token_ids)
-        assert torch.allclose(torch.tensor(answer.logprobs), expected, atol=1e-4)
-    assert [answer.token_ids for answer in before] != [answer.token_ids for answer in after]
 
 
 def test_t2_logprobs_are_those_at_the_sampling_temperature(tied):
@@ -260,28 +225,6 @@ def test_t18_any_integer_is_a_seed(tied, seed):
     assert first.token_ids == again.token_ids
 
 
-def test_many_requests_come_back_to_their_own_futures(tied):
-    engine, a, _ = tied
-    engine.load_weights(0, ModuleSource(a))
-    prompts = [tuple(range(5 + i, 5 + i + 3 + 7 * i)) for i in range(6)]
-    params = SamplingParams(max_tokens=9)
-    futures = [
-        engine.submit(GenerationRequest("same-id", prompt, params, tuple(range(i + 1))))
-        for i, prompt in enumerate(prompts)
-    ]
-    resolved = []
-    for i, future in enumerate(futures):
-        future.add_done_callback(lambda _, i=i: resolved.append(i))
-    engine.drain(60)
-    assert sorted(resolved) == list(range(6))
-    for i, (prompt, future) in enumerate(zip(prompts, futures, strict=True)):
-        answers = future.result(0)
-        assert len(answers) == i + 1
-        for answer in answers:
-            expected = oracle(a, prompt, answer.token_ids)
-            assert torch.allclose(torch.tensor(answer.logprobs), expected, atol=1e-4)
-
-
 def test_more_prompts_than_fit_one_step_of_the_engine(tied):
     engine, a, _ = tied
     engine.load_weights(0, ModuleSource(a))
@@ -289,7 +232,7 @@ def test_more_prompts_than_fit_one_step_of_the_engine(tied):
     prompts = [torch.randint(5, 290, (150,), generator=draw).tolist() for _ in range(60)]
     params = SamplingParams(max_tokens=3)
     futures = [
-        engine.submit(GenerationRequest(str(i), tuple(prompt), params, (2 * i, 2 * i + 1)))
+        engine.submit(GenerationRequest("same-id", tuple(prompt), params, (2 * i, 2 * i + 1)))
         for i, prompt in enumerate(prompts)
     ]  # 9000 prompt tokens; a step of the CPU build takes 4096
     engine.drain(120)
@@ -468,24 +411,6 @@ def test_engine_leaves_the_process_as_it_was(tmp_path, monkeypatch):
     assert torch.distributed.is_initialized() == had_group
     with pytest.raises(RuntimeError, match="not started"):
         engine.submit(GenerationRequest("r", LONG_PROMPT, SamplingParams(), (1,)))
-
-
-def test_training_goes_on_beside_the_engine(tied):
-    engine, _, tokenizer = tied
-    model = make_model(tokenizer, tied=True, seed=3).train()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    ids = torch.tensor([LONG_PROMPT], device=DEVICE)
-    losses = []
-    for version in range(3):
-        engine.load_weights(version, ModuleSource(model))
-        assert model.training
-        assert distance(engine, model.eval()) < 1e-4
-        loss = model.train()(ids, labels=ids).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    assert losses[2] < losses[0]
 
 
 def test_a_model_that_cannot_be_started_says_what_to_do(tmp_path):

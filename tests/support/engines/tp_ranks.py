@@ -16,7 +16,7 @@ from accelerate import PartialState
 from rlvr_core.api import EngineContext, GenerationRequest, RunError, SamplingParams, ScoreRequest
 from rlvr_core.engines.sync import ModuleSource, weight_checksums
 from rlvr_core.engines.vllm.engine import VllmEngine
-from tests.support.engines import vllm_models as helpers
+from tests.support import vllm_models as helpers
 
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 SIZE = min(WORLD, 2)
@@ -147,16 +147,16 @@ def fails(folder):
 
     tokenizer = helpers.make_tokenizer()
     engine = started(folder, helpers.make_model(tokenizer, tied=True, seed=0), tokenizer)
-    usual = requests.sampling_params
+    usual = requests.sampling_fields
     if RANK == 1:
-        requests.sampling_params = lambda params, seed, stops: usual(params, seed + 1, stops)
+        requests.sampling_fields = lambda params, seed, stops: usual(params, seed + 1, stops)
     for _ in range(2):
         try:
             drained(engine, [request(0)])
             say(error="")
         except RunError as error:
             say(error=str(error))
-    requests.sampling_params = usual
+    requests.sampling_fields = usual
     engine.close()
     engine = started(folder, helpers.make_model(tokenizer, tied=True, seed=0), tokenizer)
     begun = time.monotonic()

@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from rlvr_core.api import EngineContext
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.vllm.engine import VllmEngine
-from tests.support.engines import vllm_models as helpers
+from tests.support import vllm_models as helpers
 
 
 def main(order, folder):

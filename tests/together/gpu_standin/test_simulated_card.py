@@ -119,13 +119,13 @@ def test_an_engine_sleeps_on_a_gpu_and_at_level_2_only_if_weights_come_again():
 
 
 def server_config(**options):
-    from rlvr_core.engines.vllm.server import VllmServerEngine
+    from rlvr_servers.engine import VllmServerEngine
 
     return VllmServerEngine.Config(**options)
 
 
 def test_weights_go_to_servers_over_nccl_where_there_is_a_gpu_else_through_files(card):
-    from rlvr_core.engines.vllm.server import NCCL, chosen_transport
+    from rlvr_servers.engine import NCCL, chosen_transport
 
     unnamed = SimpleNamespace(transport=None)
     assert chosen_transport(server_config(), unnamed).target == NCCL.target
@@ -138,7 +138,7 @@ def test_weights_go_to_servers_over_nccl_where_there_is_a_gpu_else_through_files
 
 
 def test_servers_without_gpus_of_their_own_are_refused_beside_a_trainer_that_has_one(card):
-    from rlvr_core.engines.vllm.server_process import gpus_of
+    from rlvr_servers.process import gpus_of
 
     for name in ("RLVR_ENGINE_GPUS", "CUDA_VISIBLE_DEVICES"):
         card.delenv(name, raising=False)
@@ -193,7 +193,7 @@ class FakeSender:
 @pytest.fixture
 def over_nccl(card):
     """A transport whose senders are listed, and what it did."""
-    from rlvr_core.engines.vllm import transports
+    from rlvr_servers import nccl as transports
 
     log, errors = [], []
     card.setattr(torch.cuda, "current_device", lambda: 3)
@@ -240,7 +240,7 @@ def test_a_receiver_computes_on_its_own_gpu(card):
     """It joins behind the trainer by its index, and what arrives lies on the GPU it has."""
     import sys
 
-    from rlvr_core.engines.vllm import transports
+    from rlvr_servers import nccl as transports
 
     joined, taken = [], []
     group = SimpleNamespace(destroy=lambda: joined.append("destroyed"))
@@ -274,7 +274,7 @@ def test_a_receiver_computes_on_its_own_gpu(card):
 
 
 def test_a_server_on_a_cpu_is_refused_where_weights_go_over_nccl():
-    from rlvr_core.engines.vllm.server_process import check_server
+    from rlvr_servers.process import check_server
 
     context = SimpleNamespace(dtype=torch.bfloat16, max_model_len=100)
     facts = {"backend": "rlvr", "dtype": "bfloat16", "logprobs_mode": "processed_logprobs"}

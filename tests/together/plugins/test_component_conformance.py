@@ -23,7 +23,7 @@ OPTIONS = {
 PUBLISHED = {"core", *FIRST_PARTY}
 KINDS = {"loss", "advantage", "optimizer", "schedule", "tracker", "engine"}
 # they have tests of their own
-ELSEWHERE = {"core/vllm", "core/vllm-server", "checks/openai", "cluster/ray"}
+ELSEWHERE = {"core/vllm", "servers/vllm-server", "checks/openai", "cluster/ray"}
 
 
 @pytest.fixture(scope="module")

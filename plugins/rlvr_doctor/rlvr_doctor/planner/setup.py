@@ -371,7 +371,7 @@ def _engine(
     use, options = config.engine.use, config.engine.with_
     if use == "cluster/ray":
         return _actors(resolved, card, count, notes)
-    serving, ahead = use == "core/vllm-server", config.train.max_staleness > 0
+    serving, ahead = use == "servers/vllm-server", config.train.max_staleness > 0
     if engine_gpus is not None and not (serving or ahead):
         raise ConfigError(
             "the config's engine works inside the training processes",
@@ -383,7 +383,7 @@ def _engine(
         return Engine(count, 1, True, False, 0.0, True, False, False, 2**31)
     if use == "auto":
         notes.append("engine: auto is taken as core/vllm with its defaults")
-    elif use not in ("core/vllm", "core/vllm-server"):
+    elif use not in ("core/vllm", "servers/vllm-server"):
         notes.append(f"the engine {use} is taken as core/vllm with its defaults")
     memory = (options.get("gpu_memory_utilization") or (0.9 if serving else 0.5)) * card.memory
     gpus, wide = count, 1 if serving or ahead else _shards(options, count)
@@ -396,7 +396,7 @@ def _engine(
             raise ConfigError(
                 f"of {count} GPUs {engine_gpus} are for engines, and as many have to train",
                 where="--engine-gpus",
-                remedy=f"--count {2 * engine_gpus}, or engine: core/vllm-server",
+                remedy=f"--count {2 * engine_gpus}, or engine: servers/vllm-server",
             )
         gpus = engine_gpus
     if options.get("kv_cache_mb"):
@@ -481,7 +481,7 @@ def _servers(options: dict[str, Any], count: int, engine_gpus: int | None) -> tu
 
 
 def servers_of(options: dict[str, Any]) -> int:
-    """GPUs of the servers that a run starts, by the options of ``core/vllm-server``."""
+    """GPUs of the servers that a run starts, by the options of ``servers/vllm-server``."""
     given = options.get("gpus")
     if given is not None:
         return len(given)

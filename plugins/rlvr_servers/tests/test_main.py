@@ -8,7 +8,7 @@ import time
 
 import psutil
 
-from rlvr_core.engines.vllm import server_process as vllm_serve
+from rlvr_servers import process as vllm_serve
 
 ENTRY = """
 import multiprocessing, os, signal, sys, time

@@ -9,142 +9,30 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import psutil
 import pytest
 import torch
-from safetensors.torch import load_file
-from torch import nn
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import fake_vllm  # type: ignore[import-not-found]
 
 from rlvr_core.api import (
     ConfigError,
     Engine,
-    EngineContext,
-    GenerationRequest,
     MachineError,
-    PluginError,
     ReportsMetrics,
     RunError,
-    SamplingParams,
-    TensorMeta,
 )
 from rlvr_core.engines.sampling import StopStrings
 from rlvr_core.engines.sync import ModuleSource
-from rlvr_core.engines.transport import ChosenTransport
-from rlvr_core.engines.vllm import fleet as vllm_fleet
-from rlvr_core.engines.vllm import server_process as vllm_serve
-from rlvr_core.engines.vllm import weight_publisher
-from rlvr_core.engines.vllm.addresses import meeting_place
-from rlvr_core.engines.vllm.client import OtherWeightsError, _spans
-from rlvr_core.engines.vllm.files import Files, n_bytes
-from rlvr_core.engines.vllm.pool import LoopThread, Server, ServerPool
-from rlvr_core.engines.vllm.server import NCCL, VllmServerEngine
-from rlvr_core.engines.vllm.server_process import gpus_of
-from rlvr_core.engines.vllm.transports import Fingerprint, GroupClient
-from rlvr_core.engines.vllm.weight_publisher import (
-    CopyingWeights,
-    Outgoing,
-    SentWeights,
-    ServerLink,
-    ServerWeights,
-    WeightPublisher,
-    number,
-)
 from rlvr_core.rollout.ahead.ahead import share_threads
-from tests.support.engines.carrier import Carrier, Streaming
-from tests.support.engines.embedded import make_tokenizer
-
-EOS = make_tokenizer().eos_token_id
-
-
-class Policy(nn.Module):
-    """The trainer's side of the stand-in's model: softmax(w) after anything."""
-
-    def __init__(self, shift=0.0):
-        super().__init__()
-        w = torch.from_numpy(fake_vllm.first_weights())
-        self.w = nn.Parameter(w + shift * torch.arange(w.numel()) / 16)
-
-    def forward(self, input_ids, use_cache, logits_to_keep):
-        return SimpleNamespace(logits=self.w.expand(1, logits_to_keep, -1))
-
-    @property
-    def logp(self):
-        return self.w.detach()[0].double().log_softmax(-1)
-
-
-def context(dtype=torch.float32):
-    config = SimpleNamespace(eos_token_id=EOS)
-    model = SimpleNamespace(config=config, generation_config=None)
-    return EngineContext("somewhere", model, make_tokenizer(), dtype, 64, 7)
-
-
-@pytest.fixture
-def make(monkeypatch):
-    """Engines whose servers are stand-ins; none outlives the test."""
-    monkeypatch.setattr(vllm_serve, "SERVER_MODULE", "fake_vllm")
-    monkeypatch.setattr(vllm_fleet, "CHECK_INTERVAL", 0.3)
-    monkeypatch.setattr(vllm_fleet, "FIRST_RESTART_DELAY", 0.1)
-    monkeypatch.delenv("RLVR_ENGINE_GPUS", raising=False)
-    engines = []
-
-    def make(breaks="", *, slow=0.0, once=None, transport=None, **options):
-        monkeypatch.setenv("FAKE_BREAKS", breaks)
-        monkeypatch.setenv("FAKE_SECONDS_PER_TOKEN", str(slow))
-        monkeypatch.delenv("FAKE_ONCE", raising=False)
-        if once is not None:
-            once.touch()
-            monkeypatch.setenv("FAKE_ONCE", str(once))
-        engine = VllmServerEngine(VllmServerEngine.Config(**{"deadline": 60, **options}))
-        engines.append(engine)
-        engine.start(replace(context(), transport=transport))
-        return engine
-
-    yield make
-    for engine in engines:
-        engine.close()
-    left = [one for one in psutil.Process().children(recursive=True) if "fake_vllm" in str(one)]
-    assert not left
-
-
-def request(seeds, name="r", prompt=(5, 6, 7), **params):
-    params = SamplingParams(**{"max_tokens": 12, **params})
-    return GenerationRequest(name, tuple(prompt), params, tuple(seeds))
-
-
-def sample(engine, seeds=range(8), **params):
-    future = engine.submit(request(seeds, **params))
-    engine.drain(60)
-    return future.result(0)
-
-
-def check(answers, policy, version):
-    for one in answers:
-        expected = [float(policy.logp[token]) for token in one.token_ids]
-        assert np.allclose(one.logprobs, expected, atol=1e-5)
-        assert one.version == version
-        ended = one.token_ids[-1] == EOS
-        assert one.finish_reason == ("stop" if ended else "length")
-        assert ended or len(one.token_ids) == 12
-
-
-def servers(engine):
-    return engine._running.fleet.servers
-
-
-def until(there, seconds=120):
-    end = time.monotonic() + seconds
-    while not there():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+from rlvr_servers import process as vllm_serve
+from rlvr_servers.client import OtherWeightsError, _spans
+from rlvr_servers.engine import VllmServerEngine
+from rlvr_servers.pool import Server, ServerPool
+from rlvr_servers.process import gpus_of
+from tests.support import fake_vllm
+from tests.support.embedded import make_tokenizer
+from tests.support.fake_servers import EOS, Policy, check, request, sample, servers, until
 
 
 def events_until(engine, words):
@@ -265,7 +153,8 @@ def test_a_server_lost_before_its_work_began_gives_it_back():
 
     async def scenario():
         server = Server("one", Client(), ready=True)
-        pool = ServerPool([server], StopStrings(make_tokenizer()), (), 8)
+        stops = StopStrings(make_tokenizer())
+        pool = ServerPool(asyncio.get_running_loop(), [server], stops, (), 8)
         pool.run = "run"
         future = pool.submit(request(range(4)))
         await asyncio.sleep(0)  # the work is handed out, and none of it has begun
@@ -462,20 +351,21 @@ def test_close_ends_servers_and_open_requests_and_may_be_called_twice(make):
 TRAINER = """
 import sys, time
 sys.path[:0] = {path!r}
-import test_vllm_server as t
-from rlvr_core.engines.vllm import server_process as vllm_serve
-vllm_serve.SERVER_MODULE = "fake_vllm"
-engine = t.VllmServerEngine(t.VllmServerEngine.Config(servers=2, folder={folder!r}))
-engine.start(t.context())
-engine.load_weights(1, t.ModuleSource(t.Policy()))
-print(*(one.process.pid for one in t.servers(engine)), flush=True)
+from rlvr_core.engines.sync import ModuleSource
+from rlvr_servers import process
+from rlvr_servers.engine import VllmServerEngine
+from tests.support.fake_servers import Policy, context, servers
+process.SERVER_MODULE = "tests.support.fake_vllm"
+engine = VllmServerEngine(VllmServerEngine.Config(servers=2, folder={folder!r}))
+engine.start(context())
+engine.load_weights(1, ModuleSource(Policy()))
+print(*(one.process.pid for one in servers(engine)), flush=True)
 time.sleep(600)
 """
 
 
 def test_t32_servers_do_not_outlive_a_trainer_that_is_killed(make, tmp_path):
-    here = [str(Path(__file__).parent), *[one for one in sys.path if one]]
-    script = TRAINER.format(path=here, folder=str(tmp_path))
+    script = TRAINER.format(path=[entry for entry in sys.path if entry], folder=str(tmp_path))
     trainer = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     pids = [int(word) for word in trainer.stdout.readline().split()]
     assert len(pids) == 2
@@ -513,109 +403,6 @@ def test_two_processes_share_servers_and_both_go_on_when_one_dies(make, tmp_path
         expected = [list(one.token_ids) for one in sample(engine, range(40))]
         both = [tokens for one in found for tokens in one["tokens"][str(version)]]
         assert both == expected
-
-
-def test_workers_of_all_servers_join_one_nccl_group_behind_the_trainer():
-    """vLLM's trainer side names the first free rank; each server gets those that are its own."""
-    asked = []
-
-    class Client:
-        def __init__(self, name):
-            self.name = name
-
-        async def call(self, method, path, *, seconds, body, **query):
-            asked.append((self.name, path, body))
-
-    thread = LoopThread()
-    try:
-        three = [
-            Server(name, Client(name), world=world)
-            for name, world in zip("abc", (2, 1, 4), strict=True)
-        ]
-        pool = SimpleNamespace(run="run")
-        weights = ServerWeights(SentWeights("run/3"), None, 5.0)
-        publisher = WeightPublisher(None, thread, pool, weights)
-        publisher.use(NCCL, None)
-        link = ServerLink(publisher, number(three))
-        assert link.receivers == 7
-        client = GroupClient(link)
-        join = {"rank_offset": 1, "world_size": 8}
-        client.init_weight_transfer_engine(join)
-
-        def update(message, first):
-            return {
-                "update_info": {
-                    "transport": asdict(NCCL),
-                    "message": message,
-                    "first_worker": first,
-                }
-            }
-
-        # a worker's rank is the offset plus its number among those of all servers
-        assert [one for one in asked if one[1] == "/update_weights"] == [
-            (name, "/update_weights", update({"join": join}, first))
-            for name, first in zip("abc", (0, 2, 3), strict=True)
-        ]
-        assert [path for name, path, _ in asked if name == "b"] == [
-            "/pause",
-            "/start_weight_update",
-            "/update_weights",
-        ]
-        asked.clear()
-        client.start_weight_update()
-        client.update_weights({"names": ["w"]})
-        client.finish_weight_update()
-        assert [one for one in asked if one[0] == "b"] == [
-            ("b", "/update_weights", update({"tensors": {"names": ["w"]}}, 2)),
-        ]
-    finally:
-        thread.close()
-
-
-@pytest.mark.parametrize(
-    ("names", "address"),
-    [(["server 0"], "127.0.0.1"), (["http://127.0.0.1:8000"], "127.0.0.1")],
-)
-def test_t31_the_trainer_meets_servers_at_a_free_port(names, address):
-    process = None if "http" in names[0] else object()
-    link = ServerLink(None, [Server(name, None, process) for name in names])
-    assert link.remote_hosts == (("127.0.0.1",) if process is None else ())
-    found, port = meeting_place(link.remote_hosts)
-    assert found == address
-    with socket.socket() as free:
-        free.bind((found, port))
-
-
-def test_matrices_travel_in_the_runs_precision_and_vectors_as_they_are(tmp_path):
-    class Weights:
-        def tensors(self):
-            yield "matrix", torch.full((2, 3), 1 / 3)
-            yield "vector", torch.full((3,), 1 / 3)
-            yield "again", torch.full((2, 3), 2 / 3)
-
-    snapshot = Files(Files.Config(folder=str(tmp_path)))
-    outgoing = Outgoing(Weights(), torch.bfloat16)
-    assert n_bytes(outgoing.tensors) == 2 * 6 + 4 * 3 + 2 * 6
-    sent = dict(CopyingWeights(outgoing, snapshot))
-    assert [sent[name].dtype for name in ("matrix", "vector")] == [torch.bfloat16, torch.float32]
-    (file,) = snapshot.files
-    kept, digest = load_file(file), Fingerprint()
-    for name, tensor in kept.items():
-        assert torch.equal(tensor, sent[name])
-        digest.add(name, tensor)
-    assert digest.digest() == outgoing.fingerprint.digest()
-    kept["matrix"][0, 0] = 0
-    digest.add("matrix", kept["matrix"])
-    assert digest.digest() != outgoing.fingerprint.digest()
-    snapshot.close()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_copy_of_the_weights_needs_room(tmp_path):
-    files = Files(Files.Config(folder=str(tmp_path)))
-    huge = SimpleNamespace(tensors=[TensorMeta("w", torch.int8, (2**50,))])
-    with pytest.raises(MachineError, match=r"no room for a copy of the weights, 1048576\.00 GiB"):
-        next(files.keep(huge))
 
 
 @contextlib.contextmanager
@@ -691,87 +478,11 @@ def test_weights_that_somebody_else_gives_a_server_are_noticed(make):
             engine.drain(60)
 
 
-def carried(folder, cls=Carrier, **options):
-    target = f"tests.support.engines.carrier:{cls.__name__}"
-    return ChosenTransport("theirs/carrier", target, "theirs", {"folder": str(folder), **options})
-
-
-@pytest.mark.parametrize("cls", [Carrier, Streaming])
-def test_weights_reach_servers_by_a_transport_of_somebody_elses(make, tmp_path, cls):
-    engine = make(servers=2, transport=carried(tmp_path, cls))
-    policy = Policy(shift=0.3)
-    engine.load_weights(1, ModuleSource(policy))  # fingerprint and probe hold
-    check(sample(engine), policy, 1)
-    assert sorted(path.name for path in tmp_path.glob("received*")) == ["received 0", "received 1"]
-    # a server that is started again has the weights, be it from a copy; none is made before
-    publisher = engine._running.publisher
-    assert publisher._copy is None or publisher._copy.files == []
-    first = servers(engine)[0]
-    os.kill(first.process.pid, signal.SIGKILL)
-    until(lambda: first.restarts and first.ready)
-    check(sample(engine), policy, 1)
-    assert publisher._copy is None or publisher._copy.files
-    policy = Policy(shift=0.6)
-    engine.load_weights(2, ModuleSource(policy))
-    check(sample(engine), policy, 2)
-
-
-def test_a_copy_is_of_the_weights_that_were_sent_or_none(make, tmp_path, monkeypatch):
-    """A server that comes back in the middle of an update waits until the next sync, if need be."""
-    monkeypatch.setattr(weight_publisher, "_PAUSE", 0.01)
-    engine = make(servers=2, transport=carried(tmp_path, Streaming))
-    policy = Policy(shift=0.3)
-    engine.load_weights(1, ModuleSource(policy))
-    publisher, weights = engine._running.publisher, engine._running.fleet.weights
-    tries = []
-    keep = publisher._keep
-
-    def counted(fingerprint):
-        tries.append(keep(fingerprint))
-        return tries[-1]
-
-    weights.keep = counted
-    first_weight = next(policy.parameters())
-    before = first_weight.detach().clone()
-    with torch.no_grad():
-        first_weight.add_(1.0)  # an update has begun
-    first = servers(engine)[0]
-    os.kill(first.process.pid, signal.SIGKILL)
-    until(lambda: len(tries) > 2)
-    assert set(map(str, tries)) == {"None"}
-    assert not first.ready
-    with torch.no_grad():
-        first_weight.copy_(before)  # as if it had been skipped
-    until(lambda: first.ready)
-    check(sample(engine), policy, 1)
-
-
-@pytest.mark.parametrize("cls", [Carrier, Streaming])
-@pytest.mark.parametrize(
-    ("options", "error", "words"),
-    [
-        ({"fails": "send"}, PluginError, "transport 'theirs/carrier' of plugin theirs could not"),
-        ({"fails": "receive"}, RunError, "transport 'theirs/carrier' of plugin theirs could not"),
-        ({"spoils": True}, RunError, "other weights arrived than were sent"),
-    ],
-    ids=["sending", "receiving", "spoilt"],
-)
-def test_t19_a_transport_that_fails_is_named_and_changes_no_value(
-    make, tmp_path, cls, options, error, words
-):
-    engine = make(transport=carried(tmp_path, cls, **options))
-    with pytest.raises(error, match=words):
-        engine.load_weights(1, ModuleSource(Policy(shift=0.5)))
-    with pytest.raises(RunError, match="out of order since"):
-        sample(engine)
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"urls": ["http://a"], "servers": 2}, "servers has no effect"),
         ({"urls": ["http://a", "http://a"]}, "names a server twice"),
-        ({"api_key_env": "KEY"}, "want no key"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options, words):

@@ -1,13 +1,12 @@
-"""Transport ``nccl``, from GPU to GPU, and fingerprints of what is sent to vLLM servers.
-
-Both ends make a ``Fingerprint`` of what passes, so that a lost or changed tensor is an error.
-"""
+"""Transport ``nccl``: weights from GPU to GPU, to the workers of vLLM servers."""
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
+import ipaddress
+import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Annotated, Any
 
@@ -26,36 +25,7 @@ from rlvr_core.api import (
     TransportLink,
     TransportTraits,
 )
-from rlvr_core.engines.vllm.addresses import meeting_place
 from rlvr_core.engines.vllm.process import first_line, import_vllm, untouched_process
-
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-class Fingerprint:
-    """A fingerprint of a stream of weights: equal at both ends of a transfer, or it went wrong.
-
-    Tensors come in any order. Of each it takes the name, type, shape and the sum of its bits as
-    integers: exact, so the same on every device whatever the order of the additions, and cheap.
-    """
-
-    def __init__(self) -> None:
-        self._parts: dict[str, str] = {}
-
-    def add(self, name: str, tensor: Tensor) -> None:
-        """Add a tensor of any dtype and shape."""
-        bits = tensor.detach().contiguous().view(_INTEGERS[tensor.element_size()])
-        total = int(bits.sum(dtype=torch.int64))
-        self._parts[name] = f"{name} {tensor.dtype} {tuple(tensor.shape)} {total}"
-
-    def __len__(self) -> int:
-        """Number of tensors added."""
-        return len(self._parts)
-
-    def digest(self) -> str:
-        """Return 32 hexadecimal digits over everything added."""
-        text = "\n".join(self._parts[name] for name in sorted(self._parts))
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 class Nccl:
@@ -195,6 +165,27 @@ def _connect(source: _VllmSource, link: TransportLink) -> Any:
             client=GroupClient(link),
             source=source,
         )
+
+
+def meeting_place(hosts: Sequence[str]) -> tuple[str, int]:
+    """An address of this machine that these hosts reach, and a free port there (T31)."""
+    address = next(filter(None, map(_source, hosts)), "127.0.0.1")
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.bind((address, 0))
+        return address, int(probe.getsockname()[1])
+
+
+def _source(host: str) -> str | None:
+    """The address that packets to a host leave from; None for this machine's loopback."""
+    with contextlib.suppress(OSError):
+        for family, kind, protocol, _, place in socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM):
+            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as way:
+                way.connect(place)  # sends nothing
+                address = str(way.getsockname()[0])
+                if not ipaddress.ip_address(address).is_loopback:
+                    return address
+    return None
 
 
 class GroupClient:

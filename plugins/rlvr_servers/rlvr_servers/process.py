@@ -20,11 +20,11 @@ from pydantic import Field, model_validator
 
 from rlvr_core.api import ConfigError, EngineContext, MachineError
 from rlvr_core.engines.transformers import eos_ids
-from rlvr_core.engines.vllm.client import Probe
-from rlvr_core.engines.vllm.process import VERBOSE, VllmOptions, shared_arguments
+from rlvr_core.engines.vllm.process import VllmOptions, shared_arguments
 from rlvr_core.workers.apart import apart
+from rlvr_servers.client import Probe
 
-SERVER_MODULE = "rlvr_core.engines.vllm.server_main"
+SERVER_MODULE = "rlvr_servers.main"
 """The module that a server's process executes."""
 
 ENGINE_GPUS = "RLVR_ENGINE_GPUS"
@@ -65,8 +65,6 @@ class ServerConfig(VllmOptions):
     max_in_flight: Annotated[int, Field(gt=0)] = 256
     """Completions that one process has at one server at a time; the others wait for the server
     with least to do."""
-    api_key_env: str | None = None
-    """Environment variable with the key that servers of ``urls`` want."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Share of a GPU's memory for a started server. Not used on a CPU."""
 
@@ -79,10 +77,6 @@ class ServerConfig(VllmOptions):
                 raise ValueError(f"urls are of running servers, so {extra[0]} has no effect")
             if len(set(self.urls)) != len(self.urls):
                 raise ValueError("urls names a server twice")
-        elif self.api_key_env is not None:
-            raise ValueError("api_key_env is for urls: servers that are started want no key")
-        if self.lora == "adapter" and self.urls:
-            raise ValueError("an adapter goes to servers that are started here: for urls merge")
         return self
 
 
@@ -120,23 +114,6 @@ def gpus_of(config: ServerConfig) -> list[list[str]]:
             remedy="servers x tensor_parallel has to be the number of engine GPUs",
         )
     return [gpus[index * each : (index + 1) * each] for index in range(count)]
-
-
-def key_of(variable: str | None) -> str | None:
-    """Return the key in an environment variable.
-
-    Raises:
-        ConfigError: If it is not set.
-    """
-    if variable is None:
-        return None
-    if not os.environ.get(variable):
-        raise ConfigError(
-            f"the key of the vLLM servers is to be in {variable}, which is not set",
-            where="engine.with.api_key_env",
-            remedy=f"export {variable}=...",
-        )
-    return os.environ[variable]
 
 
 @dataclass(slots=True)
@@ -345,14 +322,7 @@ def declared_eos(context: EngineContext) -> tuple[int, ...]:
 
 
 BACKEND_OPTIONS = {
-    "worker_extension_cls": "rlvr_core.engines.vllm.worker.Extension",
+    "worker_extension_cls": "rlvr_servers.worker.Extension",
     "weight_transfer_config": json.dumps({"backend": "rlvr"}),
 }
 """Arguments that let a server receive our weights."""
-
-START_REMEDIES = (
-    "memory: lower engine.with.gpu_memory_utilization, or set kv_cache_mb",
-    "lengths: data.max_prompt_tokens + sampling.max_tokens must fit the model",
-    VERBOSE,
-)
-"""Remedies for a server that does not start."""

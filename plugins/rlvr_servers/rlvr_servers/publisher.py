@@ -26,16 +26,12 @@ from rlvr_core.api import (
     traits_of,
 )
 from rlvr_core.engines.transport import ChosenTransport
-from rlvr_core.engines.vllm.adapter import AdapterFolder, unsupported_layers
-from rlvr_core.engines.vllm.client import FaultError, GoneError, Probe
-from rlvr_core.engines.vllm.files import Files, folder_on_disk
-from rlvr_core.engines.vllm.pool import LoopThread, Server, ServerPool
+from rlvr_core.engines.vllm.files import FILES, Files
 from rlvr_core.engines.vllm.probe import trainer_logprobs
 from rlvr_core.engines.vllm.process import VERBOSE, first_line
-from rlvr_core.engines.vllm.transports import Fingerprint
-
-FILES = ChosenTransport("core/files", f"{Files.__module__}:{Files.__name__}", "core", {})
-"""The transport of the copy for restarted servers."""
+from rlvr_servers.client import FaultError, GoneError, Probe
+from rlvr_servers.fingerprint import Fingerprint
+from rlvr_servers.pool import LoopThread, Server, ServerPool
 
 _PAUSE = 1.0
 """Seconds between two checks of the trainer's weights."""
@@ -66,7 +62,6 @@ class ServerWeights:
         sent: What they should hold.
         probe: A prompt every server is asked to go on with, to see whose weights it has.
         seconds: Any one step of a transaction may take.
-        adapter: The adapter, in a run that sends nothing else.
         keep: Keeps a copy of the trainer's weights if they still are those that were sent, and
             returns the messages that bring it; None where nobody can be given one between syncs.
         lock: Held while servers are given weights.
@@ -76,7 +71,6 @@ class ServerWeights:
     sent: SentWeights
     probe: Probe
     seconds: float
-    adapter: AdapterFolder | None = None
     keep: Callable[[str], Sequence[Json] | None] | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     epoch: int = 0
@@ -156,7 +150,7 @@ class ServerWeights:
                 # nothing was sent yet: it holds the run's initial model
                 await self._post(server, "/update_weight_version", {"new_version": self.sent.label})
                 return True
-            if self.adapter is None and self.sent.transport is None:
+            if self.sent.transport is None:
                 if self.keep is None:
                     raise GoneError("it has to wait for the next weights")
                 messages = await asyncio.to_thread(self.keep, self.sent.fingerprint)
@@ -170,42 +164,23 @@ class ServerWeights:
 
     async def _transaction(self, server: Server) -> None:
         """Do the whole transaction with one server, from the kept copy."""
-        if self.adapter is not None:
-            await self._pause(server)
-            await self._load_adapter(server, str(self.adapter.current))
-            return
         assert self.sent.transport is not None
         await self._open(server)
         for message in self.sent.messages:
             await self._update(server, update_of(self.sent.transport, message, server.first_worker))
         await self._settle(server)
 
-    async def _load_adapter(self, server: Server, folder: str) -> None:
-        """Send an adapter to a paused server: the transaction between pausing and resuming."""
-        for worker in await server.client.rpc("rlvr_load_adapter", folder, seconds=self.seconds):
-            if worker["unused"]:
-                raise FaultError(500, unsupported_layers(worker["unused"]))
-        await self._post(server, "/update_weight_version", {"new_version": self.sent.label})
-        await self._resume(server)
-
-    async def _pause(self, server: Server) -> None:
+    async def _open(self, server: Server) -> None:
         """Pause a server. Unfinished requests continue later, with recomputed keys and values."""
         await self._post(server, "/pause", mode="keep", clear_cache="true")
-
-    async def _open(self, server: Server) -> None:
-        await self._pause(server)
         await self._post(server, "/start_weight_update")
 
     async def _update(self, server: Server, update: dict[str, Json]) -> None:
         await self._post(server, "/update_weights", {"update_info": update})
 
     async def _settle(self, server: Server) -> None:
-        """Make a server use the received weights, under their label."""
+        """Make a server use the received weights, verify them and that no old state is left."""
         await self._post(server, "/finish_weight_update", {"weight_version": self.sent.label})
-        await self._resume(server)
-
-    async def _resume(self, server: Server) -> None:
-        """Verify that a server has the new weights and no old state, and resume it."""
         for worker in await server.client.rpc("rlvr_received", seconds=self.seconds):
             if worker["fingerprint"] != self.sent.fingerprint:
                 raise FaultError(500, f"other weights arrived than were sent ({worker})")
@@ -262,12 +237,17 @@ class Outgoing:
         dtype: Precision of the run.
         tensors: What is known to come; None to ask, for which a sharded policy is gathered: every
             process has to ask.
+        copy: Where they are also written as they are sent; None for nowhere.
     """
 
     def __init__(
-        self, source: WeightSource, dtype: torch.dtype, tensors: Sequence[TensorMeta] | None = None
+        self,
+        source: WeightSource,
+        dtype: torch.dtype,
+        tensors: Sequence[TensorMeta] | None = None,
+        copy: Files | None = None,
     ) -> None:
-        self._source, self._dtype = source, dtype
+        self._source, self._dtype, self.copy = source, dtype, copy
         self.tensors: Sequence[TensorMeta] = tensors or [
             TensorMeta(name, dtype if _is_matrix(tensor) else tensor.dtype, tuple(tensor.shape))
             for name, tensor in source.tensors()
@@ -275,7 +255,11 @@ class Outgoing:
         self.fingerprint = Fingerprint()
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and tensors; afterwards ``fingerprint`` is complete."""
+        """Names and tensors; afterwards ``fingerprint`` and the copy are complete."""
+        tensors = self._once()
+        return iter(tensors if self.copy is None else self.copy.keep(self, tensors))
+
+    def _once(self) -> Iterator[tuple[str, Tensor]]:
         self.fingerprint = Fingerprint()
         for name, tensor in self._source.tensors():
             sent = tensor.to(self._dtype) if _is_matrix(tensor) else tensor
@@ -285,23 +269,6 @@ class Outgoing:
 
 def _is_matrix(tensor: Tensor) -> bool:
     return tensor.is_floating_point() and tensor.ndim > 1
-
-
-@dataclass(slots=True)
-class CopyingWeights:
-    """Outgoing weights that are also written to files as they are sent."""
-
-    outgoing: Outgoing
-    copy: Files
-
-    @property
-    def tensors(self) -> Sequence[TensorMeta]:
-        """See ``OutgoingWeights``."""
-        return self.outgoing.tensors
-
-    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and tensors; afterwards the copy is complete."""
-        return self.copy.keep(self.outgoing)
 
 
 def update_of(transport: ChosenTransport, message: Json, first_worker: int) -> dict[str, Json]:
@@ -373,7 +340,6 @@ class WeightPublisher:
         self._transport: WeightTransport | None = None
         self._copy: Files | None = None
         self._tensors: Sequence[TensorMeta] | None = None
-        self.on_disk: str | None = None
         self._source: WeightSource | None = None
 
     def use(self, chosen: ChosenTransport, copy: Files | None) -> None:
@@ -412,18 +378,22 @@ class WeightPublisher:
         """
         try:
             with torch.no_grad():
-                self._publish(version, label, source, participants)
+                link = self._send(label, source, participants)
+                module = None if source.sharded else source.module
+                ours = None
+                if module is not None:
+                    ours = partial(trainer_logprobs, module, dtype=self._context.dtype)
+                compare = partial(self.weights.probe.compare, version=version, trainer=ours)
+                finish = self.weights.finish(self.pool, link.servers, compare, opened=link.opened)
+                self._on_loop(finish)
         except RlvrError:
             raise
         except Exception as error:
             what = f"weight sync to version {version} failed: {first_line(error)}"
             raise RunError(what, remedy=VERBOSE) from error
 
-    def gather_along(self, source: WeightSource, *, adapter: bool) -> None:
+    def gather_along(self, source: WeightSource) -> None:
         """Take part in gathering a sharded policy, as often as the leader does."""
-        if adapter:
-            source.adapter()
-            return
         outgoing = Outgoing(source, self._context.dtype, self._tensors)
         self._tensors = outgoing.tensors
         for _ in outgoing:
@@ -435,28 +405,6 @@ class WeightPublisher:
             self._transport.close()
         if self._copy is not None:
             self._copy.close()
-
-    def _publish(
-        self,
-        version: int,
-        label: str,
-        source: WeightSource,
-        participants: Callable[[], Awaitable[list[Server]]],
-    ) -> None:
-        weights = self.weights
-        opened = False
-        if weights.adapter is not None:
-            weights.sent = SentWeights(label, weights.adapter.write(source.adapter()))
-            servers: list[Server] = self._on_loop(participants())
-        else:
-            link = self._send(label, source, participants)
-            servers, opened = link.servers, link.opened
-        module = None if source.sharded else source.module
-        ours = None
-        if module is not None:
-            ours = partial(trainer_logprobs, module, dtype=self._context.dtype)
-        compare = partial(weights.probe.compare, version=version, trainer=ours)
-        self._on_loop(weights.finish(self.pool, servers, compare, opened=opened))
 
     def _send(
         self,
@@ -472,22 +420,19 @@ class WeightPublisher:
         servers: list[Server] = self._on_loop(participants())
         # shards cannot be gathered between syncs; a server that is starting will ask at once
         missing = len(servers) < sum(not server.given_up for server in self.pool.servers)
-        copying = self._copy is not None and (source.sharded or missing)
-        passing = CopyingWeights(outgoing, self._copy) if copying and self._copy else outgoing
+        outgoing.copy = self._copy if source.sharded or missing else None
         self._source = None if source.sharded else source
         link = ServerLink(self, number(servers))
         if servers or self.lasting:
-            self._transport.send(passing, link)
+            self._transport.send(outgoing, link)
         else:  # all are being started again: the copy of the weights is for them
-            for _ in passing:
+            for _ in outgoing:
                 pass
         sent = SentWeights(label, outgoing.fingerprint.digest())
         if self.lasting:
             sent.transport, sent.messages = self.chosen, link.messages
-            chosen = self.chosen.target == FILES.target and not self.chosen.options.get("folder")
-            self.on_disk = folder_on_disk(link.messages) if chosen else None
-        elif copying and self._copy is not None:
-            sent.transport, sent.messages = FILES, [self._copy.message()]
+        elif outgoing.copy is not None:
+            sent.transport, sent.messages = FILES, [outgoing.copy.message()]
         self.weights.sent = sent
         return link
 
@@ -496,8 +441,8 @@ class WeightPublisher:
         if self._source is None or self._copy is None:
             return None
         with torch.no_grad():
-            outgoing = Outgoing(self._source, self._context.dtype, self._tensors)
-            for _ in CopyingWeights(outgoing, self._copy):
+            outgoing = Outgoing(self._source, self._context.dtype, self._tensors, self._copy)
+            for _ in outgoing:
                 pass
         # bit for bit those that were sent, or some were updated before or meanwhile
         same = outgoing.fingerprint.digest() == fingerprint

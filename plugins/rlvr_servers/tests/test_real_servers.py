@@ -4,24 +4,20 @@ import contextlib
 import importlib.util
 import os
 import signal
-import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 from rlvr_core.api import EngineContext, GenerationRequest, SamplingParams
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.transport import ChosenTransport
-from rlvr_core.engines.vllm.server import NCCL, VllmServerEngine
-from rlvr_core.engines.vllm.weight_publisher import FILES
+from rlvr_core.engines.vllm.files import FILES
 from rlvr_core.plugins.host import load_host
-from tests.support.engines import vllm_models as one_process
+from rlvr_servers.engine import NCCL, VllmServerEngine
+from tests.support import vllm_models as one_process
 
 pytestmark = [
     pytest.mark.vllm,

@@ -1,6 +1,6 @@
 """The process of a vLLM server that the trainer starts: it does not outlive the trainer.
 
-python -m rlvr_core.engines.vllm.server_main FD FOLDER [arguments of vLLM's server]
+python -m rlvr_servers.main FD FOLDER [arguments of vLLM's server]
 """
 
 from __future__ import annotations

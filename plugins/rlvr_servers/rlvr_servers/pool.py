@@ -20,7 +20,9 @@ from typing import Any
 
 from rlvr_core.api import Generation, GenerationRequest, RlvrError, RunError
 from rlvr_core.engines.sampling import StopStrings
-from rlvr_core.engines.vllm.client import (
+from rlvr_core.engines.vllm.process import VERBOSE, first_line
+from rlvr_core.engines.vllm.requests import MAX_ATTEMPTS, Pending
+from rlvr_servers.client import (
     FaultError,
     GoneError,
     OtherWeightsError,
@@ -28,11 +30,7 @@ from rlvr_core.engines.vllm.client import (
     generate_body,
     read_generation,
 )
-from rlvr_core.engines.vllm.process import VERBOSE, first_line
-from rlvr_core.engines.vllm.server_process import ServerProcess
-
-MAX_ATTEMPTS = 3
-"""How often a living server may fail a completion before that is an error."""
+from rlvr_servers.process import ServerProcess
 
 
 class LoopThread:
@@ -73,20 +71,10 @@ class LoopThread:
 
 
 @dataclass(slots=True)
-class PendingRequest:
-    """A submitted request and its answers so far, in seed order."""
-
-    request: GenerationRequest
-    future: Future[tuple[Generation, ...]]
-    answers: list[Generation | None]
-    missing: int
-
-
-@dataclass(slots=True)
 class QueuedCompletion:
     """One completion of a request, by its index among the request's seeds."""
 
-    pending: PendingRequest
+    pending: Pending
     index: int
     attempt: int = 1
 
@@ -130,6 +118,7 @@ class ServerPool:
     """Distributes the completions of requests over servers.
 
     Args:
+        loop: The event loop.
         servers: The servers.
         stop_strings: Of the run's tokenizer.
         eos_ids: Tokens that end a completion.
@@ -138,6 +127,7 @@ class ServerPool:
 
     def __init__(
         self,
+        loop: asyncio.AbstractEventLoop,
         servers: list[Server],
         stop_strings: StopStrings,
         eos_ids: tuple[int, ...],
@@ -150,11 +140,11 @@ class ServerPool:
         self._stop_strings, self._eos_ids = stop_strings, eos_ids
         self._max_in_flight = max_in_flight
         self._queue: deque[QueuedCompletion] = deque()
-        self._left: dict[int, PendingRequest] = {}
+        self._left: dict[int, Pending] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._state = threading.Condition()
         self._fault: RlvrError | None = None
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
 
     # -- from any thread -------------------------------------------------------------------------
 
@@ -164,10 +154,9 @@ class ServerPool:
         Raises:
             RlvrError: If there is no server left.
         """
-        n = len(request.seeds)
-        pending = PendingRequest(request, Future(), [None] * n, n)
-        if n == 0:
-            pending.future.set_result(())
+        pending = Pending(request)
+        pending.finish()
+        if not request.seeds:
             return pending.future
         with self._state:
             if self._fault is not None:
@@ -193,13 +182,9 @@ class ServerPool:
             with self._state:
                 left, self._left = list(self._left.values()), {}
                 self._state.notify_all()
-            self._queue.clear()
             for pending in left:
                 pending.future.cancel()
-            for server in self.servers:
-                server.failed = []
-                for task in list(server.in_flight):
-                    task.cancel()
+            self._drop_work()
             done.set_result(None)
 
         self._loop.call_soon_threadsafe(drop)
@@ -214,7 +199,7 @@ class ServerPool:
         """
         with self._state:
             done = self._state.wait_for(lambda: not self._left, timeout)
-            left = sum(pending.missing for pending in self._left.values())
+            left = sum(pending.answers.count(None) for pending in self._left.values())
         if self._fault is not None:
             raise self._fault
         if not done:
@@ -288,15 +273,17 @@ class ServerPool:
             self._requeue(item)
         self.dispatch()
 
-    def _enqueue(self, pending: PendingRequest) -> None:
-        self._queue.extend(QueuedCompletion(pending, index) for index in range(pending.missing))
+    def _enqueue(self, pending: Pending) -> None:
+        self._queue.extend(
+            QueuedCompletion(pending, index) for index in range(len(pending.answers))
+        )
         self.dispatch()
 
     async def _generate(self, item: QueuedCompletion, server: Server) -> None:
         pending = item.pending
         request = pending.request
         stop_ids = self._stop_strings.special_ids(request.params.stop).union(self._eos_ids)
-        body = generate_body(request, request.seeds[item.index], sorted(stop_ids))
+        body = generate_body(request, request.seeds[item.index], list(stop_ids))
         since = self.version
         try:
             # no deadline while the server lives: its monitor cancels this when it dies
@@ -340,17 +327,14 @@ class ServerPool:
         pending = item.pending
         assert pending.answers[item.index] is None, "a completion was answered twice"
         pending.answers[item.index] = answer
-        pending.missing -= 1
-        if pending.missing == 0:
+        if None not in pending.answers:
             self._resolve(pending, None)
 
-    def _resolve(self, pending: PendingRequest, error: RlvrError | None) -> None:
-        if not pending.future.done():
-            if error is None:
-                answers = tuple(answer for answer in pending.answers if answer is not None)
-                pending.future.set_result(answers)
-            else:
-                pending.future.set_exception(error)
+    def _resolve(self, pending: Pending, error: RlvrError | None) -> None:
+        if error is None:
+            pending.finish()
+        else:
+            pending.fail(error)
         with self._state:
             self._left.pop(id(pending), None)
             self._state.notify_all()
@@ -360,6 +344,10 @@ class ServerPool:
             left = list(self._left.values())
         for pending in left:
             self._resolve(pending, error)
+        self._drop_work()
+
+    def _drop_work(self) -> None:
+        """Forget what waits, and cancel what is in flight."""
         self._queue.clear()
         for server in self.servers:
             server.failed = []

@@ -1,7 +1,7 @@
 """A stand-in for a vLLM server, with its routes and a model of one tensor: no vLLM needed.
 
 The model's next token is drawn from softmax(w) whatever came before, so log-probs, syncs and
-probes are the real thing. Started like ``rlvr_core.engines.vllm.server_main``, or with ``--port``.
+probes are the real thing. Started like ``rlvr_servers.main``, or with ``--port``.
 """
 
 import hashlib

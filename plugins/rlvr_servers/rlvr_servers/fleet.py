@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_core.api import MachineError, RlvrError, RunError
-from rlvr_core.engines.vllm.client import FaultError, GoneError
-from rlvr_core.engines.vllm.pool import Server, ServerPool
-from rlvr_core.engines.vllm.server_process import START_REMEDIES, ServerProcess
-from rlvr_core.engines.vllm.weight_publisher import ServerWeights
+from rlvr_core.engines.vllm.process import START_REMEDIES
+from rlvr_servers.client import FaultError, GoneError
+from rlvr_servers.pool import Server, ServerPool
+from rlvr_servers.process import ServerConfig, ServerProcess
+from rlvr_servers.publisher import ServerWeights
 
 CHECK_INTERVAL = 2.0
 """Seconds between two health checks of a server."""
@@ -21,21 +22,6 @@ FIRST_RESTART_DELAY = 1.0
 """Seconds before the first restart; doubled from one to the next."""
 _POLL = 0.2
 _MAX_RESTART_DELAY = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveryLimits:
-    """How long servers are waited for, and how often they are started again.
-
-    Attributes:
-        start: Seconds for a server to answer after its start, and to take weights.
-        silence: Seconds without an answer before a server's engine counts as hung.
-        restarts: How often one server is started again in a run.
-    """
-
-    start: float
-    silence: float
-    restarts: int
 
 
 class StartError(Exception):
@@ -48,7 +34,7 @@ class Fleet:
 
     Attributes:
         pool: Sends requests to the servers.
-        limits: Deadlines and restarts.
+        config: Deadlines and restarts.
         check: Given a server's name and facts; raises ``RlvrError`` if it does not fit the run.
         leads: Whether this process starts the servers and gives them weights.
         weights: The weights that servers should hold.
@@ -56,7 +42,7 @@ class Fleet:
     """
 
     pool: ServerPool
-    limits: RecoveryLimits
+    config: ServerConfig
     check: Callable[[str, dict[str, Any]], None]
     leads: bool
     weights: ServerWeights
@@ -86,7 +72,9 @@ class Fleet:
         if self.leads:
             await self._bring_up(server)
         elif not server.holds_other_weights:
-            await self._wait_until(server, lambda: self._health_problem(server), self.limits.start)
+            await self._wait_until(
+                server, lambda: self._health_problem(server), self.config.deadline
+            )
             self.pool.mark_ready(server)
 
     async def _bring_up(self, server: Server) -> None:
@@ -98,12 +86,11 @@ class Fleet:
         """
         if server.process is not None:
             server.process.start()
-        seconds = self.limits.start
 
         async def silent() -> str | None:
             return None if await server.client.answers() else "it does not answer"
 
-        await self._wait_until(server, silent, seconds)
+        await self._wait_until(server, silent)
         try:
             await self._read_facts(server)
             await self.weights.catch_up(server)
@@ -114,19 +101,20 @@ class Fleet:
 
     async def _read_facts(self, server: Server) -> None:
         """Read a new server's facts and check that it fits the run."""
-        facts = (await server.client.rpc("rlvr_describe", seconds=self.limits.start))[0]
+        facts = (await server.client.rpc("rlvr_describe", seconds=self.config.deadline))[0]
         self.check(server.name, facts)
         server.world = int(facts["world"])
         server.incarnation += 1
 
     async def _wait_until(
-        self, server: Server, problem: Callable[[], Awaitable[str | None]], seconds: float
+        self, server: Server, problem: Callable[[], Awaitable[str | None]]
     ) -> None:
         """Wait until ``problem`` returns None: what is wrong with a server, in words.
 
         Raises:
-            StartError: If its process ends, or it takes longer than ``seconds``.
+            StartError: If its process ends, or it takes too long.
         """
+        seconds = self.config.deadline
         until = time.monotonic() + seconds
         while (reason := await problem()) is not None:
             ended = server.process.ended() if server.process is not None else None
@@ -178,7 +166,7 @@ class Fleet:
         Raises:
             RunError: If one cannot read them back, or holds others than the rest.
         """
-        found: dict[str, int] = {}
+        checksums: dict[str, int] = {}
         for server in [server for server in self.servers if server.ready]:
             try:
                 workers = await server.client.rpc("rlvr_fingerprint", seconds=self.weights.seconds)
@@ -191,15 +179,16 @@ class Fleet:
                     remedy="start it with the rlvr-core of this run, or switch the guard off: "
                     "guards: [{use: core/sync, off: true}]",
                 ) from error
-            held = {name: int(digits) for one in workers for name, digits in one.items()}
-            if other := [name for name in held.keys() & found if held[name] != found[name]]:
+            held = {name: int(digits) for sums in workers for name, digits in sums.items()}
+            known = held.keys() & checksums
+            if other := [name for name in known if held[name] != checksums[name]]:
                 raise RunError(
                     f"{server.name} holds other weights than the servers before it in "
                     f"{len(other)} of {len(held)} tensors: {min(other)}",
                     remedy="part of the weights did not arrive there; see rlvr docs guards#sync",
                 )
-            found |= held
-        return found
+            checksums |= held
+        return checksums
 
     # -- watching --------------------------------------------------------------------------------
 
@@ -235,7 +224,7 @@ class Fleet:
         if ended is not None:
             return f"{server.name} {ended}"
         try:
-            held = await server.client.weight_version(seconds=self.limits.silence)
+            held = await server.client.weight_version(seconds=self.config.hang_after)
         except (GoneError, FaultError) as error:
             await asyncio.sleep(_POLL)  # a process that ends, closes its connections first
             ended = server.process.ended() if server.process is not None else None
@@ -270,10 +259,10 @@ class Fleet:
     async def _restart(self, server: Server, process: ServerProcess, reason: str) -> str:
         """Start a server again, with longer delays; return why it was lost last."""
         begun = time.monotonic()
-        while server.restarts < self.limits.restarts:
+        while server.restarts < self.config.restarts:
             server.restarts += 1
             self.events.append(
-                f"{reason}; it is started again ({server.restarts} of {self.limits.restarts})"
+                f"{reason}; it is started again ({server.restarts} of {self.config.restarts})"
             )
             process.kill()
             await asyncio.sleep(
@@ -297,7 +286,7 @@ class Fleet:
         """Wait for a server that somebody else runs."""
         self.events.append(f"{reason}; waiting for it")
         begun = time.monotonic()
-        seconds = self.limits.start * (1 if self.leads else 1 + self.limits.restarts)
+        seconds = self.config.deadline * (1 if self.leads else 1 + self.config.restarts)
         while time.monotonic() < begun + seconds:
             await asyncio.sleep(1.0)
             problem = await self._health_problem(server)

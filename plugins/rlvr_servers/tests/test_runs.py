@@ -1,4 +1,4 @@
-"""Runs with vLLM: in each process, or servers that processes share, that outlive them, that die."""
+"""Runs on vLLM servers that processes share, that outlive them, that die."""
 
 import importlib.util
 import json
@@ -10,6 +10,8 @@ import psutil
 import pytest
 import torch
 
+from rlvr_core.testing.random_model import save_random_model
+
 pytestmark = [
     pytest.mark.vllm,
     pytest.mark.slow,
@@ -17,27 +19,16 @@ pytestmark = [
 ]
 
 STEPS = 4
-SERVER = "rlvr_core.engines.vllm.server_main"
+SERVER = "rlvr_servers.main"
 
 
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def wider(folder, model_dir):
-    """The lab's model with heads that vLLM's CPU build has a kernel for."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
-    config = AutoConfig.from_pretrained(model_dir)
-    config.head_dim = 32
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(model_dir).save_pretrained(folder)
-    return str(folder)
-
-
 def test_two_processes_train_on_servers_one_of_which_is_killed(lab, tmp_path):
     lab.write(
-        model={"path": wider(tmp_path / "wider", lab.config["model"]["path"])},
+        model={"path": str(save_random_model(tmp_path / "wider", head_dim=32))},
         engine={"use": "vllm-server", "with": {"servers": 1, "kv_cache_mb": 64}},
         train={"steps": STEPS, "lr": 1e-3, "warmup_steps": 1},
         sampling={"n": 4, "max_tokens": 200},
@@ -69,25 +60,6 @@ def test_two_processes_train_on_servers_one_of_which_is_killed(lab, tmp_path):
     assert not psutil.pid_exists(server.pid)
 
 
-@pytest.mark.skipif(not os.environ.get("RLVR_TEST_ALL"), reason="two engines: make test-all")
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_each_process_has_a_vllm_and_gives_it_the_weights(lab, tmp_path, strategy):
-    """Every sync is held against the trainer, whole or sharded, and so is every token."""
-    lab.write(
-        model={"path": wider(tmp_path / "wider", lab.config["model"]["path"])},
-        engine={"use": "vllm", "with": {"kv_cache_mb": 64}},
-        train={"steps": 3, "lr": 1e-2, "warmup_steps": 1, "parallel": strategy},
-    )
-    lab.rlvr("launch", "config.yaml", "--processes", "2", "--display", "none")
-    (run,) = lab.runs()
-    assert json.loads(lab.rlvr("show", run.name, "--json").stdout)["ledger"]["balanced"] is True
-    steps = lines(run / "metrics.jsonl")
-    assert len(steps) == 3
-    for step in steps:
-        assert step["grad_norm"] > 1e-3
-        assert step["mismatch/abs_max"] < 1e-3
-
-
 def distance(folder, group):
     """Mean |recorded log-prob - that of a checkpoint's own forward| over a group's tokens."""
     from transformers import AutoModelForCausalLM
@@ -106,7 +78,7 @@ def distance(folder, group):
 def test_t32_servers_generate_while_training_runs_and_one_is_killed_in_the_middle(lab, tmp_path):
     """Step N trains on what the weights of step N - 1 sampled, a restarted server's too."""
     steps = 6
-    path = wider(tmp_path / "wider", lab.config["model"]["path"])
+    path = str(save_random_model(tmp_path / "wider", head_dim=32))
     lab.write(
         model={"path": path},
         engine={"use": "vllm-server", "with": {"servers": 1, "kv_cache_mb": 64}},

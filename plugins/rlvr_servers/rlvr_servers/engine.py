@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 import torch
 
 from rlvr_core.api import (
-    ConfigError,
     EngineContext,
     EngineTraits,
     Generation,
@@ -33,31 +32,24 @@ from rlvr_core.api import (
 )
 from rlvr_core.engines.sampling import StopStrings
 from rlvr_core.engines.transport import ChosenTransport
-from rlvr_core.engines.vllm.adapter import NAME, AdapterFolder, server_options
-from rlvr_core.engines.vllm.client import Probe, ServerClient, label_of
-from rlvr_core.engines.vllm.files import Files
-from rlvr_core.engines.vllm.fleet import Fleet, RecoveryLimits
-from rlvr_core.engines.vllm.pool import LoopThread, Server, ServerPool
-from rlvr_core.engines.vllm.process import check_rank, first_line, rank_room
+from rlvr_core.engines.vllm.files import FILES, Files
+from rlvr_core.engines.vllm.process import first_line
 from rlvr_core.engines.vllm.requests import room_for
-from rlvr_core.engines.vllm.server_process import (
+from rlvr_core.parallel.ranks import Ranks
+from rlvr_servers.client import Probe, ServerClient, label_of
+from rlvr_servers.fleet import Fleet
+from rlvr_servers.nccl import Nccl
+from rlvr_servers.pool import LoopThread, Server, ServerPool
+from rlvr_servers.process import (
     ServerConfig,
     ServerProcess,
     arguments,
     check_server,
     declared_eos,
     gpus_of,
-    key_of,
     private_folder,
 )
-from rlvr_core.engines.vllm.transports import Nccl
-from rlvr_core.engines.vllm.weight_publisher import (
-    FILES,
-    SentWeights,
-    ServerWeights,
-    WeightPublisher,
-)
-from rlvr_core.parallel.ranks import Ranks
+from rlvr_servers.publisher import SentWeights, ServerWeights, WeightPublisher
 
 
 @dataclass(slots=True)
@@ -93,11 +85,7 @@ class VllmServerEngine:
 
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
-        self.traits = replace(
-            type(self).traits,
-            elsewhere=_all_elsewhere(config.urls),
-            takes_adapter=config.lora == "adapter",
-        )
+        self.traits = replace(type(self).traits, elsewhere=_all_elsewhere(config.urls))
         self._running: _Running | None = None
         self._broken: str | None = None
 
@@ -109,22 +97,17 @@ class VllmServerEngine:
 
         Raises:
             MachineError: If one does not come up, or lacks what it needs.
-            ConfigError: If a server does not fit the run, or it is to take adapters and there are
-                none.
+            ConfigError: If a server does not fit the run.
         """
         if self._running is not None:
             raise RuntimeError("engine vllm-server was started twice")
-        if self.config.lora == "adapter":
-            check_rank(context.adapter_rank, "vllm-server")
         transport = chosen_transport(self.config, context)
         ranks = _ranks()
         machine = os.environ.get("GROUP_RANK", "0")
         leads = ranks.main if self.config.urls else os.environ.get("LOCAL_RANK", "0") == "0"
         thread = LoopThread()
         try:
-            self._running = thread.spawn(
-                self._build(context, transport, ranks, thread, leads)
-            ).result(self.config.deadline)
+            self._running = self._build(context, transport, ranks, thread, leads)
             fleet = self._running.fleet
             if leads:
                 thread.spawn(fleet.start()).result()
@@ -139,13 +122,13 @@ class VllmServerEngine:
                     for rank in of_all_ranks
                     if rank["leads"] and (anywhere or rank["machine"] == machine)
                 )
-                thread.spawn(self._follow(leader)).result()
+                self._follow(leader)
         except BaseException:
             self.close()
             thread.close()
             raise
 
-    async def _build(
+    def _build(
         self,
         context: EngineContext,
         transport: ChosenTransport,
@@ -155,59 +138,49 @@ class VllmServerEngine:
     ) -> _Running:
         config = self.config
         folder: Path | None = None
-        adapter: AdapterFolder | None = None
         servers: list[Server] = []
         if config.urls:
-            key = key_of(config.api_key_env)
-            servers = [Server(url, ServerClient(url, key)) for url in config.urls]
+            servers = [Server(url, ServerClient(url)) for url in config.urls]
         elif leads:
             places = gpus_of(config)
             folder = private_folder()
-            if config.lora == "adapter":
-                adapter = AdapterFolder(folder)
-                adapter.write_zero(context)
             for index, gpus in enumerate(places):
                 flags = arguments(config, context, cpu=not gpus)
-                if adapter is not None:
-                    flags = (*flags, *server_options(adapter.zero, rank_room(context)))
                 process = ServerProcess(f"server {index}", folder, flags, gpus)
-                client = ServerClient(process.socket, model=self._model)
-                servers.append(Server(process.name, client, process))
-        stop_strings = StopStrings(context.tokenizer)
-        pool = ServerPool(servers, stop_strings, declared_eos(context), config.max_in_flight)
-        probe = Probe(context.tokenizer, context.dtype, context.max_model_len)
+                servers.append(Server(process.name, ServerClient(process.socket), process))
         run = secrets.token_hex(4)
-        weights = ServerWeights(SentWeights(label_of(run, 0)), probe, config.deadline, adapter)
-        over_nccl = leads and config.lora == "merged" and transport.target == NCCL.target
+        stop_strings, ends = StopStrings(context.tokenizer), declared_eos(context)
+        pool = ServerPool(thread.loop, servers, stop_strings, ends, config.max_in_flight)
+        pool.run = run
+        probe = Probe(context.tokenizer, context.dtype, context.max_model_len)
+        weights = ServerWeights(SentWeights(label_of(run, 0)), probe, config.deadline)
+        over_nccl = leads and transport.target == NCCL.target
         fleet = Fleet(
             pool=pool,
-            limits=RecoveryLimits(config.deadline, config.hang_after, config.restarts),
+            config=config,
             check=partial(check_server, context, probe, over_nccl),
             leads=leads,
             weights=weights,
         )
-        pool.run = run
         publisher = WeightPublisher(context, thread, pool, weights)
-        if leads and config.lora == "merged":
+        if leads:
             restarts = config.restarts > 0 and not config.urls
             copy = Files(Files.Config(folder=config.folder)) if restarts else None
             publisher.use(transport, copy)
         return _Running(context, ranks, run, thread, pool, fleet, publisher, folder)
 
-    async def _follow(self, leader: Mapping[str, Any]) -> None:
+    def _follow(self, leader: Mapping[str, Any]) -> None:
         """Use the servers that another process leads."""
         running = self._running
         assert running is not None
         running.run = running.pool.run = leader["run"]
         running.fleet.weights.sent.label = label_of(running.run, 0)
         if not self.config.urls:
-            for socket in map(Path, leader["sockets"]):
-                name = socket.stem.replace("-", " ")
-                client = ServerClient(socket, model=self._model)
-                running.pool.servers.append(Server(name, client))
+            for path in map(Path, leader["sockets"]):
+                running.pool.servers.append(Server(path.stem.replace("-", " "), ServerClient(path)))
         for server in running.pool.servers:
             server.holds_other_weights = server.name in leader["other_weights"]
-        await running.fleet.start()
+        self._on_loop(running.fleet.start())
 
     def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
         """Queue a request; see ``Engine.submit``. Its future is resolved by another thread.
@@ -255,18 +228,11 @@ class VllmServerEngine:
             self._on_loop(running.fleet.hold())
             running.ranks.gather(None)  # nobody takes a server with new weights for a lost one
             if running.fleet.leads:
-                was_on_disk = running.publisher.on_disk
                 running.publisher.lead(version, label, source, running.fleet.participants)
-                folder = running.publisher.on_disk
-                if folder is not None and folder != was_on_disk:
-                    running.fleet.events.append(
-                        f"weights go to the servers through files in {folder}, slower than shared "
-                        "memory: /dev/shm is too small or absent (docker: --shm-size)"
-                    )
             else:
                 running.fleet.weights.sent = SentWeights(label, "known to the leader")
                 if source.sharded:
-                    running.publisher.gather_along(source, adapter=self.config.lora == "adapter")
+                    running.publisher.gather_along(source)
             running.ranks.gather(None)  # all servers have the new ones
             self._on_loop(running.fleet.release())
             running.pool.release()
@@ -284,12 +250,8 @@ class VllmServerEngine:
             RunError: If a server cannot read its weights back, or servers hold different ones.
         """
         fleet = self._ready().fleet
-        found: dict[str, int] = self._on_loop(fleet.fingerprint()) if fleet.leads else {}
-        return found
-
-    @property
-    def _model(self) -> str | None:
-        return NAME if self.config.lora == "adapter" else None
+        checksums: dict[str, int] = self._on_loop(fleet.fingerprint()) if fleet.leads else {}
+        return checksums
 
     def _on_loop(self, work: Any) -> Any:
         """The result of a coroutine; each of its waits has a deadline of its own."""
@@ -374,7 +336,7 @@ class VllmServerEngine:
         running.pool.fail(error)
 
 
-NCCL = ChosenTransport("core/nccl", f"{Nccl.__module__}:{Nccl.__name__}", "core", {})
+NCCL = ChosenTransport("servers/nccl", f"{Nccl.__module__}:{Nccl.__name__}", "servers", {})
 """What is taken between GPUs where the configuration names no transport."""
 
 
@@ -382,7 +344,6 @@ def chosen_transport(config: ServerConfig, context: EngineContext) -> ChosenTran
     """The transport of weights to the servers: as configured, else NCCL on GPUs, else files.
 
     Raises:
-        ConfigError: If a transport is named that does nothing here.
         MachineError: If it needs what this process has not.
     """
     configured: Any = context.transport
@@ -390,12 +351,6 @@ def chosen_transport(config: ServerConfig, context: EngineContext) -> ChosenTran
         if torch.cuda.is_available():
             return replace(NCCL, options={"timeout": config.deadline})
         return replace(FILES, options={"folder": config.folder})
-    if config.lora == "adapter":
-        raise ConfigError(
-            "an adapter goes through a private folder: there is no transport",
-            where="engine.transport",
-            remedy="leave it out, or set engine.with.lora: merged",
-        )
     chosen: ChosenTransport = configured
     if chosen.target == NCCL.target and not torch.cuda.is_available():
         raise MachineError(

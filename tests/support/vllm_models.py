@@ -1,4 +1,4 @@
-"""A small model that vLLM can run, an engine of it, and what its samples should score."""
+"""Tiny models for vLLM, engines on them, and the log-probs that transformers says."""
 
 import contextlib
 
@@ -58,6 +58,38 @@ def make_model(tokenizer, *, tied, seed):
         pad_token_id=0,
     )
     return Qwen3ForCausalLM(config).eval().to(DEVICE)
+
+
+def word_tokenizer():
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    words = {"<eos>": 0} | {f"w{number}": number for number in range(1, 190)}
+    inner = Tokenizer(models.WordLevel(words, unk_token="<eos>"))
+    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>")
+
+
+def small_model(seed, *, tied=True):
+    """A Qwen3 whose vocabulary vLLM pads, and whose q, k, v and gate, up it fuses."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=190,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        max_position_embeddings=256,
+        tie_word_embeddings=tied,
+        initializer_range=0.15,
+        bos_token_id=None,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    return Qwen3ForCausalLM(config).eval()
 
 
 @contextlib.contextmanager

@@ -6,25 +6,27 @@ A ``Probe`` asks every server for the same few tokens, to see which weights it h
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import torch
 
-from rlvr_core.api import Generation, GenerationRequest, MachineError, RunError, SamplingParams
-from rlvr_core.engines.child.prefix import shared_prefix
-from rlvr_core.engines.vllm.probe import PROBE_TOKENS, check_probe, probe_prompt
-from rlvr_core.engines.vllm.requests import by_token, not_finite
+from rlvr_core.api import Generation, GenerationRequest, RunError, SamplingParams
+from rlvr_core.engines.vllm.probe import (
+    PROBE_TOKENS,
+    check_probe,
+    probe_prompt,
+    shared_prefix,
+)
+from rlvr_core.engines.vllm.requests import generation, sampling_fields
 
 if TYPE_CHECKING:
-    import httpx2
     from transformers import PreTrainedTokenizerBase
 
 _SHOWN = 400
 _HEALTH = 5.0
-_FLOOR = -9999.0  # what a server says instead of minus infinity and NaN
 
 
 class GoneError(Exception):
@@ -52,22 +54,9 @@ class ServerClient:
 
     Args:
         address: A URL, or the Unix socket of a server on this machine.
-        key: Key of its API; None where it wants none.
-        model: What it calls the model that completions are of; None for the one it serves.
     """
 
-    def __init__(
-        self, address: str | Path, key: str | None = None, model: str | None = None
-    ) -> None:
-        self._model = {} if model is None else {"model": model}
-        try:
-            import httpx2
-        except ModuleNotFoundError as error:
-            raise MachineError(
-                "engine vllm-server needs httpx2, which is not installed",
-                remedy="pip install httpx2",
-            ) from error
-        self._httpx = httpx2
+    def __init__(self, address: str | Path) -> None:
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=256)
         local = isinstance(address, Path)
         self._http = httpx2.AsyncClient(
@@ -75,7 +64,6 @@ class ServerClient:
             transport=httpx2.AsyncHTTPTransport(
                 uds=str(address) if local else None, limits=limits, trust_env=False
             ),
-            headers={} if key is None else {"Authorization": f"Bearer {key}"},
         )
 
     async def call(
@@ -93,17 +81,16 @@ class ServerClient:
             method: Of HTTP.
             path: The route.
             seconds: The answer must be there by then; None to wait as long as the server lives.
-            body: SentWeights as JSON.
+            body: What is sent, as JSON.
             query: Parameters of the URL.
 
         Raises:
             GoneError: If no answer came.
             FaultError: If the answer is an error.
         """
-        httpx = self._httpx
 
         async def send() -> httpx2.Response:
-            timeout = httpx.Timeout(seconds)
+            timeout = httpx2.Timeout(seconds)
             return await self._http.request(
                 method, path, json=body, params=query or None, timeout=timeout
             )
@@ -112,14 +99,14 @@ class ServerClient:
             async with asyncio.timeout(seconds):
                 try:
                     response = await send()
-                except (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError):
+                except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError):
                     if method != "GET":
                         raise
                     # after an error a server closes the connection, which was kept here
                     response = await send()
-        except (TimeoutError, httpx.TimeoutException) as error:
+        except (TimeoutError, httpx2.TimeoutException) as error:
             raise GoneError(f"no answer to {path} within {seconds or 0:g} s") from error
-        except httpx.TransportError as error:
+        except httpx2.TransportError as error:
             reason = str(error) or type(error).__name__
             raise GoneError(f"no connection: {reason}") from error
         if response.status_code != 200:
@@ -131,8 +118,7 @@ class ServerClient:
 
     async def generate(self, body: Mapping[str, Any], *, seconds: float | None) -> Any:
         """The answer to what ``generate_body`` makes; see ``call``."""
-        path = "/inference/v1/generate"
-        return await self.call("POST", path, seconds=seconds, body={**body, **self._model})
+        return await self.call("POST", "/inference/v1/generate", seconds=seconds, body=body)
 
     async def rpc(self, method: str, *arguments: str, seconds: float) -> list[dict[str, Any]]:
         """What each worker's ``method`` returns.
@@ -170,27 +156,9 @@ class ServerClient:
 
 
 def generate_body(request: GenerationRequest, seed: int, stop_ids: Sequence[int]) -> dict[str, Any]:
-    """Body of the request for one completion with its own seed (T18).
-
-    The parameters are those of ``requests.sampling_params``.
-    """
-    params = request.params
-    return {
-        "token_ids": list(request.prompt_ids),
-        "sampling_params": {
-            "n": 1,
-            "temperature": params.temperature,
-            "top_p": params.top_p,
-            "top_k": params.top_k,
-            "max_tokens": params.max_tokens,
-            "seed": seed % 2**63,  # -1 would mean none
-            "stop": list(params.stop),
-            "stop_token_ids": list(stop_ids),
-            "include_stop_str_in_output": True,
-            "logprobs": 0,  # of the sampled token only
-            "detokenize": bool(params.stop),  # vLLM needs text only to look for stop strings
-        },
-    }
+    """Body of the request for one completion with its own seed (T18)."""
+    fields = sampling_fields(request.params, seed, stop_ids)
+    return {"token_ids": list(request.prompt_ids), "sampling_params": fields}
 
 
 def label_of(run: str, version: int) -> str:
@@ -224,24 +192,14 @@ def read_generation(
     choice = reply["choices"][0]
     if choice["finish_reason"] not in ("stop", "length"):
         return None
-    token_ids = tuple(int(token) for token in choice["token_ids"])
+    token_ids = [int(token) for token in choice["token_ids"]]
     spans = _spans(choice["weight_versions"] or (), len(token_ids), run, versions)
-    version, token_versions = by_token(spans, len(token_ids), versions[0])
     entries = choice["logprobs"]["content"]
-    scored = tuple(int(entry["token_id"]) for entry in entries)
-    if scored != token_ids:
+    if [int(entry["token_id"]) for entry in entries] != token_ids:
         raise RunError(f"request {request.id}: vLLM gave log-probs of other tokens than it sampled")
-    logprobs = tuple(float(entry["logprob"]) for entry in entries)
-    if not all(math.isfinite(logprob) and logprob > _FLOOR for logprob in logprobs):
-        raise not_finite(request)
-    return Generation(
-        token_ids=token_ids,
-        logprobs=logprobs,
-        text=text(token_ids),
-        finish_reason="stop" if choice["finish_reason"] == "stop" else "length",
-        version=version,
-        token_versions=token_versions,
-    )
+    logprobs = [float(entry["logprob"]) for entry in entries]
+    reason = choice["finish_reason"]
+    return generation(request, token_ids, logprobs, spans, reason, text, versions[0])
 
 
 def _spans(
