@@ -11,14 +11,14 @@ from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_scores
 from rlvr_core.step.model import enable_checkpointing
 from tests.support.train import lora_ranks
-from tests.support.train.parallel_worker import PER_TOKEN, SEVERAL, context_of, main, steps
+from tests.support.train.parallel_worker import SEVERAL, context_of, main, per_token, steps
 
 STEPS = {
     "ddp": ("ddp", {}),
     "fsdp": ("fsdp", {}),
     "several-ddp": ("ddp", SEVERAL),
     "several-fsdp": ("fsdp", SEVERAL),
-    "tokens-ddp": ("ddp", PER_TOKEN),
+    "tokens-ddp": ("ddp", per_token()),
 }
 """Several: mini-batches, iterations, a reference that moves, teachers, given answers, and tokens
 chosen by entropy."""

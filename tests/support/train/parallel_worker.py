@@ -9,9 +9,6 @@ from types import SimpleNamespace
 import torch
 from transformers import AutoModelForCausalLM
 
-from rlvr_algos.advantages import ReinforcePlusPlus
-from rlvr_algos.distillation.losses import GKD, OPSD
-from rlvr_algos.distillation.teacher import Teacher
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api import Completion, Group, Judged, LossOutput, LossTraits, NoConfig, Problem
 from rlvr_core.config.model import ModelSection, ReferenceSection, TrainSection
@@ -86,6 +83,9 @@ class Answers:
 
 def sum_of_losses():
     """Everything that needs more than a forward pass of the policy, in one sum."""
+    from rlvr_algos.distillation.losses import OPSD
+    from rlvr_algos.distillation.teacher import Teacher
+
     control = {"target": 2.0, "step": 0.005}
     full = {"entropy_bonus": 0.01, "top_entropy": 0.5, "entropy_control": control}
     return [
@@ -113,6 +113,9 @@ def other_model(folder, seed):
 
 def held_to_others(folder):
     """A KL term, and a teacher that is a model of its own."""
+    from rlvr_algos.distillation.losses import GKD
+    from rlvr_algos.distillation.teacher import Teacher
+
     return [
         LossTerm("kl", GRPO(GRPO.Config(beta=0.2)), 0.5),
         LossTerm(
@@ -207,13 +210,14 @@ SEVERAL = {
     "num_iterations": 2,
 }
 
-# one advantage a token, with the KL to the reference in each: normalised over all processes' tokens
-PER_TOKEN = {
-    "reference": {},
-    "estimator": Estimator(
-        "algos/reinforce_plus_plus", ReinforcePlusPlus(ReinforcePlusPlus.Config(beta=0.5))
-    ),
-}
+
+def per_token():
+    """One advantage a token, with the KL to the reference: normalised over all processes."""
+    from rlvr_algos.advantages import ReinforcePlusPlus
+
+    of_tokens = ReinforcePlusPlus(ReinforcePlusPlus.Config(beta=0.5))
+    return {"reference": {}, "estimator": Estimator("algos/reinforce_plus_plus", of_tokens)}
+
 
 CASES = {
     "ddp": ("ddp", torch.float32, {}),
@@ -226,8 +230,8 @@ CASES = {
     "moving-fsdp": ("fsdp", torch.float32, {"reference": {"sync_every": 1, "ema": 0.5}}),
     "several-ddp": ("ddp", torch.float32, SEVERAL),
     "several-fsdp": ("fsdp", torch.float32, SEVERAL),
-    "tokens-ddp": ("ddp", torch.float32, PER_TOKEN),
-    "tokens-fsdp": ("fsdp", torch.float32, PER_TOKEN),
+    "tokens-ddp": ("ddp", torch.float32, per_token),
+    "tokens-fsdp": ("fsdp", torch.float32, per_token),
     "clipped": ("fsdp", torch.float32, {"max_grad_norm": 1e-3}),
     "half": ("fsdp", torch.float16, {}),
 }
@@ -235,7 +239,7 @@ CASES = {
 
 def everything(folder, ranks):
     return {
-        name: steps(folder, ranks, strategy, dtype, **train)
+        name: steps(folder, ranks, strategy, dtype, **(train() if callable(train) else train))
         for name, (strategy, dtype, train) in CASES.items()
     }
 
