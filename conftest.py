@@ -1,11 +1,18 @@
-"""What all tests share: which files ``-m gpu`` reads, and where started programs find helpers."""
+"""What all tests share: the files of ``-m gpu``, the path of helpers, and Hypothesis' profile."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
 import pytest
+
+with contextlib.suppress(ImportError):  # a machine with a GPU may lack it
+    from hypothesis import settings
+
+    # make test: a quarter of the examples of the profile "ci", with which make test-long runs
+    settings.register_profile("quick", settings.get_profile("ci"), max_examples=25)
 
 
 def pytest_configure(config: pytest.Config) -> None:
