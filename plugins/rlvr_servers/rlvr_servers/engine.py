@@ -58,7 +58,6 @@ class _Running:
 
     context: EngineContext
     ranks: Ranks
-    run: str
     thread: LoopThread
     pool: ServerPool
     fleet: Fleet
@@ -111,7 +110,7 @@ class VllmServerEngine:
             fleet = self._running.fleet
             if leads:
                 thread.spawn(fleet.start()).result()
-            facts = {"machine": machine, "leads": leads, "run": self._running.run}
+            facts = {"machine": machine, "leads": leads, "run": self._running.pool.run}
             facts["sockets"] = [str(s.process.socket) for s in fleet.servers if s.process]
             facts["other_weights"] = [s.name for s in fleet.servers if s.holds_other_weights]
             of_all_ranks = ranks.gather(facts)
@@ -167,14 +166,14 @@ class VllmServerEngine:
             restarts = config.restarts > 0 and not config.urls
             copy = Files(Files.Config(folder=config.folder)) if restarts else None
             publisher.use(transport, copy)
-        return _Running(context, ranks, run, thread, pool, fleet, publisher, folder)
+        return _Running(context, ranks, thread, pool, fleet, publisher, folder)
 
     def _follow(self, leader: Mapping[str, Any]) -> None:
         """Use the servers that another process leads."""
         running = self._running
         assert running is not None
-        running.run = running.pool.run = leader["run"]
-        running.fleet.weights.sent.label = label_of(running.run, 0)
+        running.pool.run = leader["run"]
+        running.fleet.weights.sent.label = label_of(leader["run"], 0)
         if not self.config.urls:
             for path in map(Path, leader["sockets"]):
                 running.pool.servers.append(Server(path.stem.replace("-", " "), ServerClient(path)))
@@ -222,7 +221,7 @@ class VllmServerEngine:
             RunError: If any part of it failed. The engine then refuses all further work.
         """
         running = self._ready()
-        label = label_of(running.run, version)
+        label = label_of(running.pool.run, version)
         try:
             running.pool.hold(version)
             self._on_loop(running.fleet.hold())

@@ -277,7 +277,7 @@ def update_of(transport: ChosenTransport, message: Json, first_worker: int) -> d
 
 
 class ServerLink:
-    """The workers of all servers, as a transport sees them; see ``TransportLink``.
+    """The workers of all servers, numbered in order, as a transport sees them; ``TransportLink``.
 
     Args:
         publisher: Of the sync.
@@ -289,11 +289,11 @@ class ServerLink:
         self.servers = list(servers)
         self.opened = False
         self.messages: list[Json] = []
-        self.members = tuple(
-            f"{server.name} {server.incarnation} {worker}"
-            for server in servers
-            for worker in range(server.world)
-        )
+        members: list[str] = []
+        for server in servers:
+            server.first_worker = len(members)
+            members += [f"{server.name} {server.incarnation} {w}" for w in range(server.world)]
+        self.members = tuple(members)
         self.remote_hosts = tuple(
             str(urlsplit(server.name).hostname) for server in servers if server.process is None
         )
@@ -422,7 +422,7 @@ class WeightPublisher:
         missing = len(servers) < sum(not server.given_up for server in self.pool.servers)
         outgoing.copy = self._copy if source.sharded or missing else None
         self._source = None if source.sharded else source
-        link = ServerLink(self, number(servers))
+        link = ServerLink(self, servers)
         if servers or self.lasting:
             self._transport.send(outgoing, link)
         else:  # all are being started again: the copy of the weights is for them
@@ -451,12 +451,3 @@ class WeightPublisher:
     def _on_loop(self, work: Any) -> Any:
         """The result of a coroutine; each of its waits has a deadline of its own."""
         return self.thread.spawn(work).result()
-
-
-def number(servers: Sequence[Server]) -> Sequence[Server]:
-    """Number the workers of all servers, in order."""
-    first = 0
-    for server in servers:
-        server.first_worker = first
-        first += server.world
-    return servers

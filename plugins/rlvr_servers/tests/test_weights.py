@@ -30,7 +30,6 @@ from rlvr_servers.publisher import (
     ServerLink,
     ServerWeights,
     WeightPublisher,
-    number,
 )
 from tests.support.carrier import Carrier, Streaming
 from tests.support.fake_servers import Policy, check, sample, servers, until
@@ -57,7 +56,7 @@ def test_workers_of_all_servers_join_one_nccl_group_behind_the_trainer():
         weights = ServerWeights(SentWeights("run/3"), None, 5.0)
         publisher = WeightPublisher(None, thread, pool, weights)
         publisher.use(NCCL, None)
-        link = ServerLink(publisher, number(three))
+        link = ServerLink(publisher, three)
         assert link.receivers == 7
         client = GroupClient(link)
         join = {"rank_offset": 1, "world_size": 8}
