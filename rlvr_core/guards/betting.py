@@ -241,32 +241,3 @@ class RiseTest:
         self.kept = np.array(state["kept"], dtype=bool)
         self._below.load_state_dict(state["below"])
         self._later.load_state_dict(state["later"])
-
-
-class StartTest:
-    """Tests that a share is on the right side of a bound, from the first step on.
-
-    Args:
-        bound: The bound, strictly between 0 and 1.
-        odds: Odds of a false alarm in ``HORIZON`` steps.
-        above: Whether larger shares are wrong, otherwise smaller ones.
-    """
-
-    def __init__(self, bound: float, odds: float, *, above: bool) -> None:
-        self._limit = math.log(1 / odds)
-        self._test = MeanTest([bound], above=above)
-
-    def add(
-        self, values_V: NDArray[np.float64], counts_V: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Add a step's observations, as ``MeanTest.add``; return the evidence as ``FallTest``."""
-        self._test.add(values_V, counts_V)
-        return np.maximum(self._test.evidence()[..., 0] / self._limit, 0.0)
-
-    def state_dict(self) -> dict[str, Json]:
-        """Return the wealth of the bets."""
-        return {"test": self._test.state_dict()}
-
-    def load_state_dict(self, state: Any) -> None:
-        """Restore the wealth."""
-        self._test.load_state_dict(state["test"])

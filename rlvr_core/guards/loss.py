@@ -19,7 +19,7 @@ from rlvr_core.api import Metric, NoConfig
 from rlvr_core.guards.base import BaseGuard
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
 
@@ -57,12 +57,11 @@ class LossValues(BaseGuard):
 
     def __init__(self, config: NoConfig) -> None:
         super().__init__(config)
-        self._updates = 0
-        self._checked, self._due = False, True
+        self._checked = False
 
     def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
         """Compare weights and options of the losses with the config's."""
-        self.numbers, self._due = {}, self.is_due(step)
+        self.begin(step)
         if self._checked:
             return
         self._checked = True
@@ -91,14 +90,13 @@ class LossValues(BaseGuard):
 
     def update_begins(self) -> None:
         """Compute the losses of one micro-batch of this process again."""
-        seen, fault = self.view.seen, ""
-        if not self._due:
+        view, fault = self.view, ""
+        if not self.due:
             return
-        if seen:
-            fault = self._wrong(seen[self._updates % len(seen)])
-        self._updates += 1
+        if view.seen:
+            fault = self._wrong(view.seen[(view.step + view.update) % len(view.seen)])
         self.raise_first(
-            self.view.step,
+            view.step,
             fault,
             "look at what differs from the loss's options in the config: ratio and clip, "
             "importance weights, KL term, denominators of the whole update, weights of the losses "
@@ -146,14 +144,6 @@ class LossValues(BaseGuard):
                     )
         self.numbers["loss/error"] = max(self.numbers.get("loss/error", 0.0), ROUNDING * worst)
         return ""
-
-    def state_dict(self) -> Mapping[str, Any]:
-        """Return how many updates there were, by which it is chosen what is checked."""
-        return {"updates": self._updates}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore it."""
-        self._updates = state["updates"]
 
 
 def known(loss: Any) -> bool:

@@ -28,7 +28,7 @@ from rlvr_core.guards.log_probs import DECIDING, Fit, Sums, fit
 from rlvr_core.step.forward import completion_scores
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Group, GroupsScored, GuardContext, Json, Judged, RunStarted
+    from rlvr_core.api import Group, GroupsScored, GuardContext, Json, RunStarted
 
 LEAST_TOKENS = 64
 """Tokens that are compared, at least; fewer wait for the next step."""
@@ -251,21 +251,15 @@ def _cause(found: Fit, version: int, *, tilted: bool) -> str:
 
 
 def _some(groups: Sequence[Group]) -> list[Group]:
-    """Return a few completions of each of the first groups, ``SCORED`` tokens of them at most."""
+    """Return a few completions of each of the first groups, of about ``SCORED`` tokens."""
     chosen: list[Group] = []
-    left = SCORED
+    tokens = 0
     for group in groups:
-        members: list[Judged] = []
-        for member in group.members[:4]:
-            completion = member.completion
-            left -= len(completion.prompt_ids) + len(completion.token_ids)
-            if left < 0 and (members or chosen):
-                break
-            members.append(member)
-        if members:
-            chosen.append(replace(group, members=tuple(members)))
-        if left < 0:
+        if tokens >= SCORED:
             break
+        members = group.members[:4]
+        tokens += sum(len(m.completion.prompt_ids) + len(m.completion.token_ids) for m in members)
+        chosen.append(replace(group, members=members))
     return chosen
 
 

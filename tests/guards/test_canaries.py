@@ -20,8 +20,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.config.model import RunConfig
 from rlvr_core.guards.canaries import Canaries
-from rlvr_core.guards.numbers import differ, plain
-from rlvr_core.guards.wrong_answers import allowed, wrong_answers, wrong_responses
+from rlvr_core.guards.wrong_answers import allowed, differ, plain, wrong_answers, wrong_responses
 from rlvr_core.verify.judge import ErrorRate, Judge
 from rlvr_core.verify.pool import VerifierPool
 from rlvr_core.verify.reward import RewardPlan, Term
@@ -107,7 +106,6 @@ def test_a_pure_verifier_is_left_alone(judge):
     said, guard = run(judge("Brackets"))
     assert said == []
     assert guard.report() == {"canaries/wrong": 0.0}
-    assert guard._passed
 
 
 def test_a_verifier_with_state_stops_the_run(judge):
@@ -166,7 +164,6 @@ def test_wrong_numbers_by_hand():
         "one less": "45",
         "its first digit left out": "6",
         "its last digit left out": "4",
-        "its digits in another order": "64",
     }
     assert wrong_answers(ASKED, "-9.5")["another first digit"] == "-1.5"
     assert wrong_answers(ASKED, "-9.5")["another sign"] == "9.5"
@@ -183,8 +180,6 @@ def test_wrong_numbers_by_hand():
 
 def test_what_is_not_surely_wrong_is_not_made():
     assert wrong_answers(ASKED, "B") == {"another letter": "C"}
-    options = Problem("p", "?", "v", {"options": ["one", "two", "Two", "three"]}, "toy")
-    assert wrong_answers(options, "B") == {"another letter": "D"}
     assert wrong_answers(ASKED, "x + 12") == {"another number in it": "x + 13"}
     assert wrong_answers(ASKED, "60 s") == {"another number in it": "61 s"}
     assert wrong_answers(ASKED, "two words") == {}

@@ -1,10 +1,30 @@
 """Guard ``core/shadow``: verifiers that pay nothing are compared with the one that pays."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from rlvr_core.api import Completion, Group, GroupsScored, Judged, Problem, RunError, Verdict
+from rlvr_core.api import (
+    Completion,
+    Group,
+    GroupsScored,
+    Judged,
+    Problem,
+    RunError,
+    Verdict,
+    VerifierTraits,
+)
 from rlvr_core.guards.shadow import Shadow
 
+VERIFIERS = {
+    name: SimpleNamespace(traits=VerifierTraits(decides=decides))
+    for name, decides in {
+        "toy/other": True,
+        "toy/third": True,
+        "checks/degenerate": False,
+        "core/overlong": False,
+    }.items()
+}
 DONE = Completion((1,), (2,), (-1.0,), (True,), "", "stop", 0)
 
 
@@ -15,6 +35,7 @@ def judged(paid, shadow, third=1.0):
 
 
 def step(guard, *members):
+    guard.bind(SimpleNamespace(judge=SimpleNamespace(plan=SimpleNamespace(verifiers=VERIFIERS))))
     group = Group(Problem("p", "?", "v", {}, "d"), members, 0)
     guard.on_groups(GroupsScored(0, 0, (group,)))
     return guard.report()

@@ -228,8 +228,10 @@ def test_healthy_rounding_of_a_policy_that_is_nearly_sure_tilts_no_slope():
 class Changed:
     """An estimator of our own."""
 
-    def __init__(self, of, traits=None):
-        self.of, self.traits = of, traits or AdvantageTraits()
+    traits = AdvantageTraits()
+
+    def __init__(self, of):
+        self.of = of
 
     def __call__(self, step):
         return AdvantageOutput(self.of(step))
@@ -251,17 +253,12 @@ def test_advantages_that_are_not_those_of_the_rewards(monkeypatch, change):
     fault(Watched(made(Advantages)), "another advantage than their rewards give")
 
 
-def test_an_estimator_of_ones_own_is_checked_if_it_says_that_it_centers():
+def test_an_estimator_of_ones_own_has_no_formula_and_that_is_said_once():
     raw = Estimator("raw", Changed(lambda step: step.reward_N))
     run = Watched(made(Advantages), trainer=trainer_with(estimator=raw))
     run.steps(2)
+    assert [text for text in run.said if "Changed has no formula here" in text] == run.said
     assert len(run.said) == 1
-    assert "does not look" in run.said[0]
-    centers = AdvantageTraits(centered=True)
-    said = Estimator("raw", Changed(lambda step: step.reward_N, centers))
-    fault(Watched(made(Advantages), trainer=trainer_with(estimator=said)), "centered=True")
-    centered = Estimator("mine", Changed(lambda step: 3 * (step.reward_N - 1 / 3), centers))
-    Watched(made(Advantages), trainer=trainer_with(estimator=centered)).steps()
 
 
 def test_a_loss_of_the_wrong_sign():
@@ -306,17 +303,6 @@ def test_tokens_that_are_not_trained_once(monkeypatch, name, words):
     fault(Watched(made(Tokens), trainer=trainer), words)
 
 
-def test_an_end_token_that_gets_no_gradient():
-    class NoEnd(GRPO):
-        def __call__(self, batch, normalizer):
-            last_BT = batch.mask_BT.flip(1).cumsum(1).flip(1) == 1
-            logp_BT = torch.where(last_BT, batch.logp_BT.detach(), batch.logp_BT)
-            return super().__call__(replace(batch, logp_BT=logp_BT), normalizer)
-
-    run = Watched(made(Tokens), trainer=trainer_with(NoEnd(GRPO.Config())))
-    fault(run, "the last tokens of the rows get no gradient")
-
-
 def test_a_step_without_an_update(monkeypatch):
     monkeypatch.setattr(step_module, "split_into_mini_batches", lambda *given: [])
     fault(Watched(made(Tokens)), "36 of 36 rows that have a reward were trained on by no update")
@@ -329,19 +315,6 @@ def test_an_iteration_that_is_made_again():
 
 
 # -- kl -------------------------------------------------------------------------------------------
-
-
-def test_kl_of_the_wrong_sign_or_direction(monkeypatch):
-    import rlvr_core.algorithm.policy as module
-
-    real = module.kl_policy_ref
-    monkeypatch.setattr(module, "kl_policy_ref", lambda p, r, kind="k3": -real(p, r, kind))
-    fault(
-        Watched(made(Kl), trainer=trainer_with(with_kl, reference="frozen")),
-        "away from the reference",
-    )
-    monkeypatch.setattr(module, "kl_policy_ref", lambda p, r, kind="k3": real(r, p, kind))
-    fault(Watched(made(Kl), trainer=trainer_with(with_kl, reference="frozen")), "k3 gives")
 
 
 def test_a_reference_of_other_weights_or_one_that_moves():
@@ -374,6 +347,20 @@ def test_a_loss_that_is_not_its_formula(monkeypatch):
     real = losses.row_mean
     monkeypatch.setattr(losses, "row_mean", lambda *given: 0.5 * real(*given))
     fault(Watched(made(LossValues)), "that of the loss's formula")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda real, p, r, kind: -real(p, r, kind), lambda real, p, r, kind: real(r, p, kind)],
+    ids=["sign", "direction"],
+)
+def test_a_kl_of_the_wrong_sign_or_direction(monkeypatch, change):
+    import rlvr_core.algorithm.policy as module
+
+    real = module.kl_policy_ref
+    monkeypatch.setattr(module, "kl_policy_ref", lambda p, r, kind="k3": change(real, p, r, kind))
+    trainer = trainer_with(with_kl, reference="frozen")
+    fault(Watched(made(LossValues), trainer=trainer), "formula")
 
 
 def test_a_gradient_that_is_not_that_of_the_formula(monkeypatch):
@@ -510,20 +497,7 @@ def test_updates_that_are_rounded_to_half_precision():
     fault(run, "rounded to bfloat16")
 
 
-def test_a_norm_that_is_not_that_of_the_gradient(monkeypatch):
-    run = Watched(made(OptimizerUpdates))
-    real = run.trainer.optimizer.step
-
-    def step(number):
-        found = real(number)
-        return replace(found, grad_norm=2 * found.grad_norm)
-
-    monkeypatch.setattr(run.trainer.optimizer, "step", step)
-    with pytest.raises(RunError, match=r"norm of the gradient is reported|did not take"):
-        run.steps(1)
-
-
-@pytest.mark.parametrize("kind", [Parity, Kl, Updates, OptimizerUpdates, LossValues])
+@pytest.mark.parametrize("kind", [Parity, Kl, Updates])
 def test_what_a_guard_remembers_survives_a_checkpoint(kind):
     run = Watched(made(kind), trainer=trainer_with(with_kl, reference="frozen")).start()
     run.steps(2)
