@@ -176,8 +176,8 @@ class Collapse(BaseGuard):
     def report(self) -> Mapping[str, float]:
         """Return the evidence and the level of the pass rate."""
         level = self.level
-        found = {"collapse/evidence": max(self._evidence.values(), default=0.0)}
-        return found if level is None else found | {"collapse/level": level}
+        numbers = {"collapse/evidence": max(self._evidence.values(), default=0.0)}
+        return numbers if level is None else numbers | {"collapse/level": level}
 
     def state_dict(self) -> dict[str, Json]:
         """Return the evidence so far, for a checkpoint."""

@@ -54,7 +54,7 @@ class Completions(BaseGuard):
         model, tokenizer = context.trainer.model, context.tokenizer
         generation = getattr(model, "generation_config", None)
         inner = model.config.get_text_config()
-        given = [getattr(one, "eos_token_id", None) for one in (generation, model.config, inner)]
+        given = [getattr(part, "eos_token_id", None) for part in (generation, model.config, inner)]
         self._ends = frozenset().union(*map(_ids, [*given, tokenizer.eos_token_id]))
         special = zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)
         self._special = dict(special)
@@ -153,4 +153,4 @@ def _ids(value: Any) -> set[int]:
     """Return the tokens that a file gives as one number, as a list, or not at all."""
     if value is None:
         return set()
-    return {int(one) for one in value} if isinstance(value, list | tuple) else {int(value)}
+    return {int(token) for token in value} if isinstance(value, list | tuple) else {int(value)}

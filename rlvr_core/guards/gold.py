@@ -150,9 +150,9 @@ def check(
         foreign: list[bool] = []
         unscored = 0
         for problem, answer, future in counting("gold answers", tries, len(tries)):
-            right, empty, *other = (one[name] for one in _await(future, problem, timeout))
+            right, empty, *other = (verdicts[name] for verdicts in _await(future, problem, timeout))
             faults.extend(_faults(problem, answer, right, empty, name))
-            foreign.extend(bool(outcome(one)) for one in other)
+            foreign.extend(bool(outcome(verdict)) for verdict in other)
             unscored += empty.status == "unscorable"
         if sum(foreign) > MAX_FOREIGN * len(foreign):
             faults.append(
@@ -205,7 +205,7 @@ def _await(
 
 def _gold(verifier: GivesGold, problems: Sequence[Problem]) -> list[tuple[Problem, str]]:
     """Return the problems for which the verifier has a gold answer, with the answers."""
-    answers: list[tuple[Problem, Any]] = [(one, verifier.gold(one)) for one in problems]
+    answers: list[tuple[Problem, Any]] = [(problem, verifier.gold(problem)) for problem in problems]
     for problem, answer in answers:
         if not isinstance(answer, str | None):
             cls = type(verifier)
@@ -227,15 +227,15 @@ def _answers_of_others(answers: Sequence[str]) -> list[list[str]]:
 
 
 def _faults(problem: Problem, answer: str, right: Verdict, empty: Verdict, name: str) -> list[str]:
-    found = []
+    faults = []
     if not outcome(right):
-        found.append(
+        faults.append(
             f"{problem.id}: {name} gives the gold answer {answer[-60:]!r} score {right.score} "
             f"(status {right.status}: {right.detail})"
         )
     if outcome(empty):
-        found.append(f"{problem.id}: {name} passes an empty answer")
-    return found
+        faults.append(f"{problem.id}: {name} passes an empty answer")
+    return faults
 
 
 def _report(faults: Sequence[str]) -> RlvrError:

@@ -32,10 +32,12 @@ class Preflight(BaseGuard):
             return []
         check_context(prepared)
         problems = list(prepared.problems.values())
-        held_out = [one for some in prepared.evaluations.held_out.values() for one in some]
+        held_out = [
+            problem for share in prepared.evaluations.held_out.values() for problem in share
+        ]
         lines = gold_lines([*problems, *held_out], prepared.judge, prepared.resolved)
         plan = prepared.judge.plan
-        if any(isinstance(one, NeedsCalibration) for one in plan.verifiers.values()):
+        if any(isinstance(verifier, NeedsCalibration) for verifier in plan.verifiers.values()):
             measured = prepared.resolved.host.provide(
                 "calibrate_judges",
                 DataReport,

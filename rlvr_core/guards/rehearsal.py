@@ -143,8 +143,8 @@ def rehearse(trainer: Any, config: RunConfig, prompt: int) -> Outcome:
             held = None if optimizer.inner.state else future_state(trainer.model, optimizer.builder)
             other.update(groups, 0, 0)
             del held
-        except torch.OutOfMemoryError as found:
-            error = str(found).strip().splitlines()[0]
+        except torch.OutOfMemoryError as exhausted:
+            error = str(exhausted).strip().splitlines()[0]
         finally:
             for parameter in optimizer.parameters:
                 parameter.grad = None
@@ -161,18 +161,18 @@ def check(trainer: Any, config: RunConfig, prompt: int) -> str:
     Raises:
         MachineError: If it does not fit; says which settings were tried that do.
     """
-    found = rehearse(trainer, config, prompt)
+    outcome = rehearse(trainer, config, prompt)
     total = torch.cuda.mem_get_info()[1]
-    if not found.error:
+    if not outcome.error:
         return (
-            f"the largest micro-batch ({found.tokens:,} tokens) fits: {found.peak / GIB:.1f} of "
-            f"{total / GIB:.1f} GiB"
+            f"the largest micro-batch ({outcome.tokens:,} tokens) fits: {outcome.peak / GIB:.1f} "
+            f"of {total / GIB:.1f} GiB"
         )
     cap, budget = config.sampling.max_tokens, config.train.tokens_per_micro_batch
     raise MachineError(
         f"the largest micro-batch that this run may have does not fit on the GPU: {budget:,} "
-        f"tokens, prompts of {prompt:,} and completions of {cap:,}; {found.peak / GIB:.1f} of "
-        f"{total / GIB:.1f} GiB were taken when it said: {found.error}",
+        f"tokens, prompts of {prompt:,} and completions of {cap:,}; {outcome.peak / GIB:.1f} of "
+        f"{total / GIB:.1f} GiB were taken when it said: {outcome.error}",
         where="train.tokens_per_micro_batch",
         remedy=(
             *remedies(trainer, config, prompt),
@@ -196,16 +196,16 @@ def remedies(trainer: Any, config: RunConfig, prompt: int) -> list[str]:
             return [lower]
         return [lower, f"train.context_parallel: {split} splits each row over {split} GPUs"]
     smaller = list(_halves(budget, longest))
-    found = _first_fit(trainer, config, prompt, smaller, "")
+    settings = _first_fit(trainer, config, prompt, smaller, "")
     can_recompute = trainer.compiled is None and config.train.gradient_checkpointing != "all"
     if can_recompute:
         with contextlib.suppress(MachineError):  # a model that does not know how
             enable_checkpointing(trainer.model, "all")
-            tries = [budget] if found else [budget, *smaller]
+            tries = [budget] if settings else [budget, *smaller]
             more = "train.gradient_checkpointing: all"
-            found += _first_fit(trainer, config, prompt, tries, more)
-    if found:
-        return found
+            settings += _first_fit(trainer, config, prompt, tries, more)
+    if settings:
+        return settings
     return [
         f"no smaller budget down to {longest} tokens, one completion at its longest, fits either: "
         "lower sampling.max_tokens or data.max_prompt_tokens, use model.lora, or more GPUs with "

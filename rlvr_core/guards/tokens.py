@@ -204,17 +204,17 @@ def sampled_by_model(completion: Completion) -> list[tuple[bool, ...]]:
     """
     if completion.transcript is None:
         return [(True,) * len(completion.token_ids)]
-    found = [completion.transcript.loss_mask(len(completion.token_ids))]
+    masks = [completion.transcript.loss_mask(len(completion.token_ids))]
     for number, row in enumerate(completion.branches, start=1):
-        before = [one.prompt_ids + one.token_ids for one in completion.rows[:number]]
+        before = [other.prompt_ids + other.token_ids for other in completion.rows[:number]]
         whole, start = row.prompt_ids + row.token_ids, len(row.prompt_ids)
         mask: list[bool] = []
         for turn in row.transcript.turns if row.transcript is not None else ():
             begin, end = len(mask), len(mask) + turn.n_tokens
-            own = turn.role == "assistant"
-            shared = any(one[: start + end] == whole[: start + end] for one in before)
-            if own and shared and not any(row.loss_mask[begin:end]):
-                own = False
-            mask += [own] * turn.n_tokens
-        found.append(tuple(mask))
-    return found
+            sampled = turn.role == "assistant"
+            shared = any(ids[: start + end] == whole[: start + end] for ids in before)
+            if sampled and shared and not any(row.loss_mask[begin:end]):
+                sampled = False
+            mask += [sampled] * turn.n_tokens
+        masks.append(tuple(mask))
+    return masks

@@ -67,12 +67,10 @@ class Updates(BaseGuard):
         self._checked = True
         trainer = self.context.trainer
         whole = self.context.config.model.lora is None
-        known = {id(one) for one in trainer.optimizer.parameters}
+        known = {id(tensor) for tensor in trainer.optimizer.parameters}
         named = dict(trainer.model.named_parameters())
-        lost = [n for n, one in named.items() if one.requires_grad and id(one) not in known]
-        frozen = [
-            n for n, one in named.items() if not one.requires_grad and one.is_floating_point()
-        ]
+        lost = [n for n, t in named.items() if t.requires_grad and id(t) not in known]
+        frozen = [n for n, t in named.items() if not t.requires_grad and t.is_floating_point()]
         for names, what in (
             (lost, "is not the optimizer's"),
             (frozen if whole else [], "takes no gradient"),

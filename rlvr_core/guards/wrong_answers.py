@@ -34,7 +34,7 @@ _INTEGER = re.compile(r"(?<![\d.])\d+(?![\d.])")
 def allowed(problem: Problem, options: Mapping[str, Json]) -> float:
     """Return the relative tolerance that a problem or its verifier's options allow."""
     tolerances = (problem.spec.get("tolerance"), options.get("tolerance"))
-    return max((float(one) for one in tolerances if isinstance(one, int | float)), default=0.0)
+    return max((float(t) for t in tolerances if isinstance(t, int | float)), default=0.0)
 
 
 def wrong_responses(
@@ -49,20 +49,20 @@ def wrong_responses(
         options: The verifier's options.
     """
     tolerance = allowed(problem, options)
-    found = {**NOTHING, "the prompt repeated": prompt_of(problem)}
+    responses = {**NOTHING, "the prompt repeated": prompt_of(problem)}
     changed = wrong_answers(problem, answer, tolerance)
     written = {how: write(response, answer, wrong) for how, wrong in changed.items()}
-    found |= {f"the reference with {how}": text for how, text in written.items()}
+    responses |= {f"the reference with {how}": text for how, text in written.items()}
     if len(written) >= 2:
         first, second, *rest = (_brief(text) for text in written.values())
         right = _brief(response or write("", answer, answer))
         several = [first, second, right, *rest[:2], first]
-        found["several answers, the right one among them"] = "\n".join(several)
+        responses["several answers, the right one among them"] = "\n".join(several)
     if echoed := echo(problem, answer, tolerance):
-        found["a number of the prompt"] = write(response, answer, echoed)
+        responses["a number of the prompt"] = write(response, answer, echoed)
     if answer and response.count(answer) == 1 and len(response) > len(answer):
-        found["the form without an answer"] = write(response, answer, "")
-    return found
+        responses["the form without an answer"] = write(response, answer, "")
+    return responses
 
 
 def wrong_answers(problem: Problem, answer: str, tolerance: float = 0.0) -> dict[str, str]:
@@ -78,10 +78,11 @@ def wrong_answers(problem: Problem, answer: str, tolerance: float = 0.0) -> dict
         return {"another letter": "ABCD"[(ord(answer) - ord("A") + 1) % 4]}
     if _WORD.fullmatch(answer):
         return {"two letters more": answer + "qx"}
-    found = list(_INTEGER.finditer(answer)) if len(answer) <= BRIEF and "\n" not in answer else []
-    if not found:
+    brief = len(answer) <= BRIEF and "\n" not in answer
+    integers = list(_INTEGER.finditer(answer)) if brief else []
+    if not integers:
         return {}
-    at, end = found[-1].span()
+    at, end = integers[-1].span()
     return {"another number in it": f"{answer[:at]}{int(answer[at:end]) + 1}{answer[end:]}"}
 
 
@@ -102,15 +103,15 @@ def _wrong_numbers(answer: str, value: Fraction, tolerance: float) -> dict[str, 
             "its first digit left out": sign + digits[1:],
             "its last digit left out": sign + digits[:-1],
         }
-    found: dict[str, str] = {}
+    near: dict[str, str] = {}
     for how, wrong in changes.items():
         number = plain(wrong)
         begins = wrong.lstrip("-")[:1]
-        if number is None or wrong in found.values() or (begins == "0" and "." not in wrong):
+        if number is None or wrong in near.values() or (begins == "0" and "." not in wrong):
             continue
         if differ(value, number, tolerance):
-            found[how] = wrong
-    return found
+            near[how] = wrong
+    return near
 
 
 def _with(text: str, at: int, character: str) -> str:
@@ -131,8 +132,8 @@ def echo(problem: Problem, answer: str, tolerance: float = 0.0) -> str:
 
 def write(response: str, answer: str, other: str) -> str:
     """Write another answer in the form of a response; as a sentence if it has no such place."""
-    before, found, after = response.rpartition(answer)
-    return f"{before}{other}{after}" if found and answer else f"The answer is {other}."
+    before, place, after = response.rpartition(answer)
+    return f"{before}{other}{after}" if place and answer else f"The answer is {other}."
 
 
 def _brief(response: str) -> str:
