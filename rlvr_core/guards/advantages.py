@@ -6,10 +6,10 @@ at the first update, where every ratio is 1, the gradient raises tokens of posit
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from rlvr_core.api import Metric, NoConfig
@@ -17,7 +17,11 @@ from rlvr_core.api.guards import RowKey, row_key
 from rlvr_core.guards.base import BaseGuard
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from rlvr_core.api import Group, StepView
+
+    Vector = NDArray[np.float64]
 
 TOLERANCE = 1e-3
 """Largest error of an advantage, as a share of it, or of 0.01."""
@@ -70,15 +74,12 @@ class Advantages(BaseGuard):
                 for row in member.completion.rows:
                     self._places.setdefault(row_key(place, row), []).append((place, number))
         rewards = [[member.reward for member in group.members] for group in groups]
+        scale = self.context.trainer.advantage_scale
         self._expected = {
-            (place, number): value * self._scale(groups[place])
+            (place, number): value * scale.get(groups[place].problem.id, 1.0)
             for place, values in enumerate(formula(rewards))
             for number, value in enumerate(values)
         }
-
-    def _scale(self, group: Group) -> float:
-        scale: float = self.context.trainer.advantage_scale.get(group.problem.id, 1.0)
-        return scale
 
     def update_begins(self) -> None:
         """Compare what the losses were given."""
@@ -109,15 +110,11 @@ class Advantages(BaseGuard):
                     "the loss and at what it makes of advantage_B",
                 )
 
-    def _compare(
-        self,
-        given: Mapping[RowKey, list[float]],
-        expected: Mapping[Place, float],
-    ) -> None:
+    def _compare(self, given: Mapping[RowKey, list[float]], due: Mapping[Place, float]) -> None:
         pairs: list[tuple[Place, float, float]] = []
         for key, values in given.items():
             places = self._places[key]
-            wanted = sorted(expected[place] for place in places if place in expected)
+            wanted = sorted(due[place] for place in places if place in due)
             if len(wanted) == len(values):
                 pairs += [(places[0], a, e) for a, e in zip(sorted(values), wanted, strict=True)]
             elif wanted:  # an equal completion was left out: which one is not known
@@ -177,59 +174,32 @@ Values = list[list[float]]
 Formula = Callable[[Rewards], Values]
 
 
-def _per_group(formula: Callable[[list[float], float], float]) -> Formula:
-    """Make a formula of a step of one of all rewards of a group and one of them."""
+def _per_group(formula: Callable[[Vector], Vector]) -> Formula:
+    """Make a formula of a step of one of the known rewards of a group, which are two or more."""
 
     def by_group(rewards: Rewards) -> Values:
         values = []
         for group in rewards:
-            known = [reward for reward in group if reward is not None]
-            alone = len(known) < 2
-            values.append([0.0 if r is None or alone else formula(known, r) for r in group])
+            known = np.array([reward for reward in group if reward is not None])
+            right = iter((formula(known) if len(known) > 1 else 0.0 * known).tolist())
+            values.append([0.0 if reward is None else next(right) for reward in group])
         return values
 
     return by_group
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-def _std(values: Sequence[float], ddof: int = 0) -> float:
-    mean = _mean(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - ddof))
-
-
-def _centered(known: list[float], reward: float) -> float:
-    return reward - _mean(known)
-
-
-def _scaled(known: list[float], reward: float) -> float:
-    return (reward - _mean(known)) / max(_std(known), 1e-6)
-
-
-def _scaled_ddof1(known: list[float], reward: float) -> float:
-    return (reward - _mean(known)) / (_std(known, 1) + 1e-4)
-
-
-def _leave_one_out(known: list[float], reward: float) -> float:
-    others = (math.fsum(known) - reward) / (len(known) - 1)
-    return reward - others
-
-
 def _over_step(rewards: Rewards) -> Values:
     """Return the centered rewards over the standard deviation of the step."""
     known = [reward for group in rewards for reward in group if reward is not None]
-    centered = _per_group(_centered)(rewards)
-    scale = _std(known) + 1e-4 if known else 1.0
-    return [[value / scale for value in group] for group in centered]
+    scale = float(np.std(known)) + 1e-4 if known else 1.0
+    return [[value / scale for value in group] for group in FORMULAS["Center"](rewards)]
 
 
 FORMULAS: Mapping[str, Formula] = {
-    "Group": _per_group(_scaled),
-    "Center": _per_group(_centered),
+    "Group": _per_group(lambda r: (r - r.mean()) / max(r.std(), 1e-6)),
+    "Center": _per_group(lambda r: r - r.mean()),
     "Batch": _over_step,
-    "Rloo": _per_group(_leave_one_out),
-    "GroupStdDdof1": _per_group(_scaled_ddof1),
+    "Rloo": _per_group(lambda r: r - (r.sum() - r) / (len(r) - 1)),
+    "GroupStdDdof1": _per_group(lambda r: (r - r.mean()) / (r.std(ddof=1) + 1e-4)),
 }
 """By the class of an estimator of the core."""

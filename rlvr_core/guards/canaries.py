@@ -1,6 +1,6 @@
 """Guard ``core/canaries``: asks again for verdicts that were given before.
 
-A few completions are judged again, twice and in another order, through the run's own pool.
+A few completions are judged again, in another order, through the run's own pool.
 Verifiers are pure functions, so each verdict must be the one that the step's reward was computed
 from, whichever worker judges it and beside whatever other completions.
 """
@@ -8,9 +8,9 @@ from, whichever worker judges it and beside whatever other completions.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
@@ -42,32 +42,20 @@ asked for so many times the verdicts that this costs."""
 CERTAIN = 2
 """Contradictions that stop a run; after the first, its group is judged once more."""
 
-Verdicts = Mapping[str, "Verdict"]
 
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Probe:
     """One problem whose verdicts are pending.
 
     Attributes:
         group: The group whose completions are judged again.
         members: These completions.
-        orders: The two orders in which they were submitted.
-        answers: The pool's verdicts, in these orders.
+        answer: The pool's verdicts on them.
     """
 
     group: Group
     members: Sequence[Judged]
-    orders: list[list[int]] = field(default_factory=list)
-    answers: list[Future[list[dict[str, Verdict]]]] = field(default_factory=list)
-
-    def verdicts(self) -> list[list[Verdicts]]:
-        """Return all verdicts on each completion, in the order before shuffling."""
-        rows: list[list[Verdicts]] = [[] for _ in self.members]
-        for order, answer in zip(self.orders, self.answers, strict=True):
-            for place, verdicts in zip(order, answer.result(), strict=True):
-                rows[place].append(verdicts)
-        return rows
+    answer: Future[list[dict[str, Verdict]]]
 
 
 class Canaries(BaseGuard):
@@ -105,7 +93,7 @@ class Canaries(BaseGuard):
                         self._repeatable[name] = False
         self._steps += 1
         self._asked += sum(len(group.members) for group in event.groups)
-        due = self._steps <= OFTEN or self._asked >= SHARE * 2 * MEMBERS
+        due = self._steps <= OFTEN or self._asked >= SHARE * MEMBERS
         config, rank = self.context.config, self.context.ranks.index
         rng = random.Random(f"{config.run.seed}:{event.step}:{rank}")
         able = list(filter(self._is_able, event.groups)) if due else []
@@ -119,8 +107,8 @@ class Canaries(BaseGuard):
     def on_step(self, event: StepFinished) -> None:
         """Check the verdicts that have arrived."""
         patience = self.context.config.verify.timeout if event.step >= self._last else 0.0
-        wait([future for probe in self._waiting for future in probe.answers], patience)
-        done = [probe for probe in self._waiting if all(f.done() for f in probe.answers)]
+        wait([probe.answer for probe in self._waiting], patience)
+        done = [probe for probe in self._waiting if probe.answer.done()]
         self._waiting = [probe for probe in self._waiting if probe not in done]
         for probe in done:
             self._look(event.step, probe)
@@ -150,44 +138,35 @@ class Canaries(BaseGuard):
         return names
 
     def _ask(self, group: Group, rng: random.Random) -> Probe:
-        problem, n = group.problem, min(MEMBERS, len(group.members))
-        probe = Probe(group, rng.sample(group.members, n))
-        completions = [member.completion for member in probe.members]
-        names, first = self._names(problem), list(range(len(completions)))
-        rng.shuffle(first)
-        # reversed and shifted by one place, so that each has other neighbours
-        for order in (first, [*first[:1], *reversed(first)]):
-            chosen = [completions[at] for at in order]
-            probe.orders.append(order)
-            if len(names) == len(self._judge.plan.names(problem)):
-                # the same call as for the step's own completions
-                probe.answers.append(self._judge.submit(problem, chosen))
-            else:
-                probe.answers.append(self._judge.pool.submit_group(problem, chosen, names))
-        return probe
+        problem = group.problem
+        members = rng.sample(group.members, min(MEMBERS, len(group.members)))
+        completions = [member.completion for member in members]
+        names = self._names(problem)
+        if len(names) == len(self._judge.plan.names(problem)):
+            # the same call as for the step's own completions
+            answer = self._judge.submit(problem, completions)
+        else:
+            answer = self._judge.pool.submit_group(problem, completions, names)
+        return Probe(group, members, answer)
 
     # -- judging ---------------------------------------------------------------------------------
 
     def _look(self, step: int, probe: Probe) -> None:
         problem = probe.group.problem
-        names = self._names(problem)
-        for member, verdicts in zip(probe.members, probe.verdicts(), strict=True):
-            what = _differing([member.verdicts, *verdicts], names)
-            if not what:
-                continue
-            cause = (
-                "judged otherwise each time: the verifier keeps state or draws random numbers, or "
-                "its workers differ"
-                if _differing(verdicts, names)
-                else "the first is the step's, and the other came twice: verdicts are lost, mixed "
-                "up or changed on their way to the reward"
-            )
-            end = member.completion.text[-40:]
-            self._contradiction(
-                step,
-                probe.group,
-                f"a completion of problem {problem.id} ({end!r}) got {what}; {cause}",
-            )
+        for member, verdicts in zip(probe.members, probe.answer.result(), strict=True):
+            for name in self._names(problem):
+                first, again = member.verdicts.get(name), verdicts.get(name)
+                if first is None or again is None or {first.status, again.status} != {"ok"}:
+                    continue
+                if (first.score, first.passed) != (again.score, again.passed):
+                    self._contradiction(
+                        step,
+                        probe.group,
+                        f"a completion of problem {problem.id} ({member.completion.text[-40:]!r}) "
+                        f"got {first.score:g} and {again.score:g} by {name}: the verifier keeps "
+                        "state or draws random numbers, its workers differ, or verdicts are lost "
+                        "or mixed up on their way to the reward",
+                    )
 
     def _contradiction(self, step: int, group: Group, what: str) -> None:
         self._wrong += 1
@@ -202,14 +181,3 @@ class Canaries(BaseGuard):
             f"so far {self._wrong} verdicts contradict others; a verifier has to be a pure "
             "function: VerifierTraits(repeatable=False) says that one is not",
         )
-
-
-def _differing(judged: Sequence[Verdicts], names: Sequence[str]) -> str:
-    """Return two different verdicts of one verifier, in words; empty if all are equal."""
-    for name in names:
-        given = [verdicts[name] for verdicts in judged if name in verdicts]
-        scored = [verdict for verdict in given if verdict.status == "ok"]
-        for verdict in scored[1:]:
-            if (verdict.score, verdict.passed) != (scored[0].score, scored[0].passed):
-                return f"{scored[0].score:g} and {verdict.score:g} by {name}"
-    return ""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import Metric, NoConfig
+from rlvr_core.api import Metric
 from rlvr_core.guards.base import BaseGuard
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Completion, Group, GroupsScored, GuardContext, Problem, WeightSource
+    from rlvr_core.api import Completion, Group, GroupsScored, GuardContext, Problem
 
 AT_FIRST, LATER = 64, 16
 """Completions that are decoded in the first step, and in each later one."""
@@ -45,9 +45,6 @@ class Completions(BaseGuard):
         Metric("completions/end_token", "Share that ends with an end-of-sequence token.", "share"),
     )
 
-    def __init__(self, config: NoConfig) -> None:
-        super().__init__(config)
-
     def bind(self, context: GuardContext) -> None:
         """Learn the model's end-of-sequence tokens."""
         super().bind(context)
@@ -59,9 +56,6 @@ class Completions(BaseGuard):
         special = zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)
         self._special = dict(special)
         self._in_turns = context.config.train.max_staleness == 0
-
-    def weights_loaded(self, version: int, source: WeightSource) -> None:
-        """Note which versions the engine has had."""
 
     def on_groups(self, event: GroupsScored) -> None:
         """Check the completions of a step, dropped groups included."""

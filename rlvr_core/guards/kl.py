@@ -8,8 +8,8 @@ moves them. The KL term itself is part of the formula that ``core/loss`` compute
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -20,7 +20,7 @@ from rlvr_core.guards.tensors import local, sampled
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlvr_core.api import Group, Json
+    from rlvr_core.api import Group
 
 AT_START = {torch.float32: 1e-6, torch.bfloat16: 4e-3, torch.float16: 1e-4}
 """Largest mean k3 at version 0: the reference's weights are rounded to the compute dtype. After
@@ -28,7 +28,7 @@ prompts unlike all that a model has learned, .002 was seen in bfloat16."""
 
 
 class Kl(BaseGuard):
-    """Looks at the reference. Remembers the fingerprint of one that never moves."""
+    """Looks at the reference; after a resumption ``core/resume`` has compared it before."""
 
     name = "kl"
     reports = (Metric("kl/k3", "Mean k3 of policy and reference over fresh loss tokens.", "nats"),)
@@ -115,14 +115,6 @@ class Kl(BaseGuard):
             totals.append(torch.stack([chosen_BT.sum().double(), (d_N.expm1() - d_N).sum()]))
         tokens, k3 = torch.stack(totals).sum(0).tolist() if totals else (0.0, 0.0)
         return tokens, k3
-
-    def state_dict(self) -> dict[str, Json]:
-        """Return the fingerprint of the reference."""
-        return {"fingerprint": self._fingerprint}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore it: the reference of a resumed run has to be the same."""
-        self._fingerprint = state["fingerprint"]
 
 
 def _addresses(tensors: Iterable[Tensor]) -> set[int]:

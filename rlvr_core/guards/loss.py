@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api import Metric, NoConfig
+from rlvr_core.api import Metric
 from rlvr_core.guards.base import BaseGuard
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from rlvr_core.api import Group, LossBatch, Normalizer
+    from rlvr_core.api import Group, LossBatch, Normalizer, RunStarted
     from rlvr_core.api.guards import SeenMicroBatch
 
 KNOWN = ("GRPO", "DAPO", "DrGRPO", "GSPO")
@@ -55,21 +55,13 @@ class LossValues(BaseGuard):
         ),
     )
 
-    def __init__(self, config: NoConfig) -> None:
-        super().__init__(config)
-        self._checked = False
-
-    def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
+    def run_started(self, event: RunStarted) -> None:
         """Compare weights and options of the losses with the config's."""
-        self.begin(step)
-        if self._checked:
-            return
-        self._checked = True
         terms, refs = self.context.trainer.objective.terms, self.context.config.losses.values()
         for term, ref in zip(terms, refs, strict=False):
             if term.weight != ref.weight:
                 raise self.fault(
-                    step,
+                    event.step,
                     f"the loss {term.name} has weight {term.weight:g}, and the config makes it "
                     f"{ref.weight:g}",
                     "look at what makes the loss of its options",
@@ -82,11 +74,15 @@ class LossValues(BaseGuard):
             for name, value in wanted.items():
                 if options[name] != value:
                     raise self.fault(
-                        step,
+                        event.step,
                         f"the loss {term.name} has {name} {options[name]}, and the config makes it "
                         f"{value}",
                         "look at what makes the loss of its options",
                     )
+
+    def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
+        """Note whether the step is looked at."""
+        self.begin(step)
 
     def update_begins(self) -> None:
         """Compute the losses of one micro-batch of this process again."""

@@ -38,12 +38,9 @@ class Preflight(BaseGuard):
         lines = gold_lines([*problems, *held_out], prepared.judge, prepared.resolved)
         plan = prepared.judge.plan
         if any(isinstance(verifier, NeedsCalibration) for verifier in plan.verifiers.values()):
+            given = {"problems": problems, "plan": plan, "resolved": prepared.resolved}
             measured = prepared.resolved.host.provide(
-                "calibrate_judges",
-                DataReport,
-                "measuring a judge before the run",
-                "lab",
-                {"problems": problems, "plan": plan, "resolved": prepared.resolved},
+                "calibrate_judges", DataReport, "measuring a judge before the run", "lab", given
             )
             prepared.data_reports.append(measured)  # part of the run's record
             lines += measured.lines

@@ -20,7 +20,7 @@ from rlvr_core.guards.base import BaseGuard
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rlvr_core.api import Completion, Group, GuardContext, RunError
+    from rlvr_core.api import Completion, Group, RunError
 
 Row = tuple[RowKey, tuple[bool, ...]]
 """A row of the step and its loss mask."""
@@ -43,12 +43,6 @@ class Tokens(BaseGuard):
         self._shares: dict[Row, list[Fraction]] = {}
         self._updates = 0
 
-    def bind(self, context: GuardContext) -> None:
-        """See ``BindsToRun``."""
-        super().bind(context)
-        self._mask_truncated = context.config.train.mask_truncated
-        self._iterations = context.config.train.num_iterations
-
     def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
         """Note what is to be trained on."""
         self.begin(step)
@@ -57,10 +51,11 @@ class Tokens(BaseGuard):
             return
         self._wanted, self._reads = Counter(), Counter()
         self._shares = {}
+        mask_truncated = self.context.config.train.mask_truncated
         for place, group in enumerate(groups):
             for member in group.members:
                 completion = member.completion
-                left_out = self._mask_truncated and completion.finish_reason == "length"
+                left_out = mask_truncated and completion.finish_reason == "length"
                 masks = sampled_by_model(completion)
                 for row, mask in zip(completion.rows, masks, strict=True):
                     if mask != row.loss_mask:
@@ -183,13 +178,14 @@ class Tokens(BaseGuard):
                 "rows are lost between the groups of the step and its micro-batches, or their loss "
                 "mask was emptied: look at how they are split, shared among processes and packed",
             )
+        iterations = self.context.config.train.num_iterations
         for row, n in self._wanted.items():
-            if self._reads[row] != n * self._iterations:
+            if self._reads[row] != n * iterations:
                 raise self.fault(
                     view.step,
                     f"a completion of problem {view.groups[row[0][0]].problem.id} was in "
                     f"{self._reads[row] / n:g} updates of the step, and train.num_iterations is "
-                    f"{self._iterations}",
+                    f"{iterations}",
                     "an iteration or an update of the step is left out or made again: look at what "
                     "loops over them, and at what sets num_iterations after a resumption",
                 )

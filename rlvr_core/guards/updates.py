@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from rlvr_core.api import Json
+    from rlvr_core.api import RunStarted
+
 
 PATIENCE = 3
 """Applied updates that a tensor may miss."""
@@ -54,17 +55,13 @@ class Updates(BaseGuard):
         self._still: dict[str, int] = defaultdict(int)
         self._before: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
         self._alive: set[str] = set()
-        self._checked = False
 
     @property
     def _due(self) -> bool:
         return self._updates % AGAIN < 2 * PATIENCE or self._at_rest > 0
 
-    def step_begins(self, groups: Any, step: int, version: int) -> None:
+    def run_started(self, event: RunStarted) -> None:
         """Check that the optimizer has all that is to be trained."""
-        if self._checked:
-            return
-        self._checked = True
         trainer = self.context.trainer
         whole = self.context.config.model.lora is None
         known = {id(tensor) for tensor in trainer.optimizer.parameters}
@@ -77,7 +74,7 @@ class Updates(BaseGuard):
         ):
             if names:
                 raise self.fault(
-                    step,
+                    event.step,
                     f"{len(names)} of {len(named)} tensors will not be trained: {names[0]} {what}",
                     "the optimizer must be made of the model's own parameters, all of which "
                     "require a gradient unless LoRA is on",
@@ -207,14 +204,6 @@ class Updates(BaseGuard):
                     "step that the schedule counts from after a resumption",
                 )
         return rate
-
-    def state_dict(self) -> dict[str, Json]:
-        """Return what the metric continues from; a new process watches every tensor anew."""
-        return {"at_rest": self._at_rest}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore it."""
-        self._at_rest = state["at_rest"]
 
 
 def _kind(name: str) -> str:

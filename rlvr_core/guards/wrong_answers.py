@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
-from itertools import islice
 
 from rlvr_core.api import Json, Problem
 
@@ -145,13 +144,6 @@ def prompt_of(problem: Problem) -> str:
     if isinstance(problem.prompt, str):
         return problem.prompt
     return "\n".join(turn.content for turn in problem.prompt)
-
-
-def some(kinds: Mapping[str, str], n: int, begin: int) -> dict[str, str]:
-    """Return n of the canaries, starting at ``begin``, so that all are used over time."""
-    names = list(kinds)
-    turn = [names[(begin + at) % len(names)] for at in range(len(names))]
-    return {name: kinds[name] for name in islice(turn, n)}
 
 
 @lru_cache(maxsize=8192)  # the same few answers recur

@@ -88,9 +88,8 @@ def guarded(judge):
 
 def take(guard, step, some):
     guard.on_groups(GroupsScored(step, step, tuple(some)))
-    for one in guard._waiting:
-        for answer in one.answers:
-            answer.result(60)
+    for probe in guard._waiting:
+        probe.answer.result(60)
     guard.on_step(StepFinished(step, step, {}, {}))
 
 

@@ -309,8 +309,8 @@ def test_a_step_without_an_update(monkeypatch):
 
 
 def test_an_iteration_that_is_made_again():
-    run = Watched(made(Tokens), trainer=trainer_with(num_iterations=2, lr=1e-4))
-    run.guard._iterations = 1
+    trainer = trainer_with(num_iterations=2, lr=1e-4)
+    run = Watched(made(Tokens), trainer=trainer, train={"steps": 100, "num_iterations": 1})
     fault(run, "was in 2 updates of the step, and train.num_iterations is 1")
 
 
@@ -396,7 +396,7 @@ def test_options_and_weights_that_are_not_the_configs():
 
 
 def test_a_loss_of_somebody_else_is_not_looked_at_and_said_once():
-    run = Watched(made(LossValues), trainer=trainer_with(Halved(GRPO.Config())))
+    run = Watched(made(LossValues), trainer=trainer_with(Halved(GRPO.Config()))).start()
     run.steps(3)
     assert len(run.said) == 1
     assert "does not look" in run.said[0]
