@@ -82,7 +82,6 @@ class Canaries(BaseGuard):
         """See ``BindsToRun``."""
         super().bind(context)
         self._judge = context.judge
-        self._last = context.config.train.steps - 1
 
     def on_groups(self, event: GroupsScored) -> None:
         """Submit some completions of the step to be judged again."""
@@ -106,7 +105,8 @@ class Canaries(BaseGuard):
 
     def on_step(self, event: StepFinished) -> None:
         """Check the verdicts that have arrived."""
-        patience = self.context.config.verify.timeout if event.step >= self._last else 0.0
+        config = self.context.config
+        patience = config.verify.timeout if event.step >= config.train.steps - 1 else 0.0
         wait([probe.answer for probe in self._waiting], patience)
         done = [probe for probe in self._waiting if probe.answer.done()]
         self._waiting = [probe for probe in self._waiting if probe not in done]

@@ -111,7 +111,8 @@ class LossValues(BaseGuard):
             if term is None or not known(loss):
                 whole = False
                 continue
-            due = expected(loss, batch, seen.normalizer)
+            with torch.enable_grad():
+                due = _Formula(loss, batch, seen.normalizer).expected()
             share_B1 = ROUNDING + due.rounding_B1
             if not bool(due.cliff_BT.any()):
                 band = float(share_B1.amax() if len(share_B1) else ROUNDING) * due.size + TINY
@@ -173,24 +174,19 @@ class Expected:
     edge_BT: Tensor
 
 
-def expected(loss: Any, batch: LossBatch, normalizer: Normalizer) -> Expected:
-    """Compute what one of the known losses must be on a micro-batch."""
-    with torch.enable_grad():
-        return _Formula(type(loss).__name__, loss.options, batch, normalizer).expected()
-
-
 class _Formula:
-    """The quantities of one micro-batch, float64 and 0 where the loss does not count."""
+    """One of the known losses on a micro-batch: float64, and 0 where the loss does not count."""
 
-    def __init__(self, name: str, options: Any, batch: LossBatch, normalizer: Normalizer) -> None:
-        self._name, self._options, self._batch, self._of = name, options, batch, normalizer
+    def __init__(self, loss: Any, batch: LossBatch, normalizer: Normalizer) -> None:
+        self._name, self._options = type(loss).__name__, loss.options
+        self._batch, self._of = batch, normalizer
         self._mask = batch.mask_BT
         self._logp = batch.logp_BT.detach().double().requires_grad_()
         self._n = self._mask.sum(1, keepdim=True).clamp(min=1)
         self._x = self._inside(self._logp - batch.old_logp_BT.double())
         self._d = self._inside((batch.old_logp_BT - batch.behaviour_logp_BT).double())
         level = self._x
-        if options.ratio == "sequence":
+        if self._options.ratio == "sequence":
             level = (self._x.sum(1, keepdim=True) / self._n).expand_as(self._x)
         self._r = _exp(level)
         given = batch.advantage_BT

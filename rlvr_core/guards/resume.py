@@ -46,11 +46,6 @@ WORDS: Mapping[str, tuple[str, str]] = {
         "the optimizer's moments are not those",
         "look at what loads trainer/optimizer.safetensors, and at its names",
     ),
-    "scaler": ("the loss scale is not the one", "look at what loads trainer/state.json"),
-    "entropy": (
-        "the state of the entropy bonus is not the one",
-        "look at what loads trainer/state.json",
-    ),
     "sampler": (
         "the sampler would draw other problems than it would have: its state is not the one",
         "a sampler's load_state_dict must restore what its state_dict gave: position, order and "
@@ -136,11 +131,7 @@ class Resume(BaseGuard):
         """Return fingerprints by part; of sharded tensors, which no process has whole, none."""
         trainer = self.context.trainer
         model, optimizer = trainer.model, trainer.optimizer
-        prints: dict[str, Json] = {
-            "scaler": _digest(optimizer.scaler.state_dict()),
-            "entropy": _digest({n: one.state_dict() for n, one in trainer.entropy.items()}),
-            "sampler": _digest(self.context.sampler.state_dict()),
-        }
+        prints: dict[str, Json] = {"sampler": _digest(self.context.sampler.state_dict())}
         if any(map(is_sharded, model.parameters())):
             return prints
         trained = adapter_of(model).trained_tensors(model)

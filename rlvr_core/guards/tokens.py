@@ -20,7 +20,7 @@ from rlvr_core.guards.base import BaseGuard
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rlvr_core.api import Completion, Group, RunError
+    from rlvr_core.api import Completion, Group
 
 Row = tuple[RowKey, tuple[bool, ...]]
 """A row of the step and its loss mask."""
@@ -59,7 +59,15 @@ class Tokens(BaseGuard):
                 masks = sampled_by_model(completion)
                 for row, mask in zip(completion.rows, masks, strict=True):
                     if mask != row.loss_mask:
-                        raise self._masked(place, row, mask)
+                        raise self.fault(
+                            step,
+                            f"a completion of problem {group.problem.id} would train "
+                            f"{sum(row.loss_mask)} of its {len(mask)} tokens, and the model wrote "
+                            f"{sum(mask)} of them",
+                            "the loss mask of a completion must cover each token that the model "
+                            "wrote, the end-of-sequence token included, and none that a tool or "
+                            "an environment did",
+                        )
                     key = row_key(place, row)
                     if member.reward is not None and any(mask) and not left_out:
                         share = Fraction(sum(mask), sum(map(sum, masks)))
@@ -148,16 +156,6 @@ class Tokens(BaseGuard):
             f"{sum(surplus.values())} of {sum(rows.values())} rows are not those to train on: one "
             f"of problem {problem} with {len(key[2])} tokens {what}",
             remedy,
-        )
-
-    def _masked(self, place: int, completion: Completion, mask: tuple[bool, ...]) -> RunError:
-        return self.fault(
-            self.view.step,
-            f"a completion of problem {self.view.groups[place].problem.id} would train "
-            f"{sum(completion.loss_mask)} of its {len(mask)} tokens, and the model wrote "
-            f"{sum(mask)} of them",
-            "the loss mask of a completion must cover each token that the model wrote, the "
-            "end-of-sequence token included, and none that a tool or an environment did",
         )
 
     def step_ends(self) -> Mapping[str, float]:
