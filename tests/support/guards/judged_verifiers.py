@@ -15,8 +15,8 @@ class Brackets:
         return f"it is [{problem.spec['answer']}]"
 
     def verify(self, problem, completion):
-        found = re.findall(r"\[(\d+)\]", completion.text)
-        read = found[0] if len(found) == 1 else None
+        numbers = re.findall(r"\[(\d+)\]", completion.text)
+        read = numbers[0] if len(numbers) == 1 else None
         passed = read == problem.spec["answer"]
         return Verdict(float(passed), passed=passed, extracted=read)
 
@@ -35,6 +35,6 @@ class Lax(Brackets):
     """Passes any number of as many digits."""
 
     def verify(self, problem, completion):
-        found = super().verify(problem, completion)
-        passed = len(found.extracted or "") == len(problem.spec["answer"])
-        return Verdict(float(passed), passed=passed, extracted=found.extracted)
+        verdict = super().verify(problem, completion)
+        passed = len(verdict.extracted or "") == len(problem.spec["answer"])
+        return Verdict(float(passed), passed=passed, extracted=verdict.extracted)

@@ -70,9 +70,14 @@ def short(folder, ranks, strategy, shorts, told):
     config.data = SimpleNamespace(max_prompt_tokens=4)
     engine = SimpleNamespace(sleep=lambda: None, wake=lambda: told.append("awake"))
     # as ``bind`` leaves it where there is a GPU
-    card._trainer = trainer
-    card._context = SimpleNamespace(
-        config=config, longest_prompt=9, engine=engine, phase=lambda _: None, say=told.append
+    card._on_gpu = True
+    card.context = SimpleNamespace(
+        config=config,
+        trainer=trainer,
+        longest_prompt=9,
+        engine=engine,
+        phase=lambda _: None,
+        say=told.append,
     )
     card.run_started(None)
 

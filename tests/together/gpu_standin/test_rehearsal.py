@@ -12,7 +12,7 @@ from rlvr_algos.muon import Muon
 from rlvr_core.config.model import SamplingSection, TrainSection
 from rlvr_core.guards import gpu as guard
 from rlvr_core.guards import rehearsal
-from rlvr_core.guards.worst_case import bytes_per_weight, worst_groups
+from rlvr_core.guards.rehearsal import bytes_per_weight, worst_groups
 from rlvr_core.losses import GRPO
 from rlvr_core.step.objective import LossTerm
 from rlvr_core.step.optim import AdamW
@@ -217,7 +217,7 @@ def test_the_state_of_an_optimizer_is_weighed_by_trying(builder, hidden, size):
 def bound(trainer, *, memory=True, **context):
     """The guard of a trainer, bound as if that were on a GPU."""
     made = guard.GpuGuard(guard.GpuGuard.Config(memory=memory))
-    made._context, made._trainer = SimpleNamespace(trainer=trainer, **context), trainer
+    made.context, made._on_gpu = SimpleNamespace(trainer=trainer, **context), True
     made._peak, made._parameters = None, 1
     return made
 
