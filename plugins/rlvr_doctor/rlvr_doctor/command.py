@@ -47,23 +47,23 @@ def doctor(
     if config is not None:
         code = examine_config(config, overrides, live=not quick, as_json=as_json)
         raise click.exceptions.Exit(code)
-    found = _examine()
+    facts = _examine()
     if as_json:
-        print_json(found)
+        print_json(facts)
         return
-    rows = [("rlvr", found["rlvr"]), ("python", found["python"]), ("machine", found["machine"])]
-    rows += [(name, version or "not installed") for name, version in found["libraries"].items()]
-    data = found["data"]
+    rows = [("rlvr", facts["rlvr"]), ("python", facts["python"]), ("machine", facts["machine"])]
+    rows += [(name, version or "not installed") for name, version in facts["libraries"].items()]
+    data = facts["data"]
     rows.append(("RLVR_DATA", f"{data['path']} ({'there' if data['exists'] else 'not there'})"))
     rows += [
         (f"plugin {p['name']}", f"{p['distribution']} {p['version']}, {p['status']}")
-        for p in found["plugins"]
+        for p in facts["plugins"]
     ]
-    for one in found["findings"]:
-        rows.append((f"{one['plugin']}: {one['id']}", one["text"]))
-        rows += [("", f"- {one['remedy']}")] if one["remedy"] else []
+    for finding in facts["findings"]:
+        rows.append((f"{finding['plugin']}: {finding['id']}", finding["text"]))
+        rows += [("", f"- {finding['remedy']}")] if finding["remedy"] else []
     print_table(("what", "found"), rows)
-    if any(p["problems"] for p in found["plugins"]):
+    if any(p["problems"] for p in facts["plugins"]):
         print_line("some plugins have problems: rlvr plugins list")
 
 
@@ -72,14 +72,14 @@ def _examine_gpus(*, as_json: bool) -> int:
     from rlvr_doctor.gpu import check_gpus
 
     checks = check_gpus()
-    wrong = [one for one in checks if not one.ok]
+    wrong = [check for check in checks if not check.ok]
     if as_json:
-        print_json({"ok": not wrong, "checks": [asdict(one) for one in checks]})
+        print_json({"ok": not wrong, "checks": [asdict(check) for check in checks]})
         return int(bool(wrong))
     rows = []
-    for one in checks:
-        rows.append((one.what, one.found if one.ok else f"WRONG: {one.found}"))
-        rows += [("", f"- {one.remedy}")] if one.remedy and not one.ok else []
+    for check in checks:
+        rows.append((check.what, check.found if check.ok else f"WRONG: {check.found}"))
+        rows += [("", f"- {check.remedy}")] if check.remedy and not check.ok else []
     print_table(("what", "found"), rows)
     print_line(f"{len(wrong)} of {len(checks)} checks are wrong" if wrong else "the GPUs are well")
     return int(bool(wrong))
@@ -96,7 +96,7 @@ def _examine() -> dict[str, Any]:
         "libraries": {name: _version(name) for name in LIBRARIES},
         "data": {"path": str(data), "exists": data.is_dir()},
         "plugins": [record.as_json() for record in host.records],
-        "findings": [{"plugin": plugin} | asdict(one) for plugin, one in host.examine()],
+        "findings": [{"plugin": plugin} | asdict(finding) for plugin, finding in host.examine()],
     }
 
 

@@ -51,5 +51,5 @@ _OBJECT = re.compile(r"\{\s*(?:answer|choice|option|letter)\s*:\s*([^,{}\[\]]*)\
 
 def key_value(text: str) -> str:
     """The value of an object ``{answer: ...}``; any other text as it is."""
-    found = _OBJECT.fullmatch(text)
-    return found[1].strip() if found else text
+    match = _OBJECT.fullmatch(text)
+    return match[1].strip() if match else text

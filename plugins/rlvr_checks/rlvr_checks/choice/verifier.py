@@ -44,7 +44,7 @@ class ChoiceVerifier:
         if (
             not isinstance(options, list | tuple)
             or not 2 <= len(options) <= len(LETTERS)
-            or not all(isinstance(one, str) and one.strip() for one in options)
+            or not all(isinstance(option, str) and option.strip() for option in options)
         ):
             raise DataError(
                 f"{problem.id}: checks/choice needs a list of 2 to {len(LETTERS)} texts in field "

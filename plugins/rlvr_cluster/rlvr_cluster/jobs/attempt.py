@@ -33,8 +33,8 @@ def attempt_words(
         takes_over: Whether another job's run is gone on with.
         name: Folder of an evaluation's results; empty for a run.
     """
-    found = ["--runs", runs, "--job", job, *(["--takes-over"] if takes_over else [])]
-    return [*found, *(["--results", name] if name else []), "--", *words]
+    arguments = ["--runs", runs, "--job", job, *(["--takes-over"] if takes_over else [])]
+    return [*arguments, *(["--results", name] if name else []), "--", *words]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
     words += ["--set", f"run.mirror={given.runs}"]
-    own(os.environ, given.job, takes_over=given.takes_over)
+    claim_runs(os.environ, given.job, takes_over=given.takes_over)
     _say("rlvr " + " ".join(words))
     sys.stdout.flush()
     return os.execv(sys.executable, [*begin, *words])
@@ -68,7 +68,7 @@ def resumption(runs: str, root: Path) -> list[str]:
     return [] if folder is None else ["--resume", str(folder.absolute())]
 
 
-def own(environment: MutableMapping[str, str], job: str, *, takes_over: bool) -> None:
+def claim_runs(environment: MutableMapping[str, str], job: str, *, takes_over: bool) -> None:
     """Make every attempt of a job the same owner of the run's place in the store."""
     environment["RLVR_OWNER"] = f"job {job}"
     if takes_over:  # asked for once: by the job's name, not by the attempt

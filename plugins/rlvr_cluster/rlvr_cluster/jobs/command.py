@@ -58,12 +58,12 @@ def list_(states: bool, limit: int | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(job: str, as_json: bool) -> None:
     """Say what JOB is doing."""
-    found, launcher = _of(job)
-    now = launcher.status(found.job)
+    entry, launcher = _of(job)
+    now = launcher.status(entry.job)
     if as_json:
-        output.print_json({"job": found.job, "state": now.state, "detail": now.detail})
+        output.print_json({"job": entry.job, "state": now.state, "detail": now.detail})
     else:
-        output.print_line(f"{found.job}: {now.state}" + (f" ({now.detail})" if now.detail else ""))
+        output.print_line(f"{entry.job}: {now.state}" + (f" ({now.detail})" if now.detail else ""))
 
 
 @jobs.command()
@@ -72,8 +72,8 @@ def logs(job: str) -> None:
     """Print what JOB has printed so far."""
     from rlvr_core.record.text import printable
 
-    found, launcher = _of(job)
-    for line in launcher.logs(found.job):
+    entry, launcher = _of(job)
+    for line in launcher.logs(entry.job):
         output.print_line(printable(line))
 
 
@@ -81,9 +81,9 @@ def logs(job: str) -> None:
 @click.argument("job")
 def stop(job: str) -> None:
     """Ask JOB to stop; it finishes its step and writes a checkpoint first."""
-    found, launcher = _of(job)
-    launcher.stop(found.job)
-    output.print_line(f"{found.job} was asked to stop; see: rlvr jobs status {found.job}")
+    entry, launcher = _of(job)
+    launcher.stop(entry.job)
+    output.print_line(f"{entry.job} was asked to stop; see: rlvr jobs status {entry.job}")
 
 
 @jobs.command()

@@ -30,7 +30,7 @@ def address_of(given: str | None) -> str:
     """
     kept = [os.environ.get(name, "") for name in _VARIABLES]
     # RAY_ADDRESS may be that of the cluster itself, for runs on its nodes
-    address = given or next((one for one in kept if one.startswith("http")), DEFAULT)
+    address = given or next((url for url in kept if url.startswith("http")), DEFAULT)
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.password:
         shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
@@ -104,8 +104,8 @@ class JobServer:
             raise self._failed(f"did not answer about job {job}", error) from error
 
     def _failed(self, what: str, error: Exception) -> MachineError:
-        told = " ".join(str(error).split())[:500]
-        return MachineError(f"the Ray cluster at {self._address} {what}: {told}")
+        reason = " ".join(str(error).split())[:500]
+        return MachineError(f"the Ray cluster at {self._address} {what}: {reason}")
 
     @contextlib.contextmanager
     def _reached(self) -> Iterator[None]:

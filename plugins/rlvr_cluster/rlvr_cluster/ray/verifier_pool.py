@@ -146,7 +146,7 @@ class RayVerifierPool:
         """
         import ray
 
-        there = [(one.index, one.number, one.actor) for one in self._places if one.ready]
+        there = [(place.index, place.number, place.actor) for place in self._places if place.ready]
         asked = [((n, m), actor.stats.remote()) for n, m, actor in there if actor is not None]
         for key, reference in asked:
             with contextlib.suppress(ray.exceptions.RayError, TimeoutError):
@@ -204,7 +204,7 @@ class RayVerifierPool:
         """Fail everything that waits, and all that is to come."""
         with self._lock:
             self._broken = error
-            left = [*self._queue, *(one for place in self._places for one in place.groups)]
+            left = [*self._queue, *(group for place in self._places for group in place.groups)]
             while not self._news.empty():
                 news = self._news.get()
                 left += [news] if isinstance(news, Group) else []
@@ -240,7 +240,7 @@ class RayVerifierPool:
     def _dispatch(self) -> None:
         """Give each waiting group to the actor with least to do."""
         while self._queue:
-            ready = [one for one in self._places if one.ready]
+            ready = [place for place in self._places if place.ready]
             place = min(ready, key=lambda one: len(one.groups), default=None)
             if place is None or len(place.groups) >= self._config.groups:
                 return
@@ -272,7 +272,7 @@ class RayVerifierPool:
             if reply.kind != "done":
                 raise reply.value
             place.ready, place.where = True, reply.value
-            if not self._up.done() and all(one.ready for one in self._places):
+            if not self._up.done() and all(place.ready for place in self._places):
                 self._up.set_result(None)
             return
         place.groups.remove(group)
@@ -299,7 +299,7 @@ class RayVerifierPool:
         self._queue.extendleft(reversed(groups))
         worst = max([place.deaths, *(group.lost for group in groups)])
         if worst > self._config.restarts:
-            cause = next((one for one in str(error).splitlines() if one.strip()), type(error))
+            cause = next((line for line in str(error).splitlines() if line.strip()), type(error))
             raise RunError(
                 f"verifier actor {place.index} ({place.where or 'not started'}) was lost, the last "
                 f"of {worst} in a row without an answer or with the same completions: {cause}",
@@ -315,12 +315,12 @@ class RayVerifierPool:
             RunError: If they were waited for too long.
         """
         starting, now = not self._up.done(), time.monotonic()
-        if not starting and (not self._queue or any(one.ready for one in self._places)):
+        if not starting and (not self._queue or any(place.ready for place in self._places)):
             self._waits_since = None
         elif self._waits_since is None:
             self._waits_since = now
         elif now - self._waits_since > self._config.deadline:
-            missing = sum(not one.ready for one in self._places)
+            missing = sum(not place.ready for place in self._places)
             raise RunError(
                 f"{missing} of {len(self._places)} verifier actors were not there for "
                 f"{self._config.deadline:g} s; the cluster has {resources()}",

@@ -29,7 +29,7 @@ def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | Non
     """
     host = load_host()
     names = runs_in(host.ask_store(uri))
-    for name in reversed([one for one in names if not is_beside(one)]):
+    for name in reversed([name for name in names if not is_beside(name)]):
         place, folder = f"{uri.rstrip('/')}/{name}", root / name
         store = host.ask_store(place)
         try:

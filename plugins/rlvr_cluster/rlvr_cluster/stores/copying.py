@@ -274,13 +274,13 @@ class FolderCopy:
 
     def _complete(self) -> list[tuple[str, str]]:
         """Return name and seal of each complete local checkpoint, oldest first."""
-        found = []
+        complete = []
         for path in (self._folder / CHECKPOINTS).glob("step*"):
             if path.is_symlink() or not re.fullmatch(r"step\d{6,}", path.name):
                 continue
             with contextlib.suppress(FileNotFoundError):
-                found.append((path.name, _digest(path / COMPLETE)))
-        return sorted(found, key=lambda one: _number(one[0]))
+                complete.append((path.name, _digest(path / COMPLETE)))
+        return sorted(complete, key=lambda checkpoint: _number(checkpoint[0]))
 
     def _files(self) -> Iterator[tuple[str, Path]]:
         """Yield every other file of the run by its key; ``run.json``, with the outcome, last."""

@@ -25,17 +25,17 @@ def job_name(run: str) -> str:
 
 def pairs(words: Sequence[str]) -> dict[str, str]:
     """Split NAME=VALUE words."""
-    return {one.partition("=")[0]: one.partition("=")[2] for one in words}
+    return {word.partition("=")[0]: word.partition("=")[2] for word in words}
 
 
 def wrong_pairs(flag: str, words: Sequence[str]) -> list[Complaint]:
     """Complain about what is no NAME=VALUE, or looks like a secret that others would see."""
-    found: list[Complaint] = []
-    for one in words:
-        found += secrets_in_words([flag, one])
-        if not _PAIR.match(one):
-            found.append(Complaint("it takes NAME=VALUE", flag))
-    return found
+    faults: list[Complaint] = []
+    for word in words:
+        faults += secrets_in_words([flag, word])
+        if not _PAIR.match(word):
+            faults.append(Complaint("it takes NAME=VALUE", flag))
+    return faults
 
 
 def checked_store(store: str | None) -> str:
@@ -65,8 +65,8 @@ def refuse_second_writer(runs: str, launcher: str, status: Callable[[Job], JobSt
         ConfigError: If one is waiting or running.
     """
     for job in JobBook().jobs():
-        own = (job.runs, job.launcher) == (runs, launcher)
-        if own and status(job).state in ("waiting", "running"):
+        same_run = (job.runs, job.launcher) == (runs, launcher)
+        if same_run and status(job).state in ("waiting", "running"):
             raise ConfigError(
                 f"job {job.job} is still at work on that run",
                 where="--resume",

@@ -42,8 +42,8 @@ _POINTERS = tuple(f"checkpoints/{name}" for name in (LATEST, BEST))
 
 def runs_in(store: Store) -> list[str]:
     """List the names of the run folders in a store, oldest first by the time in their names."""
-    found = [name for name in store.folders() if not name.startswith(".")]
-    return sorted(found, key=lambda name: (re.findall(r"\d{8}-\d{6}", name)[-1:], name))
+    names = [name for name in store.folders() if not name.startswith(".")]
+    return sorted(names, key=lambda name: (re.findall(r"\d{8}-\d{6}", name)[-1:], name))
 
 
 def choose(there: Mapping[str, StoredFile], which: Which, best: str | None) -> list[str]:
@@ -74,12 +74,12 @@ def choose(there: Mapping[str, StoredFile], which: Which, best: str | None) -> l
 
 def _listed(store: Store) -> dict[str, StoredFile]:
     """List all files, until two listings have the same names: a listing has no checksum."""
-    found = store.list()
+    listing = store.list()
     for _ in range(_LOOKS):
-        before, found = found, store.list()
-        if before.keys() == found.keys():
+        before, listing = listing, store.list()
+        if before.keys() == listing.keys():
             break
-    return found
+    return listing
 
 
 class BothChangedError(DataError):
@@ -142,11 +142,11 @@ class Fetch:
         """Their size in bytes."""
         return sum(file.size for file in self._left.values())
 
-    def run(self, told: Callable[[int], None] | None = None) -> None:
+    def run(self, received: Callable[[int], None] | None = None) -> None:
         """Fetch the files.
 
         Args:
-            told: Called with the number of bytes received, from several threads.
+            received: Called with the number of bytes received, from several threads.
 
         Raises:
             MachineError: If the store fails; files already fetched are kept.
@@ -156,10 +156,10 @@ class Fetch:
         others = sorted(self._left.keys() - seals)
         try:
             with ThreadPoolExecutor(self._at_once) as pool:
-                for _ in pool.map(lambda key: self._one(key, told), others):
+                for _ in pool.map(lambda key: self._one(key, received), others):
                     pass
             for key in sorted(seals):
-                self._one(key, told)
+                self._one(key, received)
             self._drop_gone()
             for key, name in self.pointers.items():
                 if (self._folder / "checkpoints" / name / COMPLETE).is_file():
@@ -167,10 +167,10 @@ class Fetch:
         finally:
             self._known.save()
 
-    def _one(self, key: str, told: Callable[[int], None] | None) -> None:
+    def _one(self, key: str, received: Callable[[int], None] | None) -> None:
         path = self._path(key)
         with contextlib.suppress(FileNotFoundError):  # rotated away since it was listed
-            self._store.get(key, path, told)
+            self._store.get(key, path, received)
             if key == "resolved.yaml":
                 _without_mirror(path)
             stat, match = path.stat(), _CHECKPOINT.match(key)
@@ -212,15 +212,15 @@ class Fetch:
         grows = key.endswith(".jsonl")
         if not path.is_file() or (path.stat().st_size != file.size and not grows):
             return False
-        if (found := self._compared.get(key)) is None:
+        if (same := self._compared.get(key)) is None:
             aside = self._folder / f".{uuid.uuid4().hex}.tmp-fetch"
             try:
                 self._store.get(key, aside)
-                found = begins_with(aside, path) if grows else filecmp.cmp(aside, path, False)
+                same = begins_with(aside, path) if grows else filecmp.cmp(aside, path, False)
             finally:
                 aside.unlink(missing_ok=True)
-            self._compared[key] = found
-        return found
+            self._compared[key] = same
+        return same
 
     def _path(self, key: str) -> Path:
         parts = PurePosixPath(key).parts

@@ -49,7 +49,7 @@ class FolderStore:
 
     def list(self, prefix: str = "") -> dict[str, StoredFile]:
         """See ``Store.list``."""
-        found = {}
+        files = {}
         with self._told("list"):
             for folder, _, names in os.walk(self._root.joinpath(*prefix.split("/")[:-1])):
                 for name in names:
@@ -57,8 +57,8 @@ class FolderStore:
                     key = path.relative_to(self._root).as_posix()
                     ours = name == _LOCK or name.startswith(_PART)
                     if key.startswith(prefix) and not ours and (file := _stored(path)):
-                        found[key] = file
-        return found
+                        files[key] = file
+        return files
 
     def folders(self) -> Sequence[str]:
         """See ``Store.folders``."""

@@ -65,7 +65,7 @@ class Known:
                 self.place = data["place"] or place
                 self.nonces = [str(nonce) for nonce in data["nonces"]]
                 self.fetched = bool(data["fetched"])
-                self.files = {key: Seen(**one) for key, one in data["files"].items()}
+                self.files = {key: Seen(**fields) for key, fields in data["files"].items()}
 
     def save(self) -> None:
         """Write it down; does nothing where the folder is gone."""
@@ -75,7 +75,7 @@ class Known:
             "place": self.place,
             "fetched": self.fetched,
             "nonces": self.nonces[-4:],
-            "files": {key: asdict(one) for key, one in self.files.items()},
+            "files": {key: asdict(seen) for key, seen in self.files.items()},
         }
         write_atomic(self._folder / KNOWN, json.dumps(data, indent=0) + "\n")
 

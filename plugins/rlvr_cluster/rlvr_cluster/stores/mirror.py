@@ -293,11 +293,13 @@ class Mirror:
         """
         here = (self._folder / CHECKPOINTS).glob("step*")
         newest = max((step_of(f"{CHECKPOINTS}{path.name}/") for path in here), default=0)
-        sealed = {step_of(key) for one in listings for key in one if key.endswith(f"/{COMPLETE}")}
+        sealed = {
+            step_of(key) for listing in listings for key in listing if key.endswith(f"/{COMPLETE}")
+        }
         unseen = []
         for key in sorted(set(listings[0]).intersection(*listings)):
             seen, step = self._known.files.get(key), step_of(key)
-            if hidden(key) or (seen and all(seen.tag == one[key].tag for one in listings)):
+            if hidden(key) or (seen and all(seen.tag == listing[key].tag for listing in listings)):
                 continue
             if step and step not in sealed:
                 continue
@@ -325,8 +327,8 @@ class Mirror:
     def news(self) -> list[str]:
         """Return messages for the user since the last call."""
         with self._wake:
-            told, self._told = self._told, []
-        return told
+            messages, self._told = self._told, []
+        return messages
 
     def close(self, limit: float) -> list[str]:
         """Copy what is left, and stop.
@@ -346,11 +348,11 @@ class Mirror:
         with progress("files sent", lambda: self._place.puts - sent):
             self._await(wanted, limit)
         self.behind = self._settle()
-        told = self.news()
+        messages = self.news()
         if self.behind:
             lacks = f"run.mirror lacks {self.behind}"
-            told.append(f"{lacks}; copy it with: rlvr jobs push {self._folder}")
-        return told
+            messages.append(f"{lacks}; copy it with: rlvr jobs push {self._folder}")
+        return messages
 
     def _await(self, wanted: int, limit: float) -> None:
         """Wait until all is copied, or nothing has moved for so many seconds."""

@@ -188,10 +188,10 @@ class Ownership:
             MachineError: If that cannot be known.
         """
         assert self._claim is not None, "nothing is written to a place that was not taken"
-        found = self._store.list(OWNER).get(OWNER)
-        if found is None:  # deleted by hand: still ours, unless somebody is faster
+        stored = self._store.list(OWNER).get(OWNER)
+        if stored is None:  # deleted by hand: still ours, unless somebody is faster
             self._put(self._claim, "")
-        elif found.tag != self._tag:
+        elif stored.tag != self._tag:
             there, tag = self.read()
             if there is None or there.nonce != self._claim.nonce:
                 raise self._lost(there)
@@ -210,16 +210,16 @@ class Ownership:
         Raises:
             MachineError: If it cannot be read, or is none.
         """
-        found: StoredFile | None = None
+        stored: StoredFile | None = None
         for _ in range(2):  # a listing has no checksum: one may lack what is there
-            found = found or self._store.list(OWNER).get(OWNER)
-        if found is None:
+            stored = stored or self._store.list(OWNER).get(OWNER)
+        if stored is None:
             return None, ""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "owner"
             try:
                 self._store.get(OWNER, path)
-                return Claim.read(path.read_bytes()), found.tag
+                return Claim.read(path.read_bytes()), stored.tag
             except FileNotFoundError:
                 return None, ""
             except ValueError as error:
@@ -344,10 +344,10 @@ class OwnedPlace:
     def altered(self) -> set[str]:
         """Return the keys of files that are not what was last stored here."""
         there = self.store.list()
-        found = {key for key, tag in self._tags.items() if _tag(there, key) != tag}
-        for key in found - there.keys():
+        altered = {key for key, tag in self._tags.items() if _tag(there, key) != tag}
+        for key in altered - there.keys():
             del self._tags[key]
-        return found
+        return altered
 
     def _keep(self, key: str, ours: Path | None) -> str:
         """Copy a file that somebody else has written to ``.kept/``; return its tag."""

@@ -148,8 +148,8 @@ def _reason(run: Run, code: int) -> str:
         memory = ", as for lack of memory" if -code == signal.SIGKILL else ""
         return f"its process was ended by {signal.Signals(-code).name}{memory}"
     text = run.log.read_text(encoding="utf-8", errors="replace")
-    _, found, error = text.rpartition("error: ")
-    return _short(error) if found else f"its process ended with exit code {code}"
+    _, separator, error = text.rpartition("error: ")
+    return _short(error) if separator else f"its process ended with exit code {code}"
 
 
 def _no_metric(view: RunView, metric: str) -> str:

@@ -121,13 +121,17 @@ def plugin_conformance(
     @pytest.mark.parametrize("part", ["plugin", *tried])
     def test(part: str) -> None:
         if part == "plugin":
-            found = list(results("plugin", record, CHECKS["plugin"]))
+            outcomes = list(results("plugin", record, CHECKS["plugin"]))
         else:
             entry = entries[part]
             example = (examples or {}).get(entry.name)
             kind = str(entry.kind)
-            found = list(results(kind, entry.load(), CHECKS[kind], example))
-        broken = [f"{one.check.id}: {one.detail}" for one in found if one.status == "broken"]
+            outcomes = list(results(kind, entry.load(), CHECKS[kind], example))
+        broken = [
+            f"{outcome.check.id}: {outcome.detail}"
+            for outcome in outcomes
+            if outcome.status == "broken"
+        ]
         assert not broken, "\n".join(broken)
 
     return test

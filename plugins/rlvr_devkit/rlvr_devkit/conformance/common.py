@@ -121,8 +121,8 @@ COMMON_CHECKS: tuple[Check, ...] = (
 def _faults(record: PluginRecord) -> str:
     """Return the faults of a plugin, where they are, and what to do."""
     lines = []
-    for one in record.problems:
-        lines += [f"{one.message} ({one.place})", *(f"  {line}" for line in one.remedy)]
+    for problem in record.problems:
+        lines += [f"{problem.message} ({problem.place})", *(f"  {line}" for line in problem.remedy)]
     return "\n".join(lines)
 
 

@@ -21,7 +21,7 @@ class _WithKinds(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list."""
         with formatter.section("Kinds, and what is written"):
-            rows = [(kind, one.does.replace("`", "")) for kind, one in TEMPLATES.items()]
+            rows = [(kind, template.does.replace("`", "")) for kind, template in TEMPLATES.items()]
             formatter.write_dl(rows)
 
 

@@ -78,11 +78,14 @@ def _taken(names: Names, snake: str) -> tuple[str, str] | None:
         return f"it is the plugin of {FIRST_PARTY[names.name]}", other
     if snake in sys.stdlib_module_names:
         return f"'{snake}' is a module of Python's standard library", other
-    plugins = {one.name: one for one in find_plugins(os.environ)}
+    plugins = {plugin.name: plugin for plugin in find_plugins(os.environ)}
     if names.name in plugins:
-        one = plugins[names.name]
-        remedy = f"{other}, or uninstall that one: pip uninstall {one.distribution}"
-        return f"{one.distribution} {one.version} is installed, a plugin of this name", remedy
+        installed = plugins[names.name]
+        remedy = f"{other}, or uninstall that one: pip uninstall {installed.distribution}"
+        return (
+            f"{installed.distribution} {installed.version} is installed, a plugin of this name",
+            remedy,
+        )
     for distribution in (names.name, names.distribution):
         if version := _version(distribution):
             return f"the distribution {canonical(distribution)} {version} is installed", other

@@ -57,7 +57,9 @@ def _words(kind: str, names: Names, texts: dict[str, str]) -> dict[str, str]:
         "does": template.does,
         "change": template.change,
         "page": template.page,
-        "dependencies": ", ".join(f'"{one}"' for one in sorted([core, *template.needs])),
+        "dependencies": ", ".join(
+            f'"{requirement}"' for requirement in sorted([core, *template.needs])
+        ),
     }
     if "config.yaml" in texts:
         words["use"] = f"```yaml\n{Text(texts['config.yaml']).substitute(words).strip()}\n```"

@@ -42,7 +42,7 @@ class Batch:
 def _pass_rate(batch: Batch) -> Iterator[Finding]:
     by_set: dict[str, list[bool]] = defaultdict(list)
     for group in batch.groups:
-        outcomes = [bool(one.passed) for one in group.members if one.passed is not None]
+        outcomes = [bool(member.passed) for member in group.members if member.passed is not None]
         by_set[group.problem.dataset] += outcomes
     for name, outcomes in sorted(by_set.items()):
         passed, n = sum(outcomes), len(outcomes)
@@ -136,7 +136,7 @@ def _ending(batch: Batch) -> Finding:
 
 
 def _repeats(batch: Batch) -> Finding:
-    distinct = [len({one.completion.token_ids for one in g.members}) for g in batch.groups]
+    distinct = [len({member.completion.token_ids for member in g.members}) for g in batch.groups]
     repeated = sum(count == 1 for count in distinct)
     text = f"{share(sum(distinct), len(batch.members))} completions differ from others of the group"
     if 3 * repeated <= 2 * len(distinct) or not batch.judged_enough:

@@ -42,15 +42,15 @@ def _lora(subject: Subject) -> Finding | None:
     linear, head = (torch.nn.Linear, Conv1D), subject.skeleton.get_output_embeddings()
     names = [
         name
-        for name, one in subject.skeleton.named_modules()
-        if isinstance(one, linear) and one is not head
+        for name, module in subject.skeleton.named_modules()
+        if isinstance(module, linear) and module is not head
     ]
     targets = section.target_modules
     none = [t for t in targets if not any(f".{name}".endswith(f".{t}") for name in names)]
     if not none:
         return Finding("model/lora", "ok", f"{at_first(list(targets), 8)} match layers' names")
     leaves = list(dict.fromkeys(name.rpartition(".")[2] for name in names))
-    close = [some[0] for one in none if (some := get_close_matches(one, leaves, n=1))]
+    close = [some[0] for target in none if (some := get_close_matches(target, leaves, n=1))]
     near = f"did you mean: {', '.join(dict.fromkeys(close))}? " if close else ""
     return Finding(
         "model/lora",
@@ -117,7 +117,7 @@ def _split_rows(subject: Subject) -> list[Finding]:
 
 
 def _failed(id_: str, faults: Sequence[Complaint]) -> list[Finding]:
-    return [Finding(id_, "fail", one.what, "; ".join(one.remedy)) for one in faults]
+    return [Finding(id_, "fail", fault.what, "; ".join(fault.remedy)) for fault in faults]
 
 
 MODEL: tuple[Check[Subject], ...] = (

@@ -51,10 +51,12 @@ def _contradictions(subject: Subject) -> Finding | None:
     groups = _groups(subject)
     if not groups:
         return None
-    apart = [group for group in groups if len({subject.gold(one) for one in group} - {None}) > 1]
+    apart = [
+        group for group in groups if len({subject.gold(problem) for problem in group} - {None}) > 1
+    ]
     if not apart:
         return Finding("data/contradictions", "ok", "copies are judged alike")
-    named = ", ".join(one.id for one in apart[0][:3])
+    named = ", ".join(problem.id for problem in apart[0][:3])
     return Finding(
         "data/contradictions",
         "warn",
@@ -64,7 +66,7 @@ def _contradictions(subject: Subject) -> Finding | None:
 
 
 def _variety(subject: Subject) -> Finding | None:
-    answers = Counter(one.answer for one in subject.references)
+    answers = Counter(reference.answer for reference in subject.references)
     total = answers.total()
     if total < FEWEST:
         return None
@@ -82,25 +84,30 @@ def _variety(subject: Subject) -> Finding | None:
 
 def _leaks(subject: Subject) -> Finding | None:
     """Check for prompts that state their answer behind a label, or hold the whole response."""
-    references = [one for one in subject.references if one.answer]
+    references = [reference for reference in subject.references if reference.answer]
     if len(references) < FEWEST:
         return None
-    told = []
-    for one in references:
-        prompt = text_of(one.problem)
+    leaking = []
+    for reference in references:
+        prompt = text_of(reference.problem)
         label = (
-            r"\b(?:answer|solution)\s*(?:is|:|=)\s*" + re.escape(one.answer) + r"(?![\w]|[.,]\d)"
+            r"\b(?:answer|solution)\s*(?:is|:|=)\s*"
+            + re.escape(reference.answer)
+            + r"(?![\w]|[.,]\d)"
         )
-        whole = len(one.response) > len(one.answer) + 3 and one.response.strip() in prompt
+        whole = (
+            len(reference.response) > len(reference.answer) + 3
+            and reference.response.strip() in prompt
+        )
         if whole or re.search(label, prompt, re.IGNORECASE):
-            told.append(one.problem.id)
-    text = f"{share(len(told), len(references))} prompts state their own answer"
-    if len(told) <= LEAKED * len(references):
+            leaking.append(reference.problem.id)
+    text = f"{share(len(leaking), len(references))} prompts state their own answer"
+    if len(leaking) <= LEAKED * len(references):
         return Finding("data/leaks", "ok", text)
     return Finding(
         "data/leaks",
         "fail",
-        f"{text}, such as {told[0]}",
+        f"{text}, such as {leaking[0]}",
         "take the answer out of the prompt (data.sources, or the field that prompt names)",
     )
 

@@ -125,14 +125,14 @@ def token_ids(value: Any) -> set[int]:
     """Return the ids of a config's field, which holds one, several or none."""
     if value is None or isinstance(value, bool):
         return set()
-    return {int(one) for one in value} if isinstance(value, list | tuple) else {int(value)}
+    return {int(id_) for id_ in value} if isinstance(value, list | tuple) else {int(value)}
 
 
 def _round_trip(subject: Subject) -> Finding:
     encode, decode = subject.prepared.renderer.encode, subject.tokenizer.decode
     unknown = subject.tokenizer.unk_token_id
-    texts = [text_of(one) for one in subject.sample]
-    texts += [one.response for one in subject.references]
+    texts = [text_of(problem) for problem in subject.sample]
+    texts += [reference.response for reference in subject.references]
     encoded = [list(encode(text)) for text in texts]
     lost = sum(unknown is not None and unknown in ids for ids in encoded)
     if lost:

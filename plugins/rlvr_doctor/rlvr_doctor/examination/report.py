@@ -48,7 +48,7 @@ class Report:
 
     def level(self, *levels: str) -> list[Finding]:
         """Return the findings of these levels."""
-        return [one for one in self.findings if one.level in levels]
+        return [finding for finding in self.findings if finding.level in levels]
 
     @property
     def verdict(self) -> Literal["healthy", "doubtful", "broken"]:
@@ -61,7 +61,7 @@ class Report:
         """Return the report as JSON."""
         return {
             "verdict": self.verdict,
-            "checks": [asdict(one) for one in self.findings],
+            "checks": [asdict(finding) for finding in self.findings],
             "shown": dict(self.shown),
         }
 
@@ -71,12 +71,15 @@ class Report:
             output.print_line(f"{title}:")
             for line in text.splitlines():
                 output.print_line(f"    {line}")
-        rows = [(one.id, MARKS[one.level], output_text(one.text)) for one in self.findings]
+        rows = [
+            (finding.id, MARKS[finding.level], output_text(finding.text))
+            for finding in self.findings
+        ]
         output.print_table(("check", "", "measured"), rows)
         wrong, doubts = len(self.level("fail")), len(self.level("warn"))
         output.print_line(f"verdict: {self.verdict} ({wrong} wrong, {doubts} doubtful)")
-        for one in (*self.level("fail"), *self.level("warn")):
-            output.print_line(f"  {one.id}: {output_text(one.remedy)}")
+        for fault in (*self.level("fail"), *self.level("warn")):
+            output.print_line(f"  {fault.id}: {output_text(fault.remedy)}")
 
 
 def output_text(text: str) -> str:
@@ -92,10 +95,10 @@ def refused(id_: str, error: RlvrError) -> list[Finding]:
         Finding(
             id_,
             "fail",
-            one.what + (f" [{one.where}]" if one.where else ""),
-            "; ".join(one.remedy) or f"mend {one.where or 'it'}",
+            complaint.what + (f" [{complaint.where}]" if complaint.where else ""),
+            "; ".join(complaint.remedy) or f"mend {complaint.where or 'it'}",
         )
-        for one in error.complaints
+        for complaint in error.complaints
     ]
 
 

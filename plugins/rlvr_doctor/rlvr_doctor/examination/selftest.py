@@ -352,11 +352,11 @@ def learnt(rates: Sequence[tuple[int, int]], lr: float) -> Finding:
 def compare_runs(whole: RunFolder, resumed: RunFolder) -> Finding:
     """Compare weights, optimizer state and metrics of both runs at the last step."""
     name = f"step{RESUME_STEPS:06d}"
-    ours, theirs = (_tensors(one.checkpoints / name) for one in (whole, resumed))
+    ours, theirs = (_tensors(run.checkpoints / name) for run in (whole, resumed))
     middle = _tensors(whole.checkpoints / f"step{RESUME_STEPS // 2:06d}")
 
-    def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
-        pairs = ((one[key].double(), other[key].double()) for key in one)
+    def distance(tensors: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> float:
+        pairs = ((tensors[key].double(), others[key].double()) for key in tensors)
         return sum(float((first - second).abs().sum()) for first, second in pairs)
 
     apart, moved = distance(ours, theirs), distance(ours, middle)

@@ -87,17 +87,21 @@ class Subject:
     def spread(self, n: int) -> list[Problem]:
         """Return up to n problems, equally many of each data set; always the same ones."""
         by_set: dict[str, list[Problem]] = {}
-        for one in self.problems:
-            by_set.setdefault(one.dataset, []).append(one)
+        for problem in self.problems:
+            by_set.setdefault(problem.dataset, []).append(problem)
         each = max(1, n // len(by_set))
         rng = random.Random(f"{self.config.run.seed}:doctor")
-        return [one for some in by_set.values() for one in rng.sample(some, min(each, len(some)))]
+        return [
+            problem
+            for some in by_set.values()
+            for problem in rng.sample(some, min(each, len(some)))
+        ]
 
     @cached_property
     def rendered(self) -> list[tuple[Problem, tuple[int, ...]]]:
         """The sampled problems with the tokens of their prompts."""
         render = self.prepared.renderer.render
-        return [(one, render(one)) for one in self.sample]
+        return [(problem, render(problem)) for problem in self.sample]
 
     @cached_property
     def references(self) -> list[Reference]:

@@ -43,7 +43,7 @@ def check(
     """
     from rlvr_doctor.modelcheck.examination import check as examine
 
-    found = examine(
+    examined = examine(
         model,
         revision=revision,
         step=step,
@@ -52,10 +52,10 @@ def check(
         values=not no_values,
     )
     if as_json:
-        output.print_json(found.as_json())
+        output.print_json(examined.as_json())
     else:
-        _print(found)
-    raise click.exceptions.Exit(1 if found.report.verdict == "broken" else 0)
+        _print(examined)
+    raise click.exceptions.Exit(1 if examined.report.verdict == "broken" else 0)
 
 
 def _print(examined: Examined) -> None:

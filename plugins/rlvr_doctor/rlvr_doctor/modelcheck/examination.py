@@ -40,11 +40,11 @@ class Examined:
     @property
     def identity_lines(self) -> list[tuple[str, str]]:
         """Return its hashes, as label and value."""
-        found = []
+        lines = []
         for part, fields in self.identity.items():
             keys = ("commit", "sha256") if part == "model" else ("sha256",)
-            found += [(f"{part} {key}", str(fields[key])) for key in keys if fields.get(key)]
-        return found
+            lines += [(f"{part} {key}", str(fields[key])) for key in keys if fields.get(key)]
+        return lines
 
     def as_json(self) -> dict[str, Json]:
         """Return everything as JSON."""
@@ -52,7 +52,7 @@ class Examined:
             "model": self.name,
             "folder": None if self.folder is None else str(self.folder),
             **self.report.as_json(),
-            "identity": {part: dict(one) for part, one in self.identity.items()},
+            "identity": {part: dict(fields) for part, fields in self.identity.items()},
         }
 
 
@@ -81,17 +81,17 @@ def check(
     """
     reference = locate(model, step, runs_dir)
     here = folder_of(reference, revision)
-    found = Examined(model, here)
+    examined = Examined(model, here)
     if here is None:
         text = f"'{reference}' is not in the hub's cache on this machine"
         remedy = f"fetch it: hf download {reference}"
-        found.report.findings.append(Finding("files", "fail", text, remedy))
+        examined.report.findings.append(Finding("files", "fail", text, remedy))
     else:
         subject = ModelFolder(reference, here, revision, trust_remote_code, values)
         output.quiet_libraries()
-        found.report = examine(subject)
-        found.identity = _identity(subject)
-    return found
+        examined.report = examine(subject)
+        examined.identity = _identity(subject)
+    return examined
 
 
 def locate(model: str, step: int | None, runs_dir: str) -> str:
@@ -119,12 +119,12 @@ def locate(model: str, step: int | None, runs_dir: str) -> str:
 
 def _identity(subject: ModelFolder) -> dict[str, Mapping[str, Any]]:
     """Return its hashes as in ``run.json``."""
-    found: dict[str, Mapping[str, Any]] = {}
+    identity: dict[str, Mapping[str, Any]] = {}
     try:
-        found["model"] = model_identity(subject.reference, subject.revision)
+        identity["model"] = model_identity(subject.reference, subject.revision)
     except OSError:
-        found["model"] = {}
+        identity["model"] = {}
     with contextlib.suppress(BrokenPartError, RlvrError, ValueError):
         if not subject.is_adapter:
-            found["tokenizer"] = tokenizer_identity(subject.tokenizer)
-    return found
+            identity["tokenizer"] = tokenizer_identity(subject.tokenizer)
+    return identity

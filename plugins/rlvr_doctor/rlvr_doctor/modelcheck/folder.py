@@ -64,7 +64,7 @@ class ModelFolder:
     def json(self, name: str, part: str = "config") -> dict[str, Any]:
         """Read one of its JSON files."""
         try:
-            found = json.loads((self.folder / name).read_text(encoding="utf-8"))
+            data = json.loads((self.folder / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise BrokenPartError(
                 part, f"there is no {name}", "name a folder that transformers can load"
@@ -73,9 +73,9 @@ class ModelFolder:
             raise BrokenPartError(
                 part, f"{name} cannot be read: {first_line(error)}", "fetch it again"
             ) from None
-        if not isinstance(found, dict):
+        if not isinstance(data, dict):
             raise BrokenPartError(part, f"{name} is not a JSON object", "fetch it again")
-        return found
+        return data
 
     @cached_property
     def raw_config(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class ModelFolder:
             raise broken(f"{files[0].name} has no tensors", "fetch it again")
         others = {*self.folder.glob("*.safetensors"), *self.folder.glob("*.bin")} - {*files}
         known = ("training_args.bin", *ADAPTER)
-        unused = tuple(sorted(one.name for one in others if one.name not in known))
+        unused = tuple(sorted(other.name for other in others if other.name not in known))
         return Weights(files, tensors, unused)
 
     def _shards(self, index: Path) -> tuple[tuple[Path, ...], dict[str, Stored]]:
@@ -114,13 +114,13 @@ class ModelFolder:
                 f"{len(missing)} of {len(names)} shards are missing: {at_first(missing)}",
                 "fetch them; all the files that the index names belong to the model",
             )
-        found: dict[str, Stored] = {}
+        tensors: dict[str, Stored] = {}
         for name in names:
-            found |= read_file(self.folder / name)
+            tensors |= read_file(self.folder / name)
         lost = [
             name
             for name, shard in mapping.items()
-            if name not in found or found[name].file.name != shard
+            if name not in tensors or tensors[name].file.name != shard
         ]
         if lost:
             raise broken(
@@ -128,7 +128,7 @@ class ModelFolder:
                 f"{at_first(lost)}",
                 "index and shards do not belong together: fetch the model again",
             )
-        return tuple(self.folder / name for name in names), found
+        return tuple(self.folder / name for name in names), tensors
 
     def _no_weights(self) -> BrokenPartError:
         if self.is_adapter:

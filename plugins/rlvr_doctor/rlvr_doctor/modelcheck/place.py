@@ -14,9 +14,9 @@ def folder_of(reference: str, revision: str | None) -> Path | None:
 
     for name in ("config.json", "adapter_config.json", "tokenizer_config.json"):
         try:
-            found = try_to_load_from_cache(reference, name, revision=revision)
+            path = try_to_load_from_cache(reference, name, revision=revision)
         except ValueError:  # not a valid repository name
             return None
-        if isinstance(found, str):
-            return Path(found).parent
+        if isinstance(path, str):
+            return Path(path).parent
     return None

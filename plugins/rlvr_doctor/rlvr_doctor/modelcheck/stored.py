@@ -116,10 +116,10 @@ def _entry(name: str, file: Path, one: Mapping[str, Any], base: int) -> Stored:
 def _check_extent(file: Path, size: int, base: int, tensors: Mapping[str, Stored]) -> None:
     """Check that the tensors fill a file without gaps, as safetensors requires."""
     end = base
-    for one in sorted(tensors.values(), key=lambda one: (one.start, one.stop)):
-        if one.start != end:
-            raise broken(f"{file.name} has a gap or an overlap before {one.name}", _AGAIN)
-        end = one.stop
+    for tensor in sorted(tensors.values(), key=lambda one: (one.start, one.stop)):
+        if tensor.start != end:
+            raise broken(f"{file.name} has a gap or an overlap before {tensor.name}", _AGAIN)
+        end = tensor.stop
     if size < end:
         raise broken(f"{file.name} is cut off: {size:,} of {end:,} bytes", _AGAIN)
     if size > end:

@@ -122,8 +122,8 @@ def _token(tokenizer: Any, id_: int) -> str:
 
 def _disagreement(ends: dict[str, set[int]]) -> str:
     """Return which files lack the tokenizer's end token, in words; empty if none does."""
-    own = ends["tokenizer"]
-    if not own:
+    tokenizer_ids = ends["tokenizer"]
+    if not tokenizer_ids:
         return "the tokenizer has no token that ends a text"
-    others: Iterable[str] = [name for name, ids in ends.items() if ids and not own & ids]
+    others: Iterable[str] = [name for name, ids in ends.items() if ids and not tokenizer_ids & ids]
     return f"the tokenizer's end of a text is not in {' and '.join(others)}" if others else ""

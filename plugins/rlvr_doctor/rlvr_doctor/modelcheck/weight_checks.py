@@ -18,16 +18,16 @@ _TORN = "take the weights from before the run diverged, or fetch them again"
 
 def files(subject: ModelFolder) -> Iterator[Finding]:
     """Check that every file that transformers would load exists and is complete."""
-    found = subject.weights
-    size = sum(one.n_bytes for one in found.tensors.values())
+    weights = subject.weights
+    size = sum(tensor.n_bytes for tensor in weights.tensors.values())
     kinds = Counter[str]()
-    for one in found.tensors.values():
-        kinds[one.dtype] += one.n_bytes
+    for tensor in weights.tensors.values():
+        kinds[tensor.dtype] += tensor.n_bytes
     types = [NAMES.get(kind, kind) for kind, _ in kinds.most_common()]
-    text = f"{len(found.tensors)} tensors in {len(found.files)} files, {size:,} bytes"
+    text = f"{len(weights.tensors)} tensors in {len(weights.files)} files, {size:,} bytes"
     yield Finding("weights/files", "ok", f"{text}, {' and '.join(types)}")
-    if found.unused:
-        names = at_first(list(found.unused))
+    if weights.unused:
+        names = at_first(list(weights.unused))
         yield Finding(
             "weights/unused",
             "note",
@@ -43,15 +43,20 @@ def values(subject: ModelFolder) -> Iterator[Finding]:
     odd: list[str] = []
     constant: list[str] = []
     numbers = 0
-    for name, one in subject.weights.tensors.items():
-        found = values_of(one)
-        if found is None:
+    for name, tensor in subject.weights.tensors.items():
+        statistics = values_of(tensor)
+        if statistics is None:
             continue
-        numbers += one.numel
-        if found.nan or found.infinite:
-            odd.append(f"{name} ({found.nan:,} NaN, {found.infinite:,} infinite)")
+        numbers += tensor.numel
+        if statistics.nan or statistics.infinite:
+            odd.append(f"{name} ({statistics.nan:,} NaN, {statistics.infinite:,} infinite)")
         # adapters begin with a zero matrix; a vector of ones is a new norm
-        elif found.constant and len(one.shape) > 1 and one.numel > 1 and ".lora_B" not in name:
+        elif (
+            statistics.constant
+            and len(tensor.shape) > 1
+            and tensor.numel > 1
+            and ".lora_B" not in name
+        ):
             constant.append(name)
     if odd:
         text = f"{len(odd)} tensors are not finite: {at_first(odd)}"
@@ -71,7 +76,7 @@ def names(subject: ModelFolder) -> Iterator[Finding]:
     """Check that the files have exactly the weights of the architecture, with their shapes."""
     model, info = subject.loaded
     missing = sorted(info["missing_keys"])
-    shapes = sorted(_name(one) for one in info["mismatched_keys"])
+    shapes = sorted(_name(key) for key in info["mismatched_keys"])
     more = sorted(info["unexpected_keys"])
     kind = type(model).__name__
     if missing or shapes:

@@ -68,19 +68,19 @@ def choose_for_run(resolved: Resolved, model_path: str) -> DataReport:
     except RlvrError as error:
         why = f"auto, and the memory cannot be planned: {error.complaints[0].what}"
         return _report("none", why, {"free_bytes": free})
-    found = choose(setup, free)
-    return _report(found.which, reason(found, free), {"free_bytes": free, "fits": found.fits})
+    choice = choose(setup, free)
+    return _report(choice.which, reason(choice, free), {"free_bytes": free, "fits": choice.fits})
 
 
-def reason(found: Choice, free: float) -> str:
+def reason(choice: Choice, free: float) -> str:
     """Say why, in words."""
-    need = found.needs[found.which] / GIB
+    need = choice.needs[choice.which] / GIB
     why = f"auto: training is planned to take {need:.1f} of the {free / GIB:.1f} GiB that are free"
-    if not found.fits:
+    if not choice.fits:
         return f"{why}, which DOES NOT FIT; rlvr plan says what else to change"
-    tried = [one for one in found.needs if one != found.which]
+    tried = [need for need in choice.needs if need != choice.which]
     if tried:
-        why += f" ({tried[-1]} would take {found.needs[tried[-1]] / GIB:.1f})"
+        why += f" ({tried[-1]} would take {choice.needs[tried[-1]] / GIB:.1f})"
     return why
 
 

@@ -57,9 +57,9 @@ def plan(
 
     output.quiet_libraries()
     planner = Planner(config, overrides, load_host(), gpu, engine_gpus, mean_tokens)
-    found = planner.plan(count)
-    changes = advise(planner, found, count)
+    planned = planner.plan(count)
+    changes = advise(planner, planned, count)
     if as_json:
-        output.print_json(report.as_json(found, changes))
+        output.print_json(report.as_json(planned, changes))
     else:
-        report.print_plan(found, changes, gpu)
+        report.print_plan(planned, changes, gpu)

@@ -116,8 +116,8 @@ def memory_of(
     if micros is None:
         micros = [(setup.worst_micro(), setup.several_micros)]
     held = held_by(setup)
-    every = [m for one, later in micros for m in moments_of(setup, one, later=later)]
-    worst = max(every, key=lambda one: one.total)
+    every = [m for micro, later in micros for m in moments_of(setup, micro, later=later)]
+    worst = max(every, key=lambda moment: moment.total)
     beside = engine.memory if engine.shared else 0.0
     if engine.own_weights:
         kv_room = engine.memory - setup.width * setup.shape.params / engine.width - RESERVED

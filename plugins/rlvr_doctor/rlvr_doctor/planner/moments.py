@@ -129,7 +129,7 @@ def moments_of(setup: Setup, micro: Micro, *, later: bool) -> list[Moment]:
     # of an earlier layer that is computed again, the one behind it is gone by then
     once_more = layer - residual if setup.last_recomputed else 0.0
     work = _layer_work(setup, micro)
-    found = [
+    moments = [
         head,
         Moment("backward of the last layer", 0.0, before, held + once_more, waiting, work),
     ]
@@ -138,8 +138,8 @@ def moments_of(setup: Setup, micro: Micro, *, later: bool) -> list[Moment]:
         extra = (3 if shape.tied else 1) * table
         base = 0.0 if setup.buckets else gradients
         base -= 0.0 if later or setup.buckets else float(MASTER * shape.head_params)
-        found.append(Moment("backward of the embedding", 0.0, base, 0.0, extra, 0.0))
-    return found
+        moments.append(Moment("backward of the embedding", 0.0, base, 0.0, extra, 0.0))
+    return moments
 
 
 def _whole(setup: Setup, layers: int) -> float:
@@ -182,8 +182,8 @@ def _of_shards(setup: Setup, micro: Micro, before: float, beside: float) -> Iter
         tables = (3 if shape.tied else 2) * table
         embedding = _whole(setup, 0) + sent
         yield Moment("backward of the embedding", embedding, layers, 0.0, tables, 0.0)
-        own = (setup.whole_width + MASTER) * shape.outer_params
-        yield Moment("sum of the embedding's gradients", float(own), layers, 0.0, 0.0, 0.0)
+        outer = (setup.whole_width + MASTER) * shape.outer_params
+        yield Moment("sum of the embedding's gradients", float(outer), layers, 0.0, 0.0, 0.0)
 
 
 def _layer_work(setup: Setup, micro: Micro) -> float:

@@ -87,9 +87,9 @@ class Planner:
         card, mean = CARDS[self.gpu], self.mean_tokens
         setup, notes = setup_of(resolved, card, count, self.engine_gpus, shape, adapter, mean)
         if resolved.config.train.gradient_checkpointing == "auto":
-            found = choose(setup, card.memory)
-            setup = replace(setup, every=every_of(found.which))
-            notes.append(f"train.gradient_checkpointing: auto chooses {found.which} on this card")
+            choice = choose(setup, card.memory)
+            setup = replace(setup, every=every_of(choice.which))
+            notes.append(f"train.gradient_checkpointing: auto chooses {choice.which} on this card")
         memory = memory_of(setup)
         speed = speed_of(setup, memory.kv_room)
         return Plan(setup, memory, speed, checkpoint_bytes(setup), (*notes, UNCHECKED))

@@ -35,13 +35,13 @@ def as_json(plan: Plan, changes: Sequence[Change]) -> dict[str, Any]:
         "disk": {"checkpoint": plan.checkpoint, "all": setup.checkpoints * plan.checkpoint},
         "changes": [
             {
-                "settings": list(one.settings),
-                "count": one.count,
-                "fits": one.plan.fits,
-                "peak": one.plan.memory.peak,
-                "step": one.plan.speed.step,
+                "settings": list(change.settings),
+                "count": change.count,
+                "fits": change.plan.fits,
+                "peak": change.plan.memory.peak,
+                "step": change.plan.speed.step,
             }
-            for one in changes
+            for change in changes
         ],
         "notes": list(plan.notes),
     }
@@ -133,12 +133,12 @@ def _print_changes(plan: Plan, changes: Sequence[Change]) -> None:
         return
     rows = [
         (
-            " ".join(one.settings),
-            str(one.count),
-            _gib(one.plan.memory.peak),
-            f"{one.plan.speed.step:.3g}",
+            " ".join(change.settings),
+            str(change.count),
+            _gib(change.plan.memory.peak),
+            f"{change.plan.speed.step:.3g}",
         )
-        for one in changes[:_ADVICE]
+        for change in changes[:_ADVICE]
     ]
     does = "faster, and it fits" if plan.fits else "with this it fits"
     print_table((f"{does} (--set)", "--count", "peak GiB", "step s"), rows)

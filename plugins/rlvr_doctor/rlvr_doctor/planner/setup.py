@@ -491,11 +491,11 @@ def servers_of(options: dict[str, Any]) -> int:
 def _needs_reference(resolved: Resolved, notes: list[str]) -> bool:
     config = resolved.config
     traits = [resolved.components[loc].traits(LossTraits) for loc in config.losses]
-    if any(one.teacher is not None for one in traits):
+    if any(trait.teacher is not None for trait in traits):
         notes.append("a teacher model of a loss is not counted")
     estimator = resolved.components.get(("advantage",))
     of_estimator = None if estimator is None else estimator.traits(AdvantageTraits)
-    return any(one.needs_reference for one in traits) or (
+    return any(trait.needs_reference for trait in traits) or (
         of_estimator is not None and of_estimator.needs_reference_kl
     )
 

@@ -47,8 +47,8 @@ def load_played(name: str, arguments: Mapping[str, Json]) -> Played:
         ConfigError: If it cannot be loaded, or is of a kind that cannot be played.
         MachineError: If verifiers is missing.
     """
-    found: Played = _rollout().played(name, json.dumps(dict(arguments), sort_keys=True))
-    return found
+    played: Played = _rollout().played(name, json.dumps(dict(arguments), sort_keys=True))
+    return played
 
 
 def _rollout() -> ModuleType:
@@ -145,7 +145,9 @@ class Rubric:
         from rlvr_env.bridges.rollout import single_state
 
         played = load_played(problem.spec["environment"], problem.spec["arguments"])
-        states = [single_state(played, problem.spec["row"], one.text) for one in completions]
+        states = [
+            single_state(played, problem.spec["row"], completion.text) for completion in completions
+        ]
         return played.score(states, group=group)
 
 
@@ -218,22 +220,22 @@ class Conversations:
         """Answer a turn; at the end, the verdict of the rubric."""
         played = load_played(state["environment"], state["arguments"])
         inner = state["state"]
-        found = self.format.parse(reply.text) if inner["tool_defs"] else []
-        calls = [(one.name, one.arguments) for one in found if isinstance(one, ToolCall)]
-        bad = [one for one in found if isinstance(one, BadCall)]
+        parsed = self.format.parse(reply.text) if inner["tool_defs"] else []
+        calls = [(call.name, call.arguments) for call in parsed if isinstance(call, ToolCall)]
+        bad = [call for call in parsed if isinstance(call, BadCall)]
         if bad and not calls:
             # of a call that cannot be read the environment would only see that there is none
-            told = Message(self.format.role, f"error: {bad[0].error}")
-            return Observation((told,), {"tool_errors": float(len(bad))})
+            error = Message(self.format.role, f"error: {bad[0].error}")
+            return Observation((error,), {"tool_errors": float(len(bad))})
         played.add(inner, reply.text, calls)
-        said = played.answer(inner)
-        if said is None:
+        answers = played.answer(inner)
+        if answers is None:
             return Done(played.score([inner])[0], {"tool_calls": float(len(calls))})
         roles = {"tool": self.format.role, "system": "user", "user": "user"}
-        odd = [role for role, _ in said if role not in roles]
+        odd = [role for role, _ in answers if role not in roles]
         if odd:
             raise MachineError(f"the environment speaks as {odd[0]}")
-        messages = tuple(Message(roles[role], text) for role, text in said)
+        messages = tuple(Message(roles[role], text) for role, text in answers)
         return Observation(messages, {"tool_calls": float(len(calls))})
 
     def cut(self, state: dict[str, Any], ended: str) -> Verdict:
@@ -253,7 +255,7 @@ def _check(problem: Problem) -> None:
 
 def _json(row: Mapping[str, Any], where: str) -> dict[str, Json]:
     try:
-        found: dict[str, Json] = json.loads(json.dumps(dict(row), allow_nan=False))
+        plain: dict[str, Json] = json.loads(json.dumps(dict(row), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise DataError(f"the row is no JSON: {error}", where=where) from error
-    return found
+    return plain

@@ -129,11 +129,11 @@ class Judging:
         Raises:
             RunError: If the verifier fails too often to be trusted.
         """
-        found = [one[self.name] for one in judged.result()]
-        for verdict in found:
+        verdicts = [row[self.name] for row in judged.result()]
+        for verdict in verdicts:
             self._errors.observe(self.name, verdict)
         self._errors.check()
-        return found
+        return verdicts
 
     def close(self) -> None:
         """End the processes; the next verdict starts them anew."""
@@ -143,9 +143,9 @@ class Judging:
 
 
 def _close(pool: weakref.ref[VerifierPool]) -> None:
-    found = pool()
-    if found is not None:
-        found.close()
+    living = pool()
+    if living is not None:
+        living.close()
 
 
 def prompt_of(prompt: Any) -> str | tuple[Message, ...]:
@@ -183,8 +183,8 @@ def answer_of(completion: Any) -> str:
     """The text a verifier reads: a completion, or the last turn that the model wrote of one."""
     if isinstance(completion, str):
         return completion
-    said = [turn for turn in completion if _field(turn, "role") == "assistant"]
-    return text_of(said[-1]) if said else ""
+    replies = [turn for turn in completion if _field(turn, "role") == "assistant"]
+    return text_of(replies[-1]) if replies else ""
 
 
 def _field(turn: Any, name: str) -> Any:

@@ -63,11 +63,11 @@ def lm_eval_metric(
                 "columns={'field': 'column'}",
             )
         answers = [Completion.from_text(answer_of(text)) for text in _flat(results)]
-        scores = [one.score for one in judging.verdicts(judging.submit(problem, answers))]
+        scores = [verdict.score for verdict in judging.verdicts(judging.submit(problem, answers))]
         known = [score for score in scores if score is not None]
         unscored = (len(scores) - len(known)) / max(len(scores), 1)
-        found = {f"{name}_unscored": unscored}
-        return {name: math.fsum(known) / len(known), **found} if known else found
+        metrics = {f"{name}_unscored": unscored}
+        return {name: math.fsum(known) / len(known), **metrics} if known else metrics
 
     return process_results
 
@@ -75,6 +75,6 @@ def lm_eval_metric(
 def _flat(results: Sequence[Any]) -> list[str]:
     """Responses to a document: one, or with ``repeats`` and ``take_first_k`` a list of them."""
     flat: list[str] = []
-    for one in results:
-        flat += [one] if isinstance(one, str) else list(one)
+    for result in results:
+        flat += [result] if isinstance(result, str) else list(result)
     return flat

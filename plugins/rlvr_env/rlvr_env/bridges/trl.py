@@ -117,16 +117,16 @@ class TrlReward:
         waiting = []
         for at in range(0, len(answers), self.group):
             some = slice(at, at + self.group)
-            fault = next((one for one in refusals[some] if one), "")
+            fault = next((refusal for refusal in refusals[some] if refusal), "")
             judged = None if fault else self.judging.submit(problems[at], answers[some])
             waiting.append((fault, judged))
-        found: list[Verdict] = []
+        verdicts: list[Verdict] = []
         for fault, judged in waiting:
             if judged is None:
-                found += [Verdict(None, "unscorable", detail=fault)] * self.group
+                verdicts += [Verdict(None, "unscorable", detail=fault)] * self.group
             else:
-                found += self.judging.verdicts(judged)
-        return found
+                verdicts += self.judging.verdicts(judged)
+        return verdicts
 
     def _log(
         self,
@@ -136,10 +136,13 @@ class TrlReward:
     ) -> None:
         """Say in TRL's own log why, and how many had no score."""
         if log_extra is not None:
-            said = [f"{one.status}: {one.detail}" if one.detail else one.status for one in verdicts]
-            log_extra(f"{self.__name__} verdict", said)
+            reasons = [
+                f"{verdict.status}: {verdict.detail}" if verdict.detail else verdict.status
+                for verdict in verdicts
+            ]
+            log_extra(f"{self.__name__} verdict", reasons)
         if log_metric is not None and verdicts:
-            unscored = sum(one.score is None for one in verdicts)
+            unscored = sum(verdict.score is None for verdict in verdicts)
             log_metric(f"{self.__name__}/unscored", unscored / len(verdicts))
 
 

@@ -72,8 +72,8 @@ def verifiers_environment(
     problems = _problems(host, dataset, options, count)
     if verifier is not None:
         name = host.entry("verifier", verifier).name
-        problems = [replace(one, verifier=name) for one in problems]
-    played = {one.environment for one in problems} if environment is None else {environment}
+        problems = [replace(problem, verifier=name) for problem in problems]
+    played = {problem.environment for problem in problems} if environment is None else {environment}
     if len(played) > 1:
         raise ConfigError("its problems are played in different environments", where="environment")
     (name_of,) = played
@@ -86,19 +86,21 @@ def verifiers_environment(
             timeout=timeout,
             memory_mb=memory_mb,
         )
-        for name in sorted({one.verifier for one in problems} - itself)
+        for name in sorted({problem.verifier for problem in problems} - itself)
     }
-    for one in problems:
-        fault = judges[one.verifier].refusal(one) if one.verifier in judges else ""
+    for problem in problems:
+        fault = judges[problem.verifier].refusal(problem) if problem.verifier in judges else ""
         if fault:
-            raise DataError(f"{one.verifier} cannot judge {one.id}: {fault}", where=one.where)
+            raise DataError(
+                f"{problem.verifier} cannot judge {problem.id}: {fault}", where=problem.where
+            )
     with signals_restored():  # verifiers takes Ctrl-C for itself
         if name_of is None:
             shown = {"dataset": outside.table(problems), "rubric": outside.rubric_of(judges)}
             return vf.SingleTurnEnv(**shown, **given)
         ref = ComponentRef(use=name_of, **{"with": dict(environment_options or {})})
         world = build(host, "environment", ref, "environment_options")
-        problems = [outside.presented(world, one) for one in problems]
+        problems = [outside.presented(world, problem) for problem in problems]
         return outside.Conversation(
             world,
             tool_format,
@@ -114,7 +116,7 @@ def _problems(
     host: Host, dataset: str, options: Mapping[str, Json] | None, count: int | None
 ) -> list[Problem]:
     ref = ComponentRef(use=dataset, **{"with": dict(options or {})})
-    found = list(islice(build(host, "dataset", ref, "options").load(), count))
-    if not found:
+    problems = list(islice(build(host, "dataset", ref, "options").load(), count))
+    if not problems:
         raise DataError(f"data set '{dataset}' has no problems", where="dataset")
-    return found
+    return problems

@@ -63,11 +63,11 @@ class Lookup(Questions):
             environment=ENVIRONMENT,
         )
 
-    def shown(self, asked: str, number: int, *, careful: bool) -> str:
+    def shown(self, queried: str, number: int, *, careful: bool) -> str:
         """See ``Questions.shown``."""
         if not careful:
             return f"\nMaybe {number}"
-        call = FORMAT.render(ToolCall(TOOL.name, {"of": asked}))
+        call = FORMAT.render(ToolCall(TOOL.name, {"of": queried}))
         return f"\n{call}{response(str(number))}{number}"
 
 

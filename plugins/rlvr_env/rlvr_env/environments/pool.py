@@ -43,9 +43,9 @@ class EnvironmentPool:
     ) -> None:
         self._limits = {name: spec.time_limit(timeout) for name, spec in specs.items()}
         self._asynchronous = {
-            name: one
-            for name, one in instances.items()
-            if traits_of(one, EnvironmentTraits).asynchronous
+            name: instance
+            for name, instance in instances.items()
+            if traits_of(instance, EnvironmentTraits).asynchronous
         }
         self._coroutines = Coroutines(self._asynchronous, self._limits)
         in_processes = {n: spec for n, spec in specs.items() if n not in self._asynchronous}

@@ -102,7 +102,9 @@ class ServerActor:
 
         if args.version != __version__:
             raise MachineError(f"it has rlvr-core {__version__}, and the run {args.version}")
-        sys.path += [one for one in args.path if one not in sys.path and Path(one).is_dir()]
+        sys.path += [
+            folder for folder in args.path if folder not in sys.path and Path(folder).is_dir()
+        ]
         from rlvr_env.servers.server import EnvironmentServer
 
         ref = ComponentRef.model_validate({"use": args.use, "with": args.options})
@@ -158,7 +160,7 @@ class Fleet:
     def take(self) -> int:
         """Return the place of the server with the fewest conversations, for one more."""
         with self._lock:
-            place = min(range(len(self._actors)), key=lambda one: self._open[one])
+            place = min(range(len(self._actors)), key=lambda number: self._open[number])
             self._open[place] += 1
             return place
 

@@ -99,16 +99,16 @@ class Remote:
             DataError: If it cannot play the problem.
             MachineError: If the server cannot be reached.
         """
-        found = self._presented.get(problem.id)
-        if found is None:
-            found = self._ask_once(pack("present", problem=problem_to_json(problem)))
-            if found["type"] == "refused":
-                raise DataError(f"the server {self._name} refuses {problem.id}: {found['detail']}")
-            self._presented[problem.id] = found
-        prompt = found["prompt"]
+        answer = self._presented.get(problem.id)
+        if answer is None:
+            answer = self._ask_once(pack("present", problem=problem_to_json(problem)))
+            if answer["type"] == "refused":
+                raise DataError(f"the server {self._name} refuses {problem.id}: {answer['detail']}")
+            self._presented[problem.id] = answer
+        prompt = answer["prompt"]
         if not isinstance(prompt, str):
             prompt = tuple(Message(**message) for message in prompt)
-        tools, stop = tuple(found["tools"]), tuple(found["stop"])
+        tools, stop = tuple(answer["tools"]), tuple(answer["stop"])
         return replace(problem, prompt=prompt, tools=tools, stop=stop)
 
     def check(self, problem: Problem) -> None:

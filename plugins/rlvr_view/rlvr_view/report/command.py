@@ -42,7 +42,7 @@ def report(runs: tuple[str, ...], out: Path, runs_dir: str) -> None:
 
     _check_place(out)
     views = _find(runs, runs_dir)
-    records = [Records(*one) for one in zip(views, labels(views), strict=True)]
+    records = [Records(*pair) for pair in zip(views, labels(views), strict=True)]
     write_atomic(out, page(records))
     print_line(f"wrote {out}")
 

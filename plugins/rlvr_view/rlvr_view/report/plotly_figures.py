@@ -162,7 +162,7 @@ def _wrapped(plot: Plot) -> str:
             lines.append(line)
             line = ""
         line = f"{line} {word}".strip()
-    return "<br>".join(_text(one) for one in [*lines, line])
+    return "<br>".join(_text(text) for text in [*lines, line])
 
 
 def _text(text: str) -> str:

@@ -56,8 +56,8 @@ class Records:
         """Every evaluation, with the interval of its accuracy."""
         from rlvr_core.eval.of_runs import evaluation_points
 
-        found: list[dict[str, Any]] = evaluation_points(self.view)
-        return found
+        points: list[dict[str, Any]] = evaluation_points(self.view)
+        return points
 
     @cached_property
     def groups(self) -> Groups:

@@ -81,7 +81,9 @@ def samples(run: Records) -> list[dict[str, Any]]:
             "outcome": outcome(row),
             "prompt": printable(str(row.get("prompt") or ""), TEXT),
             "n": len(row["completions"]),
-            "completions": [_completion(one) for one in shown_completions(row)],
+            "completions": [
+                _completion(shown_completion) for shown_completion in shown_completions(row)
+            ],
         }
         for row in run.groups.samples
     ]

@@ -42,8 +42,10 @@ def application(runs: Runs, cache: Cache) -> Starlette:
     Raises:
         MachineError: If plotly is not installed.
     """
-    own = {name: (HERE / name).read_text(encoding="utf-8") for name in ("viewer.css", "viewer.js")}
-    files = {name: text.encode() for name, text in {**assets(), **own}.items()}
+    viewer_files = {
+        name: (HERE / name).read_text(encoding="utf-8") for name in ("viewer.css", "viewer.js")
+    }
+    files = {name: text.encode() for name, text in {**assets(), **viewer_files}.items()}
     viewer = Viewer(runs, Follower(cache), HERE, _stamped(files))
 
     @asynccontextmanager

@@ -125,16 +125,16 @@ def rollouts_page(viewer: Viewer, request: Request) -> str:
     """Return the rollout browser."""
     folder, common = _run(viewer, request)
     choice = Choice.of(request.query_params)
-    found, lists = viewer.find(folder, choice)
-    pages = max(1, -(-found.total // PAGE))
+    page_rows, lists = viewer.find(folder, choice)
+    pages = max(1, -(-page_rows.total // PAGE))
     page = max(1, int(choice.page))
     return viewer.render(
         "rollouts.html.j2",
         **common,
         choice=choice,
         options=lists,
-        rows=found.rows,
-        total=found.total,
+        rows=page_rows.rows,
+        total=page_rows.total,
         page=page,
         pages=pages,
         before=choice.query(page=str(page - 1)) if page > 1 else None,

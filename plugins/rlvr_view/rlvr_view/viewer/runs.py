@@ -99,9 +99,9 @@ class Runs:
             there = False
         if not there:
             raise MissingError(f"there is no run '{name}' here")
-        if found := next(self._outside(path), None):
+        if link := next(self._outside(path), None):
             raise OutsideError(
-                f"{found} is a link to a place outside of {self.root.name}",
+                f"{link} is a link to a place outside of {self.root.name}",
                 remedy="copy what it points at into the run's folder",
             )
         return RunFolder(path)

@@ -66,8 +66,8 @@ def tokenizer_of(view: RunView) -> Tokenizer | None:
             changed = place.stat().st_mtime_ns
         except (OSError, ValueError):
             continue
-        if (found := _load(place, changed)) is not None:
-            return found
+        if (tokenizer := _load(place, changed)) is not None:
+            return tokenizer
     return None
 
 
@@ -86,10 +86,10 @@ def _cached(model: str) -> Path | None:
     from huggingface_hub.errors import HFValidationError
 
     try:
-        found = try_to_load_from_cache(model, "tokenizer.json")
+        path = try_to_load_from_cache(model, "tokenizer.json")
     except (HFValidationError, OSError, ValueError):
         return None
-    return Path(found) if isinstance(found, str) else None
+    return Path(path) if isinstance(path, str) else None
 
 
 def pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
@@ -121,9 +121,9 @@ def tokens(row: Mapping[str, Any], tokenizer: Tokenizer | None, limit: int) -> l
         _numbers(row.get("loss_mask"), limit),
         _numbers(row.get("token_versions"), limit),
     )
-    whole = [one for one in ids if isinstance(one, int) and 0 <= one < 2**31]
+    whole = [id for id in ids if isinstance(id, int) and 0 <= id < 2**31]
     texts = pieces(tokenizer, whole) if tokenizer and len(whole) == len(ids) else None
-    newest = max((one for one in versions if isinstance(one, int)), default=0)
+    newest = max((version for version in versions if isinstance(version, int)), default=0)
     result = []
     for place, id_ in enumerate(ids):
         logprob = finite(logprobs[place]) if place < len(logprobs) else None
@@ -152,8 +152,8 @@ def unlikely(
     logprobs = _numbers(row.get("logprobs"), len(shown_tokens))
     ranked = sorted(
         (value, place)
-        for place, one in enumerate(logprobs)
-        if (value := finite(one)) is not None and "out" not in shown_tokens[place].css.split()
+        for place, logprob in enumerate(logprobs)
+        if (value := finite(logprob)) is not None and "out" not in shown_tokens[place].css.split()
     )
     return [
         (shown_tokens[place].text, shown_tokens[place].description)
