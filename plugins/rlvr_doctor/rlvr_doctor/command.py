@@ -1,4 +1,4 @@
-"""``rlvr doctor``: what this machine has, found without importing anything large."""
+"""``rlvr doctor``: examines a config or the GPUs, or lists what this machine has."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from typing import Any
 
 import click
 
-from rlvr_core import __version__
-from rlvr_core.plugins.host import load_host
-from rlvr_core.terminal.output import print_json, print_line, print_table
+from rlvr_core.toolkit import __version__, load_host, print_json, print_line, print_table
 
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets", "safetensors", "vllm", "pydantic")
 
@@ -31,11 +29,11 @@ def doctor(
 ) -> None:
     """Examine the run that CONFIG describes, on its own model and data, before it is spent.
 
-    Every check says what was measured; the report ends with a verdict and the most useful changes.
+    Every check reports what it measured; the report ends with a verdict and what to change.
     Nothing is written to run.dir. The exit code is 1 if something is wrong.
 
-    Without CONFIG: say what this machine has, for a bug report and for plugins that depend on it.
-    With --gpu: say what its GPUs are and what they reach; the exit code is 1 if there is none, or
+    Without CONFIG: list what this machine has, for a bug report.
+    With --gpu: list its GPUs and measure them; the exit code is 1 if there is none, or if
     something is wrong with one.
     """
     from rlvr_doctor.examination.command import doctor as examine_config
@@ -43,7 +41,12 @@ def doctor(
     if gpu:
         if config is not None:
             raise click.UsageError("--gpu examines the machine, not a config: give one of the two")
-        raise click.exceptions.Exit(_examine_gpus(as_json=as_json))
+        from rlvr_doctor.examination.report import Report
+        from rlvr_doctor.gpu import check_gpus
+
+        report = Report(check_gpus())
+        report.show(as_json=as_json)
+        raise click.exceptions.Exit(report.exit_code)
     if config is not None:
         code = examine_config(config, overrides, live=not quick, as_json=as_json)
         raise click.exceptions.Exit(code)
@@ -65,24 +68,6 @@ def doctor(
     print_table(("what", "found"), rows)
     if any(p["problems"] for p in facts["plugins"]):
         print_line("some plugins have problems: rlvr plugins list")
-
-
-def _examine_gpus(*, as_json: bool) -> int:
-    """Print the checks of the GPUs; return the exit code."""
-    from rlvr_doctor.gpu import check_gpus
-
-    checks = check_gpus()
-    wrong = [check for check in checks if not check.ok]
-    if as_json:
-        print_json({"ok": not wrong, "checks": [asdict(check) for check in checks]})
-        return int(bool(wrong))
-    rows = []
-    for check in checks:
-        rows.append((check.what, check.found if check.ok else f"WRONG: {check.found}"))
-        rows += [("", f"- {check.remedy}")] if check.remedy and not check.ok else []
-    print_table(("what", "found"), rows)
-    print_line(f"{len(wrong)} of {len(checks)} checks are wrong" if wrong else "the GPUs are well")
-    return int(bool(wrong))
 
 
 def _examine() -> dict[str, Any]:

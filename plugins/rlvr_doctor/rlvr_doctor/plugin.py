@@ -8,7 +8,7 @@ from rlvr_core.api import Registrar, hookimpl
 
 if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for torch
     from rlvr_core.api import DataReport
-    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.toolkit import Resolved
 
 
 @hookimpl

@@ -11,8 +11,7 @@ if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait
 
     from rlvr_core.api import Problem
     from rlvr_core.api.rollouts import Conversations
-    from rlvr_core.config.model import EnvironmentSection
-    from rlvr_core.plugins.host import Host
+    from rlvr_core.toolkit import EnvironmentSection, Host
 
 
 @hookimpl

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlvr_core.api import Complaint, ConfigError, DataError, MachineError
-from rlvr_core.terminal import output
+from rlvr_core.toolkit import (
+    ComponentRef,
+    build,
+    find_run,
+    is_uri,
+    load_config,
+    load_host,
+    lock_folder,
+    print_json,
+    print_line,
+    print_table,
+    printable,
+)
 
 if TYPE_CHECKING:
     from rlvr_core.launch.job_book import Job
@@ -36,21 +48,21 @@ def list_(states: bool, limit: int | None, as_json: bool) -> None:
     book = JobBook()
     every, damaged = book.read()
     if damaged:
-        output.print_line(damaged_words(damaged, book.path), stderr=True)
+        print_line(damaged_words(damaged, book.path), stderr=True)
     shown = every[:limit]
     state = {job.job: {"state": _state(job)} for job in shown} if states else {}
     if as_json:
-        output.print_json([asdict(job) | state.get(job.job, {}) for job in shown])
+        print_json([asdict(job) | state.get(job.job, {}) for job in shown])
         return
     if not shown:
-        output.print_line("no job was submitted from here yet")
+        print_line("no job was submitted from here yet")
         return
     rows = [
         [job.job, job.name, *state.get(job.job, {}).values(), job.launcher, _time(job), job.config]
         for job in shown
     ]
     more = ["state"] if states else []
-    output.print_table(["job", "run", *more, "launcher", "submitted", "config"], rows)
+    print_table(["job", "run", *more, "launcher", "submitted", "config"], rows)
 
 
 @jobs.command()
@@ -61,20 +73,18 @@ def status(job: str, as_json: bool) -> None:
     entry, launcher = _of(job)
     now = launcher.status(entry.job)
     if as_json:
-        output.print_json({"job": entry.job, "state": now.state, "detail": now.detail})
+        print_json({"job": entry.job, "state": now.state, "detail": now.detail})
     else:
-        output.print_line(f"{entry.job}: {now.state}" + (f" ({now.detail})" if now.detail else ""))
+        print_line(f"{entry.job}: {now.state}" + (f" ({now.detail})" if now.detail else ""))
 
 
 @jobs.command()
 @click.argument("job")
 def logs(job: str) -> None:
     """Print what JOB has printed so far."""
-    from rlvr_core.record.text import printable
-
     entry, launcher = _of(job)
     for line in launcher.logs(entry.job):
-        output.print_line(printable(line))
+        print_line(printable(line))
 
 
 @jobs.command()
@@ -83,7 +93,7 @@ def stop(job: str) -> None:
     """Ask JOB to stop; it finishes its step and writes a checkpoint first."""
     entry, launcher = _of(job)
     launcher.stop(entry.job)
-    output.print_line(f"{entry.job} was asked to stop; see: rlvr jobs status {entry.job}")
+    print_line(f"{entry.job} was asked to stop; see: rlvr jobs status {entry.job}")
 
 
 @jobs.command()
@@ -102,9 +112,7 @@ def fetch(job: str, to: Path, checkpoints: Any) -> None:
     JOB may also be where runs are: s3://bucket/runs.
     """
     from rlvr_cluster.stores.fetch import Fetch, runs_in
-    from rlvr_core.data.uri import is_uri
     from rlvr_core.launch.job_book import JobBook
-    from rlvr_core.plugins.host import load_host
 
     uri = job if is_uri(job) else JobBook().find(job).runs
     if not is_uri(uri):
@@ -125,12 +133,12 @@ def fetch(job: str, to: Path, checkpoints: Any) -> None:
             faults += error.complaints
             continue
         if transfer.changed_here:
-            output.print_line(f"{name}: gone on here; the store has nothing newer", stderr=True)
+            print_line(f"{name}: gone on here; the store has nothing newer", stderr=True)
         if transfer.files:
             size = f"{transfer.files} files, {transfer.size:,} bytes"
-            output.print_line(f"{name}: {size}", stderr=True)
+            print_line(f"{name}: {size}", stderr=True)
         transfer.run()
-        output.print_line(str(to / name))
+        print_line(str(to / name))
     if faults:
         raise DataError.collect(faults)
 
@@ -151,10 +159,6 @@ def push(run: str, uri: str | None, runs_dir: str, *, take_over: bool) -> None:
     import uuid
 
     from rlvr_cluster.stores.mirror import Mirror
-    from rlvr_core.config.load import load_config
-    from rlvr_core.plugins.host import load_host
-    from rlvr_core.record.files import lock_folder
-    from rlvr_core.record.find import find_run
 
     folder = find_run(run, runs_dir)
     if not take_over:
@@ -171,7 +175,7 @@ def push(run: str, uri: str | None, runs_dir: str, *, take_over: bool) -> None:
         Mirror(store, folder.path, keep=keep, place=there, request=request).once()
     finally:
         os.close(lock)
-    output.print_line(there)
+    print_line(there)
 
 
 def _not_fetched(folder: Path) -> None:
@@ -193,7 +197,7 @@ def _state(job: Job) -> str:
     try:
         return str(_launcher(job).status(job.job).state)
     except MachineError as error:
-        output.print_line(f"{job.job}: {error.complaints[0].what}", stderr=True)
+        print_line(f"{job.job}: {error.complaints[0].what}", stderr=True)
         return "unknown"
 
 
@@ -205,9 +209,6 @@ def _of(text: str) -> tuple[Job, Any]:
 
 
 def _launcher(job: Job) -> Any:
-    from rlvr_core.config.model import ComponentRef
-    from rlvr_core.config.resolve import build
-    from rlvr_core.plugins.host import load_host
 
     ref = ComponentRef.model_validate({"use": job.launcher, "with": dict(job.options)})
     return build(load_host(), "launcher", ref, f"job {job.job}")

@@ -30,10 +30,8 @@ from rlvr_core.api import (
     WeightSource,
     traits_of,
 )
-from rlvr_core.config.model import ComponentRef
-from rlvr_core.config.resolve import build
 from rlvr_core.plugins import files
-from rlvr_core.plugins.host import Host, load_host
+from rlvr_core.toolkit import ComponentRef, Host, build, load_host
 
 
 class RayEngine:

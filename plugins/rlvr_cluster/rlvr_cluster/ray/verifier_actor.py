@@ -19,7 +19,7 @@ from typing import Any
 from rlvr_cluster.ray.host import join_run
 from rlvr_cluster.ray.messages import Reply
 from rlvr_core.api import Completion, MachineError, Problem, RlvrError, RunError
-from rlvr_core.verify.verdicts import VerifierSpec
+from rlvr_core.toolkit import VerifierPool, VerifierSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,6 @@ class VerifierActor:
 def _started(args: PoolArgs) -> Any:
     join_run(args.version, args.environment, whose="the run", where="verify.pool")
     sys.path += [one for one in args.path if one not in sys.path and Path(one).is_dir()]
-    from rlvr_core.verify.pool import VerifierPool
 
     specs = {name: VerifierSpec(*spec) for name, spec in args.verifiers.items()}
     return VerifierPool(specs, workers=args.workers, timeout=args.timeout, memory_mb=args.memory_mb)

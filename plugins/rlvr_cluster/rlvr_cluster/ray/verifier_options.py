@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from rlvr_cluster.ray.messages import Reply
 from rlvr_core.api import Completion, ComponentConfig, ConfigError, Json, Problem, Verdict
-from rlvr_core.verify.pool import VerifierStats
+from rlvr_core.toolkit import VerifierStats
 
 WHERE = "verify.pool.with"
 Verdicts = list[dict[str, Verdict]]

@@ -32,7 +32,6 @@ from rlvr_cluster.ray.verifier_options import (
     read_options,
     resolve,
 )
-from rlvr_core import __version__
 from rlvr_core.api import (
     Completion,
     Json,
@@ -40,8 +39,7 @@ from rlvr_core.api import (
     RlvrError,
     RunError,
 )
-from rlvr_core.verify.pool import VerifierStats
-from rlvr_core.verify.verdicts import VerifierSpec
+from rlvr_core.toolkit import VerifierSpec, VerifierStats, __version__
 
 _POLL = 0.5
 """Seconds between looks at the clock while nothing happens."""

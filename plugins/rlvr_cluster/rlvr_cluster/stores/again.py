@@ -8,7 +8,7 @@ from pathlib import Path
 from rlvr_cluster.stores.fetch import BothChangedError, Fetch, runs_in
 from rlvr_cluster.stores.mirror import BEHIND
 from rlvr_cluster.stores.ownership import beside, is_beside
-from rlvr_core.plugins.host import load_host
+from rlvr_core.toolkit import load_host
 
 
 def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | None:

@@ -24,10 +24,7 @@ from rlvr_cluster.stores.known import Known, begins_with, hidden
 from rlvr_cluster.stores.ownership import Ownership
 from rlvr_core.api import ConfigError, DataError, Store, StoredFile
 from rlvr_core.config.dialect import read, write
-from rlvr_core.data.uri import cache_folder
-from rlvr_core.plugins.host import load_host
-from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST
-from rlvr_core.record.files import write_atomic
+from rlvr_core.toolkit import BEST, COMPLETE, LATEST, cache_folder, load_host, write_atomic
 
 Which = Literal["none", "last", "all"]
 """Which checkpoints to fetch; ``last`` is the newest complete one, and the best one."""

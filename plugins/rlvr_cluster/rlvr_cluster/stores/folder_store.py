@@ -23,8 +23,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rlvr_core.api import ChangedError, DataError, MachineError, RefusedError, StoredFile
-from rlvr_core.data.uri import local_path
 from rlvr_core.record.files import sync_file, sync_folder
+from rlvr_core.toolkit import local_path
 
 _LOCK = ".store.lock"
 _PART = ".part-"

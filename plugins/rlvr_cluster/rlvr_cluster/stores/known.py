@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.record.files import write_atomic
+from rlvr_core.toolkit import write_atomic
 
 KNOWN = ".store.json"
 """File in a run's folder that holds this."""

@@ -43,7 +43,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.launching import RunMirror
 from rlvr_core.api.progress import progress
-from rlvr_core.record.checkpoints import COMPLETE
+from rlvr_core.toolkit import COMPLETE
 
 BEHIND = ".mirror-behind"
 """File in a run's folder that exists as long as its store may not have everything."""

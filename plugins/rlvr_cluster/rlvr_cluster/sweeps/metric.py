@@ -7,12 +7,10 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import ConfigError, Metric
-from rlvr_core.record.view import RunView, finite
+from rlvr_core.toolkit import Host, Resolved, RunView, finite
 
 if TYPE_CHECKING:
     from rlvr_cluster.sweeps.spec import Sweep
-    from rlvr_core.config.resolve import Resolved
-    from rlvr_core.plugins.host import Host
 
 LAST_STEPS = 10
 """Number of last steps over which a metric of training is averaged: a single one is noisy."""

@@ -15,9 +15,8 @@ from typing import IO, TYPE_CHECKING
 from rlvr_cluster.sweeps.state import CONFIG_FILE, forget_fault, is_done, note_fault
 from rlvr_core.api import RunError
 from rlvr_core.config.layers import escape
-from rlvr_core.record.files import lock_folder
-from rlvr_core.record.find import list_runs
 from rlvr_core.script.train import option
+from rlvr_core.toolkit import list_runs, lock_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

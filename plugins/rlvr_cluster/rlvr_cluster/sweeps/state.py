@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING
 
 from rlvr_cluster.sweeps.metric import value_in
 from rlvr_core.api import Estimate
-from rlvr_core.record.files import write_atomic
-from rlvr_core.record.find import list_runs
-from rlvr_core.record.text import printable
-from rlvr_core.record.view import RunView
+from rlvr_core.toolkit import RunView, list_runs, printable, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Callable

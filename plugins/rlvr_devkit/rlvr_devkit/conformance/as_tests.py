@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import EngineContext, Example
-from rlvr_core.plugins.host import load_host
+from rlvr_core.toolkit import load_host
 from rlvr_devkit.conformance.cases import load_cases
 from rlvr_devkit.conformance.checks import CHECKS
 from rlvr_devkit.conformance.of_plugins import components_of, record_of

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from rlvr_core import api
 from rlvr_core.api import config_class, traits_of
 from rlvr_core.api.components import declared_metrics
-from rlvr_core.plugins.loader import PluginRecord
+from rlvr_core.toolkit import PluginRecord
 from rlvr_devkit.conformance.subject import Check, Subject, Unchecked, demand
 
 PROTOCOLS: Mapping[str, tuple[str, ...]] = {

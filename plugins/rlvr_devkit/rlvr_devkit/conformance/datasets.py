@@ -19,7 +19,7 @@ from rlvr_core.api import (
     SamplingParams,
     config_class,
 )
-from rlvr_core.plugins.host import load_host
+from rlvr_core.toolkit import load_host
 from rlvr_devkit.conformance.made import judged
 from rlvr_devkit.conformance.subject import Check, Subject, Unchecked, as_json, demand
 from rlvr_devkit.conformance.verifiers import judge

@@ -19,8 +19,8 @@ from rlvr_core.api import (
     ShowsExample,
     config_class,
 )
-from rlvr_core.plugins.loader import describe
 from rlvr_core.testing.offline import without_hub
+from rlvr_core.toolkit import describe
 from rlvr_devkit.conformance.cases import Case, load_cases
 
 

@@ -11,8 +11,8 @@ from importlib import metadata
 
 from rlvr_core.api import ConfigError
 from rlvr_core.plugins.discovery import FIRST_PARTY, canonical, find_plugins
-from rlvr_core.plugins.host import load_host
 from rlvr_core.plugins.loader import RESERVED
+from rlvr_core.toolkit import load_host
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 

@@ -8,9 +8,8 @@ from importlib import resources
 from pathlib import Path
 from string import Template as Text
 
-from rlvr_core import __version__
 from rlvr_core.api import ConfigError
-from rlvr_core.plugins.registry import kind_words
+from rlvr_core.toolkit import __version__, kind_words
 from rlvr_devkit.scaffold.kinds import TEMPLATES
 from rlvr_devkit.scaffold.names import Names
 

@@ -13,7 +13,7 @@ from typing import Any
 from rlvr_core.api import Finding, Json, Problem
 from rlvr_core.api.progress import counting
 from rlvr_core.stats.intervals import wilson
-from rlvr_core.verify.reward import outcome
+from rlvr_core.toolkit import outcome
 from rlvr_doctor.datacheck.blind import Case, Tried, common_answers, guesses
 from rlvr_doctor.datacheck.corrupt import corruptions
 from rlvr_doctor.datacheck.forms import Form, form_of

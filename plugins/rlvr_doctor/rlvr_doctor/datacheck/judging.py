@@ -21,12 +21,7 @@ from rlvr_core.api import (
     RlvrError,
     Verdict,
 )
-from rlvr_core.config.model import ComponentRef
-from rlvr_core.config.resolve import build
-from rlvr_core.plugins.host import load_host
-from rlvr_core.verify.pool import VerifierPool
-from rlvr_core.verify.reward import outcome
-from rlvr_core.verify.verdicts import VerifierSpec
+from rlvr_core.toolkit import ComponentRef, VerifierPool, VerifierSpec, build, load_host, outcome
 
 MEMORY_MB = 2048
 SEED = 0

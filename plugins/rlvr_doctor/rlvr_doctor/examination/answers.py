@@ -8,7 +8,7 @@ from collections import Counter
 from rlvr_core.api import Finding, Problem, RunError
 from rlvr_core.guards.gold import gold_lines
 from rlvr_core.guards.wrong_answers import wrong_responses
-from rlvr_core.verify.reward import outcome
+from rlvr_core.toolkit import outcome
 from rlvr_doctor.examination.report import Check, refused, share
 from rlvr_doctor.examination.subject import Reference, Subject
 

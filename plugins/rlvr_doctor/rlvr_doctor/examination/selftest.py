@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Finding, GroupsScored, Problem, RlvrError
 from rlvr_core.api.components import RunObserver
-from rlvr_core.config.resolve import resolve_file
-from rlvr_core.data.uri import model_path
-from rlvr_core.plugins.host import Host, load_host
-from rlvr_core.record.checkpoints import LATEST
-from rlvr_core.record.rundir import RunFolder
 from rlvr_core.run.prepare import prepare
 from rlvr_core.run.start import start
-from rlvr_core.terminal.output import quiet_libraries
+from rlvr_core.toolkit import (
+    LATEST,
+    Host,
+    RunFolder,
+    load_host,
+    model_path,
+    quiet_libraries,
+    resolve_file,
+)
 from rlvr_doctor.examination.examination import LENIENT, Drive, nothing, scratch_folder
 from rlvr_doctor.examination.live import params_of, sampled
 from rlvr_doctor.examination.report import Report, refused, share

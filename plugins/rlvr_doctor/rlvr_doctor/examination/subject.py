@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Completion, GivesGold, Problem, Verdict
-from rlvr_core.verify.reward import outcome
+from rlvr_core.toolkit import outcome
 
 if TYPE_CHECKING:
     from rlvr_core.config.model import RunConfig

@@ -1,24 +1,47 @@
-"""Finds and examines a model, with its identity."""
+"""Finds a model, runs every check of it, and reads its identity."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError, Finding, Json, RlvrError
-from rlvr_core.data.uri import check_model_path, is_uri, model_path
 from rlvr_core.eval.model_ref import find_model
-from rlvr_core.plugins.host import load_host
 from rlvr_core.record.provenance.model import model_identity, tokenizer_identity
-from rlvr_core.terminal import output
-from rlvr_doctor.examination.report import Report
+from rlvr_core.toolkit import check_model_path, is_uri, load_host, model_path, quiet_libraries
+from rlvr_doctor.examination.report import Report, first_line
+from rlvr_doctor.modelcheck import architecture, token_checks, weight_checks
 from rlvr_doctor.modelcheck.folder import ModelFolder
-from rlvr_doctor.modelcheck.place import folder_of
-from rlvr_doctor.modelcheck.questions import examine
-from rlvr_doctor.modelcheck.report import BrokenPartError
+from rlvr_doctor.modelcheck.stored import BrokenPartError
+
+Question = Callable[[ModelFolder], Finding | Iterable[Finding] | None]
+
+
+def _config(subject: ModelFolder) -> Iterator[Finding]:
+    kind = subject.config.model_type
+    code = subject.raw_config.get("auto_map")
+    yield Finding("config", "ok", f"config.json of a {kind}" + (", with code" if code else ""))
+
+
+_MODEL: tuple[tuple[str, Question], ...] = (
+    ("config", _config),
+    ("weights/files", weight_checks.files),
+    ("weights/values", weight_checks.values),
+    ("weights/names", weight_checks.names),
+    ("model/architecture", architecture.size),
+    ("model/context", architecture.context),
+    ("tokenizer/vocabulary", token_checks.vocabulary),
+    ("tokenizer/special", token_checks.special),
+    ("tokenizer/template", token_checks.template),
+)
+_ADAPTER: tuple[tuple[str, Question], ...] = (
+    ("adapter", weight_checks.adapter),
+    ("weights/files", weight_checks.files),
+    ("weights/values", weight_checks.values),
+)
 
 
 @dataclass(slots=True)
@@ -88,7 +111,7 @@ def check(
         examined.report.findings.append(Finding("files", "fail", text, remedy))
     else:
         subject = ModelFolder(reference, here, revision, trust_remote_code, values)
-        output.quiet_libraries()
+        quiet_libraries()
         examined.report = examine(subject)
         examined.identity = _identity(subject)
     return examined
@@ -128,3 +151,42 @@ def _identity(subject: ModelFolder) -> dict[str, Mapping[str, Any]]:
         if not subject.is_adapter:
             identity["tokenizer"] = tokenizer_identity(subject.tokenizer)
     return identity
+
+
+def folder_of(reference: str, revision: str | None) -> Path | None:
+    """Return a model's folder: its own, or that in the hub's cache; None if there is none."""
+    folder = Path(reference).expanduser()
+    if folder.is_dir():
+        return folder
+    from huggingface_hub import try_to_load_from_cache
+
+    for name in ("config.json", "adapter_config.json", "tokenizer_config.json"):
+        try:
+            path = try_to_load_from_cache(reference, name, revision=revision)
+        except ValueError:  # not a valid repository name
+            return None
+        if isinstance(path, str):
+            return Path(path).parent
+    return None
+
+
+def examine(subject: ModelFolder) -> Report:
+    """Return the findings about a model."""
+    report = Report()
+    named: set[str] = set()
+    for id_, ask in _ADAPTER if subject.is_adapter else _MODEL:
+        answers: list[Finding] = []  # keeps the findings of a check up to an error
+        try:
+            answer = ask(subject)
+            answers += [answer] if isinstance(answer, Finding) else answer or ()
+        except BrokenPartError as error:
+            if error.part in named:
+                answers.append(Finding(id_, "note", f"not examined: {error.part} is broken"))
+            else:
+                answers.append(Finding(id_, "fail", error.text, error.remedy))
+            named.add(error.part)
+        except Exception as error:
+            text = f"could not be examined: {first_line(error)}"
+            answers.append(Finding(id_, "warn", text, "report it, with the model's name"))
+        report.findings += answers
+    return report

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_doctor.examination.report import at_first, first_line
-from rlvr_doctor.modelcheck.report import BrokenPartError
-from rlvr_doctor.modelcheck.stored import Stored, broken, read_file
+from rlvr_doctor.modelcheck.stored import BrokenPartError, broken, read_file
 
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
 ADAPTER = ("adapter_model.safetensors", "adapter_model.bin")
@@ -32,7 +31,7 @@ class Weights:
     """
 
     files: tuple[Path, ...]
-    tensors: dict[str, Stored]
+    tensors: dict[str, Any]
     unused: tuple[str, ...] = ()
 
 
@@ -103,7 +102,7 @@ class ModelFolder:
         unused = tuple(sorted(other.name for other in others if other.name not in known))
         return Weights(files, tensors, unused)
 
-    def _shards(self, index: Path) -> tuple[tuple[Path, ...], dict[str, Stored]]:
+    def _shards(self, index: Path) -> tuple[tuple[Path, ...], dict[str, Any]]:
         mapping = self.json(index.name, "weights").get("weight_map")
         if not isinstance(mapping, dict) or not mapping:
             raise broken(f"{index.name} has no weight_map", "fetch it again")
@@ -114,20 +113,15 @@ class ModelFolder:
                 f"{len(missing)} of {len(names)} shards are missing: {at_first(missing)}",
                 "fetch them; all the files that the index names belong to the model",
             )
-        tensors: dict[str, Stored] = {}
-        for name in names:
-            tensors |= read_file(self.folder / name)
-        lost = [
-            name
-            for name, shard in mapping.items()
-            if name not in tensors or tensors[name].file.name != shard
-        ]
+        shards = {name: read_file(self.folder / name) for name in names}
+        lost = [name for name, shard in mapping.items() if name not in shards[shard]]
         if lost:
             raise broken(
                 f"{len(lost)} tensors are not in the shard that {index.name} names: "
                 f"{at_first(lost)}",
                 "index and shards do not belong together: fetch the model again",
             )
+        tensors = {name: shards[shard][name] for name, shard in mapping.items()}
         return tuple(self.folder / name for name in names), tensors
 
     def _no_weights(self) -> BrokenPartError:

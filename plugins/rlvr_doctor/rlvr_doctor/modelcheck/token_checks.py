@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rlvr_core.api import Finding, Message, Problem
-from rlvr_core.config.model import PromptSection
 from rlvr_core.data.prompts import Renderer
+from rlvr_core.toolkit import PromptSection
 from rlvr_doctor.examination.prompts import token_ids
 from rlvr_doctor.examination.report import at_first, first_line
 from rlvr_doctor.modelcheck.folder import ModelFolder, quiet

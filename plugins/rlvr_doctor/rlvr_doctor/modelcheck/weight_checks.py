@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from rlvr_core.api import Finding
 from rlvr_doctor.examination.report import at_first
 from rlvr_doctor.modelcheck.folder import ModelFolder
-from rlvr_doctor.modelcheck.stored import NAMES
-from rlvr_doctor.modelcheck.values import values_of
+from rlvr_doctor.modelcheck.stored import values_of
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 _TORN = "take the weights from before the run diverged, or fetch them again"
@@ -19,11 +18,11 @@ _TORN = "take the weights from before the run diverged, or fetch them again"
 def files(subject: ModelFolder) -> Iterator[Finding]:
     """Check that every file that transformers would load exists and is complete."""
     weights = subject.weights
-    size = sum(tensor.n_bytes for tensor in weights.tensors.values())
+    size = sum(tensor.nbytes for tensor in weights.tensors.values())
     kinds = Counter[str]()
     for tensor in weights.tensors.values():
-        kinds[tensor.dtype] += tensor.n_bytes
-    types = [NAMES.get(kind, kind) for kind, _ in kinds.most_common()]
+        kinds[str(tensor.dtype).removeprefix("torch.")] += tensor.nbytes
+    types = [kind for kind, _ in kinds.most_common()]
     text = f"{len(weights.tensors)} tensors in {len(weights.files)} files, {size:,} bytes"
     yield Finding("weights/files", "ok", f"{text}, {' and '.join(types)}")
     if weights.unused:
@@ -47,14 +46,14 @@ def values(subject: ModelFolder) -> Iterator[Finding]:
         statistics = values_of(tensor)
         if statistics is None:
             continue
-        numbers += tensor.numel
+        numbers += tensor.numel()
         if statistics.nan or statistics.infinite:
             odd.append(f"{name} ({statistics.nan:,} NaN, {statistics.infinite:,} infinite)")
         # adapters begin with a zero matrix; a vector of ones is a new norm
         elif (
             statistics.constant
             and len(tensor.shape) > 1
-            and tensor.numel > 1
+            and tensor.numel() > 1
             and ".lora_B" not in name
         ):
             constant.append(name)

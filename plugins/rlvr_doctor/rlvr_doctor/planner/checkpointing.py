@@ -15,7 +15,7 @@ from rlvr_doctor.planner.setup import Setup, every_of, servers_of, setup_of
 from rlvr_doctor.planner.shape import read_model
 
 if TYPE_CHECKING:
-    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.toolkit import Resolved
 
 CHOICES = ("none", "every-4", "every-3", "every-2", "all")
 """By the time they cost, and the other way round by the memory they take."""

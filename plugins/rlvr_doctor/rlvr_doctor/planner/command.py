@@ -49,17 +49,16 @@ def plan(
 
     Example: rlvr plan examples/math.yaml --gpu h100-80 --count 8 --set train.parallel=fsdp
     """
-    from rlvr_core.plugins.host import load_host
-    from rlvr_core.terminal import output
+    from rlvr_core.toolkit import load_host, print_json, quiet_libraries
     from rlvr_doctor.planner import report
     from rlvr_doctor.planner.advice import advise
     from rlvr_doctor.planner.plans import Planner
 
-    output.quiet_libraries()
+    quiet_libraries()
     planner = Planner(config, overrides, load_host(), gpu, engine_gpus, mean_tokens)
     planned = planner.plan(count)
     changes = advise(planner, planned, count)
     if as_json:
-        output.print_json(report.as_json(planned, changes))
+        print_json(report.as_json(planned, changes))
     else:
         report.print_plan(planned, changes, gpu)

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlvr_core.api import ConfigError
-from rlvr_core.config.resolve import resolve_file
-from rlvr_core.data.uri import model_path
 from rlvr_core.parallel.cards import CARDS
+from rlvr_core.toolkit import Host, model_path, resolve_file
 from rlvr_doctor.planner.checkpointing import choose
 from rlvr_doctor.planner.memory import Memory, memory_of
 from rlvr_doctor.planner.setup import Setup, every_of, setup_of
 from rlvr_doctor.planner.shape import read_model
 from rlvr_doctor.planner.speed import Speed, checkpoint_bytes, speed_of
-
-if TYPE_CHECKING:
-    from rlvr_core.plugins.host import Host
 
 UNCHECKED = "computed from formulas and public figures of the card; not measured on a GPU"
 

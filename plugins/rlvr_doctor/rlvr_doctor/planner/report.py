@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rlvr_core.terminal.output import print_line, print_table
+from rlvr_core.toolkit import print_line, print_table
 from rlvr_doctor.planner.advice import Change
 from rlvr_doctor.planner.plans import Plan
 

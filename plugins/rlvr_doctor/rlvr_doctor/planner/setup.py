@@ -11,7 +11,7 @@ from rlvr_core.parallel.cards import RESERVED, Card
 from rlvr_doctor.planner.shape import Adapter, Shape
 
 if TYPE_CHECKING:
-    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.toolkit import Resolved
 
 MASTER = 4
 """Bytes of a trained weight, and of its gradient."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import ConfigError, MachineError
-from rlvr_core.data.uri import check_model_path
+from rlvr_core.toolkit import ModelSection, check_model_path
 
 if TYPE_CHECKING:
-    from rlvr_core.config.model import LoraSection, ModelSection
+    from rlvr_core.config.model import LoraSection
 
 _REMEDY = "it knows dense decoders such as Llama, Qwen2, Qwen3, by folder or hub id (filled cache)"
 _LINEAR = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}

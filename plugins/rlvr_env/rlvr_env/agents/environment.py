@@ -21,6 +21,7 @@ from rlvr_core.api import (
     ComponentConfig,
     ConfigError,
     Done,
+    EnvironmentTraits,
     Json,
     MachineError,
     Message,
@@ -29,9 +30,8 @@ from rlvr_core.api import (
     Problem,
     Reply,
 )
-from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.plugins import files
-from rlvr_core.plugins.tool_formats import tool_format
+from rlvr_core.toolkit import tool_format
 from rlvr_env.agents.branches import Branch, Branches, Placed, text_of
 from rlvr_env.agents.programs import ProgramError, run_command, run_function
 from rlvr_env.environments.observations import Branched

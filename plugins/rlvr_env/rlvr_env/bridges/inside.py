@@ -28,7 +28,7 @@ from rlvr_core.api import (
     ToolCall,
     Verdict,
 )
-from rlvr_core.plugins.tool_formats import tool_format
+from rlvr_core.toolkit import tool_format
 from rlvr_env.bridges.judging import prompt_of
 
 if TYPE_CHECKING:

@@ -19,14 +19,10 @@ from rlvr_core.api import (
     Problem,
     Verdict,
     Verifier,
+    content_id,
 )
-from rlvr_core.api.problems import content_id
-from rlvr_core.config.model import ComponentRef
-from rlvr_core.config.resolve import build
-from rlvr_core.plugins.host import load_host
+from rlvr_core.toolkit import ComponentRef, VerifierPool, VerifierSpec, build, load_host
 from rlvr_core.verify.judge import ErrorRate
-from rlvr_core.verify.pool import VerifierPool
-from rlvr_core.verify.verdicts import VerifierSpec
 
 Judged = Future[list[dict[str, Verdict]]]
 

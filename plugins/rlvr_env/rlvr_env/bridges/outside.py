@@ -25,7 +25,7 @@ from rlvr_core.api import (
     ToolCall,
     Verdict,
 )
-from rlvr_core.plugins.tool_formats import tool_format
+from rlvr_core.toolkit import tool_format
 from rlvr_env.bridges.judging import Judging, text_of
 
 _VERDICT = "rlvr_verdict"

@@ -8,10 +8,8 @@ from itertools import islice
 from typing import Any
 
 from rlvr_core.api import ConfigError, DataError, Json, MachineError, Problem
-from rlvr_core.config.model import ComponentRef
-from rlvr_core.config.resolve import build
-from rlvr_core.plugins.host import Host, load_host
 from rlvr_core.script.train import signals_restored
+from rlvr_core.toolkit import ComponentRef, Host, build, load_host
 from rlvr_env.bridges.judging import Judging
 
 _ITSELF = "env/environment"

@@ -16,6 +16,7 @@ from rlvr_core.api import (
     BadCall,
     DataError,
     Done,
+    EnvironmentTraits,
     EvalReport,
     Group,
     Json,
@@ -29,7 +30,6 @@ from rlvr_core.api import (
     ToolCall,
     Verdict,
 )
-from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_env.environments.questions import Questions, response
 from rlvr_env.environments.tool_formats import Hermes
 

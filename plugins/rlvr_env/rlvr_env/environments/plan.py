@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlvr_core.api import (
     BackgroundEngine,
@@ -17,12 +17,8 @@ from rlvr_core.api import (
     Problem,
 )
 from rlvr_core.api.rollouts import Suffix
-from rlvr_core.config.model import ComponentRef, EnvironmentSection
-from rlvr_core.config.resolve import build
+from rlvr_core.toolkit import ComponentRef, EnvironmentSection, Host, build
 from rlvr_core.workers.process import ComponentSpec
-
-if TYPE_CHECKING:
-    from rlvr_core.plugins.host import Host
 
 AUTO = "auto"
 """Value of ``environment.use`` for each problem's own environment."""

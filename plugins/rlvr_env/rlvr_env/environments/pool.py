@@ -13,8 +13,7 @@ from concurrent.futures import Future
 from types import MappingProxyType
 from typing import Any
 
-from rlvr_core.api import Json, traits_of
-from rlvr_core.api.traits import EnvironmentTraits
+from rlvr_core.api import EnvironmentTraits, Json, traits_of
 from rlvr_core.workers.pool import Fault, PoolCall, ProcessPool
 from rlvr_core.workers.process import ComponentSpec
 from rlvr_env.environments.coroutines import Coroutines

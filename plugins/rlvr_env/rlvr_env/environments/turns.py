@@ -27,6 +27,7 @@ from rlvr_core.api import (
     Engine,
     EngineContext,
     EngineTraits,
+    EnvironmentTraits,
     Generation,
     GenerationRequest,
     Json,
@@ -39,8 +40,7 @@ from rlvr_core.api import (
     traits_of,
 )
 from rlvr_core.api.rollouts import Suffix
-from rlvr_core.api.traits import EnvironmentTraits
-from rlvr_core.verify.verdicts import from_plain
+from rlvr_core.toolkit import from_plain
 from rlvr_env.environments.conversation import Branch, Conversation, Ticket, seconds_left
 from rlvr_env.environments.faults import EnvironmentFailedError, EnvironmentTimeoutError
 from rlvr_env.environments.health import Health

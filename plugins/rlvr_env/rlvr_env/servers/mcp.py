@@ -20,6 +20,7 @@ from rlvr_core.api import (
     ComponentConfig,
     ConfigError,
     Done,
+    EnvironmentTraits,
     Json,
     MachineError,
     Message,
@@ -30,9 +31,7 @@ from rlvr_core.api import (
     Tool,
     ToolCall,
 )
-from rlvr_core.api.traits import EnvironmentTraits
-from rlvr_core.plugins.loader import describe
-from rlvr_core.plugins.tool_formats import tool_format
+from rlvr_core.toolkit import describe, tool_format
 
 if TYPE_CHECKING:
     from mcp import Client, StdioServerParameters

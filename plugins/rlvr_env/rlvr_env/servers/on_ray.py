@@ -20,12 +20,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlvr_core import __version__
 from rlvr_core.api import ComponentConfig, MachineError
-from rlvr_core.config.model import ComponentRef
-from rlvr_core.config.resolve import build
-from rlvr_core.plugins.host import load_host
-from rlvr_core.plugins.loader import describe
+from rlvr_core.toolkit import ComponentRef, __version__, build, describe, load_host
 
 WHERE = "environment.with.ray"
 Count = Annotated[int, Field(gt=0)]

@@ -16,9 +16,18 @@ from urllib.parse import urlsplit
 
 from pydantic import field_validator
 
-from rlvr_core.api import ComponentConfig, Done, Json, Message, Observation, Problem, Reply, Verdict
-from rlvr_core.api.traits import EnvironmentTraits
-from rlvr_core.plugins.loader import describe
+from rlvr_core.api import (
+    ComponentConfig,
+    Done,
+    EnvironmentTraits,
+    Json,
+    Message,
+    Observation,
+    Problem,
+    Reply,
+    Verdict,
+)
+from rlvr_core.toolkit import describe
 from rlvr_env.servers.protocol import HEARTBEAT, MAX_FRAME, websockets_for
 
 if TYPE_CHECKING:

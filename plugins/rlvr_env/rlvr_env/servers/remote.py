@@ -18,6 +18,7 @@ from rlvr_core.api import (
     ComponentConfig,
     DataError,
     Done,
+    EnvironmentTraits,
     Json,
     MachineError,
     Message,
@@ -27,9 +28,7 @@ from rlvr_core.api import (
     RunError,
     Verdict,
 )
-from rlvr_core.api.traits import EnvironmentTraits
-from rlvr_core.plugins.loader import describe
-from rlvr_core.verify.verdicts import from_plain
+from rlvr_core.toolkit import describe, from_plain
 from rlvr_env.servers.on_ray import Fleet, RayServers
 from rlvr_env.servers.protocol import (
     HEARTBEAT,

@@ -20,6 +20,7 @@ from rlvr_core.api import (
     ChecksProblems,
     ClosesConversations,
     DataError,
+    EnvironmentTraits,
     Json,
     JudgesUnfinished,
     Message,
@@ -28,9 +29,7 @@ from rlvr_core.api import (
     Reply,
     traits_of,
 )
-from rlvr_core.api.traits import EnvironmentTraits
-from rlvr_core.plugins.loader import describe
-from rlvr_core.verify.verdicts import plain_verdict
+from rlvr_core.toolkit import describe, plain_verdict
 from rlvr_env.environments.observations import plain_answer
 from rlvr_env.servers.protocol import (
     HEARTBEAT,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.terminal.output import print_line
+from rlvr_core.toolkit import print_line, quiet_libraries
 
 if TYPE_CHECKING:
     from rlvr_view.chat.conversation import Conversation
@@ -40,7 +40,6 @@ def chat(
     Example: rlvr chat last --prompt "12+34="
     """
     from rlvr_core.api import ConfigError
-    from rlvr_core.terminal.output import quiet_libraries
     from rlvr_view.chat.conversation import Conversation
     from rlvr_view.chat.loading import load
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import GenerationRequest, Message, Problem
-from rlvr_core.record.text import printable
+from rlvr_core.toolkit import printable
 
 if TYPE_CHECKING:
     from rlvr_view.chat.loading import Talker

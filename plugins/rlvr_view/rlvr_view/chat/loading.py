@@ -6,15 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import REMOTE, ConfigError, EngineContext, SamplingParams
-from rlvr_core.config.load import load_config
-from rlvr_core.config.model import ComponentRef, ModelSection, PromptSection
-from rlvr_core.config.resolve import build
 from rlvr_core.data.prompts import Renderer
-from rlvr_core.data.uri import check_model_path, model_path
 from rlvr_core.eval.model_ref import find_model, runnable
-from rlvr_core.plugins.host import load_host
 from rlvr_core.rollout.source import sampling_of
 from rlvr_core.step.model import DTYPES, load_policy, load_tokenizer, max_positions
+from rlvr_core.toolkit import (
+    ComponentRef,
+    ModelSection,
+    PromptSection,
+    build,
+    check_model_path,
+    load_config,
+    load_host,
+    model_path,
+)
 
 if TYPE_CHECKING:
     from rlvr_core.api import Engine

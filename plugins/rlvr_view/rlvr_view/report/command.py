@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.terminal.output import print_line
-
-if TYPE_CHECKING:
-    from rlvr_core.record.view import RunView
+from rlvr_core.toolkit import RunView, print_line, write_atomic
 
 
 @click.command()
@@ -36,7 +32,6 @@ def report(runs: tuple[str, ...], out: Path, runs_dir: str) -> None:
 
     Example: rlvr report last --out report.html
     """
-    from rlvr_core.record.files import write_atomic
     from rlvr_view.report.page import page
     from rlvr_view.report.records import Records, labels
 
@@ -72,7 +67,6 @@ def _find(runs: Sequence[str], runs_dir: str) -> list[RunView]:
         ConfigError: If one does not exist, or is named twice.
     """
     from rlvr_core.api import ConfigError
-    from rlvr_core.record.view import RunView
 
     views = [RunView.find(run, runs_dir) for run in runs]
     paths = [view.path.resolve() for view in views]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_core.record.text import brief, printable
+from rlvr_core.toolkit import brief, printable
 from rlvr_view.report.learning import task_name
 from rlvr_view.report.records import Records
 

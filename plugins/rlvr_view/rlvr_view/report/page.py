@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import rlvr_core
 from rlvr_core.api import Metric
-from rlvr_core.record.text import printable
+from rlvr_core.toolkit import printable
 from rlvr_view.report.accounts import NOT_EXPLAINED
 from rlvr_view.report.described import described
 from rlvr_view.report.plot import Plot

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlvr_core.api import MachineError
-from rlvr_core.record.text import printable
+from rlvr_core.toolkit import printable
 from rlvr_view.report.plot import Plot, Series
 
 BARS_UP_TO = 40

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from rlvr_core.api import ConfigError, RlvrError, RunError
-from rlvr_core.record.text import printable
+from rlvr_core.toolkit import printable
 from rlvr_view.report.page import assets
 from rlvr_view.viewer import pages
 from rlvr_view.viewer.choice import Choice

@@ -8,10 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import BadCall, RlvrError
-from rlvr_core.plugins.host import load_host
-from rlvr_core.plugins.tool_formats import tool_format
-from rlvr_core.record.text import brief
-from rlvr_core.record.view import RunView
+from rlvr_core.toolkit import RunView, brief, load_host, tool_format
 from rlvr_view.viewer.gaps import branches_of
 from rlvr_view.viewer.tokens import Token, strength, tokens, unlikely
 

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import MachineError
-from rlvr_core.data.uri import cache_folder
-from rlvr_core.record.view import finite
+from rlvr_core.toolkit import cache_folder, finite
 from rlvr_view.report.groups import labels_of
 
 KEPT_DAYS = 30

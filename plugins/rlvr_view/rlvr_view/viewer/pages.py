@@ -11,8 +11,7 @@ from urllib.parse import quote, urlencode
 
 from rlvr_core.api import ConfigError
 from rlvr_core.record.results import facts
-from rlvr_core.record.rundir import RunFolder
-from rlvr_core.record.text import brief
+from rlvr_core.toolkit import RunFolder, brief
 from rlvr_view.report.groups import Groups, Seen
 from rlvr_view.report.page import environment, fragment
 from rlvr_view.report.records import Records

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError, RunError
-from rlvr_core.record.rundir import RunFolder
-from rlvr_core.record.text import printable
-from rlvr_core.record.view import finite
+from rlvr_core.toolkit import RunFolder, finite, printable
 from rlvr_view.viewer import compare, group
 from rlvr_view.viewer.choice import Choice, Found, find, neighbours, options
 from rlvr_view.viewer.export import answers, recorded, select

@@ -9,8 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.record.text import brief
-from rlvr_core.record.view import RunView, finite
+from rlvr_core.toolkit import RunView, brief, finite
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
