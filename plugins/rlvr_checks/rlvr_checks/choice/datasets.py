@@ -157,7 +157,7 @@ class _MultipleChoice:
 
 
 class Gpqa(_MultipleChoice):
-    """GPQA: questions of experts in biology, physics and chemistry, four options each.
+    """GPQA: expert questions in biology, physics and chemistry, with four options each.
 
     The rows tell right and wrong answers and no order of them, so they are always shuffled.
     """

@@ -1,4 +1,4 @@
-"""What a piece of an answer says of the options of one question."""
+"""Finds the option that a part of an answer names."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Options:
         self._by_length = sorted(range(len(options)), key=lambda i: -len(self._options[i]))
 
     def strict(self, text: str) -> str | None:
-        """The option that is all that a text says: its letter, its text, or both."""
+        """Return the option that a text names and nothing else: by letter, by text, or both."""
         text = key_value(bare(text))
         for statement in (text, _LEAD.sub("", text, count=1) if _LEAD.match(text) else text):
             statement = _NOT_A_BUT.sub("", statement)
@@ -85,7 +85,7 @@ class Options:
         return None
 
     def beginning(self, text: str) -> str | None:
-        """The option that a text begins with, unless what goes on behind it names another."""
+        """Return the option that a text begins with, unless the rest names another."""
         text = _NAME.sub("", bare(text.lstrip("*: }")), count=1)
         text = _NONE_BUT.sub("", _NOT_A_BUT.sub("", text, count=1), count=1)
         if (index := self._text_at(text)) is not None:

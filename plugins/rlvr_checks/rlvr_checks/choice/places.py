@@ -23,7 +23,7 @@ _QUESTION = re.compile(r"\n[ \t]*(?:\*\*|#+ ?)?(?:Question|Problem)(?: \d+)?[ \t
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """What stands in a place, and where the place ends."""
+    """The content of a marked place, and the end of the place."""
 
     content: str
     end: int

@@ -1,4 +1,4 @@
-r"""Which option an answer to a multiple-choice question names: none, one, or several.
+r"""Finds the option that an answer to a multiple-choice question names, if it is one.
 
 The answer is looked for in this order, and the first place that is there decides: ``<answer>``,
 ``\boxed{}``, the last statement ("the answer is ...", "option B is correct"), the whole text, its

@@ -57,7 +57,7 @@ _LONGEST = 1000
 
 
 def statement(text: str, options: Options, which: Match) -> str | None:
-    """What stands behind the statement that counts, or its letter; None without one.
+    """Return the text behind the statement that counts, or its letter; None without one.
 
     A statement that is denied, doubted, asked or cut off is passed over; one is given, as
     nothing, if there is no other.

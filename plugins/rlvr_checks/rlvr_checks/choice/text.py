@@ -41,7 +41,7 @@ def bare(text: str) -> str:
 
 
 def key(text: str) -> str:
-    """What two writings of one option have in common: letters and signs, without spaces."""
+    """Return a key that is equal for all spellings of an option: no case, spaces or article."""
     text = ARTICLE.sub("", text.strip().rstrip(".;!").casefold(), count=1)
     return re.sub(r"\s+", "", text)
 

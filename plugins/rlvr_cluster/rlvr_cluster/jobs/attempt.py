@@ -1,4 +1,4 @@
-"""One attempt of a job that a cluster starts, and may start again: ``rlvr`` with its run's place.
+"""One attempt of a job that a cluster may start several times.
 
 ``python -m rlvr_cluster.jobs.attempt --runs URI --job NAME -- run config.yaml``
 fetches the newest run from the place, if an earlier attempt or job has left one, and becomes the
@@ -38,7 +38,7 @@ def attempt_words(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do it; a run takes this process's place, and never returns."""
+    """Run the attempt; a run replaces this process, and never returns."""
     parser = argparse.ArgumentParser(prog=MODULE)
     parser.add_argument("--runs", required=True)
     parser.add_argument("--job", required=True)
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def resumption(runs: str, root: Path) -> list[str]:
-    """Return the words that put a run where an earlier attempt stopped; none for a new run."""
+    """Return the arguments that resume the run of an earlier attempt; none for a new run."""
     root.mkdir(parents=True, exist_ok=True)
     folder = fetch_newest(runs, root, _say)
     return [] if folder is None else ["--resume", str(folder.absolute())]
@@ -76,7 +76,7 @@ def claim_runs(environment: MutableMapping[str, str], job: str, *, takes_over: b
 
 
 def _evaluate(begin: Sequence[str], words: Sequence[str], runs: str, name: str) -> int:
-    """An evaluation that was cut off goes on where it was."""
+    """Run an evaluation; one that was interrupted continues."""
     folder, uri = Path("runs", name), f"{runs}/{name}"
     fetch_results(uri, folder)
     environment: Mapping[str, str] = os.environ

@@ -1,4 +1,4 @@
-"""``rlvr jobs``: what was launched elsewhere, and its results."""
+"""``rlvr jobs``: lists, watches, stops and fetches jobs that run elsewhere."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 @click.group()
 def jobs() -> None:
-    """Jobs that `rlvr launch` has submitted elsewhere, and what comes home from them.
+    """List, watch, stop and fetch the jobs that `rlvr launch` has submitted elsewhere.
 
     JOB is a job's name or its beginning, the name of its run, or 'last'.
     """
 
 
 @jobs.command("list")
-@click.option("--states", is_flag=True, help="Ask what each of them is doing.")
-@click.option("--limit", type=click.IntRange(1), help="Only so many, the newest.")
-@click.option("--json", "as_json", is_flag=True, help="Print all that was written down, as JSON.")
+@click.option("--states", is_flag=True, help="Ask for the state of each job.")
+@click.option("--limit", type=click.IntRange(1), help="Show only the newest N.")
+@click.option("--json", "as_json", is_flag=True, help="Print every recorded field, as JSON.")
 def list_(states: bool, limit: int | None, as_json: bool) -> None:
     """List the jobs that were submitted from here, newest first."""
     from dataclasses import asdict
@@ -69,7 +69,7 @@ def list_(states: bool, limit: int | None, as_json: bool) -> None:
 @click.argument("job")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(job: str, as_json: bool) -> None:
-    """Say what JOB is doing."""
+    """Print the state of JOB."""
     entry, launcher = _of(job)
     now = launcher.status(entry.job)
     if as_json:
@@ -81,7 +81,7 @@ def status(job: str, as_json: bool) -> None:
 @jobs.command()
 @click.argument("job")
 def logs(job: str) -> None:
-    """Print what JOB has printed so far."""
+    """Print the output of JOB so far."""
     entry, launcher = _of(job)
     for line in launcher.logs(entry.job):
         print_line(printable(line))
@@ -107,9 +107,9 @@ def stop(job: str) -> None:
     help="Which to fetch; 'last' is the newest and the best.",
 )
 def fetch(job: str, to: Path, checkpoints: Any) -> None:
-    """Fetch the runs of JOB, while it runs or later; what is here already is not fetched again.
+    """Fetch the runs of JOB, during or after it; files that are here already are skipped.
 
-    JOB may also be where runs are: s3://bucket/runs.
+    JOB may also be the URI of run folders: s3://bucket/runs.
     """
     from rlvr_cluster.stores.fetch import Fetch, runs_in
     from rlvr_core.launch.job_book import JobBook
@@ -147,13 +147,13 @@ def fetch(job: str, to: Path, checkpoints: Any) -> None:
 @click.argument("run")
 @click.argument("uri", required=False)
 @click.option("--runs-dir", default="runs", show_default=True, help="Folder of run folders.")
-@click.option("--take-over", is_flag=True, help="Own the place in the store, whoever did.")
+@click.option("--take-over", is_flag=True, help="Take over the place in the store from its owner.")
 def push(run: str, uri: str | None, runs_dir: str, *, take_over: bool) -> None:
     """Copy a run's folder to URI, or to the run.mirror of its config.
 
-    For a run whose store was away to its end, or one that was never mirrored. A run that was
-    downloaded, or whose place in the store another process has taken over, is copied there with
-    --take-over alone, and only if it lacks nothing of what is there.
+    Use it for a run whose store could not be reached at its end, or that was never mirrored. A run
+    that was downloaded, or whose place in the store belongs to another process, needs --take-over,
+    and must have all that the store has.
     """
     import os
     import uuid
@@ -179,7 +179,7 @@ def push(run: str, uri: str | None, runs_dir: str, *, take_over: bool) -> None:
 
 
 def _not_fetched(folder: Path) -> None:
-    """Refuse a copy: it may lack files, or be older, and a push takes away what it lacks."""
+    """Refuse a downloaded run: it may lack files, and a push deletes in the store what it lacks."""
     from rlvr_cluster.stores.known import Known
 
     known = Known(folder)
@@ -193,7 +193,7 @@ def _not_fetched(folder: Path) -> None:
 
 
 def _state(job: Job) -> str:
-    """What a job is doing; what cannot be asked is unknown."""
+    """Return the state of a job; ``unknown`` if its launcher cannot be reached."""
     try:
         return str(_launcher(job).status(job.job).state)
     except MachineError as error:

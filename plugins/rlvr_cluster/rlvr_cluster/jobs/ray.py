@@ -48,16 +48,16 @@ _STATES: dict[str, JobState] = {
     "FAILED": "failed",
 }
 _MOST_MB = 100
-"""What Ray's job server takes at a time."""
+"""Largest upload that Ray's job server accepts."""
 _GRACE = "RAY_JOB_STOP_WAIT_TIME_S"
-"""Variable of a job that says after how many seconds of stopping Ray kills it."""
+"""Variable of a job: the seconds after which Ray kills a job that is stopping."""
 _INTERRUPTED = 130
 _QUIET = 3600.0
 """Seconds without an answer after which waiting ends."""
 
 
 class RayLauncher:
-    """Submits a run as a job of Ray, which copies it to a store as it goes on."""
+    """Submits a run as a job of Ray; the job copies its run to a store."""
 
     traits = LauncherTraits(elsewhere=True, evaluates=True)
 
@@ -177,7 +177,7 @@ class RayLauncher:
         return self._wait(server, job) if self._config.wait else 0
 
     def status(self, job: str) -> JobStatus:
-        """What the cluster says; see ``JobLauncher.status``."""
+        """Ask the cluster; see ``JobLauncher.status``."""
         return _status(self._server().info(job))
 
     def logs(self, job: str) -> Iterator[str]:
@@ -196,7 +196,7 @@ class RayLauncher:
         return options_as_before(job, given, gone=("wait", "poll"))
 
     def _status_there(self, job: Job) -> JobStatus:
-        """What the cluster that a job was submitted to says of it."""
+        """Ask the cluster that a job was submitted to."""
         address = str(job.options.get("address") or address_of(self._config.address))
         return _status(JobServer(address).info(job.job))
 
@@ -204,9 +204,9 @@ class RayLauncher:
         return JobServer(address_of(self._config.address))
 
     def _check(self) -> None:
-        """Refuse options that do not go together, and what is no pair or looks like a secret.
+        """Refuse malformed options, and values that look like secrets.
 
-        The dashboard shows it to everybody.
+        The dashboard shows them to everybody.
         """
         config = self._config
         faults = wrong_pairs("--env", config.env) + wrong_pairs("--resources", config.resources)
@@ -227,7 +227,7 @@ class RayLauncher:
         return [*begin, "launch", *words, "--backend", "local", *counts]
 
     def _resources(self) -> dict[str, Any]:
-        """What Ray is to reserve for the job, as ``submit_job`` calls it."""
+        """Return the resources that Ray reserves for the job, by the names of ``submit_job``."""
         config = self._config
         gpus = (config.gpus or 0) + (config.engine_gpus or 0)
         reserved: dict[str, Any] = {"entrypoint_num_cpus": config.cpus}

@@ -1,4 +1,4 @@
-"""The job server of a Ray cluster: asked over HTTP, from any machine that reaches it."""
+"""A client of the job server of a Ray cluster, over HTTP."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class JobServer:
         return self._asked(job, self._client.get_job_info)
 
     def stop(self, job: str) -> None:
-        """Have a job's processes get SIGTERM, and SIGKILL after the time that the job was given."""
+        """Send SIGTERM to a job's processes, and SIGKILL after the job's grace period."""
         self._asked(job, self._client.stop_job)
 
     def log(self, job: str) -> str:
@@ -124,7 +124,7 @@ class JobServer:
 
 @contextlib.contextmanager
 def _without_variables() -> Iterator[None]:
-    """Hide Ray's variables, which it would prefer to an address that was given."""
+    """Hide Ray's variables, which Ray prefers to the given address."""
     with _environment:
         kept = {name: os.environ.pop(name) for name in _VARIABLES if name in os.environ}
         try:

@@ -94,8 +94,6 @@ def stage(
     include: Sequence[str],
     max_mb: int,
     smaller: Sequence[str],
-    *,
-    reserved: str = "",
 ) -> Staged:
     """Find the files of a job.
 
@@ -104,7 +102,6 @@ def stage(
         include: More files and folders that it needs.
         max_mb: Largest total, in MB.
         smaller: What can be done where it is larger.
-        reserved: A name that the launcher itself uses.
 
     Raises:
         ConfigError: If one is missing, looks like a secret, or they are too large; all at once.
@@ -140,8 +137,6 @@ def stage(
             faults += secrets_in(file.path, str(file.path), request.allowed_secrets)
         except ConfigError as error:
             faults += error.complaints
-    if reserved in files:
-        faults.append(Complaint(f"the name {reserved} is ours", reserved))
     faults += _too_much(files, max_mb, smaller)
     if faults:
         raise ConfigError.collect(faults)

@@ -1,4 +1,4 @@
-"""How rollout actors are made: their places on the cluster, and what they are started with."""
+"""Creates rollout actors: their slots, and the arguments that they start with."""
 
 from __future__ import annotations
 

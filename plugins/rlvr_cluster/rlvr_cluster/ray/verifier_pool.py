@@ -29,7 +29,6 @@ from rlvr_cluster.ray.verifier_options import (
     RayPoolConfig,
     Verdicts,
     joined_stats,
-    read_options,
     resolve,
 )
 from rlvr_core.api import (
@@ -54,14 +53,13 @@ class RayVerifierPool:
     """Judges completions in actors; a ``VerifierPool``. Methods may be called from any thread.
 
     Args:
-        options: Values of ``RayPoolConfig``.
+        options: Values of ``RayPoolConfig``, as the config resolves them.
         verifiers: How to construct each verifier, by the name verdicts go under.
         workers: Processes of each actor.
         timeout: See ``VerifierPool``.
         memory_mb: See ``VerifierPool``.
 
     Raises:
-        ConfigError: If an option is wrong.
         MachineError: If Ray is missing, no cluster answers, or it has too little room.
         RlvrError: If an actor cannot start its workers.
     """
@@ -77,7 +75,7 @@ class RayVerifierPool:
         timeout: float,
         memory_mb: int,
     ) -> None:
-        self._config = read_options(options)
+        self._config = RayPoolConfig(**options)
         self._names = frozenset(verifiers)
         self._cpus = self._config.cpus or workers
         self._connected = connect(self._config.address, "verify.pool ray-pool", f"{WHERE}.address")
@@ -145,8 +143,8 @@ class RayVerifierPool:
         import ray
 
         there = [(place.index, place.number, place.actor) for place in self._places if place.ready]
-        asked = [((n, m), actor.stats.remote()) for n, m, actor in there if actor is not None]
-        for key, reference in asked:
+        waiting = [((n, m), actor.stats.remote()) for n, m, actor in there if actor is not None]
+        for key, reference in waiting:
             with contextlib.suppress(ray.exceptions.RayError, TimeoutError):
                 self._stats[key] = ray.get(reference, timeout=_STATS_PATIENCE)
         return joined_stats(self._stats.values())
@@ -239,15 +237,15 @@ class RayVerifierPool:
         """Give each waiting group to the actor with least to do."""
         while self._queue:
             ready = [place for place in self._places if place.ready]
-            place = min(ready, key=lambda one: len(one.groups), default=None)
+            place = min(ready, key=lambda place: len(place.groups), default=None)
             if place is None or len(place.groups) >= self._config.groups:
                 return
             group = self._queue.popleft()
             place.groups.append(group)
-            self._call(place, group, place.actor.judge.remote(*group.asked))
+            self._call(place, group, place.actor.judge.remote(*group.request))
 
     def _listen(self) -> None:
-        """Take what has happened: at least one thing, or half a second."""
+        """Handle new events, or wait half a second for one."""
         with contextlib.suppress(Empty):
             news = self._news.get(timeout=_POLL)
             while True:
@@ -278,7 +276,7 @@ class RayVerifierPool:
         resolve(group.future, reply.value)
 
     def _lost(self, place: Place, error: BaseException) -> None:
-        """Have an actor that is lost replaced, and what it had judged again by others.
+        """Replace a lost actor, and queue its groups for others.
 
         Raises:
             RunError: If too many were lost.
@@ -307,7 +305,7 @@ class RayVerifierPool:
             )
 
     def _check_present(self) -> None:
-        """See that all actors start, and that one is there while there is something to judge.
+        """Check that all actors start, and that one is ready while groups wait.
 
         Raises:
             RunError: If they were waited for too long.

@@ -111,7 +111,7 @@ class FolderCopy:
             self._rotate()
 
     def _check_folder(self) -> None:
-        """Refuse to go on without the run's folder: its absence must delete nothing in the store.
+        """Raise if the run's folder is gone: its absence must delete nothing in the store.
 
         Called again between listing the folder and deleting: it may be on its way out.
         """
@@ -123,7 +123,7 @@ class FolderCopy:
             )
 
     def _repair(self) -> bool:
-        """Forget that files were sent that are not there as they were; whether there are any."""
+        """Forget sent files that have changed in the store; return whether there are any."""
         wrong = self._place.altered()
         for key in wrong:
             self._sent.pop(key, None)
@@ -146,7 +146,7 @@ class FolderCopy:
         return behind
 
     def _learn(self) -> None:
-        """Find out, once, what the store already has of this folder."""
+        """Read, once, what the store already has of this folder."""
         if self._known:
             return
         shutil.rmtree(self._aside, ignore_errors=True)

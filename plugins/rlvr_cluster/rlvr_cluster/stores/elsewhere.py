@@ -1,4 +1,4 @@
-"""What launchers of jobs on machines elsewhere have in common: names, pairs, where runs go."""
+"""What launchers for other machines share: job names, NAME=VALUE pairs, stores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pairs(words: Sequence[str]) -> dict[str, str]:
 
 
 def wrong_pairs(flag: str, words: Sequence[str]) -> list[Complaint]:
-    """Complain about what is no NAME=VALUE, or looks like a secret that others would see."""
+    """Return a fault for each word that is not NAME=VALUE, or looks like a secret."""
     faults: list[Complaint] = []
     for word in words:
         faults += secrets_in_words([flag, word])
@@ -46,7 +46,7 @@ def checked_store(store: str | None) -> str:
     """
     if store is None or not is_uri(store):
         raise ConfigError(
-            "where is the run to be copied to? What lies on a node goes with the job",
+            "no store is given, and files on a node are lost when the job ends",
             where="--store",
             remedy="name a URI: s3://bucket/runs, or file:///shared/runs",
         )

@@ -139,11 +139,8 @@ class Fetch:
         """Their size in bytes."""
         return sum(file.size for file in self._left.values())
 
-    def run(self, received: Callable[[int], None] | None = None) -> None:
+    def run(self) -> None:
         """Fetch the files.
-
-        Args:
-            received: Called with the number of bytes received, from several threads.
 
         Raises:
             MachineError: If the store fails; files already fetched are kept.
@@ -153,10 +150,10 @@ class Fetch:
         others = sorted(self._left.keys() - seals)
         try:
             with ThreadPoolExecutor(self._at_once) as pool:
-                for _ in pool.map(lambda key: self._one(key, received), others):
+                for _ in pool.map(self._fetch_file, others):
                     pass
             for key in sorted(seals):
-                self._one(key, received)
+                self._fetch_file(key)
             self._drop_gone()
             for key, name in self.pointers.items():
                 if (self._folder / "checkpoints" / name / COMPLETE).is_file():
@@ -164,10 +161,10 @@ class Fetch:
         finally:
             self._known.save()
 
-    def _one(self, key: str, received: Callable[[int], None] | None) -> None:
+    def _fetch_file(self, key: str) -> None:
         path = self._path(key)
         with contextlib.suppress(FileNotFoundError):  # rotated away since it was listed
-            self._store.get(key, path, received)
+            self._store.get(key, path)
             if key == "resolved.yaml":
                 _without_mirror(path)
             stat, match = path.stat(), _CHECKPOINT.match(key)

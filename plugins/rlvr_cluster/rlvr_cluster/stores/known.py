@@ -1,4 +1,4 @@
-"""What a run's folder and its place in a store know of each other: ``.store.json``.
+"""Records what a run's folder and its place in a store had in common: ``.store.json``.
 
 For each file that was sent or fetched: the tag it has in the store, and what the file here was
 then. So both sides' changes since are known: the file there has another tag, the file here another
@@ -68,7 +68,7 @@ class Known:
                 self.files = {key: Seen(**fields) for key, fields in data["files"].items()}
 
     def save(self) -> None:
-        """Write it down; does nothing where the folder is gone."""
+        """Write the record; do nothing if the folder is gone."""
         if not self._folder.is_dir():
             return
         data = {
@@ -114,7 +114,7 @@ class Known:
 
 
 def hidden(key: str) -> bool:
-    """Whether a file of a store is no file of the run: owner, probes, what was kept aside."""
+    """Whether a file of a store does not belong to the run: owner, probes, ``.kept``."""
     return any(part.startswith(".") and part not in (".", "..") for part in key.split("/"))
 
 

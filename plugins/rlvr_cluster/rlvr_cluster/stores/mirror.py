@@ -68,7 +68,7 @@ class BehindError(RunError):
 
 
 def probe(store: Store) -> None:
-    """Write, list and delete a small file, to learn before the run what a store refuses.
+    """Write, list and delete a small file, to find out before the run what a store refuses.
 
     Raises:
         MachineError: If the store fails; a ``RefusedError`` if it always will.

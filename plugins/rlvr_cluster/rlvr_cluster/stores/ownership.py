@@ -109,13 +109,12 @@ class Ownership:
     Args:
         store: The place.
         known: What the folder knows of it; keeps the nonces, which survive a kill.
-        holder: See ``Claim.holder``.
     """
 
-    def __init__(self, store: Store, known: Known, holder: str | None = None) -> None:
+    def __init__(self, store: Store, known: Known) -> None:
         self._store = store
         self._known = known
-        self._holder = os.environ.get(HOLDER, "") if holder is None else holder
+        self._holder = os.environ.get(HOLDER, "")
         self._claim: Claim | None = None
         self._tag = ""
         self._renewed = 0.0
@@ -181,7 +180,7 @@ class Ownership:
         return there is not None and there.nonce in self._known.nonces
 
     def check(self) -> None:
-        """Make sure, before a write, that this process still is the owner; renew now and then.
+        """Check before a write that this process still is the owner, and renew the claim.
 
         Raises:
             NotOwnerError: If it is not.
@@ -200,7 +199,7 @@ class Ownership:
             self._put(self._claim, self._tag)
 
     def release(self) -> None:
-        """Say that this owner has ended and has sent everything; it stays the owner."""
+        """Record that this owner has ended and has sent everything; it remains the owner."""
         if self._claim is not None:
             self._put(replace(self._claim, released=True), self._tag)
 

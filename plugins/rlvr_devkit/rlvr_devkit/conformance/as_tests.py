@@ -23,7 +23,7 @@ def component_conformance(
     config: Mapping[str, Any] | None = None,
     context: Callable[[], EngineContext] | None = None,
 ) -> Callable[..., None]:
-    """A test of everything a component promises, one pytest case for each promise.
+    """Return a test of everything a component promises, one pytest case for each promise.
 
     Example:
         ``test_lion = component_conformance("optimizer", Lion, config={"beta1": 0.9})``
@@ -61,7 +61,7 @@ def conformance(
     cases: str | Path | Sequence[Mapping[str, Any]],
     config: Mapping[str, Any] | None = None,
 ) -> Callable[..., None]:
-    """A test of everything a verifier promises, one pytest case for each promise.
+    """Return a test of everything a verifier promises, one pytest case for each promise.
 
     Example:
         ``test_boxed = conformance(Boxed, cases="cases.jsonl")``
@@ -90,7 +90,7 @@ def plugin_conformance(
     *,
     without: Collection[str] = (),
 ) -> Callable[..., None]:
-    """A test of an installed plugin: of itself, and of each component that it registers.
+    """Return a test of an installed plugin and of each component that it registers.
 
     Example:
         ``test_math = plugin_conformance("math", {"math/mixed": Example(config={"path": ROWS})})``

@@ -41,7 +41,7 @@ TRACKER_CHECKS: tuple[Check, ...] = (
 
 
 def _healthy_steps(guard: Any, steps: range) -> None:
-    """Tell a guard of steps in which nothing is wrong."""
+    """Show a guard steps in which nothing is wrong."""
     try:
         for step in steps:
             groups = (group((1.0, 0.0, float(step % 2), 1.0), version=step),)

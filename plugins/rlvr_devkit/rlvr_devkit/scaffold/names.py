@@ -1,4 +1,4 @@
-"""Which names a new plugin may have, and what is made of one."""
+"""Checks the name of a new plugin, and derives the names in its package."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _malformed(name: str, snake: str) -> tuple[str, str] | None:
 
 
 def _taken(names: Names, snake: str) -> tuple[str, str] | None:
-    """Return whose a name is already, and what to do."""
+    """Return who has a name already, and what to do."""
     other = "choose another name"
     if names.name in RESERVED or names.name in _commands():
         return f"'rlvr {names.name}' is a command of rlvr", other

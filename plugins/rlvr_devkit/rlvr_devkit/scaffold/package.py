@@ -41,7 +41,7 @@ def render(kind: str, names: Names) -> dict[str, str]:
 
 
 def _words(kind: str, names: Names, texts: dict[str, str]) -> dict[str, str]:
-    """Return what stands for each placeholder."""
+    """Return the value of each placeholder."""
     template = TEMPLATES[kind]
     major, minor, _ = __version__.split(".", 2)
     core = f"rlvr-core>={major}.{minor},<{major}.{int(minor) + 1}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ from rlvr_doctor.datacheck.blind import Case, Tried, common_answers, guesses
 from rlvr_doctor.datacheck.corrupt import corruptions
 from rlvr_doctor.datacheck.forms import Form, form_of
 from rlvr_doctor.datacheck.judging import Judge
-from rlvr_doctor.examination.subject import text_of
+from rlvr_doctor.examination.subject import by_prompt, text_of
 
 CHECKS: Mapping[str, str] = {
     "references": "the responses that the verifier calls right pass",
@@ -208,12 +207,7 @@ def _sample(problems: Sequence[Problem], n: int) -> list[Problem]:
 
 def _copies(problems: Sequence[Problem]) -> tuple[int, list[Finding]]:
     """Count problems with the same prompt as another, and return the faults."""
-    groups: dict[str, list[Problem]] = defaultdict(list)
-    for problem in problems:
-        # the world of a conversation is in the spec, so the prompt alone is not the whole question
-        world = json.dumps(dict(problem.spec), sort_keys=True) if problem.environment else ""
-        groups[" ".join(text_of(problem).lower().split()) + world].append(problem)
-    repeated = [group for group in groups.values() if len(group) > 1]
+    repeated = by_prompt(problems)
     copies = sum(len(group) - 1 for group in repeated)
     faults = []
     if Rate(copies, len(problems)).exceeds(RARE):

@@ -16,7 +16,7 @@ def data() -> None:
 @data.command()
 @click.argument("source")
 @click.option("--with", "options", multiple=True, metavar="KEY=VALUE", help="Set an option of it.")
-@click.option("--verifier", default=None, help="Judge by this verifier, not the problems' own.")
+@click.option("--verifier", default=None, help="Judge by this verifier, not by the problems' own.")
 @click.option("--by", default="", metavar="TAG,TAG", help="Report by these tags.")
 @click.option(
     "--per-tag",

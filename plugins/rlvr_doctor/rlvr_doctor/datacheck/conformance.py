@@ -19,7 +19,7 @@ def dataset_conformance(
     per_tag: int = PER_TAG,
     known: Sequence[str] = (),
 ) -> Callable[[str], None]:
-    """A test of everything a task set promises, one pytest case for each promise.
+    """Return a test of everything a task set promises, one pytest case for each promise.
 
     Example:
         ``test_sums = dataset_conformance("hello/sums", config={"n": 200})``

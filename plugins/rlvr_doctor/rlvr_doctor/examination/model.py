@@ -100,7 +100,7 @@ def _disk(subject: Subject) -> Finding:
 
 
 def _split_rows(subject: Subject) -> list[Finding]:
-    """Ask whether settings and model allow what ``train.context_parallel`` says."""
+    """Check that settings and model allow ``train.context_parallel``."""
     from rlvr_core.packing.packed import padded_because
     from rlvr_core.parallel.fsdp.checks import check_processes
 

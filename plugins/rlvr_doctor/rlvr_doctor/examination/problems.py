@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 
-from rlvr_core.api import Finding, Problem, RunData
+from rlvr_core.api import Finding, RunData
 from rlvr_doctor.examination.report import Check, share
-from rlvr_doctor.examination.subject import Subject, text_of
+from rlvr_doctor.examination.subject import Subject, by_prompt, text_of
 
 LEAKED = 0.05
 """Maximum share of prompts that state their answer: some do by chance."""
@@ -22,17 +21,8 @@ MANY_LEFT_OUT = 0.1
 """Share of over-long prompts above which there is a warning, though the limit allows them."""
 
 
-def _groups(subject: Subject) -> list[list[Problem]]:
-    """Return the problems with the same prompt, and world of a conversation."""
-    groups: dict[str, list[Problem]] = defaultdict(list)
-    for problem in subject.problems:
-        world = json.dumps(dict(problem.spec), sort_keys=True) if problem.environment else ""
-        groups[" ".join(text_of(problem).casefold().split()) + world].append(problem)
-    return [group for group in groups.values() if len(group) > 1]
-
-
 def _copies(subject: Subject) -> Finding:
-    groups, n = _groups(subject), len(subject.problems)
+    groups, n = by_prompt(subject.problems), len(subject.problems)
     copies = sum(len(group) - 1 for group in groups)
     text = f"{share(copies, n)} problems repeat the prompt of another one under another id"
     if copies <= max(1, COPIES * n):
@@ -48,7 +38,7 @@ def _copies(subject: Subject) -> Finding:
 
 def _contradictions(subject: Subject) -> Finding | None:
     """Check for prompts with several right answers, each under another id."""
-    groups = _groups(subject)
+    groups = by_prompt(subject.problems)
     if not groups:
         return None
     apart = [

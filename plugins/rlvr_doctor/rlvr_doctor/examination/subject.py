@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import warnings
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -151,6 +153,16 @@ class Subject:
     def main(self, problem: Problem) -> str:
         """Return the verifier that decides a problem's outcome."""
         return self.prepared.judge.plan.main_name(problem)
+
+
+def by_prompt(problems: Iterable[Problem]) -> list[list[Problem]]:
+    """Group the problems that repeat the prompt of another, and its world in a conversation."""
+    groups: dict[str, list[Problem]] = defaultdict(list)
+    for problem in problems:
+        # the world of a conversation is in the spec, so the prompt alone is not the whole question
+        world = json.dumps(dict(problem.spec), sort_keys=True) if problem.environment else ""
+        groups[" ".join(text_of(problem).casefold().split()) + world].append(problem)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def text_of(problem: Problem) -> str:

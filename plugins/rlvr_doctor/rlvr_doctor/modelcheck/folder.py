@@ -205,7 +205,7 @@ class ModelFolder:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers from printing problems that are reported here."""
+    """Keep transformers from printing problems that the report names."""
     from transformers.utils import logging
 
     before = logging.get_verbosity()

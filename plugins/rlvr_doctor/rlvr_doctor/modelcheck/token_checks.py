@@ -67,7 +67,7 @@ def special(subject: ModelFolder) -> Iterator[Finding]:
             name,
             "warn",
             f"{disagreement} ({shown})",
-            "generation ends at all of them; name in generation_config.json those it was taught",
+            "generation ends at all of them; name in generation_config.json those of its training",
         )
     else:
         yield Finding(name, "ok", f"ends at: {shown}")
@@ -98,7 +98,7 @@ def template(subject: ModelFolder) -> Iterator[Finding]:
     if marker not in text:
         description = description if not text else "the chat template leaves out what the user says"
         yield Finding(
-            name, "fail", description, "put the template of the model's own repository there"
+            name, "fail", description, "use the chat template of the model's own repository"
         )
         return
     yield Finding(name, "note", description)

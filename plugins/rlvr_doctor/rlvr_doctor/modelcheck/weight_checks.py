@@ -67,7 +67,7 @@ def values(subject: ModelFolder) -> Iterator[Finding]:
             "weights/constant",
             "warn",
             f"{len(constant)} matrices are one number throughout: {at_first(constant)}",
-            "they were perhaps never written: compare with the original",
+            "perhaps they were never written: compare with the original",
         )
 
 
@@ -106,7 +106,7 @@ def _name(mismatched: object) -> str:
 
 
 def adapter(subject: ModelFolder) -> Finding:
-    """Say that a LoRA adapter is no model."""
+    """Report that the folder is a LoRA adapter, not a model."""
     config = subject.json("adapter_config.json", "weights")
     return Finding(
         "adapter/kind",

@@ -33,7 +33,7 @@ class Change:
 
 
 def advise(planner: Planner, plan: Plan, count: int) -> list[Change]:
-    """Ways to make a run fit that does not, or to make one faster that does; best first."""
+    """Return changes that make a run fit, or make a fitting run faster; best first."""
     if plan.fits:
         changes = [_try(planner, count, some) for some in _faster(plan)]
         least = 0.99 * plan.speed.step
@@ -89,13 +89,13 @@ def _lack(change: Change) -> float:
 
 
 def _with(settings: tuple[str, ...], setting: str) -> tuple[str, ...]:
-    """Add a setting; another value of the same key goes."""
+    """Add a setting, in place of another value of its key."""
     key = setting.partition("=")[0]
     return (*(old for old in settings if old.partition("=")[0] != key), setting)
 
 
 def _smaller(plan: Plan, exact: bool) -> Iterator[str]:
-    """Changes that may take less memory."""
+    """Yield changes that may need less memory."""
     setup = plan.setup
     if setup.every != 1:
         yield "train.gradient_checkpointing=all"
@@ -118,7 +118,7 @@ def _smaller(plan: Plan, exact: bool) -> Iterator[str]:
 
 
 def _faster(plan: Plan) -> Iterator[tuple[str, ...]]:
-    """Changes that may take less time."""
+    """Yield changes that may need less time."""
     setup = plan.setup
     if setup.every:
         for which in ("none", "every-3", "every-2"):
@@ -138,7 +138,7 @@ def _faster(plan: Plan) -> Iterator[tuple[str, ...]]:
 
 
 def _budgets(setup: Setup) -> Iterator[int]:
-    """Halves of the budget that still hold a completion of the longest kind."""
+    """Yield halves of the token budget that still hold the longest completion."""
     budget = setup.budget // 2
     while budget >= setup.prompt + setup.completion:
         yield budget
@@ -146,7 +146,7 @@ def _budgets(setup: Setup) -> Iterator[int]:
 
 
 def _share(plan: Plan) -> Iterator[str]:
-    """The largest share of the card that an engine can have beside the trainer."""
+    """Yield the largest share of the card that an engine can use beside the trainer."""
     engine, memory = plan.setup.engine, plan.memory
     if not (engine.shared and engine.own_weights):
         return

@@ -1,4 +1,4 @@
-"""``train.gradient_checkpointing: auto``: as few layers computed again as the memory allows."""
+"""``train.gradient_checkpointing: auto``: recomputes as few layers as the memory allows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rlvr_core.toolkit import Resolved
 
 CHOICES = ("none", "every-4", "every-3", "every-2", "all")
-"""By the time they cost, and the other way round by the memory they take."""
+"""From the fastest, which needs the most memory, to the slowest."""
 MARGIN = 0.03
-"""Share of the free memory that is left alone: formulas were up to 2 % below an H200's peaks."""
+"""Share of the free memory that stays unused: formulas were up to 2 % below an H200's peaks."""
 GIB = 2**30
 
 
@@ -73,7 +73,7 @@ def choose_for_run(resolved: Resolved, model_path: str) -> DataReport:
 
 
 def reason(choice: Choice, free: float) -> str:
-    """Say why, in words."""
+    """Return the reason for a choice, in words."""
     need = choice.needs[choice.which] / GIB
     why = f"auto: training is planned to take {need:.1f} of the {free / GIB:.1f} GiB that are free"
     if not choice.fits:

@@ -1,4 +1,4 @@
-"""``rlvr plan``: what a run would take on GPUs that need not be here."""
+"""``rlvr plan``: the memory and time of a run on GPUs that need not be here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rlvr_core.parallel.cards import CARDS
     "--engine-gpus",
     type=click.IntRange(1),
     metavar="N",
-    help="How many of them an engine in processes of its own has, as for rlvr launch.",
+    help="How many of them an engine in separate processes uses, as for rlvr launch.",
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one key.")
 @click.option(
@@ -41,7 +41,7 @@ def plan(
     mean_tokens: float | None,
     as_json: bool,
 ) -> None:
-    """Say what memory and time the run that CONFIG describes would take on GPUs.
+    """Compute the memory and time that a run of CONFIG would need on GPUs.
 
     It needs no GPU and reads no weights: the model's config.json is enough. It prints memory by
     part, its peak, the time of a step by phase, MFU, hours and disk; what limits the run, whether

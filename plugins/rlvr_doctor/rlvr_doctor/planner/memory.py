@@ -85,7 +85,7 @@ class Memory:
 
 
 def held_by(setup: Setup) -> Held:
-    """What a training GPU holds throughout."""
+    """Return what a training GPU holds throughout a run."""
     shape, width, shards = setup.shape, setup.width, setup.shards
     weights = MASTER * setup.trained + (width * shape.params if setup.adapter else 0)
     # an engine that computes the trainer's model needs a whole one beside shards
@@ -104,7 +104,7 @@ def held_by(setup: Setup) -> Held:
 def memory_of(
     setup: Setup, micros: Iterable[tuple[Micro, bool]] | None = None, reserved: float = RESERVED
 ) -> Memory:
-    """The memory of a GPU that trains.
+    """Compute the memory of a training GPU.
 
     Args:
         setup: The run.

@@ -96,7 +96,7 @@ def head_chunk(setup: Setup, loss_tokens: int) -> int:
 
 
 def moments_of(setup: Setup, micro: Micro, *, later: bool) -> list[Moment]:
-    """The moments of a micro-batch's backward pass that may be the worst.
+    """Return the moments of a micro-batch's backward pass that may need the most memory.
 
     Args:
         setup: The run.
@@ -143,7 +143,7 @@ def moments_of(setup: Setup, micro: Micro, *, later: bool) -> list[Moment]:
 
 
 def _whole(setup: Setup, layers: int) -> float:
-    """What FSDP has brought together: some layers, and what is in none."""
+    """Return the bytes that FSDP has gathered: some layers, and all that is in no layer."""
     shape = setup.shape
     return float(setup.whole_width * (layers * shape.layer_params + shape.outer_params))
 
@@ -187,7 +187,7 @@ def _of_shards(setup: Setup, micro: Micro, before: float, beside: float) -> Iter
 
 
 def _layer_work(setup: Setup, micro: Micro) -> float:
-    """What the MLP's backward pass makes beside what is kept."""
+    """Return the bytes that the MLP's backward pass needs beside what is kept."""
     hidden, inner, width = setup.shape.hidden, setup.shape.inner, setup.width
     if setup.adapter and setup.autocast:  # peft makes a float32 copy of each input
         return float((12 * hidden + 6 * inner) * micro.tokens)

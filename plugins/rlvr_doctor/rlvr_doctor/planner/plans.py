@@ -1,4 +1,4 @@
-"""A plan of a run, and the planner that makes one for every change of its configuration."""
+"""A plan of a run, and the planner that computes it for changes of the configuration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNCHECKED = "computed from formulas and public figures of the card; not measured
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run takes.
+    """The memory and the time of a run.
 
     Attributes:
         setup: The run in numbers.

@@ -1,4 +1,4 @@
-"""A plan in words and as JSON."""
+"""Prints a plan, or returns it as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ADVICE = 5
 
 
 def as_json(plan: Plan, changes: Sequence[Change]) -> dict[str, Any]:
-    """Return it as plain data; bytes and seconds."""
+    """Return a plan as plain data, in bytes and seconds."""
     setup, memory = plan.setup, plan.memory
     derived = ("peak", "moment", "left", "lack")
     return {
@@ -48,7 +48,7 @@ def as_json(plan: Plan, changes: Sequence[Change]) -> dict[str, Any]:
 
 
 def print_plan(plan: Plan, changes: Sequence[Change], gpu: str) -> None:
-    """Print it for people."""
+    """Print a plan."""
     setup, speed = plan.setup, plan.speed
     engine = setup.engine
     where = "and generate" if engine.shared else f"and {engine.gpus} more generate"
@@ -79,7 +79,7 @@ def print_plan(plan: Plan, changes: Sequence[Change], gpu: str) -> None:
 
 
 def _memory(plan: Plan) -> list[tuple[str, str]]:
-    """Lines of the table; what is 0 in every part of it is left out."""
+    """Return the lines of the memory table; amounts of 0 are left out."""
     setup, memory = plan.setup, plan.memory
     held, worst = memory.held, memory.worst
     tokens = setup.worst_micro().tokens
@@ -108,7 +108,7 @@ def _memory(plan: Plan) -> list[tuple[str, str]]:
 
 
 def verdict(plan: Plan) -> str:
-    """Say whether it fits, and by how much."""
+    """Return whether a plan fits, and by how much, in words."""
     memory = plan.memory
     if memory.left < 0:
         return (

@@ -1,4 +1,4 @@
-"""What the planner's formulas are given: a run on some GPUs, in numbers."""
+"""The numbers of a run on some GPUs, which the planner's formulas take."""
 
 from __future__ import annotations
 
@@ -80,8 +80,7 @@ class Setup:
         adapter: LoRA's, or None where the whole model is trained.
         trained: Trained parameters.
         dtype: Of the computation.
-        every: Activations of each so-manieth layer are computed again in the backward pass; 0: of
-            none.
+        every: The backward pass recomputes the activations of every n-th layer; 0: of none.
         compiled: Whether layers are compiled.
         fsdp: Whether the trainers hold shards.
         shard_size: Trainers that share one copy; None for all of them.
@@ -269,7 +268,7 @@ def setup_of(
     adapter: Adapter | None,
     mean: float | None,
 ) -> tuple[Setup, list[str]]:
-    """Put a configuration into numbers.
+    """Compute the numbers of a configuration.
 
     Args:
         resolved: The configuration.
@@ -281,10 +280,10 @@ def setup_of(
         mean: Mean tokens of a completion; None for half the cap.
 
     Returns:
-        The numbers, and what had to be assumed for them.
+        The numbers, and the assumptions made.
 
     Raises:
-        ConfigError: If the GPUs do not go together with the servers or with the step.
+        ConfigError: If the number of GPUs does not fit the servers or the step.
     """
     config = resolved.config
     notes: list[str] = []
@@ -440,7 +439,7 @@ def _actors(resolved: Resolved, card: Card, count: int, notes: list[str]) -> Eng
 
 
 def _shards(options: dict[str, Any], count: int) -> int:
-    """GPUs over which an engine that shares them with the trainer splits its weights.
+    """Return the number of GPUs over which an engine splits its weights.
 
     Raises:
         ConfigError: If the GPUs do not divide into engines.
@@ -456,7 +455,7 @@ def _shards(options: dict[str, Any], count: int) -> int:
 
 
 def _servers(options: dict[str, Any], count: int, engine_gpus: int | None) -> tuple[int, int]:
-    """GPUs of all servers, and of each.
+    """Return the number of GPUs of all servers, and of each.
 
     Raises:
         ConfigError: If they are too many, or do not divide into servers.
@@ -481,7 +480,7 @@ def _servers(options: dict[str, Any], count: int, engine_gpus: int | None) -> tu
 
 
 def servers_of(options: dict[str, Any]) -> int:
-    """GPUs of the servers that a run starts, by the options of ``core/vllm-server``."""
+    """Return the number of GPUs of the servers that a run starts."""
     given = options.get("gpus")
     if given is not None:
         return len(given)

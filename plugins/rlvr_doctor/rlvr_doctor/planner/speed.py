@@ -62,7 +62,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a GPU has to do.
+    """The work of a GPU.
 
     Attributes:
         flops: Of products.
@@ -75,13 +75,13 @@ class Work:
     launches: float = 0.0
 
     def __add__(self, other: Work) -> Work:
-        """Both."""
+        """Return the sum of two amounts of work."""
         return Work(
             self.flops + other.flops, self.moved + other.moved, self.launches + other.launches
         )
 
     def times(self, often: float) -> Work:
-        """It, as often as that."""
+        """Return the work of several repetitions."""
         return Work(often * self.flops, often * self.moved, often * self.launches)
 
     def seconds(self, setup: Setup) -> float:

@@ -1,4 +1,4 @@
-"""Which branch of a conversation a request continues, by what the program sends of its history.
+"""Finds the branch of a conversation that a request of an agent program continues.
 
 Programs send the whole history with every request. A request whose history is that of a branch,
 the model's own replies included, goes on with that branch: only the messages behind it are new,
@@ -99,7 +99,7 @@ class Branches:
         return Placed(made, new, fresh=True, fork=(number, shared) if fitting else None)
 
     def replied(self, branch: Branch, message: Json) -> None:
-        """Note what the model replied in a branch, as the program was given it."""
+        """Add the model's reply to a branch, as the program received it."""
         branch.messages.append(_normal(message))
         branch.replies.append(len(branch.messages))
         self._replies.add(branch.messages[-1])
@@ -142,7 +142,7 @@ def text_of(message: Json) -> str:
 
 
 def _normal(message: Json) -> str:
-    """What counts of a message when histories are compared: clients add and drop empty fields."""
+    """Return the parts of a message that are compared: clients add and drop empty fields."""
     calls = [
         {"name": call["function"]["name"], "arguments": call["function"]["arguments"]}
         for call in message.get("tool_calls") or ()

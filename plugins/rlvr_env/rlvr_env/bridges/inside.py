@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rlvr_env.bridges.rollout import Played
 
 SECONDS = 60.0
-"""That a verdict may take: the first one of a process loads the environment and its data."""
+"""Seconds of a verdict: the first one of a process loads the environment and its data."""
 NAME = "env/verifiers"
 GROUP = "env/verifiers-group"
 
@@ -52,7 +52,7 @@ def load_played(name: str, arguments: Mapping[str, Json]) -> Played:
 
 
 def _rollout() -> ModuleType:
-    """The module that plays environments, which imports verifiers: seconds."""
+    """Import the module that plays environments; verifiers takes seconds to import."""
     try:
         from rlvr_env.bridges import rollout
     except ImportError as error:
@@ -112,8 +112,8 @@ class Rows:
             )
 
 
-class Rubric:
-    """The rubric of an environment of verifiers, for a single answer."""
+class _RubricBase:
+    """What the rubrics of single answers and of groups share."""
 
     Config = NoConfig
 
@@ -135,43 +135,31 @@ class Rubric:
         """
         _check(problem)
 
-    def verify(self, problem: Problem, completion: Completion) -> Verdict:
-        """Judge one answer."""
-        return self._score(problem, [completion], group=False)[0]
-
     def _score(
         self, problem: Problem, completions: Sequence[Completion], *, group: bool
     ) -> list[Verdict]:
         from rlvr_env.bridges.rollout import single_state
 
         played = load_played(problem.spec["environment"], problem.spec["arguments"])
-        states = [
-            single_state(played, problem.spec["row"], completion.text) for completion in completions
-        ]
+        row = problem.spec["row"]
+        states = [single_state(played, row, completion.text) for completion in completions]
         return played.score(states, group=group)
 
 
-class GroupRubric:
+class Rubric(_RubricBase):
+    """The rubric of an environment of verifiers, for a single answer."""
+
+    def verify(self, problem: Problem, completion: Completion) -> Verdict:
+        """Judge one answer."""
+        return self._score(problem, [completion], group=False)[0]
+
+
+class GroupRubric(_RubricBase):
     """The rubric of an environment of verifiers that compares the answers to a problem."""
-
-    Config = NoConfig
-
-    def __init__(self, config: NoConfig) -> None:
-        self._rubric = Rubric(config)
-
-    @staticmethod
-    def time_limit(config: NoConfig) -> float:
-        """See ``LimitsTime``."""
-        del config
-        return SECONDS
-
-    def check(self, problem: Problem) -> None:
-        """See ``Rubric.check``."""
-        _check(problem)
 
     def verify_group(self, problem: Problem, completions: Sequence[Completion]) -> list[Verdict]:
         """Judge the answers to a problem."""
-        return self._rubric._score(problem, completions, group=True)
+        return self._score(problem, completions, group=True)
 
 
 class Conversations:
@@ -188,7 +176,7 @@ class Conversations:
         _rollout()
 
     def check(self, problem: Problem) -> None:
-        """See ``Rubric.check``."""
+        """Refuse a problem of another data set; see ``Rubric``."""
         _check(problem)
 
     def present(self, problem: Problem) -> Problem:

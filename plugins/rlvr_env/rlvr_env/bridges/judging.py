@@ -1,4 +1,4 @@
-"""A verifier by its name, in processes of its own, for programs that are not rlvr."""
+"""A verifier in worker processes, for other programs than rlvr."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Judging:
         return Problem(str(id_), shown, self.name, spec, "bridge")
 
     def refusal(self, problem: Problem) -> str:
-        """What the verifier has against a problem; empty if nothing."""
+        """Return why the verifier cannot judge a problem; empty if it can."""
         if not isinstance(self.instance, ChecksProblems):
             return ""
         try:
@@ -111,7 +111,7 @@ class Judging:
         return ""
 
     def submit(self, problem: Problem, completions: Sequence[Completion]) -> Judged:
-        """Have completions of one problem judged."""
+        """Submit completions of one problem to the verifier."""
         if self._pool is None:
             self._pool = VerifierPool(
                 {self.name: self._spec}, timeout=self._timeout, **self._limits
@@ -145,7 +145,7 @@ def _close(pool: weakref.ref[VerifierPool]) -> None:
 
 
 def prompt_of(prompt: Any) -> str | tuple[Message, ...]:
-    """A prompt as text, or its turns.
+    """Return a prompt as text, or as turns.
 
     Raises:
         DataError: If it is neither.
@@ -156,7 +156,7 @@ def prompt_of(prompt: Any) -> str | tuple[Message, ...]:
 
 
 def text_of(turn: Any) -> str:
-    """The text of a message, whose content may be text, a list of parts, or missing.
+    """Return the text of a message, whose content may be text, a list of parts, or missing.
 
     Raises:
         DataError: If it is something else.
@@ -176,7 +176,7 @@ def text_of(turn: Any) -> str:
 
 
 def answer_of(completion: Any) -> str:
-    """The text a verifier reads: a completion, or the last turn that the model wrote of one."""
+    """Return the text to judge: a completion, or its last turn by the model."""
     if isinstance(completion, str):
         return completion
     replies = [turn for turn in completion if _field(turn, "role") == "assistant"]

@@ -23,7 +23,7 @@ from rlvr_core.script.train import signals_restored
 
 
 class NoModel(Client):  # type: ignore[misc]
-    """The client of a rollout whose turns come from rlvr: who asks it, asks for another model."""
+    """The client of a rollout whose turns come from rlvr; it refuses every request."""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -32,30 +32,30 @@ class NoModel(Client):  # type: ignore[misc]
         raise MachineError("the environment asks a model, which rlvr does not give it")
 
     def setup_client(self, config: Any) -> Any:
-        """Give nothing."""
+        """Refuse."""
         self._refuse()
 
     async def to_native_tool(self, tool: Any) -> Any:
-        """Give nothing."""
+        """Refuse."""
         self._refuse()
 
     async def to_native_prompt(self, messages: Any) -> Any:
-        """Give nothing."""
+        """Refuse."""
         self._refuse()
 
     async def get_native_response(self, *args: Any, **kwargs: Any) -> Any:
-        """Give nothing."""
+        """Refuse."""
         self._refuse()
 
     async def raise_from_native_response(self, response: Any) -> None:
-        """Give nothing."""
+        """Refuse."""
 
     async def from_native_response(self, response: Any) -> Any:
-        """Give nothing."""
+        """Refuse."""
         self._refuse()
 
     async def close(self) -> None:
-        """Close nothing."""
+        """Do nothing."""
 
 
 class Played:
@@ -191,7 +191,7 @@ def played(name: str, arguments: str) -> Played:
 
 
 def _watch(rubric: Any, faults: list[str]) -> None:
-    """Have reward functions that count say when they raise; the rubric then makes it 0."""
+    """Record the errors of reward functions; the rubric itself would make them 0."""
     for inner in rubric.rubrics if isinstance(rubric, vf.RubricGroup) else ():
         _watch(inner, faults)
     rubric.funcs = [

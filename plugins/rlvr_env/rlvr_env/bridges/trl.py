@@ -18,10 +18,7 @@ def trl_reward(
     *,
     columns: Mapping[str, str] | None = None,
     group: int | None = None,
-    workers: int = 2,
-    timeout: float = 10.0,
-    memory_mb: int = 2048,
-    max_error_rate: float = 0.2,
+    **limits: Any,
 ) -> TrlReward:
     """Make a reward function for TRL, as ``GRPOTrainer(reward_funcs=...)`` takes it.
 
@@ -34,24 +31,13 @@ def trl_reward(
         columns: The column of each field that the verifier needs, by field; a column that is not
             named here is the field of its own name.
         group: TRL's ``num_generations``, for a verifier that compares the completions of a prompt.
-        workers: Number of processes it runs in.
-        timeout: Seconds a verdict may take; then its process is killed.
-        memory_mb: MiB a process may take.
-        max_error_rate: Share of the last 500 verdicts that may be errors or timeouts.
+        limits: ``workers``, ``timeout``, ``memory_mb`` and ``max_error_rate`` of ``Judging``.
 
     Raises:
         ConfigError: If the name or the options are wrong.
         PluginError: If its plugin is missing or broken.
     """
-    judging = Judging(
-        verifier,
-        options,
-        columns=columns,
-        workers=workers,
-        timeout=timeout,
-        memory_mb=memory_mb,
-        max_error_rate=max_error_rate,
-    )
+    judging = Judging(verifier, options, columns=columns, **limits)
     if judging.compares and group is None:
         raise ConfigError(
             f"{judging.name} compares the completions of a prompt",
@@ -134,7 +120,7 @@ class TrlReward:
         log_extra: Callable[[str, list[Any]], None] | None,
         log_metric: Callable[[str, float], None] | None,
     ) -> None:
-        """Say in TRL's own log why, and how many had no score."""
+        """Log the reasons, and the share without a score, by TRL's own functions."""
         if log_extra is not None:
             reasons = [
                 f"{verdict.status}: {verdict.detail}" if verdict.detail else verdict.status

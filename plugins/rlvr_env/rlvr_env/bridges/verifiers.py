@@ -22,34 +22,26 @@ def verifiers_environment(
     *,
     verifier: str | None = None,
     verifier_options: Mapping[str, Json] | None = None,
-    environment: str | None = None,
-    environment_options: Mapping[str, Json] | None = None,
     tool_format: str = "hermes",
     max_turns: int = 8,
     count: int | None = None,
-    workers: int = 2,
-    timeout: float = 10.0,
-    memory_mb: int = 2048,
+    limits: Mapping[str, Any] | None = None,
     **given: Any,
 ) -> Any:
-    """Make an environment of the package ``verifiers`` 0.3 of rlvr's components.
+    """Make an environment of the package ``verifiers`` 0.3 from rlvr's components.
 
-    Its rows are the data set's problems, its reward the score of their verifier. Where problems
-    are played in an environment, so they are there, with its tools.
+    Its rows are the problems of the data set, and its reward is the score of their verifier. Where
+    problems name an environment of rlvr, it plays them, with its tools.
 
     Args:
         dataset: Name of the data set, as in a config: ``math/gsm8k``.
         options: Its options.
         verifier: Name of the verifier; None for each problem's own.
         verifier_options: Its options.
-        environment: Name of the environment; None for the one that the problems name.
-        environment_options: Its options.
         tool_format: The syntax of tool calls that the environment reads.
         max_turns: Turns the model may write in an environment.
         count: How many problems; None for all.
-        workers: Number of processes a verifier runs in.
-        timeout: Seconds a verdict may take.
-        memory_mb: MiB a process may take.
+        limits: ``workers``, ``timeout`` and ``memory_mb`` of ``Judging``.
         given: What verifiers' own ``Environment`` takes: ``sampling_args``, ``eval_dataset``.
 
     Raises:
@@ -71,19 +63,13 @@ def verifiers_environment(
     if verifier is not None:
         name = host.entry("verifier", verifier).name
         problems = [replace(problem, verifier=name) for problem in problems]
-    played = {problem.environment for problem in problems} if environment is None else {environment}
+    played = {problem.environment for problem in problems}
     if len(played) > 1:
         raise ConfigError("its problems are played in different environments", where="environment")
     (name_of,) = played
     itself = {_ITSELF} if name_of is not None else set()
     judges = {
-        name: Judging(
-            name,
-            verifier_options,
-            workers=workers,
-            timeout=timeout,
-            memory_mb=memory_mb,
-        )
+        name: Judging(name, verifier_options, **(limits or {}))
         for name in sorted({problem.verifier for problem in problems} - itself)
     }
     for problem in problems:
@@ -96,8 +82,7 @@ def verifiers_environment(
         if name_of is None:
             shown = {"dataset": outside.table(problems), "rubric": outside.rubric_of(judges)}
             return vf.SingleTurnEnv(**shown, **given)
-        ref = ComponentRef(use=name_of, **{"with": dict(environment_options or {})})
-        world = build(host, "environment", ref, "environment_options")
+        world = build(host, "environment", ComponentRef(use=name_of), "dataset")
         problems = [outside.presented(world, problem) for problem in problems]
         return outside.Conversation(
             world,

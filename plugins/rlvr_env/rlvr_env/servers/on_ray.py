@@ -191,8 +191,7 @@ class Fleet:
             raise self._error(
                 f"cannot be started: {fault}", "install the same packages on every node"
             )
-        found: str = url
-        return found
+        return str(url)
 
     def _error(self, what: str, remedy: str) -> MachineError:
         return MachineError(

@@ -203,7 +203,7 @@ class Remote:
         return answer
 
     def _ask_once(self, frame: str) -> dict[str, Json]:
-        """Ask what belongs to no conversation, over a connection of its own."""
+        """Send a request outside of any conversation, over a new connection."""
         place = self._take()
         url = self._url(place)
         try:

@@ -1,4 +1,4 @@
-"""Which environment ``rlvr env serve`` serves."""
+"""Finds the environment that ``rlvr env serve`` serves."""
 
 from __future__ import annotations
 

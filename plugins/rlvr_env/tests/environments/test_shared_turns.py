@@ -19,7 +19,7 @@ def test_a_process_without_conversations_drains_as_often_as_the_others(tmp_path)
     ]
     env = os.environ | {"PYTHONPATH": f"{HERE.parent}:{os.environ.get('PYTHONPATH', '')}"}
     pipe = subprocess.PIPE
-    started = [subprocess.Popen(one, env=env, stdout=pipe, stderr=pipe) for one in commands]
+    started = [subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe) for command in commands]
     said = []
     for process in started:
         out, err = process.communicate(timeout=400)

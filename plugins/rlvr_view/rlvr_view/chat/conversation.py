@@ -23,7 +23,7 @@ LONGEST_CHARACTER = 4
 
 
 class Conversation:
-    """What was said so far, as the tokens that the model saw and wrote.
+    """The conversation so far, as the tokens that the model saw and wrote.
 
     Earlier turns stay the tokens that they were, as in training. A model that takes raw text has
     no turns: each message is a prompt of its own.

@@ -1,4 +1,4 @@
-"""The model that is talked with: its weights, and prompts and sampling of its run."""
+"""Loads a model to talk with, with the prompts and sampling of its run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Talker:
     positions: int
 
     def describe(self) -> list[str]:
-        """Return what is talked with, in lines."""
+        """Describe the model, in lines."""
         params = self.params
         return [
             f"{self.label} on {self.model.device}, {self.positions} tokens of context",

@@ -24,11 +24,11 @@ from rlvr_core.toolkit import RunView, print_line, write_atomic
     "--runs-dir", default="runs", show_default=True, metavar="DIR", help="Where runs are."
 )
 def report(runs: tuple[str, ...], out: Path, runs_dir: str) -> None:
-    """Write one HTML page of what runs did; the file needs no network and no other file.
+    """Write one HTML page about runs; it needs no network and no other file.
 
     RUN is 'last', a run's name, the beginning of one, or its folder, finished or not. Several runs
-    are drawn over each other, their configurations and code compared with the first one's, and
-    their evaluations tested problem by problem.
+    share the plots; the page compares their configurations and code with the first one's, and
+    tests their evaluations problem by problem.
 
     Example: rlvr report last --out report.html
     """

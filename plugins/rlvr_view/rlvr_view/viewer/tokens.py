@@ -144,10 +144,8 @@ def tokens(row: Mapping[str, Any], tokenizer: Tokenizer | None, limit: int) -> l
     return result
 
 
-def unlikely(
-    row: Mapping[str, Any], shown_tokens: Sequence[Token], most: int = 8
-) -> list[tuple[str, str]]:
-    """Return text and description of the tokens in the loss with the lowest log-probs."""
+def unlikely(row: Mapping[str, Any], shown_tokens: Sequence[Token]) -> list[tuple[str, str]]:
+    """Return text and description of the eight tokens in the loss with the lowest log-probs."""
     logprobs = _numbers(row.get("logprobs"), len(shown_tokens))
     ranked = sorted(
         (value, place)
@@ -156,7 +154,7 @@ def unlikely(
     )
     return [
         (shown_tokens[place].text, shown_tokens[place].description)
-        for value, place in ranked[:most]
+        for value, place in ranked[:8]
         if value < -0.7
     ]
 
