@@ -289,7 +289,7 @@ def _options(row: Mapping[str, Json], where: str) -> list[str]:
 
 
 def _listed(text: str) -> list[str] | None:
-    """A list in a cell of a table: as JSON, as Python prints it, or as NumPy prints an array."""
+    """Parse a list in a table's cell: as JSON, as Python prints it, or as NumPy prints it."""
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(text.strip()).readline))
     except (tokenize.TokenError, SyntaxError):

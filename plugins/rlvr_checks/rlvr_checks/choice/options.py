@@ -128,7 +128,7 @@ class Options:
         return marked or self.beginning(text) is not None
 
     def stated(self, text: str) -> str | None:
-        """The option whose text a sentence begins with."""
+        """Return the option whose text a sentence begins with."""
         index = self._text_at(text)
         return None if index is None else self._letters[index]
 
@@ -153,7 +153,7 @@ class Options:
         return place >= 0 and self._keys[place] == key(text)
 
     def _whole(self, text: str) -> int | None:
-        """The option whose text a text is."""
+        """Return the option whose text a text is."""
         text_key = key(text)
         index = self._keys.index(text_key) if text_key and text_key in self._keys else None
         return None if index is not None and self._is_letter(index, text) else index
@@ -170,7 +170,7 @@ class Options:
         return option.isupper() or not statement.strip().startswith(option)
 
     def _text_at(self, text: str) -> int | None:
-        """The option whose text a sentence begins with and, unless it goes on, ends with."""
+        """Return the option whose text a sentence begins with and, unless it goes on, ends with."""
         folded = text.casefold()
         article = ARTICLE.match(folded)
         for statement in (folded, folded[article.end() :] if article else ""):

@@ -30,12 +30,12 @@ class Marked:
 
 
 def tagged(text: str, match: Match = "last") -> Marked | None:
-    """What the last or the first ``<answer>`` holds; None without one."""
+    """Return the content of the last or the first ``<answer>``; None without one."""
     return _choose([(m.start(), m.end(), m[1]) for m in _TAG.finditer(text)], text, match)
 
 
 def boxed(text: str, match: Match = "last") -> Marked | None:
-    r"""What the last or the first ``\boxed{}`` holds; None without one that is closed."""
+    r"""Return the content of the last or the first closed ``\boxed{}``; None without one."""
     boxes = []
     start = text.find(r"\boxed{")
     while start >= 0:
@@ -49,7 +49,7 @@ def boxed(text: str, match: Match = "last") -> Marked | None:
 
 
 def before_question(text: str) -> str:
-    """A text up to a line in which it asks another question; the whole text if there is none."""
+    """Return a text up to the line in which it asks another question."""
     start = len(text) - len(text.lstrip())
     question = _QUESTION.search(text, start)
     return text[: question.start()] if question else text
@@ -65,7 +65,7 @@ def _closing(text: str, begin: int) -> int | None:
 
 
 def _choose(places: list[tuple[int, int, str]], text: str, match: Match) -> Marked | None:
-    """A place; several in one where nothing but "or" and the like stands between."""
+    """Return a place; several become one if only "or" and the like stands between."""
     if not places:
         return None
     ordered = places if match == "first" else places[::-1]

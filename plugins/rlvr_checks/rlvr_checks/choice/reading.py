@@ -124,7 +124,7 @@ class _Reader:
         return Choice(letter, "box", box.content[:200])
 
     def _unmarked(self, text: str) -> Choice:
-        """The answer of a text that neither marks nor states it."""
+        """Return the answer of a text that neither marks nor states it."""
         if letter := self._options.strict(text):
             return Choice(letter, "whole answer", text[:200])
         lines = [line for line in text.split("\n") if line.strip()]
@@ -142,7 +142,7 @@ class _Reader:
         return self._pointed(lines[-1])
 
     def _pointed(self, line: str) -> Choice:
-        """The one marked letter at the end of the last sentence: ``we are left with (B)``."""
+        """Return the only marked letter of the last sentence's end: ``we are left with (B)``."""
         line = line[-_LONGEST:]
         if reason := _REASON.match(bare(line)):
             return Choice(self._options.strict(reason[1]), "last line", line[:200])
@@ -161,7 +161,7 @@ class _Reader:
         return Choice(letter, "last sentence", sentence[:200])
 
     def _lettered(self, line: str) -> str | None:
-        """The letter before its own option's text: ``it is called B. mitosis``."""
+        """Return the letter before its own option's text: ``it is called B. mitosis``."""
         letters = set()
         for mark in _LETTER_MARK.finditer(line):
             rest = line[mark.end() :]

@@ -32,7 +32,7 @@ ARTICLE = re.compile(r"(?:the|an?)\s+(?=\S)", re.IGNORECASE)
 
 
 def bare(text: str) -> str:
-    """A text without what only styles it."""
+    """Return a text without its styling."""
     text = _STYLE.sub("", _SPACE.sub(" ", text)).replace(r"\dfrac", r"\frac")
     text = _QUOTED.sub(r"\1", text.replace(r"\tfrac", r"\frac"))
     for _ in range(3):
@@ -50,6 +50,6 @@ _OBJECT = re.compile(r"\{\s*(?:answer|choice|option|letter)\s*:\s*([^,{}\[\]]*)\
 
 
 def key_value(text: str) -> str:
-    """The value of an object ``{answer: ...}``; any other text as it is."""
+    """Return the value of an object ``{answer: ...}``; any other text as it is."""
     match = _OBJECT.fullmatch(text)
     return match[1].strip() if match else text

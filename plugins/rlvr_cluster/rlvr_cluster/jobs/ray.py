@@ -192,7 +192,7 @@ class RayLauncher:
 
     @staticmethod
     def resume_remote(job: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The options of an earlier job; see ``ResumesJobs``."""
+        """Return the options of an earlier job; see ``ResumesJobs``."""
         return options_as_before(job, given, gone=("wait", "poll"))
 
     def _status_there(self, job: Job) -> JobStatus:

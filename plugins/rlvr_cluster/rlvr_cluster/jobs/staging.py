@@ -61,7 +61,7 @@ class File:
     real: Path | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The file in a plan."""
+        """Return the file as it stands in a plan."""
         data: dict[str, Any] = {"path": str(self.path), "key": self.key, "size": self.size}
         return data | ({"real": str(self.real)} if self.real else {})
 
@@ -81,7 +81,7 @@ class Staged:
     install: tuple[str, ...]
 
     def arguments(self, request: LaunchRequest) -> list[str]:
-        """The words after ``rlvr`` that do there what the request's do here."""
+        """Return the arguments of ``rlvr`` in the job, which mean what the request's mean here."""
         moved = {str(path): self.layout.moved(path) for path in request.files[:1]}
         words = [moved.get(word, word) for word in request.arguments]
         for override in overrides(request.references, self.layout):
@@ -156,7 +156,7 @@ def _too_much(
 
 
 def walk(path: Path) -> Iterator[Path]:
-    """A file, or the files of a folder that its rules let go. Links are followed.
+    """Yield a file, or the files of a folder that its rules allow; links are followed.
 
     Raises:
         ConfigError: If a link leads nowhere or back to where it is, or a thing is no file; after

@@ -116,7 +116,7 @@ def _signals_kept() -> Iterator[None]:
 
 
 def resources() -> str:
-    """What the cluster has, and how much of it is free."""
+    """Describe the resources of the cluster, and how many are free."""
     ray = import_ray("engine ray")
     every, free = ray.cluster_resources(), ray.available_resources()
     nodes = sum(bool(node["Alive"]) for node in ray.nodes())

@@ -50,7 +50,7 @@ class Moment:
 
 
 def saved_by_layer(setup: Setup, micro: Micro) -> float:
-    """Bytes that autograd keeps of one layer without checkpointing."""
+    """Return the bytes that autograd keeps of one layer without checkpointing."""
     shape, adapter, width = setup.shape, setup.adapter, setup.width
     hidden, queries, keys = shape.hidden, shape.queries, shape.keys
     # float32 inputs of two norms; what a trained weight multiplies is kept for its gradient

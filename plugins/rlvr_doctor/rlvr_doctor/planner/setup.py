@@ -193,7 +193,7 @@ class Setup:
         return 2 * self.width * self.shape.keys * self.shape.layers
 
     def worst_micro(self) -> Micro:
-        """The fullest micro-batch, of completions near the cap.
+        """Return the fullest micro-batch, of completions near the cap.
 
         A completion that alone exceeds the budget gets a micro-batch of its own.
         """
@@ -218,7 +218,7 @@ class Setup:
         )
 
     def _own_part(self, tokens: int, loss_tokens: int, prompts: int, rows: int) -> Micro:
-        """What one of the GPUs that split a micro-batch has of it: two pieces of every text.
+        """Return one GPU's part of a micro-batch that GPUs split: two pieces of each text.
 
         The last keys of the two together are one piece more than the whole text's, and both see
         the prompt. Grids are as wide as the longest piece.
@@ -500,7 +500,7 @@ def _needs_reference(resolved: Resolved, notes: list[str]) -> bool:
 
 
 def _moments(use: str, shape: Shape, adapter: Adapter | None, notes: list[str]) -> float:
-    """Bytes of optimizer state for a trained parameter."""
+    """Return the bytes of optimizer state for a trained parameter."""
     moments = _MOMENTS.get(use)
     if moments is None:
         notes.append(f"the optimizer {use} is taken to hold what AdamW does")

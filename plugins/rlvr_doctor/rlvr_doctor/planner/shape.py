@@ -110,7 +110,7 @@ def read_model(path: str, section: ModelSection) -> tuple[Shape, Adapter | None]
 
 @functools.lru_cache(maxsize=4)
 def _skeleton(path: str, revision: str | None, trust: bool) -> Any:
-    """The model on the meta device."""
+    """Return the model on the meta device."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -169,7 +169,7 @@ def _layers(model: Any) -> list[Any]:
 
 
 def _adapter(model: Any, lora: LoraSection) -> Adapter:
-    """The adapter that peft would add: rank x (inputs + outputs) for each chosen layer."""
+    """Return the adapter that peft would add: rank x (inputs + outputs) for each chosen layer."""
     import torch
 
     head, targets = model.get_output_embeddings(), lora.target_modules

@@ -141,7 +141,7 @@ class Endpoint:
 
 
 async def _streamed(whole: dict[str, Json], *, usage: bool) -> AsyncIterator[str]:
-    """The answer in server-sent events: the message in one piece, its end, and its usage if asked.
+    """Yield the answer as server-sent events: message, end, and usage if requested.
 
     OpenAI sends the usage in a last chunk without choices.
     """

@@ -32,7 +32,7 @@ _VERDICT = "rlvr_verdict"
 
 
 def table(problems: list[Problem]) -> Any:
-    """The problems as verifiers wants rows; what only rlvr reads is one text, under ``info``."""
+    """Return problems as rows for verifiers; ``info`` holds the rest of a problem as text."""
     from datasets import Dataset
 
     return Dataset.from_list(
@@ -48,7 +48,7 @@ def table(problems: list[Problem]) -> Any:
 
 
 def rubric_of(judges: Mapping[str, Judging]) -> Any:
-    """A rubric whose one reward is the score of a problem's verifier, by its name."""
+    """Return a rubric whose one reward is the score of a problem's verifier."""
 
     async def score(completion: Any, state: Any, info: Mapping[str, Json]) -> float:
         problem = _problem(info)
@@ -132,12 +132,12 @@ class Conversation(vf.MultiTurnEnv):  # type: ignore[misc]
 
 
 def presented(world: Environment, problem: Problem) -> Problem:
-    """The problem as an environment has the model see it."""
+    """Return the problem as its environment shows it to the model."""
     return world.present(problem) if isinstance(world, PresentsProblems) else problem
 
 
 def tools_of(problems: list[Problem]) -> list[Any] | None:
-    """The tools that problems offer.
+    """Return the tools that problems offer.
 
     Raises:
         ConfigError: If they offer different ones.
@@ -161,7 +161,7 @@ def _messages(prompt: str | tuple[Message, ...]) -> list[dict[str, str]]:
 
 
 def _plain(problem: Problem) -> dict[str, Json]:
-    """What a verifier reads of a problem, as JSON."""
+    """Return what a verifier reads of a problem, as JSON."""
     kept = ("id", "verifier", "spec", "dataset", "tags", "environment")
     fields = {name: getattr(problem, name) for name in kept}
     text = isinstance(problem.prompt, str)

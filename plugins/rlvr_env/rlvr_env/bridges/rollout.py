@@ -128,7 +128,7 @@ class Played:
         self._run(self.env.add_model_response(state, prompt, response))
 
     def answer(self, state: Any) -> list[tuple[str, str]] | None:
-        """What the environment says to the last turn: role and text of each message; None if over.
+        """Return role and text of each message that answers the last turn; None at the end.
 
         Raises:
             MachineError: If it fails, or rewrites what was said.
@@ -224,7 +224,7 @@ _MESSAGE = AssistantMessage.__mro__[1]
 
 
 def _text(content: Any) -> str:
-    """A message's text.
+    """Return a message's text.
 
     Raises:
         MachineError: If it has parts that are none.

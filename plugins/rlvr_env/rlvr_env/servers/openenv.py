@@ -131,7 +131,7 @@ class OpenEnv:
         return Observation((Message(config.role, text),))
 
     async def cut(self, episode: Episode, ended: str) -> Verdict:
-        """What was earned until then counts: many of these environments never end themselves."""
+        """Return the reward so far: many of these environments never end themselves."""
         del ended
         return self._verdict(episode)
 
