@@ -32,10 +32,7 @@ from rlvr_core.api import (
     config_class,
     traits_of,
 )
-from rlvr_core.config.model import ComponentRef
-from rlvr_core.config.resolve import build
-from rlvr_core.plugins.host import Host, load_host
-from rlvr_core.verify.reward import outcome
+from rlvr_core.toolkit import ComponentRef, Host, build, load_host, outcome
 
 _log = logging.getLogger(__name__)
 

@@ -171,7 +171,7 @@ def _products(shape: Shape) -> float:
 
 
 def _attention(setup: Setup) -> float:
-    """Return the FLOPs of attention for one token, forward, which sees half of the tokens on average."""
+    """Return the FLOPs of attention for one token, forward; it sees half of its row on average."""
     rows, prompt, mean = setup.rows, setup.mean_prompt, setup.mean_completion
     pairs = rows * mean * (prompt + mean / 2) + rows / setup.n * prompt * prompt / 2
     tokens = setup.step_tokens * setup.split

@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from rlvr_core.api import ClosesConversations, Json, RunError, traits_of
-from rlvr_core.api.traits import EnvironmentTraits
+from rlvr_core.api import ClosesConversations, EnvironmentTraits, Json, RunError, traits_of
 from rlvr_core.plugins.loader import describe
 from rlvr_core.verify.verdicts import plain_verdict
 from rlvr_env.environments.faults import EnvironmentFailedError, EnvironmentTimeoutError

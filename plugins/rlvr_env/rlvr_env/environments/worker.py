@@ -11,8 +11,7 @@ import pickle
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlvr_core.api import Ended, Json, Reply, traits_of
-from rlvr_core.api.traits import EnvironmentTraits
+from rlvr_core.api import Ended, EnvironmentTraits, Json, Reply, traits_of
 from rlvr_core.verify.verdicts import plain_verdict
 from rlvr_env.environments.observations import plain_answer
 
