@@ -21,7 +21,7 @@ PROBLEM = Problem("p", "What is 2+2?", "checks/judge", {"answer": "four"}, "toy"
 TEN = Rubric("{response}", 1.0, 10.0)
 LINES = Path(__file__).with_name("judge_replies.jsonl").read_text(encoding="utf-8").splitlines()
 REPLIES = [json.loads(line) for line in LINES]
-"""Replies after the habits of chat models, by habit; ``score`` is null where a judge is asked again."""
+"""Replies after the habits of chat models; ``score`` is null where a judge is asked again."""
 
 
 def judge(server, **options):
