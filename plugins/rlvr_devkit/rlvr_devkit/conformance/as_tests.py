@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import EngineContext, Example
+from rlvr_core.api import Example
 from rlvr_core.toolkit import load_host
 from rlvr_devkit.conformance.cases import load_cases
 from rlvr_devkit.conformance.checks import CHECKS
@@ -19,29 +19,22 @@ def component_conformance(
     kind: str,
     component: Any,
     example: Example | None = None,
-    *,
-    config: Mapping[str, Any] | None = None,
-    context: Callable[[], EngineContext] | None = None,
 ) -> Callable[..., None]:
     """Return a test of everything a component promises, one pytest case for each promise.
 
     Example:
-        ``test_lion = component_conformance("optimizer", Lion, config={"beta1": 0.9})``
+        ``test_lion = component_conformance("optimizer", Lion, Example(config={"beta1": 0.9}))``
 
     Args:
         kind: One of ``CHECKS``.
         component: Its class; of a command the command, of a forward path its function.
-        example: What it is tried with; without it what its own ``example()`` says.
-        config: Options to construct it with, for an example of nothing else.
-        context: For an engine, likewise: makes what it is started with.
+        example: What to test it with; None for its own ``example()``.
 
     Returns:
         A test function; give it a name that begins with ``test``.
     """
     import pytest
 
-    if config is not None or context is not None:
-        example = Example(config=config or {}, context=context)
     used_example = example_of(component) if example is None else example
     checks = [check for check in CHECKS[kind] if check.applies(component)]
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 from rlvr_core.api import Complaint, ConfigError, Finding
 from rlvr_doctor.examination.report import Check, at_first, first_line
 from rlvr_doctor.examination.subject import Subject
+from rlvr_doctor.modelcheck import token_checks
+from rlvr_doctor.modelcheck.folder import ModelFolder, Question, folder_of
 
 GIB = 2**30
 
@@ -61,18 +64,13 @@ def _lora(subject: Subject) -> Finding | None:
     )
 
 
-def _vocabulary(subject: Subject) -> Finding:
-    rows = subject.skeleton.get_input_embeddings().num_embeddings
-    most = max((max(ids) for _, ids in subject.rendered), default=0)
-    text = f"{len(subject.tokenizer)} tokens, {rows} rows of the embedding"
-    if most < rows:
-        return Finding("model/vocabulary", "ok", text)
-    return Finding(
-        "model/vocabulary",
-        "fail",
-        f"{text}; a prompt has token {most}",
-        "use the tokenizer that belongs to the model, or enlarge the embedding",
-    )
+def _tokenizer(subject: Subject, check: Question) -> Finding | Iterable[Finding] | None:
+    """Check the tokenizer with its model's files, as ``rlvr models check`` does."""
+    section, path = subject.config.model, subject.prepared.model_path
+    folder = folder_of(path, section.revision)
+    if folder is None:
+        return None
+    return check(ModelFolder(path, folder, section.revision, section.trust_remote_code))
 
 
 def _disk(subject: Subject) -> Finding:
@@ -124,6 +122,7 @@ MODEL: tuple[Check[Subject], ...] = (
     ("model/attention", _attention),
     ("model/lora", _lora),
     ("train/context-parallel", _split_rows),
-    ("model/vocabulary", _vocabulary),
+    ("tokenizer/vocabulary", partial(_tokenizer, check=token_checks.vocabulary)),
+    ("tokenizer/special", partial(_tokenizer, check=token_checks.special)),
     ("disk/files", _disk),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,8 @@ from rlvr_core.record.provenance.model import model_identity, tokenizer_identity
 from rlvr_core.toolkit import check_model_path, is_uri, load_host, model_path, quiet_libraries
 from rlvr_doctor.examination.report import Report, first_line
 from rlvr_doctor.modelcheck import architecture, token_checks, weight_checks
-from rlvr_doctor.modelcheck.folder import ModelFolder
+from rlvr_doctor.modelcheck.folder import ModelFolder, Question, folder_of
 from rlvr_doctor.modelcheck.stored import BrokenPartError
-
-Question = Callable[[ModelFolder], Finding | Iterable[Finding] | None]
 
 
 def _config(subject: ModelFolder) -> Iterator[Finding]:
@@ -151,23 +149,6 @@ def _identity(subject: ModelFolder) -> dict[str, Mapping[str, Any]]:
         if not subject.is_adapter:
             identity["tokenizer"] = tokenizer_identity(subject.tokenizer)
     return identity
-
-
-def folder_of(reference: str, revision: str | None) -> Path | None:
-    """Return a model's folder: its own, or that in the hub's cache; None if there is none."""
-    folder = Path(reference).expanduser()
-    if folder.is_dir():
-        return folder
-    from huggingface_hub import try_to_load_from_cache
-
-    for name in ("config.json", "adapter_config.json", "tokenizer_config.json"):
-        try:
-            path = try_to_load_from_cache(reference, name, revision=revision)
-        except ValueError:  # not a valid repository name
-            return None
-        if isinstance(path, str):
-            return Path(path).parent
-    return None
 
 
 def examine(subject: ModelFolder) -> Report:

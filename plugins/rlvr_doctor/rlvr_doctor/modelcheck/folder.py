@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rlvr_core.api import Finding
 from rlvr_doctor.examination.report import at_first, first_line
 from rlvr_doctor.modelcheck.stored import BrokenPartError, broken, read_file
 
@@ -201,6 +202,27 @@ class ModelFolder:
             if self.raw_config.get("auto_map") and not self.trust:
                 return f"the model brings code of its own: {_TRUST}"
         return "files and config.json do not belong together, or need another transformers"
+
+
+def folder_of(reference: str, revision: str | None) -> Path | None:
+    """Return a model's folder: its own, or that in the hub's cache; None if there is none."""
+    folder = Path(reference).expanduser()
+    if folder.is_dir():
+        return folder
+    from huggingface_hub import try_to_load_from_cache
+
+    for name in ("config.json", "adapter_config.json", "tokenizer_config.json"):
+        try:
+            path = try_to_load_from_cache(reference, name, revision=revision)
+        except ValueError:  # not a valid repository name
+            return None
+        if isinstance(path, str):
+            return Path(path).parent
+    return None
+
+
+Question = Callable[[ModelFolder], Finding | Iterable[Finding] | None]
+"""A check of a model."""
 
 
 @contextlib.contextmanager

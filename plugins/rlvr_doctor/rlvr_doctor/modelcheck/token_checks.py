@@ -10,7 +10,6 @@ from typing import Any
 from rlvr_core.api import Finding, Message, Problem
 from rlvr_core.data.prompts import Renderer
 from rlvr_core.toolkit import PromptSection
-from rlvr_doctor.examination.prompts import token_ids
 from rlvr_doctor.examination.report import at_first, first_line
 from rlvr_doctor.modelcheck.folder import ModelFolder, quiet
 
@@ -40,11 +39,11 @@ def special(subject: ModelFolder) -> Iterator[Finding]:
     """Whether model and tokenizer agree on the tokens that end and that pad a text."""
     rows, tokenizer = _rows(subject), subject.tokenizer
     ends = {
-        "tokenizer": token_ids(tokenizer.eos_token_id),
-        "config.json": token_ids(getattr(subject.config.get_text_config(), "eos_token_id", None)),
-        "generation_config.json": token_ids(_generation(subject).get("eos_token_id")),
+        "tokenizer": _token_ids(tokenizer.eos_token_id),
+        "config.json": _token_ids(getattr(subject.config.get_text_config(), "eos_token_id", None)),
+        "generation_config.json": _token_ids(_generation(subject).get("eos_token_id")),
     }
-    pads = token_ids(tokenizer.pad_token_id)
+    pads = _token_ids(tokenizer.pad_token_id)
     eos_ids = {name: sorted(ids) for name, ids in ends.items() if ids}
     shown = ", ".join(
         f"{name} {' '.join(repr(_token(tokenizer, id_)) for id_ in ids)}"
@@ -102,6 +101,13 @@ def template(subject: ModelFolder) -> Iterator[Finding]:
         )
         return
     yield Finding(name, "note", description)
+
+
+def _token_ids(value: Any) -> set[int]:
+    """Return the ids of a config's field, which holds one, several or none."""
+    if value is None or isinstance(value, bool):
+        return set()
+    return {int(id_) for id_ in value} if isinstance(value, list | tuple) else {int(value)}
 
 
 def _rows(subject: ModelFolder) -> int:

@@ -32,8 +32,9 @@ def test_the_quick_start_is_healthy_and_every_part_was_measured():
     assert {finding.id for finding in report.findings} >= {
         "batch/ending", "batch/pass_rate", "batch/variance", "cost/memory", "cost/time",
         "cost/verifiers", "data/copies", "data/held_out", "data/leaks", "disk/files",
-        "model/attention", "prompt/bos", "prompt/context", "prompt/eos", "prompt/round_trip",
-        "verifier/wrong", "verifier/gold", "weights/lr", "weights/parity", "weights/sync",
+        "model/attention", "prompt/bos", "prompt/context", "prompt/round_trip",
+        "tokenizer/special", "tokenizer/vocabulary", "verifier/gold", "verifier/wrong",
+        "weights/lr", "weights/parity", "weights/sync",
     }  # fmt: skip
     assert any(title.startswith("prompt of ") for title in report.shown)
     # how much is sampled is said before, and how far it is
