@@ -82,17 +82,17 @@ class JobServer:
 
     def info(self, job: str) -> Any:
         """Return what the cluster knows of a job, a ``JobDetails`` of Ray."""
-        return self._asked(job, self._client.get_job_info)
+        return self._ask_job(job, self._client.get_job_info)
 
     def stop(self, job: str) -> None:
         """Send SIGTERM to a job's processes, and SIGKILL after the job's grace period."""
-        self._asked(job, self._client.stop_job)
+        self._ask_job(job, self._client.stop_job)
 
     def log(self, job: str) -> str:
         """Return all that a job has printed."""
-        return str(self._asked(job, self._client.get_job_logs))
+        return str(self._ask_job(job, self._client.get_job_logs))
 
-    def _asked(self, job: str, ask: Callable[[str], Any]) -> Any:
+    def _ask_job(self, job: str, ask: Callable[[str], Any]) -> Any:
         try:
             return ask(job)
         except Exception as error:

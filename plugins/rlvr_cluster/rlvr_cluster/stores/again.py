@@ -14,7 +14,7 @@ from rlvr_core.toolkit import load_host
 def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | None:
     """Fetch the newest run of a mirror, with its newest and its best checkpoint.
 
-    A folder of that run from an attempt which a later one has replaced is moved aside first.
+    If the local folder comes from an attempt that a later one has replaced, it is moved aside.
 
     Args:
         uri: URI of the run folders, as in ``run.mirror``.
@@ -34,7 +34,7 @@ def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | Non
         store = host.ask_store(place)
         try:
             fetch = Fetch(store, folder, "last", place=place)
-        except BothChangedError:  # the store has what a later attempt has made
+        except BothChangedError:  # the store has a later attempt's files
             aside = root / beside(name)
             folder.rename(aside)
             say(f"{folder} is not what the store has any more: kept as {aside}")

@@ -1,9 +1,9 @@
 """Fetches a run's folder from a store, to resume it elsewhere or to read it.
 
 Each file is written atomically, and a checkpoint's ``COMPLETE`` last, so a partly fetched folder is
-valid, with fewer checkpoints. Nothing is written over that has changed here since it was sent or
-fetched. A fetched run has no ``run.mirror``: gone on with here, it must not write where the job
-does.
+valid, with fewer checkpoints. A local file that has changed since it was sent or fetched is never
+overwritten. ``run.mirror`` is removed from a fetched run: resumed here, it must not write where the
+job writes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rlvr_core.config.dialect import read, write
 from rlvr_core.toolkit import BEST, COMPLETE, LATEST, cache_folder, load_host, write_atomic
 
 Which = Literal["none", "last", "all"]
-"""Which checkpoints to fetch; ``last`` is the newest complete one, and the best one."""
+"""Which checkpoints to fetch; ``last`` means the newest complete one and the best one."""
 
 RUN_FILES = frozenset({"run.json", "resolved.yaml", "config.yaml"})
 """Files that describe how a run was configured."""
@@ -70,7 +70,7 @@ def choose(there: Mapping[str, StoredFile], which: Which, best: str | None) -> l
 
 
 def _listed(store: Store) -> dict[str, StoredFile]:
-    """List all files, until two listings have the same names: a listing has no checksum."""
+    """List all files, again until two listings agree, because a listing has no checksum."""
     listing = store.list()
     for _ in range(_LOOKS):
         before, listing = listing, store.list()
@@ -80,7 +80,7 @@ def _listed(store: Store) -> dict[str, StoredFile]:
 
 
 class BothChangedError(DataError):
-    """Files of a run have changed both here and in the store since they were the same."""
+    """Files of a run have changed both locally and in the store since they were the same."""
 
 
 class Fetch:
@@ -92,10 +92,10 @@ class Fetch:
         which: Which checkpoints to fetch.
         at_once: Number of files fetched concurrently.
         only: Predicate that selects keys, instead of ``which``.
-        place: URI of the run in the store, by which a later fetch knows what has changed where.
+        place: URI of the run in the store, so that a later fetch knows which side has changed.
 
     Raises:
-        BothChangedError: If files have changed both here and there since they were the same.
+        BothChangedError: If files have changed on both sides since they were the same.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Fetch:
         keys = choose(there, which, best) if only is None else [*filter(only, there)]
         self._left = {key: there[key] for key in keys if not self._has(key, there[key])}
         self._gone = [key for key in self._known.files.keys() - there if not _CHECKPOINT.match(key)]
-        if Ownership(store, self._known).from_here():  # only what was lost here is of use
+        if Ownership(store, self._known).from_here():  # fetch only what was lost here
             self._gone = []
             self._left = {k: f for k, f in self._left.items() if not self._path(k).exists()}
         self.changed_here = self._changed(keys)
@@ -131,12 +131,12 @@ class Fetch:
 
     @property
     def files(self) -> int:
-        """Number of files to fetch."""
+        """The number of files to fetch."""
         return len(self._left)
 
     @property
     def size(self) -> int:
-        """Their size in bytes."""
+        """The size of the files to fetch, in bytes."""
         return sum(file.size for file in self._left.values())
 
     def run(self) -> None:
@@ -172,7 +172,7 @@ class Fetch:
             with self._lock:
                 self._known.note(key, self._left[key].tag, path, state, whole=whole)
                 if key in RUN_FILES or time.monotonic() - self._saved > 1:
-                    self._known.save()  # a fetch that is killed knows what it has fetched
+                    self._known.save()  # so that a killed fetch knows what it has fetched
                     self._saved = time.monotonic()
 
     def _drop_gone(self) -> None:
@@ -182,12 +182,12 @@ class Fetch:
             del self._known.files[key]
 
     def _changed(self, keys: list[str]) -> list[str]:
-        """Return the files that have changed here since they were the same in both places."""
+        """Return the files that have changed locally since both sides were the same."""
         keys = sorted({*keys, *self._known.files})
         return [key for key in keys if self._known.changed_here(key, self._path(key))]
 
     def _refuse_both(self) -> None:
-        """Refuse where both sides went on: neither may be written over with the other."""
+        """Refuse if both sides have changed, because neither may overwrite the other."""
         there = sorted({*self._left, *self._gone} - {key for key in self._left if self._same(key)})
         if not self.changed_here or not there:
             return
@@ -201,7 +201,7 @@ class Fetch:
             )
 
     def _same(self, key: str) -> bool:
-        """Whether the file of the store has all that the one here has, although no one noted it."""
+        """Return whether the stored file contains the local one, although no record says so."""
         path, file = self._path(key), self._left[key]
         grows = key.endswith(".jsonl")
         if not path.is_file() or (path.stat().st_size != file.size and not grows):
@@ -278,12 +278,12 @@ def fetch_checkpoint(store: Store, folder: Path, name: str) -> Path:
 
 
 def _without_mirror(path: Path) -> None:
-    """Take ``run.mirror`` out of a run's configuration."""
+    """Remove ``run.mirror`` from a run's configuration."""
     try:
         root = read(path.read_text(encoding="utf-8"), str(path))
         data = root.plain() if root is not None else None
     except (ConfigError, UnicodeDecodeError):
-        return  # who goes on with the run is told what is wrong with it
+        return  # resuming the run reports what is wrong with it
     if isinstance(data, dict) and isinstance(data.get("run"), dict) and data["run"].get("mirror"):
         data["run"]["mirror"] = None
         write_atomic(path, write(data))

@@ -218,7 +218,7 @@ class TurnTaking:
                         talk.ticket,
                         now.prompt,
                         tuple(now.ids),
-                        self._said(talk),
+                        self._turns_of(talk),
                         talk.limit,
                     )
                     together.setdefault(key, []).append(talk)
@@ -301,7 +301,7 @@ class TurnTaking:
             talk.hear(messages, ())
         return True
 
-    def _said(self, talk: Conversation) -> tuple[Message, ...]:
+    def _turns_of(self, talk: Conversation) -> tuple[Message, ...]:
         """Return the messages so far for a text engine; for others, the request's own."""
         if not self._text_only:
             return talk.ticket.request.turns
@@ -317,7 +317,7 @@ class TurnTaking:
             prompt_ids=(*(first.now.prompt or original.prompt_ids), *first.now.ids),
             params=replace(original.params, max_tokens=first.limit, stop=first.ticket.stop),
             seeds=tuple(turn_seed(original.seeds[talk.index], talk.n_turns) for talk in group),
-            turns=self._said(first),
+            turns=self._turns_of(first),
             problem=None,
         )
         future = self.wrapped.submit(request)
