@@ -415,8 +415,8 @@ def test_gpus_that_do_not_reach_each_other_are_counted(card):
     card.setattr(torch.cuda, "device_count", lambda: 3)
     card.setattr(torch.cuda, "can_device_access_peer", lambda *pair: 0 not in pair)
     (found,) = checks.peers()
-    assert found.found == "2 of 6 pairs reach each other's memory directly"
-    assert not found.ok
+    assert found.text == "2 of 6 pairs reach each other's memory directly"
+    assert found.level == "fail"
 
 
 def test_a_batch_is_pinned_on_its_way_to_a_gpu_and_not_where_it_is_there():

@@ -1,4 +1,4 @@
-"""A weight sync: the trainer's weights sent once for all actors, and what each has to prove."""
+"""A weight sync: sends the trainer's weights once for all actors, and probes each actor."""
 
 from __future__ import annotations
 

@@ -38,12 +38,12 @@ def test_no_gpu_and_why(cuda, shown, driver, says, remedy, monkeypatch):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
     done = asked("--json")
     assert done.exit_code == 1
-    (none,) = [one for one in json.loads(done.output)["checks"] if one["what"] == "GPU"]
-    assert says in none["found"]
+    (none,) = [one for one in json.loads(done.output)["checks"] if one["id"] == "GPU"]
+    assert says in none["text"]
     assert remedy in none["remedy"]
     shown_to_people = asked()
     assert shown_to_people.exit_code == 1
-    assert "WRONG: none: " in shown_to_people.output
+    assert "none: " in shown_to_people.output
 
 
 @pytest.fixture
@@ -82,15 +82,15 @@ def two_cards(monkeypatch):
 
 
 def test_what_is_measured_stands_beside_the_public_figures(two_cards):
-    found = {one.what: one for one in checks.check_gpus()}
-    assert found["NCCL"].found == "2.27.3"
-    assert found["cuda:0"].found == "NVIDIA H100 80GB HBM3, 78.0 of 79.0 GiB are free"
-    assert found["cuda:0: bandwidth"].found == "3 TB/s, 90% of the public 3.35"
-    assert found["cuda:0: bfloat16 product"].found == "700 TFLOP/s, 71% of the public 989"
-    assert found["cuda:0: bfloat16"].found == "compute capability 9.0, by hardware"
-    assert found["between GPUs"].found.startswith("2 of 2 pairs reach")
-    assert all(one.ok for name, one in found.items() if not name.startswith("cuda:1"))
-    wrong = {name for name, one in found.items() if not one.ok}
+    found = {one.id: one for one in checks.check_gpus()}
+    assert found["NCCL"].text == "2.27.3"
+    assert found["cuda:0"].text == "NVIDIA H100 80GB HBM3, 78.0 of 79.0 GiB are free"
+    assert found["cuda:0: bandwidth"].text == "3 TB/s, 90% of the public 3.35"
+    assert found["cuda:0: bfloat16 product"].text == "700 TFLOP/s, 71% of the public 989"
+    assert found["cuda:0: bfloat16"].text == "compute capability 9.0, by hardware"
+    assert found["between GPUs"].text.startswith("2 of 2 pairs reach")
+    assert all(one.level == "ok" for name, one in found.items() if not name.startswith("cuda:1"))
+    wrong = {name for name, one in found.items() if one.level == "fail"}
     assert wrong == {"cuda:1", "cuda:1: bandwidth", "cuda:1: bfloat16 product"}
     assert "another process holds the rest" in found["cuda:1"].remedy
 
@@ -100,17 +100,17 @@ def test_a_check_that_breaks_is_a_finding_and_the_next_goes_on(two_cards, monkey
         raise RuntimeError("CUDA error: an illegal memory access\nlong text")
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", broken)
-    found = {one.what: one for one in checks.check_gpus()}
-    assert found["memory"].found == "broke: RuntimeError: CUDA error: an illegal memory access"
-    assert not found["memory"].ok
-    assert found["cuda:0: bandwidth"].ok
+    found = {one.id: one for one in checks.check_gpus()}
+    assert found["memory"].text == "broke: RuntimeError: CUDA error: an illegal memory access"
+    assert found["memory"].level == "fail"
+    assert found["cuda:0: bandwidth"].level == "ok"
 
 
 def test_small_shared_memory_is_wrong(monkeypatch):
     usage = SimpleNamespace(total=64 << 20, free=2**20)
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda _: usage)
     (found,) = checks.machine()
-    assert not found.ok
+    assert found.level == "fail"
     assert "--shm-size" in found.remedy
 
 

@@ -159,7 +159,7 @@ LIMIT = defaultdict(lambda: 300.0, hang=5.0)
 def test_a_failing_environment_is_a_failure_and_never_a_reward_of_0(where, how, ended, detail):
     draws = [Draw(problem(0), 2, 0), Draw(problem(1, **{"in": where, "how": how}), 2, 1)]
     found, _, groups, pool = play(lambda *_: "P", draws, plan_of("Faulty", timeout=LIMIT[how]))
-    assert [one.reward for one in groups[0].group.members] == [1.0, 1.0]
+    assert [member.reward for member in groups[0].group.members] == [1.0, 1.0]
     for member in groups[1].group.members:
         assert member.completion.transcript.ended == ended
         assert detail in member.completion.transcript.detail
@@ -237,8 +237,8 @@ def test_what_fails_in_one_world_of_five_is_no_error_of_a_verifier_and_ends_no_r
     draws = [Draw(problem(i, **(faulty if i % 5 == 0 else {})), 2, i) for i in range(60)]
     _, _, groups, _ = play(lambda *_: "P", draws, plan_of("Faulty"))
     errors = ErrorRate(0.05)
-    for one in groups:
-        for member in one.group.members:
+    for group in groups:
+        for member in group.group.members:
             errors.observe_all(member.completion, member.verdicts)
     errors.check()
     assert len(errors.recent["v"]) == 48 * 2  # what was judged

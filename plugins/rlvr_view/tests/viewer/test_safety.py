@@ -29,7 +29,7 @@ class Seen(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
         names = dict(attrs)
-        self.runs += [(tag, one) for one in names if one.startswith("on") or one == "style"]
+        self.runs += [(tag, name) for name in names if name.startswith("on") or name == "style"]
         if tag in ("style", "iframe", "base", "object") or (tag == "script" and not names["src"]):
             self.runs.append(tag)
         for name in ("href", "src", "action"):
