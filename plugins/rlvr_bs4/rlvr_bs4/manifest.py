@@ -75,13 +75,13 @@ def build() -> list[Entry]:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of what solvers and tools work with."""
-    found = {"python": platform.python_version()}
+    by_name = {"python": platform.python_version()}
     for name in _LIBRARIES:
         try:
-            found[name] = metadata.version(name)
+            by_name[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "absent"
-    return found
+            by_name[name] = "absent"
+    return by_name
 
 
 def basis() -> dict[str, Json]:
@@ -92,7 +92,7 @@ def basis() -> dict[str, Json]:
 
 def digest(entries: Sequence[Entry]) -> str:
     """Hash of all entries in order: two results with it are on the same benchmark."""
-    return hashlib.sha256(canonical([asdict(one) for one in entries]).encode()).hexdigest()
+    return hashlib.sha256(canonical([asdict(entry) for entry in entries]).encode()).hexdigest()
 
 
 def write(path: Path, entries: Sequence[Entry]) -> None:
@@ -106,7 +106,7 @@ def write(path: Path, entries: Sequence[Entry]) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".manifest-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(one) + "\n" for one in (head, *map(asdict, entries)))
+            file.writelines(json.dumps(line) + "\n" for line in (head, *map(asdict, entries)))
             file.flush()
             os.fsync(file.fileno())
         Path(name).chmod(0o644)

@@ -97,10 +97,10 @@ def one(within: Tag, css: str) -> Tag:
     Raises:
         LookupError: If there is none.
     """
-    found = within.select_one(css)
-    if found is None:
+    tag = within.select_one(css)
+    if tag is None:
         raise LookupError(f"nothing matches {css}")
-    return found
+    return tag
 
 
 def text(tag: Tag) -> str:

@@ -48,27 +48,27 @@ class Score:
     def good(self) -> bool:
         """Whether the reference always and the bugs at most once in five are right."""
         bugs = self.failed.values()
-        return all(one == self.n for one in self.right.values()) and all(
+        return all(count == self.n for count in self.right.values()) and all(
             failed >= 0.8 * self.n for failed in bugs
         )
 
 
-def response(found: Json | Abstain) -> str:
+def response(answer: Json | Abstain) -> str:
     """What a solver found, written as a final answer."""
-    if isinstance(found, Abstain):
-        limit = {"reason": found.reason, "evidence": found.evidence}
+    if isinstance(answer, Abstain):
+        limit = {"reason": answer.reason, "evidence": answer.evidence}
         return json.dumps({"status": "limit", "answer": None, "limit": limit})
-    return json.dumps({"status": "ok", "answer": found})
+    return json.dumps({"status": "ok", "answer": answer})
 
 
 def run(solver: Solver, task: Task, parser: str) -> Grade:
     """Let a solver with a bug answer; one that raises has no answer."""
     site = Site(task, parser)
     try:
-        found = solver(site)
+        answer = solver(site)
     except (LookupError, ValueError, TypeError, AttributeError, StopIteration) as error:
         return Grade(detail=f"{type(error).__name__}: {error}")
-    return grade(task, response(found), site.visited)
+    return grade(task, response(answer), site.visited)
 
 
 def score(

@@ -56,5 +56,5 @@ class AceCode:
                 stop=("[DONE]",) if base else (),
             )
         if left_out:
-            said = ", ".join(f"{count} {why}" for why, count in sorted(left_out.items()))
-            _log.warning("code/acecode left out rows: %s", said)
+            reasons = ", ".join(f"{count} {why}" for why, count in sorted(left_out.items()))
+            _log.warning("code/acecode left out rows: %s", reasons)

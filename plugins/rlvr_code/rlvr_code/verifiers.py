@@ -284,9 +284,11 @@ class Stdin(ProgramVerifier[list[Case]]):
         given, wanted = pairs(problem, calls=False)
         return [
             Case(
-                as_text(one), functools.partial(same_output, other, tolerance=tolerance), len(other)
+                as_text(stdin),
+                functools.partial(same_output, other, tolerance=tolerance),
+                len(other),
             )
-            for one, other in zip(given, map(as_text, wanted), strict=True)
+            for stdin, other in zip(given, map(as_text, wanted), strict=True)
         ]
 
     def extract(self, problem: Problem, cases: list[Case], text: str) -> str:
@@ -327,12 +329,12 @@ class Call(ProgramVerifier[list[Case]]):
         text(problem, "fn_name")
         given, wanted = pairs(problem, calls=True)
         right = self._wrapped if problem.spec.get("wrapped") else self._right
-        bad = next((one for one in given if not isinstance(one, list)), None)
+        bad = next((arguments for arguments in given if not isinstance(arguments, list)), None)
         if bad is not None:
             raise DataError(f"{problem.id}: an input must be a list of arguments, not {bad!r:.60}")
         return [
-            Case(one, functools.partial(right, other), size(other))
-            for one, other in zip(given, wanted, strict=True)
+            Case(arguments, functools.partial(right, other), size(other))
+            for arguments, other in zip(given, wanted, strict=True)
         ]
 
     def extract(self, problem: Problem, cases: list[Case], text: str) -> str:
@@ -392,11 +394,11 @@ def texts(problem: Problem, key: str) -> tuple[str, ...]:
         DataError: If it is something else.
     """
     value = problem.spec.get(key) or ()
-    if not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, Sequence) or not all(isinstance(item, str) for item in value):
         raise DataError(f"{problem.id}: field {key!r} must be a list of texts")
     if isinstance(value, str):
         raise DataError(f"{problem.id}: field {key!r} must be a list of texts, not one text")
-    return tuple(one.replace("\r\n", "\n") for one in value if one.strip())
+    return tuple(item.replace("\r\n", "\n") for item in value if item.strip())
 
 
 def pairs(problem: Problem, *, calls: bool) -> tuple[list[Any], list[Any]]:

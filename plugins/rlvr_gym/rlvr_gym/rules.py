@@ -62,13 +62,13 @@ def _number_list(text: str) -> list[Decimal] | None:
 
 
 def _sorted_numbers(answer: str, entry: Entry) -> bool:
-    found = _number_list(answer)
-    return found is not None and found == _number_list(entry["answer"])
+    numbers = _number_list(answer)
+    return numbers is not None and numbers == _number_list(entry["answer"])
 
 
 def _sorted_words(answer: str, entry: Entry) -> bool:
-    found = [word.strip() for word in answer.split(",")]
-    return bool(found == entry["metadata"]["sorted_words"])
+    words = [word.strip() for word in answer.split(",")]
+    return bool(words == entry["metadata"]["sorted_words"])
 
 
 def _same_words(answer: str, entry: Entry) -> bool:
@@ -130,8 +130,8 @@ def _as_many_numbers(answer: str, entry: Entry) -> bool:
 
 
 def _interval(answer: str, entry: Entry) -> bool:
-    found, right = (list(map(Decimal, _NUMBERS.findall(t))) for t in (answer, entry["answer"]))
-    return found == right and _words(answer) <= {"day", "days"}
+    numbers, right = (list(map(Decimal, _NUMBERS.findall(t))) for t in (answer, entry["answer"]))
+    return numbers == right and _words(answer) <= {"day", "days"}
 
 
 def _moves(answer: str, entry: Entry) -> bool:

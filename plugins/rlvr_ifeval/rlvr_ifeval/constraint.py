@@ -244,8 +244,8 @@ def _fault(fault: Any) -> str:
         return f"argument '{name}' is missing"
     if fault["type"] == "extra_forbidden":
         return f"unexpected argument '{name}' = {_short(fault['input'])}"
-    said = fault["msg"].removeprefix("Value error, ")
-    return f"argument '{name}' = {_short(fault['input'])}: {said[:1].lower()}{said[1:]}"
+    message = fault["msg"].removeprefix("Value error, ")
+    return f"argument '{name}' = {_short(fault['input'])}: {message[:1].lower()}{message[1:]}"
 
 
 def _short(value: object) -> str:

@@ -144,8 +144,8 @@ def _japanese(response: str, args: EveryNth) -> bool:
 
 def _pronouns(response: str, args: Pronouns) -> bool:
     """A pronoun is a token of its own; a typographic apostrophe separates none."""
-    found = tokens(response.replace("/", " ").lower())
-    return sum(token in PRONOUNS for token in found) >= args.N
+    pieces = tokens(response.replace("/", " ").lower())
+    return sum(token in PRONOUNS for token in pieces) >= args.N
 
 
 def _five_keywords(response: str, args: FiveKeywords) -> bool:

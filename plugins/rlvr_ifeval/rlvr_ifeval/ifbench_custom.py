@@ -52,19 +52,21 @@ def _quiz(response: str, _: NoArgs) -> bool:
     lengths = []
     for question in filter(None, parts):
         lines = [line.strip() for line in question.split("\n")]
-        found = [_OPTION.match(line) is not None for line in lines]
-        if sum(found) != _OPTIONS:
+        is_option = [_OPTION.match(line) is not None for line in lines]
+        if sum(is_option) != _OPTIONS:
             return False
-        lengths.append(len(" ".join(lines[: found.index(True)]).strip()))
-    return len(lengths) == _QUESTIONS and all(one < two for one, two in pairwise(lengths))
+        lengths.append(len(" ".join(lines[: is_option.index(True)]).strip()))
+    return len(lengths) == _QUESTIONS and all(before < after for before, after in pairwise(lengths))
 
 
 def _africa(response: str, _: NoArgs) -> bool:
     """From the first line with Zimbabwe on, capitals before small letters."""
     lines = [bare for line in response.split("\n") if (bare := line.strip(AROUND))]
     start = next((at for at, line in enumerate(lines) if "Zimbabwe" in line), len(lines))
-    found = [ascii_only(line) for line in lines[start:]]
-    return len(found) >= _FEWEST_COUNTRIES and all(one >= two for one, two in pairwise(found))
+    countries = [ascii_only(line) for line in lines[start:]]
+    return len(countries) >= _FEWEST_COUNTRIES and all(
+        before >= after for before, after in pairwise(countries)
+    )
 
 
 def _words_reversed(response: str, _: NoArgs) -> bool:
@@ -130,10 +132,10 @@ def _csv_quotes(response: str, _: NoArgs) -> bool:
 def _dates(response: str, _: NoArgs) -> bool:
     """Days and months have an upper bound and no lower one; February always has 29 days."""
     for text in response.strip().split(","):
-        found = _DATE.match(text.strip())
-        if found is None:
+        match = _DATE.match(text.strip())
+        if match is None:
             return False
-        year, month, day = map(int, found.groups())
+        year, month, day = map(int, match.groups())
         last = _DAYS.get(month, 31 if month else day)
         if not 1769 <= year <= 1821 or month > 12 or day > last:
             return False

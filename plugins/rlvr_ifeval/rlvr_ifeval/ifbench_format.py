@@ -69,13 +69,13 @@ def _is_emoji(char: str) -> bool:
 
 def _emoji(response: str, _: NoArgs) -> bool:
     """One of a sentence's last two characters is an emoji, or the next sentence's first one."""
-    found = [plain(sentence).strip() for sentence in sentences(response)]
-    if not all(found):
+    stripped = [plain(sentence).strip() for sentence in sentences(response)]
+    if not all(stripped):
         # The script stops at the first sentence that fails, and an empty one does.
         return False
     return all(
         any(map(_is_emoji, sentence[-2:])) or _is_emoji(following[:1])
-        for sentence, following in zip(found, [*found[1:], ""], strict=True)
+        for sentence, following in zip(stripped, [*stripped[1:], ""], strict=True)
     )
 
 
@@ -98,7 +98,7 @@ def _stairs(response: str, _: NoArgs) -> bool:
         seen[line] += 1
         if seen[line] > taken[line]:
             indents.append(len(line) - len(line.lstrip(" ")))
-    return all(one < two for one, two in pairwise(indents))
+    return all(before < after for before, after in pairwise(indents))
 
 
 def _listed(response: str, args: Separator) -> bool:

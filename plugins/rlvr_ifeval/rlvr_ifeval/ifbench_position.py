@@ -30,9 +30,9 @@ class Keyword(Args):
 
 def _last_first(response: str, _: NoArgs) -> bool:
     """Marks before a sentence's last word and behind its first one belong to the words."""
-    found = sentences(response)
-    for one, two in pairwise(found):
-        last, first = one.rstrip(AROUND).split(), two.lstrip(AROUND).split()
+    parts = sentences(response)
+    for before, after in pairwise(parts):
+        last, first = before.rstrip(AROUND).split(), after.lstrip(AROUND).split()
         if not last or not first or last[-1].lower() != first[0].lower():
             return False
     return True
@@ -41,26 +41,26 @@ def _last_first(response: str, _: NoArgs) -> bool:
 def _paragraph_ends(response: str, _: NoArgs) -> bool:
     """Marks behind the first word and before the last one belong to them."""
     for paragraph in response.split("\n"):
-        found = paragraph.strip().lower().strip(AROUND).split()
-        if found and found[0] != found[-1]:
+        words = paragraph.strip().lower().strip(AROUND).split()
+        if words and words[0] != words[-1]:
             return False
     return True
 
 
 def _keyword_at(response: str, args: KeywordAt) -> bool:
     """Words are tokens with a letter or digit in them: ``don't`` is two."""
-    found = sentences(response)
-    if len(found) < args.n:
+    parts = sentences(response)
+    if len(parts) < args.n:
         return False
-    said = [token for token in tokens(found[args.n - 1]) if any(map(str.isalnum, token))]
-    return len(said) >= args.m and said[args.m - 1].lower() == args.keyword.strip().lower()
+    words = [token for token in tokens(parts[args.n - 1]) if any(map(str.isalnum, token))]
+    return len(words) >= args.m and words[args.m - 1].lower() == args.keyword.strip().lower()
 
 
 def _second_and_second_to_last(response: str, args: Keyword) -> bool:
     """Words are tokens, marks among them; one closing mark is left out."""
-    found, keyword = tokens(response), args.keyword.strip().lower()
-    last = -3 if found and found[-1] in string.punctuation else -2
-    return len(found) >= -last and found[1].lower() == found[last].lower() == keyword
+    pieces, keyword = tokens(response), args.keyword.strip().lower()
+    last = -3 if pieces and pieces[-1] in string.punctuation else -2
+    return len(pieces) >= -last and pieces[1].lower() == pieces[last].lower() == keyword
 
 
 CONSTRAINTS = (

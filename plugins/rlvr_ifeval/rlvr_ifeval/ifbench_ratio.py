@@ -35,9 +35,9 @@ class Overlap(Args):
 
 def _stop_words(response: str, args: StopWords) -> bool:
     """The share in floating point: 7 of 25 words are a little more than 28 per cent."""
-    found = words(response)
-    stop = sum(word.lower() in STOP_WORDS for word in found)
-    return bool(found) and stop / len(found) * 100 <= args.percentage
+    all_words = words(response)
+    stop = sum(word.lower() in STOP_WORDS for word in all_words)
+    return bool(all_words) and stop / len(all_words) * 100 <= args.percentage
 
 
 def _overlap(response: str, args: Overlap) -> bool:
@@ -67,8 +67,8 @@ def _balanced(response: str, _: NoArgs) -> bool:
 
 def _three_sentences(response: str, _: NoArgs) -> bool:
     """Three sentences of one length; the words are not looked at."""
-    found = sentences(response)
-    return len(found) == 3 and len({len(sentence.strip()) for sentence in found}) == 1
+    parts = sentences(response)
+    return len(parts) == 3 and len({len(sentence.strip()) for sentence in parts}) == 1
 
 
 CONSTRAINTS = (

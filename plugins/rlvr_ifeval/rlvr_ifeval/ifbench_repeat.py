@@ -43,8 +43,8 @@ class Span(Args):
 
 def _changed(response: str, args: Repeat) -> bool:
     """All words but the first are the same; another spacing is change enough."""
-    asked = args.prompt_to_repeat
-    return asked != response and asked.split()[1:] == response.split()[1:]
+    request = args.prompt_to_repeat
+    return request != response and request.split()[1:] == response.split()[1:]
 
 
 def _simple(response: str, _: NoArgs) -> bool:

@@ -30,24 +30,24 @@ def _alliteration(response: str, _: NoArgs) -> bool:
     """All runs of a sentence are added up."""
     counts = []
     for sentence in sentences(response):
-        found = [bare for word in sentence.lower().split() if (bare := word.lstrip(AROUND))]
-        same = [one[0] == two[0] for one, two in pairwise(found)]
+        words = [bare for word in sentence.lower().split() if (bare := word.lstrip(AROUND))]
+        same = [before[0] == after[0] for before, after in pairwise(words)]
         starts = sum(now and not before for before, now in pairwise([False, *same]))
         counts.append(sum(same) + starts)
-    return all(one < two for one, two in pairwise(counts))
+    return all(before < after for before, after in pairwise(counts))
 
 
 def _keyword(response: str, args: KeywordInSentence) -> bool:
     """Between word boundaries, so that a keyword that ends in a mark is hardly found."""
-    found = sentences(response)
+    parts = sentences(response)
     pattern = rf"\b{re.escape(args.word)}\b"
-    return len(found) >= args.N and re.search(pattern, found[args.N - 1], re.IGNORECASE) is not None
+    return len(parts) >= args.N and re.search(pattern, parts[args.N - 1], re.IGNORECASE) is not None
 
 
 def _increment(response: str, args: Increment) -> bool:
     """A dash without spaces joins two words."""
     lengths = [len(plain_words(sentence)) for sentence in sentences(response)]
-    return all(two - one == args.small_n for one, two in pairwise(lengths))
+    return all(after - before == args.small_n for before, after in pairwise(lengths))
 
 
 CONSTRAINTS = (

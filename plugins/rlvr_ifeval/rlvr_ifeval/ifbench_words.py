@@ -56,9 +56,9 @@ def _consonants(response: str, _: NoArgs) -> bool:
 
 def _palindromes(response: str, _: NoArgs) -> bool:
     """Ten, the same one ten times too."""
-    found = plain_words(response.lower())
+    all_words = plain_words(response.lower())
     return (
-        sum(len(word) >= _PALINDROME_LENGTH and word == word[::-1] for word in found)
+        sum(len(word) >= _PALINDROME_LENGTH and word == word[::-1] for word in all_words)
         >= _PALINDROMES
     )
 
@@ -78,12 +78,12 @@ def _odd_even(response: str, _: NoArgs) -> bool:
     import syllapy
 
     parities = [syllapy.count(word) % 2 for word in plain(response).lower().split()]
-    return all(one != two for one, two in pairwise(parities))
+    return all(before != after for before, after in pairwise(parities))
 
 
 def _no_consecutive(response: str, _: NoArgs) -> bool:
     """A text without words passes."""
-    return all(one[0] != two[0] for one, two in pairwise(plain_words(response.lower())))
+    return all(before[0] != after[0] for before, after in pairwise(plain_words(response.lower())))
 
 
 CONSTRAINTS = (

@@ -57,8 +57,8 @@ def highlights(text: str) -> int:
 
 
 def _different_highlights(response: str, args: NumberHighlights) -> bool:
-    found = {part.strip() for part in re.findall(r"\*([^\n*]+)\*", response)} - {""}
-    return len(found) >= args.num_highlights and substantial(response)
+    highlighted = {part.strip() for part in re.findall(r"\*([^\n*]+)\*", response)} - {""}
+    return len(highlighted) >= args.num_highlights and substantial(response)
 
 
 def sections(text: str, mark: str) -> int:

@@ -40,10 +40,10 @@ def detect(text: str) -> str | None:
 
 def is_language(text: str, code: str) -> bool | None:
     """Whether a text is in a language; None if its language cannot be told."""
-    found = detect(text)
-    if found is None:
+    detected = detect(text)
+    if detected is None:
         return None
-    return found.startswith("zh-") if code == "zh" else found == code
+    return detected.startswith("zh-") if code == "zh" else detected == code
 
 
 @cache
@@ -54,7 +54,7 @@ def _detector() -> Callable[[str], str | None]:
     factory = DetectorFactory()
     factory.load_profile(PROFILES_DIRECTORY)
 
-    def found(text: str) -> str | None:
+    def detected(text: str) -> str | None:
         detector = factory.create()
         detector.seed = 0
         detector.append(text)
@@ -63,7 +63,7 @@ def _detector() -> Callable[[str], str | None]:
         except LangDetectException:
             return None
 
-    return found
+    return detected
 
 
 NAMES = {

@@ -12,16 +12,16 @@ from rlvr_ifeval.text import tokens
 
 def _repeat_phrase(response: str, args: Phrase) -> bool:
     given = args.phrase.split()
-    found = [part.split() for part in _between(response, given[0], given[-1])]
-    return len(found) == args.small_n and all(
+    copies = [part.split() for part in _between(response, given[0], given[-1])]
+    return len(copies) == args.small_n and all(
         len(words) == len(given) and sum(a != b for a, b in zip(words, given, strict=True)) == 1
-        for words in found
+        for words in copies
     )
 
 
 def _between(text: str, first: str, last: str) -> list[str]:
     """The shortest stretches within a line from one word to another, without overlap."""
-    found = []
+    stretches = []
     for line in text.split("\n"):
         begin = line.find(first + " ")
         while begin >= 0:
@@ -29,9 +29,9 @@ def _between(text: str, first: str, last: str) -> list[str]:
             if end < 0:
                 break
             end += 1 + len(last)
-            found.append(line[begin:end])
+            stretches.append(line[begin:end])
             begin = line.find(first + " ", end)
-    return found
+    return stretches
 
 
 def _same(a: str, b: str) -> bool:

@@ -49,8 +49,8 @@ def _is_last_word(part: str, args: LastWord) -> bool:
 
 
 def _unique(response: str, _: NoArgs) -> bool:
-    found = tokens(response)
-    return len(set(found)) == len(found)
+    pieces = tokens(response)
+    return len(set(pieces)) == len(pieces)
 
 
 def _positioned(response: str, args: KeywordPosition) -> bool:
@@ -64,8 +64,8 @@ def _start_is_end(response: str, _: NoArgs) -> bool:
     # of a long response only the ends are split into words
     parts = sentences(response)
     if len(parts) < 3:
-        found = tokens(response)
-        return len(found) > 1 and found[0].lower() == found[-1].lower()
+        pieces = tokens(response)
+        return len(pieces) > 1 and pieces[0].lower() == pieces[-1].lower()
     first, last = tokens(parts[0]), tokens(parts[-1])
     return bool(first and last) and first[0].lower() == last[-1].lower()
 

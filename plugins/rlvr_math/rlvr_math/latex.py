@@ -113,14 +113,14 @@ class _Parser:
 
     def signs(self) -> Tree | None:
         """A run of signs as one factor; None for plus."""
-        found: list[Tree] = []
+        factors: list[Tree] = []
         while self.next in ("+", "-", "\\pm", "\\mp"):
             piece = self.take()
             if piece == "-":
-                found.append(("num", Fraction(-1)))
+                factors.append(("num", Fraction(-1)))
             elif piece != "+":
-                found.append(("pm", Fraction(1 if piece == "\\pm" else -1)))
-        return ("mul", *found) if found else None
+                factors.append(("pm", Fraction(1 if piece == "\\pm" else -1)))
+        return ("mul", *factors) if factors else None
 
     @staticmethod
     def _times(sign: Tree | None, tree: Tree) -> Tree:

@@ -37,7 +37,7 @@ class Called:
 class Step:
     """One turn of the model: what it wrote, and the calls in it."""
 
-    said: str
+    text: str
     calls: tuple[Called, ...] = ()
 
 

@@ -190,7 +190,7 @@ class Keeper:
 
     def _do(self, job: dict[str, Any]) -> None:
         """One job, of which nothing is left afterwards."""
-        code, files, told = b"", {}, -1
+        code, files, described = b"", {}, -1
         while True:
             kind, body = self._orders.next()
             if kind == frames.CODE:
@@ -199,17 +199,17 @@ class Keeper:
                 name, _, content = body.partition(b"\0")
                 files[name.decode()] = content
             elif kind == frames.START:
-                if told < 0:
-                    told = sealed("program", program.describe(job, code))
+                if described < 0:
+                    described = sealed("program", program.describe(job, code))
                 work.fill(self._spec["work"], files)
-                run = Run(self._spec, job, told, body, self._orders, self._out, self._zygote)
+                run = Run(self._spec, job, described, body, self._orders, self._out, self._zygote)
                 run.go()
                 if run.last:
                     break
             elif kind == frames.CLOSE:
                 break
-        if told >= 0:
-            os.close(told)
+        if described >= 0:
+            os.close(described)
 
 
 def sealed(name: str, content: bytes) -> int:
@@ -232,7 +232,7 @@ class Run:
         self,
         spec: dict[str, Any],
         job: dict[str, Any],
-        told: int,
+        described: int,
         stdin: bytes,
         orders: Orders,
         out: int,
@@ -247,14 +247,14 @@ class Run:
         self._handle = -1
         self.last = False
         self._began = time.monotonic()
-        self._streams, self._wire = self._fork(told, stdin)
+        self._streams, self._wire = self._fork(described, stdin)
 
-    def _fork(self, told: int, stdin: bytes) -> tuple[list[Stream], socket.socket | None]:
+    def _fork(self, described: int, stdin: bytes) -> tuple[list[Stream], socket.socket | None]:
         given = sealed("stdin", stdin)
         out, err = os.pipe(), os.pipe()
         wire = socket.socketpair() if self._talks else None
         handed = [given, out[1], err[1], *([wire[1].fileno()] if wire else [])]
-        self._zygote.fork([told, *handed])
+        self._zygote.fork([described, *handed])
         os.close(given)
         os.close(out[1])
         os.close(err[1])
@@ -369,7 +369,7 @@ class Run:
         while not self._nonce:
             self._obey()
         code = os.waitstatus_to_exitcode(status)
-        said = {
+        end = {
             "nonce": self._nonce.decode(),
             "why": self._why,
             "code": code,
@@ -378,7 +378,7 @@ class Run:
             "peak_kb": peak,
             "dropped": dropped,
         }
-        self._news.add(frames.END, json.dumps(said).encode())
+        self._news.add(frames.END, json.dumps(end).encode())
         self._news.flush()
 
 

@@ -45,7 +45,9 @@ def _check(result: int, what: str) -> int:
 
 
 def _call(number: int, *arguments: Any) -> int:
-    words = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
+    words = [
+        ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments
+    ]
     return int(_LIBC.syscall(ctypes.c_long(number), *words))
 
 

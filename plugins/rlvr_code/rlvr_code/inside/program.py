@@ -63,11 +63,11 @@ def main(spec: dict[str, Any], handed: list[int]) -> NoReturn:
 
 def _told(descriptor: int) -> tuple[dict[str, Any], bytes]:
     """The job and the code; every process of a job reads the same file, which nobody can change."""
-    size, told = os.fstat(descriptor).st_size, b""
-    while len(told) < size:
-        told += os.pread(descriptor, size - len(told), len(told))
-    end = 8 + int.from_bytes(told[:8], "big")
-    return json.loads(told[8:end]), told[end:]
+    size, content = os.fstat(descriptor).st_size, b""
+    while len(content) < size:
+        content += os.pread(descriptor, size - len(content), len(content))
+    end = 8 + int.from_bytes(content[:8], "big")
+    return json.loads(content[8:end]), content[end:]
 
 
 def _prepare(spec: dict[str, Any], job: dict[str, Any], handed: list[int]) -> None:
@@ -75,9 +75,9 @@ def _prepare(spec: dict[str, Any], job: dict[str, Any], handed: list[int]) -> No
     limits = job["limits"]
     if not spec["alone"]:
         kernel.die_with_parent()
-    high = [os.dup2(one, 100 + place) for place, one in enumerate(handed)]
-    for place, one in enumerate(high):
-        os.dup2(one, place)
+    high = [os.dup2(descriptor, 100 + place) for place, descriptor in enumerate(handed)]
+    for place, descriptor in enumerate(high):
+        os.dup2(descriptor, place)
     os.closerange(len(handed), 1 << 16)
     os.chdir(spec["work"])
     _limit(spec, limits)
@@ -128,8 +128,8 @@ def _writer(descriptor: int, errors: str) -> TextIO:
     os.dup2(ends[1], descriptor)
     stream = _stream(descriptor, "w", errors)
     os.dup2(kept, descriptor)
-    for one in (kept, *ends):
-        os.close(one)
+    for opened in (kept, *ends):
+        os.close(opened)
     return stream
 
 

@@ -176,7 +176,7 @@ def _names(job: dict[str, Any], find: Callable[[str], Any]) -> Names:
     """The names that test code begins with."""
     texts = [job["setup"], job["late"], *job["tests"]]
     sys.modules["pytest"] = pytest_like.make_pytest()
-    if any("unittest" in one for one in texts):
+    if any("unittest" in text for text in texts):
         importlib.import_module("unittest.mock")
     sys.modules["tests"] = types.ModuleType("tests")
     names = Names(find)

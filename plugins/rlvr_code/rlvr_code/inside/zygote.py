@@ -130,8 +130,8 @@ class Nursery:
         child = os.fork()
         if not child:
             program.main(self._spec, handed)
-        for one in handed:
-            os.close(one)
+        for descriptor in handed:
+            os.close(descriptor)
         handle = os.pidfd_open(child)
         with contextlib.suppress(ConnectionError):  # of a keeper that is gone, which will be seen
             socket.send_fds(self._orders, [keeper.FORK], [handle])

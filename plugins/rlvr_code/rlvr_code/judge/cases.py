@@ -128,8 +128,8 @@ def _call(talk: Talk, function: str, case: Case, timer: Timer) -> str:
     """Why a call was not right; empty if it was."""
     if talk.unasked:
         raise FailedError("it broke the protocol")
-    asked = {"op": "call", "to": _Method(function), "args": case.given}
-    talk.tell(serve.ASK, codec.dumps(asked, _tag))
+    request = {"op": "call", "to": _Method(function), "args": case.given}
+    talk.tell(serve.ASK, codec.dumps(request, _tag))
     kind, body = talk.wait(timer)
     if kind != serve.ANSWER:
         raise FailedError("it broke the protocol")

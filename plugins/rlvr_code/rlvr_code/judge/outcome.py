@@ -67,8 +67,8 @@ class Tally:
         self._passed += not why
         self._row = self._row + 1 if why else 0
         if why and not self._why:
-            said = why.encode("utf-8", "backslashreplace").decode()  # halves of surrogate pairs
-            self._why = f"test {self.seen} of {self._total}: {said}"
+            reason = why.encode("utf-8", "backslashreplace").decode()  # halves of surrogate pairs
+            self._why = f"test {self.seen} of {self._total}: {reason}"
 
     @property
     def done(self) -> bool:

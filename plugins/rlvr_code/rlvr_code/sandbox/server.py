@@ -123,9 +123,9 @@ class Server:
             BrokenError: If the server is gone and there are none.
         """
         self.take_in()
-        found = list(self._events)
+        events = list(self._events)
         self._events.clear()
-        return found
+        return events
 
     def take_in(self) -> None:
         """Read what is there."""
@@ -162,8 +162,8 @@ class Server:
             self._launched.process.wait(1.0)
         errors = self._launched.errors
         errors.seek(0)
-        said = errors.read(100_000).decode(errors="replace").strip()
-        return said[-2000:] or f"it ended with status {self._launched.process.poll()}"
+        words = errors.read(100_000).decode(errors="replace").strip()
+        return words[-2000:] or f"it ended with status {self._launched.process.poll()}"
 
     def close(self) -> None:
         """End it and everything in it. Safe to call twice."""
@@ -250,30 +250,30 @@ class Run:
 
     def output(self) -> tuple[str, str]:
         """What it has written since the last time this was asked."""
-        found = tuple(b"".join(part).decode(errors="replace") for part in (self._out, self._err))
+        texts = tuple(b"".join(part).decode(errors="replace") for part in (self._out, self._err))
         self._out.clear()
         self._err.clear()
-        return found[0], found[1]
+        return texts[0], texts[1]
 
-    def _end(self, said: dict[str, object]) -> None:
-        if said["nonce"] != self._nonce:
+    def _end(self, report: dict[str, object]) -> None:
+        if report["nonce"] != self._nonce:
             raise BrokenError("the end of another program was told")
-        code = int(said["code"])  # type: ignore[call-overload]
-        cpu = float(said["cpu"])  # type: ignore[arg-type]
+        code = int(report["code"])  # type: ignore[call-overload]
+        cpu = float(report["cpu"])  # type: ignore[arg-type]
         reason: Reason = "exit" if code >= 0 else "signal"
-        if said["why"]:
-            reason = said["why"]  # type: ignore[assignment]
+        if report["why"]:
+            reason = report["why"]  # type: ignore[assignment]
         elif code in (-signal.SIGKILL, -signal.SIGXCPU) and cpu >= 0.5:  # the kernel counts roughly
             reason = "cpu"
         stdout, stderr = self.output()
-        dropped: list[int] = said["dropped"]  # type: ignore[assignment]
+        dropped: list[int] = report["dropped"]  # type: ignore[assignment]
         self.result = Result(
             stdout,
             stderr,
             code,
             reason,
-            float(said["wall"]),  # type: ignore[arg-type]
+            float(report["wall"]),  # type: ignore[arg-type]
             cpu,
-            float(said["peak_kb"]) / 1024,  # type: ignore[arg-type]
+            float(report["peak_kb"]) / 1024,  # type: ignore[arg-type]
             (dropped[0], dropped[1]),
         )

@@ -95,8 +95,8 @@ class Session:
         limit, family = until, meter.Family([self._server])
         self._cells += 1
         given = [code.encode("utf-8", "surrogatepass"), f"cell {self._cells}"]
-        asked = {"op": "cell", "to": None, "args": given}
-        self._server.send(frames.TELL, frames.pack(serve.ASK, codec.dumps(asked)))
+        request = {"op": "cell", "to": None, "args": given}
+        self._server.send(frames.TELL, frames.pack(serve.ASK, codec.dumps(request)))
         killed = False
         while True:
             status = self._answer(run)
@@ -138,9 +138,9 @@ class Session:
 
     def _answer(self, run: Run) -> int | None:
         """The status of the piece, if that has come."""
-        said, run.said = run.said, []
+        received, run.said = run.said, []
         try:
-            for kind, body in [one for part in said for one in self._splitter.feed(part)]:
+            for kind, body in [frame for part in received for frame in self._splitter.feed(part)]:
                 if kind == serve.ANSWER:
                     status = answers.read(body).get("v", 1)
                     if type(status) is not int or not 0 <= status <= 255:
