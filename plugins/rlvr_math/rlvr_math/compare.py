@@ -1,12 +1,8 @@
-r"""Deciding whether two final answers are the same: as text, then as exact numbers.
-
-``RULES`` is the list of rules, tried in order; each sees both answers as written.
-"""
+r"""Deciding whether two final answers are the same: as text, then as exact numbers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -115,17 +111,14 @@ def same_number(gold: Normal, answer: Normal) -> bool:
     return times is not None and value * times == wanted
 
 
-Rule = Callable[[Normal, Normal], bool]
-RULES: tuple[tuple[str, Rule], ...] = (("text", same_text), ("number", same_number))
-"""How answers may be the same, by name, cheapest first."""
-
-
 def agree(gold: str, answer: str) -> str | None:
-    """The name of the first rule by which the answers are the same, or None."""
+    """What the answers are the same as, ``text`` or ``number``; None if they differ."""
     left, right = normalise(gold), normalise(answer)
     if not right.text:
         return None
-    return next((name for name, same in RULES if same(left, right)), None)
+    if same_text(left, right):
+        return "text"
+    return "number" if same_number(left, right) else None
 
 
 def normalise(text: str) -> Normal:

@@ -18,23 +18,8 @@ MAX_DIGITS = 400
 Tree = tuple[Any, ...]
 
 _CLOSER = {"(": ")", "[": "]", "{": "}", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
-FUNCTIONS = {
-    "\\sin",
-    "\\cos",
-    "\\tan",
-    "\\cot",
-    "\\sec",
-    "\\csc",
-    "\\asin",
-    "\\acos",
-    "\\atan",
-    "\\sinh",
-    "\\cosh",
-    "\\tanh",
-    "\\ln",
-    "\\log",
-    "\\exp",
-}
+_FUNCTIONS = "sin cos tan cot sec csc asin acos atan sinh cosh tanh ln log exp"
+FUNCTIONS = {f"\\{name}" for name in _FUNCTIONS.split()}
 GREEK = re.compile(
     r"\\(?:alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau"
     r"|upsilon|phi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega|ell|hbar)\Z"

@@ -123,16 +123,10 @@ def _quantity(tokens: list[Token]) -> str:
 
 def _is_subscripted(tokens: list[Token]) -> bool:
     pieces = [piece for _, piece in tokens]
-    return (
-        len(pieces) >= 3
-        and tokens[0][0] == "sym"
-        and pieces[1] == "_"
-        and (
-            len(pieces) == 3 or (pieces[2] == "{" and pieces.index("}") == len(pieces) - 1)
-            if "}" in pieces or len(pieces) == 3
-            else False
-        )
-    )
+    if len(pieces) < 3 or tokens[0][0] != "sym" or pieces[1] != "_":
+        return False
+    closed = pieces[2] == "{" and "}" in pieces and pieces.index("}") == len(pieces) - 1
+    return len(pieces) == 3 or closed
 
 
 def _tree_or_none(tokens: list[Token]) -> Tree | None:

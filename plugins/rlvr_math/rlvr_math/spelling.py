@@ -14,22 +14,10 @@ from rlvr_math.notation import standard
 MAX_CHARACTERS = 2000
 """Longer answers are left as they are."""
 
+_SLASHED = {character: unicodedata.normalize("NFKC", character) for character in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
+"""One half as a digit, U+2044 and a digit."""
 _VULGAR = {
-    "\N{VULGAR FRACTION ONE HALF}": (1, 2),
-    "\N{VULGAR FRACTION ONE THIRD}": (1, 3),
-    "\N{VULGAR FRACTION TWO THIRDS}": (2, 3),
-    "\N{VULGAR FRACTION ONE QUARTER}": (1, 4),
-    "\N{VULGAR FRACTION THREE QUARTERS}": (3, 4),
-    "\N{VULGAR FRACTION ONE FIFTH}": (1, 5),
-    "\N{VULGAR FRACTION TWO FIFTHS}": (2, 5),
-    "\N{VULGAR FRACTION THREE FIFTHS}": (3, 5),
-    "\N{VULGAR FRACTION FOUR FIFTHS}": (4, 5),
-    "\N{VULGAR FRACTION ONE SIXTH}": (1, 6),
-    "\N{VULGAR FRACTION FIVE SIXTHS}": (5, 6),
-    "\N{VULGAR FRACTION ONE EIGHTH}": (1, 8),
-    "\N{VULGAR FRACTION THREE EIGHTHS}": (3, 8),
-    "\N{VULGAR FRACTION FIVE EIGHTHS}": (5, 8),
-    "\N{VULGAR FRACTION SEVEN EIGHTHS}": (7, 8),
+    character: f"\\frac{{{slashed[0]}}}{{{slashed[2]}}}" for character, slashed in _SLASHED.items()
 }
 _LETTERS = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho "
@@ -88,7 +76,7 @@ CHARACTERS = str.maketrans(
     }
     | _GREEK
     | _DIGITS
-    | {character: f"\\frac{{{top}}}{{{bottom}}}" for character, (top, bottom) in _VULGAR.items()}
+    | _VULGAR
 )
 
 _HIDDEN = re.compile(

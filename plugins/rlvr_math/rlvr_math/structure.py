@@ -303,11 +303,10 @@ def _environment(tokens: list[Token]) -> Answer | None:
             [("chr", ",") if kind == "row" else (kind, piece) for kind, piece in tokens[1:-1]]
         )
         return Listed(tuple(_read(line) for line in lines if line))
-    if tokens[-1][0] != "end" or not _encloses(tokens) or "matrix" not in tokens[0][1]:
-        if tokens[0][1] == "array" and _encloses(tokens):
-            pass
-        else:
-            return None
+    name = tokens[0][1]
+    is_matrix = name == "array" or ("matrix" in name and tokens[-1][0] == "end")
+    if not is_matrix or not _encloses(tokens):
+        return None
     rows: list[list[list[Token]]] = [[[]]]
     depth = 0
     for kind, piece in tokens[1:-1]:
@@ -319,7 +318,7 @@ def _environment(tokens: list[Token]) -> Answer | None:
         else:
             rows[-1][-1].append((kind, piece))
     cells = tuple(tuple(_read(cell) for cell in row) for row in rows if any(row))
-    return Matrix(cells, tokens[0][1].lower().startswith("v"))
+    return Matrix(cells, name.lower().startswith("v"))
 
 
 def _scaled(tokens: list[Token]) -> Answer | None:

@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Mapping
+from typing import Any
 
 from rlvr_code.inside import frames
 from rlvr_code.sandbox.launch import Launched, Plan, launch
@@ -255,25 +256,15 @@ class Run:
         self._err.clear()
         return texts[0], texts[1]
 
-    def _end(self, report: dict[str, object]) -> None:
+    def _end(self, report: dict[str, Any]) -> None:
         if report["nonce"] != self._nonce:
-            raise BrokenError("the end of another program was told")
-        code = int(report["code"])  # type: ignore[call-overload]
-        cpu = float(report["cpu"])  # type: ignore[arg-type]
+            raise BrokenError("the end of another program was reported")
+        code, cpu = int(report["code"]), float(report["cpu"])
         reason: Reason = "exit" if code >= 0 else "signal"
         if report["why"]:
-            reason = report["why"]  # type: ignore[assignment]
+            reason = report["why"]
         elif code in (-signal.SIGKILL, -signal.SIGXCPU) and cpu >= 0.5:  # the kernel counts roughly
             reason = "cpu"
-        stdout, stderr = self.output()
-        dropped: list[int] = report["dropped"]  # type: ignore[assignment]
-        self.result = Result(
-            stdout,
-            stderr,
-            code,
-            reason,
-            float(report["wall"]),  # type: ignore[arg-type]
-            cpu,
-            float(report["peak_kb"]) / 1024,  # type: ignore[arg-type]
-            (dropped[0], dropped[1]),
-        )
+        peak_mb, (out, err) = float(report["peak_kb"]) / 1024, report["dropped"]
+        wall = float(report["wall"])
+        self.result = Result(*self.output(), code, reason, wall, cpu, peak_mb, (out, err))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import TracebackType
 
 from rlvr_code.inside import codec, frames, serve
@@ -107,16 +108,7 @@ class Session:
             if run.result is not None:
                 self._run = None
                 reason: Reason = "wall" if killed else run.result.reason
-                return Result(
-                    run.result.stdout,
-                    run.result.stderr,
-                    run.result.exit,
-                    reason,
-                    time.monotonic() - began,
-                    run.result.cpu_seconds,
-                    run.result.peak_mb,
-                    run.result.dropped,
-                )
+                return replace(run.result, reason=reason, seconds=time.monotonic() - began)
             if not killed and time.monotonic() >= until:
                 until = limit + (family.look().waited or 0.0)
             if not killed and time.monotonic() >= until:
