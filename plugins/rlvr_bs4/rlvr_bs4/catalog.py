@@ -52,7 +52,7 @@ def get(id: str) -> Archetype:
     """The archetype with this id; ``extract_by_id`` does for ``primer.extract_by_id``.
 
     Raises:
-        DataError: If there is none, or several.
+        DataError: If none or several match.
     """
     known = everything()
     if id in known:

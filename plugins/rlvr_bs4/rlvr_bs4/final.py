@@ -49,7 +49,7 @@ class Final:
 
 
 def visible(response: str) -> str:
-    """The response behind its thoughts: what tool calls are read from as well."""
+    """The response after its thoughts; tool calls are read from it as well."""
     return spoken(response)
 
 

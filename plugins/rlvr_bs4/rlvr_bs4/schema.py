@@ -68,7 +68,7 @@ def canon(schema: Json, value: Json) -> str | None:
     """The one spelling of all values equal to this; None if it does not have the form.
 
     Strings are equal in Unicode's composed form with runs of white space as one space; case
-    counts. ``true`` is no number, ``4.0`` no whole number, ``"4"`` neither.
+    counts. ``true`` is not a number, and neither ``4.0`` nor ``"4"`` is a whole number.
     """
     kind, or_null = _kind(schema)
     if value is None:

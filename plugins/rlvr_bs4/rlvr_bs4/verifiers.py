@@ -74,7 +74,7 @@ def task_of(problem: Problem) -> Task:
 
 
 def task_from(spec: Mapping[str, Any], where: str) -> Task:
-    """Make a task again from what ``rlvr_bs4.datasets.reference`` said of it.
+    """Make a task again from what ``rlvr_bs4.datasets.reference`` gave.
 
     Raises:
         DataError: If that is incomplete, or the task is made in another way now.

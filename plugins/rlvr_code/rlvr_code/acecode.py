@@ -27,7 +27,7 @@ class AceCode:
     def load(self) -> Iterator[Problem]:
         """Yield the problems in the order of the source; rows without tests are counted (T46).
 
-        So are rows of whose names nobody can say which the program is to define.
+        So are rows whose tests leave open which names the program defines.
 
         Raises:
             DataError: If a row is unusable; names file and line.

@@ -93,7 +93,8 @@ def _said(text: str) -> str:
 def _without_thoughts(text: str) -> str:
     """The text after the last thought that was closed, up to one that is not.
 
-    A tag in a string or comment of a program is no tag, and a closing one closes only what is open.
+    A tag in a string or comment of a program does not count, and a closing tag closes only what
+    is open.
     """
     begins, is_open, opened = 0, True, len(text)
     for tag in _THOUGHT.finditer(text):
@@ -253,7 +254,7 @@ def _parseable(text: str, wanted: Collection[str]) -> str:
 
 
 def _fault(code: str) -> int | None:
-    """Line of the first fault of syntax, counted from 1; None if there is none."""
+    """Line of the first syntax error, counted from 1; None if there is no error."""
     try:
         source.parse_or_raise(code)
     except SyntaxError as error:

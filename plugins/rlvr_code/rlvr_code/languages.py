@@ -1,7 +1,7 @@
-"""Languages beside Python: compiled once, run once for each input, in the same sandbox.
+"""Languages other than Python: compiled once, run once for each input, in the same sandbox.
 
-``LANGUAGES`` has those that come with this plugin; another is a ``Language`` of anybody's module,
-named as ``package.module:NAME``.
+``LANGUAGES`` has those that come with this plugin; add a ``Language`` of your own module as
+``package.module:NAME``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Language:
         show: More paths that its tools read.
         version: Argument with which the first tool tells its version.
         address_mb: Address space that its runtime takes before a program does anything.
-        install: How its tools are had, for messages.
+        install: How to install its tools, for messages.
     """
 
     name: str

@@ -18,7 +18,7 @@ KNOWN = BUILTIN | sys.stdlib_module_names
 WORK = 1_500_000
 """Characters that may be parsed for one response, all tries together: about a processor second."""
 _EACH = 60
-"""Characters that a parse costs beside those of its text."""
+"""Cost of a parse in characters, besides those of its text."""
 _TREES = 8
 """Syntax trees that are kept for the next question about the same text."""
 

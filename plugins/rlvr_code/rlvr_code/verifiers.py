@@ -34,7 +34,7 @@ SHARED = re.compile(
     r"\b(patch|mock|monkeypatch|capsys|caplog|redirect_\w+|catch_warnings|assertLogs|stdin|environ|"
     r"open|seed|tmp_path|tempfile)\b"
 )
-"""What tests share with the program beside values: then they run in its process."""
+"""What tests share with the program besides values: then they run in its process."""
 
 
 class Asserted(ProgramVerifier[Tests]):
@@ -69,7 +69,7 @@ class Asserted(ProgramVerifier[Tests]):
         return judge(boxes.programs, boxes.testers, code, tests, self.config.budget())
 
     def _need_objects(self, problem: Problem, tests: Tests, outcome: Outcome) -> bool:
-        """Whether a right program passes in the tests' process only; found out once for each."""
+        """Whether a right program passes in the tests' process only; tried once for each."""
         gold = self.gold(problem)
         if gold is None:
             shares = any(map(SHARED.search, (tests.late, *tests.tests)))
@@ -131,7 +131,7 @@ class HumanEval(Asserted):
     """Right when ``check`` of ``spec.test`` accepts the function named ``spec.entry_point``.
 
     The response continues ``spec.prompt``, or repeats it; an empty one asks for a whole program.
-    What the prompt defines beside that function is defined for the tests too, from the prompt and
+    What the prompt defines besides that function is defined for the tests too, from the prompt and
     not from the response.
     """
 
@@ -170,7 +170,7 @@ class HumanEval(Asserted):
         )
 
     def check(self, problem: Problem) -> None:
-        """Refuse what cannot be judged, a check that uses names of nobody too."""
+        """Refuse what cannot be judged, such as a check that uses unknown names."""
         super().check(problem)
         if nobody := _check_names(problem).nobody:
             raise DataError(

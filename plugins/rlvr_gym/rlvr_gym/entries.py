@@ -176,7 +176,7 @@ def _generator(task: str, config: str, seed: int) -> Any:
 
 
 _SIZE = 10_000
-"""The generators are asked by index, and this is none of their limits."""
+"""The generators are asked by index and have no such limit."""
 
 
 @lru_cache(maxsize=256)

@@ -50,7 +50,7 @@ def parse(text: str, longest: int = LONGEST) -> ast.expr:
     """Read a formula.
 
     Raises:
-        NotAFormulaError: If it is none, or too long to be an answer.
+        NotAFormulaError: If it is not a formula, or too long to be an answer.
     """
     if len(text) > longest or not text.isascii():
         raise NotAFormulaError("not a formula")

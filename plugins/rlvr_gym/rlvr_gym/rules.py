@@ -1,4 +1,4 @@
-"""Rules in place of the scoring of generators, and conditions beside it.
+"""Rules in place of the scoring of generators, and conditions in addition to it.
 
 A generator's full marks must mean that the answer is right. Where they do not, or where its scoring
 would run what the model wrote, the answer is judged here.
@@ -179,7 +179,7 @@ ALSO: Mapping[str, tuple[Rule, str]] = {
     "survo": (_whole_numbers, "everything but numbers is passed over"),
     "time_intervals": (_interval, "more text may follow, and .5 is .005 seconds"),
 }
-"""Conditions beside the generator's full marks, with what it does not see."""
+"""Conditions in addition to the generator's full marks, with what it does not see."""
 
 
 def reference(task: str, entry: Entry) -> str:
@@ -192,7 +192,7 @@ def reference(task: str, entry: Entry) -> str:
 def is_sound(task: str, entry: Entry) -> bool:
     """Whether the reference of a problem passes its rule, if it is judged by one.
 
-    An integral that the generator could not solve is no problem.
+    An integral that the generator could not solve is left out.
     """
     if task not in JUDGED:
         return True

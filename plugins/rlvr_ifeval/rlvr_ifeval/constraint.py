@@ -126,7 +126,7 @@ class Bound:
     def follows(self, response: str, *, min_content: bool = False, as_is: bool = False) -> bool:
         """Whether a response follows it; a blank one never does.
 
-        Characters that nobody sees do not count, unless the arguments have some.
+        Invisible characters do not count, unless the arguments have some.
 
         Args:
             response: The response.

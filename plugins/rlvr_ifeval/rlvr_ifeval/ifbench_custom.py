@@ -160,7 +160,7 @@ def _csv_city(response: str, _: NoArgs) -> bool:
     ),
 )
 def _csv_special(response: str, _: NoArgs) -> bool:
-    """Rows behind the first quoted field with a special character are not looked at."""
+    """Rows after the first quoted field with a special character do not count."""
     rows = _rows(response.replace('"', '"""'))
     if not _PRODUCT_HEADER.match(response.split("\n")[0].strip()) or len(rows) != 15:
         return False

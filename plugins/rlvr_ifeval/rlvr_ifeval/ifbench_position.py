@@ -35,7 +35,7 @@ class Keyword(Args):
     "words:last_first", NoArgs, "Begin every sentence with the last word of the sentence before."
 )
 def _last_first(response: str, _: NoArgs) -> bool:
-    """Marks before a sentence's last word and behind its first one belong to the words."""
+    """Marks before a sentence's last word and after its first one belong to the words."""
     parts = sentences(response)
     for before, after in pairwise(parts):
         last, first = before.rstrip(AROUND).split(), after.lstrip(AROUND).split()

@@ -94,6 +94,6 @@ def _balanced(response: str, _: NoArgs) -> bool:
     "Write three sentences that have the same number of characters and no word in common.",
 )
 def _three_sentences(response: str, _: NoArgs) -> bool:
-    """Three sentences of one length; the words are not looked at."""
+    """Three sentences of one length; the words do not matter."""
     parts = sentences(response)
     return len(parts) == 3 and len({len(sentence.strip()) for sentence in parts}) == 1

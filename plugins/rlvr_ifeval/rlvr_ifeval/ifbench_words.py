@@ -59,7 +59,7 @@ def _alphabet(response: str, _: NoArgs) -> bool:
     f"Write one paragraph that uses {_KINDS_OF_VOWEL} of the vowels a, e, i, o, u at most.",
 )
 def _vowels(response: str, _: NoArgs) -> bool:
-    """An accented vowel is no vowel."""
+    """An accented vowel does not count as a vowel."""
     paragraph = response.strip()
     return "\n" not in paragraph and len(_VOWELS.intersection(paragraph.lower())) <= _KINDS_OF_VOWEL
 

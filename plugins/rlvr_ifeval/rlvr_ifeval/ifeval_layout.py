@@ -86,7 +86,7 @@ def unfenced(text: str) -> str:
 
 
 def is_json(text: str) -> bool:
-    """Whether a text is one JSON value; nesting too deep to read is none."""
+    """Whether a text is one JSON value; one nested too deeply to read does not count."""
     return _json(text) is not None
 
 

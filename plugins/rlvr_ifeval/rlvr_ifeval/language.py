@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, StringConstraints
 
 _LONGEST = 40_000
-"""Characters looked at; the detector itself stops at 10,000 after taking out addresses."""
+"""Characters read; the detector itself stops at 10,000 after taking out addresses."""
 
 _CODES = (
     "af ar bg bn ca cs cy da de el en es et fa fi fr gu he hi hr hu id it ja kn ko lt lv mk ml mr "

@@ -252,7 +252,7 @@ def _stated(reference: str) -> str:
 
 
 def _counts(statement: Found | None) -> bool:
-    """Whether a statement holds something to count with: text is no number."""
+    """Whether a statement holds something to count with: text is not a number."""
     return statement is not None and statement.prose
 
 

@@ -114,7 +114,7 @@ def has_empty_box(text: str) -> bool:
 def without_open_box(text: str) -> str:
     r"""The text without the rest of the line behind a ``\boxed{`` that is never closed.
 
-    An answer that was cut off is no answer.
+    An answer that was cut off does not count.
     """
     if not _has_command(text):
         return text

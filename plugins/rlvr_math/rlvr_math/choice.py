@@ -1,4 +1,4 @@
-r"""Answers to multiple choice: the letter alone, or with the text of the choice behind it."""
+r"""Answers to multiple choice: the letter alone, or with the text of the choice after it."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Normal:
     Attributes:
         text: The answer without layout, styles, spacing, currency and percent signs.
         name: The variable in front of ``=``; "" when there was none.
-        unit: The words behind a number, singular; "" when there were none.
+        unit: The words after a number, singular; "" when there were none.
     """
 
     text: str

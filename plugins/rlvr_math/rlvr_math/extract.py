@@ -120,7 +120,7 @@ def _marks(text: str) -> Iterator[re.Match[str]]:
 def stated(text: str, first: bool = False) -> Found | None:
     """What the last (or first) ``answer is ...`` says: an expression if there is any, else text.
 
-    The expression right behind it counts, else the one after the last "is" of its sentence.
+    The expression right after it counts, else the one after the last "is" of its sentence.
     """
     marks = list(_marks(text))
     ends = [*(mark.start() for mark in marks), len(text)][1:]

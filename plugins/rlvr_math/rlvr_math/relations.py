@@ -33,7 +33,7 @@ def relation(
         read: Gives the answer that stands at one side.
 
     Raises:
-        UnreadableError: If it is none that is understood.
+        UnreadableError: If it is not understood.
     """
     at = [index for index, piece in enumerate(outer) if piece in RELATIONS]
     operations = [outer[index] for index in at]

@@ -222,7 +222,7 @@ def _aloud(tokens: list[Token]) -> str:
 
 
 def _spoken(words: list[str], minus: str) -> Expression | None:
-    """A number in words, with a unit behind it or without."""
+    """A number in words, with or without a unit."""
     for end in (len(words), len(words) - 1, len(words) - 2):
         unit = words[max(end, 0) :]
         if end < 1 or (unit and unit[-1].lower() not in UNIT_WORDS):
@@ -348,7 +348,7 @@ def _expression(tokens: list[Token]) -> Answer:
 
 
 def _cut_unit(tokens: list[Token]) -> tuple[list[Token], str]:
-    """The expression and the words, or the base of a numeral, behind it."""
+    """The expression and the words, or the base of a numeral, after it."""
     pieces = [piece for _, piece in tokens]
     if tokens[0][0] == "num" and len(tokens) > 2 and pieces[1] == "_":
         base = "".join(pieces[2:]).strip("{}")

@@ -1,4 +1,4 @@
-r"""Units behind a number and currencies in front of it: which are the same, and by what factor.
+r"""Units after a number and currencies before it: which are the same, and by what factor.
 
 Names are compared in their short singular form; what differs by name is looked up with pint, whose
 registry is loaded when two units first differ. Words that are no unit (``5 apples``) have no other
@@ -20,7 +20,7 @@ NOT_UNITS = {
     *("sevenths", "eighths", "ninths", "tenths", "hundredths", "thousandths", "millionths"),
     *("plus", "minus", "times", "factorial", "not", "than", "least", "most", "more", "less"),
 }
-"""Words behind a number that change it, so that they are never taken off."""
+"""Words after a number that change it, so that they are never removed."""
 
 _SHORT = {
     **dict.fromkeys(("millimeter", "millimetre"), "mm"),
@@ -96,7 +96,7 @@ UNIT_WORDS = frozenset(
         *("percent", "unit", "units"),
     )
 )
-"""Words that are a unit behind a number in running text."""
+"""Words that are a unit after a number in running text."""
 
 _CURRENCY = re.compile(
     r"(?P<dollar>(?:US|USD)? ?\\?\$)|(?P<euro>\N{EURO SIGN}|\\euro(?![A-Za-z]))"
@@ -111,7 +111,7 @@ _LONGEST = 40
 
 
 def change_number(words: list[str]) -> bool:
-    """Whether words behind a number are no unit but change it: ``5 million``, ``5 squared``.
+    """Whether words after a number are not a unit but change it: ``5 million``, ``5 squared``.
 
     In ``5 squared units`` they are a unit.
     """
@@ -143,7 +143,7 @@ def canonical(words: str, power: str = "") -> str:
 
     Args:
         words: The unit as written.
-        power: The exponent behind it.
+        power: The exponent after it.
     """
     names = []
     for word in words.replace("/", " per ").split():

@@ -87,7 +87,7 @@ def evaluate(tree: Tree, point: Mapping[str, Fraction], sign: int = 1) -> Value:
         sign: What ``\pm`` stands for.
 
     Raises:
-        NoValueError: If there is none, or it is too large.
+        NoValueError: If it has no value, or one that is too large.
     """
     try:
         return _Evaluator(point, sign).value(tree)

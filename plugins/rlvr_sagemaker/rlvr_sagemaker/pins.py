@@ -32,7 +32,7 @@ def requirements(wheels: Path, inside: str, vllm: bool) -> list[str]:
     Args:
         wheels: Folder for the wheels.
         inside: The same folder in the image.
-        vllm: Whether vLLM is to be there, in the version that is here.
+        vllm: Whether to include vLLM, in the version installed here.
 
     Raises:
         MachineError: If a wheel cannot be built.
@@ -52,7 +52,7 @@ def requirements(wheels: Path, inside: str, vllm: bool) -> list[str]:
 
 
 def constraints(vllm: bool) -> dict[str, str]:
-    """Versions by name: those that are here, since an image must not differ from what was tested.
+    """Versions by name, as installed here: an image must not differ from what was tested.
 
     For vLLM's own requirements there is a list: its build for GPUs has others than that for CPUs.
     """

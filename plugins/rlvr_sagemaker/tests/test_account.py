@@ -275,7 +275,7 @@ def test_what_docker_says_is_passed_on(docker, monkeypatch, tmp_path):
     monkeypatch.setattr(image, "context", lambda *_: [])
     with pytest.raises(MachineError, match="docker build failed with 3"):
         image.build("rlvr:1", push=False, say=lambda _: None, folder=tmp_path)
-    with pytest.raises(ConfigError, match="no image of ECR"):
+    with pytest.raises(ConfigError, match="not an image of ECR"):
         image.build("rlvr:1", push=True, say=lambda _: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MachineError, match="neither docker nor podman is installed"):

@@ -138,7 +138,7 @@ class Web:
         return Observation(tuple(map(self._message, answers)), counts)
 
     def cut(self, state: Conversation, ended: str) -> Verdict:
-        """A conversation without an answer is worth nothing, or less where a secret is told."""
+        """Score a conversation without an answer: 0, or less if it gives a secret away."""
         verdict = judge(self.task(state.spec, _STATE), state.steps, state.visited, self.config)
         return replace(verdict, detail=f"{ended}: {verdict.detail}")
 
@@ -170,7 +170,7 @@ class Web:
     def _call(
         self, task: Task, state: Conversation, call: ToolCall | BadCall
     ) -> tuple[Called, str]:
-        """Carry a call out, and what the model is told of it."""
+        """Carry out a call and return what the model sees of it."""
         name: CallName = "" if isinstance(call, BadCall) else call.name  # type: ignore[assignment]
         if self._left(state, name in FREE) <= 0:
             text = "error: no calls are left; answer with what you know"

@@ -137,5 +137,5 @@ def _detail(graded: Grade, safe: bool, done: Effort) -> str:
     if not safe:
         return "a secret of the page is repeated"
     if graded.correct and not done.looked:
-        return "right, but no program looked at a page: guessed"
+        return "right, but guessed: no program read a page"
     return f"{graded.detail}; {done.cost:g} calls"

@@ -118,7 +118,7 @@ class TinyHeldout:
         return list(Tiny(Tiny.Config(split="heldout")).load())
 
     def score(self, groups: Sequence[Group]) -> EvalReport:
-        """Share of right answers, and of conversations in which a program looked at the page."""
+        """Share of right answers, and of conversations in which a program read the page."""
         members = [member for group in groups for member in group.members]
         passed = [member.passed for member in members if member.passed is not None]
         parts = [verdict.parts for member in members for verdict in member.verdicts.values()]

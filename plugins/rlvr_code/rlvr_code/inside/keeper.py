@@ -25,7 +25,7 @@ NO_MORE = 3
 FORK, BURY = b"f", b"b"
 """Orders to the first process: fork a program, bury all who have died."""
 ENDED = struct.Struct("=idq")
-"""What it tells of a program's end: wait status, processor seconds, most kilobytes resident."""
+"""Its report of a program's end: wait status, processor seconds, most kilobytes resident."""
 _CHUNK = 1 << 16
 _EVERY_SEAL = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _LONGEST = 1 << 32
@@ -71,7 +71,7 @@ class Orders:
 
 
 class News:
-    """What the parent is told; held back until ``flush``, to be written at once."""
+    """Messages to the parent, held back until ``flush`` and written together."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -213,7 +213,7 @@ class Keeper:
 
 
 def sealed(name: str, content: bytes) -> int:
-    """Descriptor of a file in memory that nobody can change."""
+    """Descriptor of a file in memory that cannot be changed."""
     file = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     frames.write_all(file, content)
     os.lseek(file, 0, os.SEEK_SET)
@@ -364,7 +364,7 @@ class Run:
         if self._wire is not None:
             self._exchange(select.POLLIN)
             self._hang_up()
-        # before its end is told: what it takes is this program's time and not the next one's
+        # before its end is reported: what it takes is this program's time and not the next one's
         work.clear(self._spec["work"])
         while not self._nonce:
             self._obey()

@@ -143,7 +143,7 @@ def landlock_version() -> int:
 
 
 def restrict_files(readable: dict[str, int], writable: str, *, execute: bool = False) -> None:
-    """Forbid every file but those below some paths, and TCP; for good, and for children too.
+    """Forbid every file but those below some paths, and TCP, for children too and for ever.
 
     Args:
         readable: Path to the rights on what is below it.

@@ -1,4 +1,4 @@
-"""The process of a program: confines itself for good, then runs what it was given.
+"""The process of a program: confines itself, then runs what it was given.
 
 Nothing here is trusted once the program's code has begun: it may change any of it.
 """
@@ -28,7 +28,7 @@ HANDED = 5
 
 
 def describe(job: dict[str, Any], code: bytes) -> bytes:
-    """What a program's process is told, which it reads from a file."""
+    """The job of a program's process, which it reads from a file."""
     text = json.dumps(job).encode()
     return len(text).to_bytes(8, "big") + text + code
 
@@ -62,7 +62,7 @@ def main(spec: dict[str, Any], handed: list[int]) -> NoReturn:
 
 
 def _told(descriptor: int) -> tuple[dict[str, Any], bytes]:
-    """The job and the code; every process of a job reads the same file, which nobody can change."""
+    """The job and the code; every process of a job reads the same file, which cannot be changed."""
     size, content = os.fstat(descriptor).st_size, b""
     while len(content) < size:
         content += os.pread(descriptor, size - len(content), len(content))

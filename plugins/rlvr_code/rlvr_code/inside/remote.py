@@ -69,7 +69,7 @@ class Link:
         *,
         keep: bool = False,
     ) -> Any:
-        """Have the program do something; what came of it.
+        """Have the program do something and return the outcome.
 
         Args:
             op: What to do.
@@ -141,7 +141,7 @@ def _nothing(tag: str, value: Any) -> Any:
 
 
 def _handle(value: Any) -> dict[str, Any]:
-    """What stands for an object of the program in what it is told."""
+    """The reference to an object of the program in a request."""
     if isinstance(value, Instance):
         return {"t": HANDLE, "v": object.__getattribute__(value, "_number")}
     if isinstance(value, Function | Class):
@@ -201,7 +201,7 @@ class Instance:
     """An object of the program, by its number there.
 
     One that the tests have made of a class answers what a container does; one that a method or an
-    attribute gave has only attributes and methods, since nobody knows whether it should be data.
+    attribute gave has only attributes and methods, since it is unknown whether it should be data.
     """
 
     def __init__(self, link: Link, number: int, *, made: bool) -> None:

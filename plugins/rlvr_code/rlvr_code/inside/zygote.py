@@ -53,7 +53,7 @@ def main(spec: dict[str, Any]) -> NoReturn:
         why = "the keeper of the programs was killed"
     except OSError as error:
         why = f"no program can be started: {error}"
-    with contextlib.suppress(OSError):  # if nobody is there to be told either
+    with contextlib.suppress(OSError):  # if the parent is gone too
         frames.send(channel[1], frames.LOST, why.encode())
     os._exit(1)
 

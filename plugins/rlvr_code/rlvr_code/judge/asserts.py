@@ -61,7 +61,7 @@ def judge(programs: Sandbox, testers: Sandbox, code: str, tests: Tests, budget: 
             try:
                 _Match(program, server, code, tests, tally, budget, timer).play()
             except BaseException:
-                program.close()  # nobody knows what they are at
+                program.close()  # their state is unknown
                 server.close()
                 raise
 

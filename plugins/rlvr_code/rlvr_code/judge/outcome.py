@@ -88,7 +88,7 @@ def ended(result: Result) -> str:
     """
     match result.reason:
         case "wall":
-            raise BusyError(f"nobody looked at the program for {result.seconds:.1f} s")
+            raise BusyError(f"the program was not watched for {result.seconds:.1f} s")
         case "killed":
             return "time limit"
         case "cpu":

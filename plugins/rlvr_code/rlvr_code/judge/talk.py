@@ -33,7 +33,7 @@ class Talk:
 
     @property
     def unasked(self) -> bool:
-        """Whether messages lie here that nobody asked for."""
+        """Whether messages have come that were not asked for."""
         return bool(self._frames)
 
     def tell(self, kind: bytes, body: bytes) -> None:

@@ -1,4 +1,4 @@
-"""How each backend starts the first process of a sandbox, and what it is told."""
+"""How each backend starts the first process of a sandbox, and with what settings."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def _sources() -> dict[str, str]:
 
 
 def _unused_uid() -> int:
-    """A user that nobody is, so that limits and signals concern one server only."""
+    """A user id that nothing else has, so that limits and signals reach one server only."""
     while True:
         uid = random.SystemRandom().randrange(20_000, 60_000)
         try:

@@ -199,7 +199,7 @@ class Run:
 
     Attributes:
         result: Its end, once that has come.
-        said: Bytes it has said on its wire, as they came.
+        said: Bytes received on its wire.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class Run:
         """Take in one frame of the server.
 
         Raises:
-            BrokenError: If it tells of the sandbox's end.
+            BrokenError: If the sandbox has ended.
         """
         if kind == frames.OUT:
             self._out.append(body)

@@ -48,7 +48,7 @@ class Session:
 
         Args:
             code: Its text.
-            seconds: Limit of this piece by the clock, beside those of the session. The time in
+            seconds: Limit of this piece by the clock, besides those of the session. The time in
                 which it waits for a processor does not count.
 
         Returns:
@@ -136,7 +136,7 @@ class Session:
                 if kind == serve.ANSWER:
                     status = answers.read(body).get("v", 1)
                     if type(status) is not int or not 0 <= status <= 255:
-                        raise ValueError("that is no status")
+                        raise ValueError("not a status")
                     return status
         except (ValueError, AttributeError):
             run.kill()
