@@ -9,6 +9,7 @@ import torch
 torch.cuda.is_available = lambda: True
 torch.cuda.mem_get_info = lambda *_: (22 << 30, 24 << 30)
 from rlvr_core.cli.main import main
+from tests.support.installed import needs
 sys.exit(main(["run", "config.yaml", "--dry-run", *sys.argv[1:]]))
 """
 
@@ -25,6 +26,7 @@ def dry_run(lab, *words):
     )
 
 
+@needs("rlvr_doctor")
 def test_auto_is_chosen_for_the_gpu_and_said_before_anything_is_loaded(lab):
     lab.write()
     done = dry_run(lab)
