@@ -3,13 +3,14 @@
 import subprocess
 import sys
 
+from tests.support.installed import needs
+
 SIMULATED = """
 import sys
 import torch
 torch.cuda.is_available = lambda: True
 torch.cuda.mem_get_info = lambda *_: (22 << 30, 24 << 30)
 from rlvr_core.cli.main import main
-from tests.support.installed import needs
 sys.exit(main(["run", "config.yaml", "--dry-run", *sys.argv[1:]]))
 """
 

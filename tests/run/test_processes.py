@@ -18,6 +18,7 @@ from rlvr_core.config.model import RunConfig
 from rlvr_core.parallel.fsdp.checks import check_processes
 from rlvr_core.parallel.fsdp.shards import read_shards
 from rlvr_core.record.checkpoints import verify
+from tests.support.installed import needs
 
 pytestmark = pytest.mark.slow
 
@@ -330,7 +331,6 @@ GUARD = """
 import os
 from rlvr_core.api import NoConfig, hookimpl
 from rlvr_core.api.errors import MachineError
-from tests.support.installed import needs
 
 
 @hookimpl
