@@ -169,11 +169,6 @@ def register_engines(registrar: Registrar) -> None:
         "rlvr_core.engines.vllm.engine:VllmEngine",
         summary="vLLM in the trainer's process; for all but tiny models, on a GPU or a CPU.",
     )
-    registrar.add(
-        "vllm-server",
-        "rlvr_core.engines.vllm.server:VllmServerEngine",
-        summary="vLLM servers in processes of their own, one or many, on GPUs of their own.",
-    )
 
 
 @hookimpl
@@ -293,11 +288,6 @@ def register_transports(registrar: Registrar) -> None:
         "files",
         "rlvr_core.engines.vllm.files:Files",
         summary="Files that the engine reads, in shared memory or a folder.",
-    )
-    registrar.add(
-        "nccl",
-        "rlvr_core.engines.vllm.transports:Nccl",
-        summary="A broadcast over NCCL to the GPUs of vLLM servers.",
     )
 
 

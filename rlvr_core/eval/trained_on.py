@@ -102,7 +102,7 @@ def _take_answers(
     for loc, ref in imitating.items():
         assert ref.data is not None
         loader, target = resolved.build("dataset", ref.data), ref.with_.get("target")
-        from rlvr_core.demonstrations.demonstrations import answered, load_answers
+        from rlvr_core.demonstrations import answered, load_answers
 
         answers = load_answers(loader, target, resolved.config.run.seed, ref.data.use)
         from rlvr_core.config.tree import dotted

@@ -18,6 +18,7 @@ FIRST_PARTY = {
     "doctor": "rlvr-doctor",
     "env": "rlvr-env",
     "lab": "rlvr-lab",
+    "servers": "rlvr-servers",
     "view": "rlvr-view",
 }
 """Distribution of each plugin."""
@@ -55,6 +56,7 @@ COMPONENTS: dict[str, dict[str, tuple[str, ...]]] = {
     "engine": {
         "checks": ("openai",),
         "cluster": ("ray",),
+        "servers": ("vllm-server",),
     },
     "environment": {
         "env": ("lookup", "verifiers", "remote", "mcp", "openenv", "agent"),
@@ -75,6 +77,9 @@ COMPONENTS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tool_format": {
         "env": ("hermes", "llama", "python", "pythonic", "openai", "qwen3-coder", "gpt-oss"),
+    },
+    "transport": {
+        "servers": ("nccl",),
     },
     "verifier": {
         "checks": ("choice", "first-of", "json", "tool-call", "sql", "judge", "degenerate"),

@@ -68,7 +68,7 @@ def register_commands(registrar: Registrar) -> None:
 def mirror_run(
     uri: str, open_store: Callable[[str], Store], keep: int, say: Callable[[str], None]
 ) -> RunMirror:
-    """A copy of the run's folder in a store."""
+    """Create the copy of the run's folder in a store."""
     from rlvr_cluster.stores.mirror import FolderMirror
 
     return FolderMirror(uri, open_store, keep, say)

@@ -26,7 +26,7 @@ def from_lists(spec: Mapping[str, Json], known: ConstraintSet, where: str) -> tu
     kwargs = _value(_field(spec, "kwargs", where), "kwargs", where)
     if not isinstance(kwargs, list | tuple):
         raise DataError(f"'kwargs' must be a list, not {_short(kwargs)}", where=where)
-    return known.parse_all(ids, [_value(one, "kwargs", where) for one in kwargs], where)
+    return known.parse_all(ids, [_value(entry, "kwargs", where) for entry in kwargs], where)
 
 
 def from_ground_truth(

@@ -145,14 +145,14 @@ class Synthetic:
     def load(self) -> Iterator[Problem]:
         """Yield the problems of the split in an order given by the seed."""
         heldout = self.config.split == "heldout"
-        found = [
+        choices = [
             (chosen, topic)
             for chosen in _combinations()
             if _is_heldout(chosen) == heldout
             for topic in TOPICS
         ]
-        random.Random(f"order {self.config.seed}").shuffle(found)
-        for chosen, topic in found[: self.config.n]:
+        random.Random(f"order {self.config.seed}").shuffle(choices)
+        for chosen, topic in choices[: self.config.n]:
             yield _problem(chosen, topic)
 
     def demonstrations(self, n: int, seed: int) -> Iterator[tuple[Problem, str]]:
@@ -204,7 +204,7 @@ def _problem(chosen: tuple[Choice, ...], topic: str) -> Problem:
     bound = [SYNTHETIC.parse(id, args) for id, args in chosen]
     return Problem(
         id=f"if-synthetic_{topic}_{_key(chosen)}",
-        prompt=" ".join((f"Topic: {topic}.", *(one.wording for one in bound))) + "\n",
+        prompt=" ".join((f"Topic: {topic}.", *(constraint.wording for constraint in bound))) + "\n",
         verifier=NAME,
         spec={
             "instruction_id_list": [id for id, _ in chosen],

@@ -47,10 +47,10 @@ class Gsm8k:
             gold = self._gold(problem)
         except DataError as error:
             return unscorable(error)
-        found = self._find(answer_part(completion.text, problem.stop))
-        if found and found.rule == "boxed" and amount(found.text) is None:
-            found = extract.value_of(found.text, found.rule)
-        return _verdict(gold, found, same_amount(gold, found) if found else None)
+        answer = self._find(answer_part(completion.text, problem.stop))
+        if answer and answer.rule == "boxed" and amount(answer.text) is None:
+            answer = extract.value_of(answer.text, answer.rule)
+        return _verdict(gold, answer, same_amount(gold, answer) if answer else None)
 
     def _find(self, text: str) -> Found | None:
         if box := boxes.last_box(text):
@@ -58,8 +58,8 @@ class Gsm8k:
         if boxes.has_empty_box(text):
             return None
         text = boxes.without_open_box(text)
-        if found := extract.tagged(text) or extract.hash_number(text) or extract.stated(text):
-            return found
+        if answer := extract.tagged(text) or extract.hash_number(text) or extract.stated(text):
+            return answer
         return None if extract.denied(text) else extract.last_expression(text)
 
     def _gold(self, problem: Problem) -> str:
@@ -98,8 +98,8 @@ class Boxed:
             gold = self._gold(problem)
         except DataError as error:
             return unscorable(error)
-        found = boxes.last_box(answer_part(completion.text, problem.stop))
-        return _verdict(gold, found, compare.agree(gold, found.text) if found else None)
+        answer = boxes.last_box(answer_part(completion.text, problem.stop))
+        return _verdict(gold, answer, compare.agree(gold, answer.text) if answer else None)
 
     def _gold(self, problem: Problem) -> str:
         answer = reference(problem)
@@ -131,10 +131,10 @@ class BoxedFormat:
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
         """Judge one response."""
         text = answer_part(completion.text, problem.stop)
-        found = list(boxes.boxes(text))
-        if len(found) != 1:
-            return _format_verdict(False, f"{len(found)} boxes instead of one")
-        after = text[found[0].end :].strip(self.CLOSERS)
+        all_boxes = list(boxes.boxes(text))
+        if len(all_boxes) != 1:
+            return _format_verdict(False, f"{len(all_boxes)} boxes instead of one")
+        after = text[all_boxes[0].end :].strip(self.CLOSERS)
         if after:
             return _format_verdict(False, f"text after the box: {short(after)!r}")
         return _format_verdict(True, "one box at the end")
@@ -191,8 +191,8 @@ def _said(text: str) -> str:
     head, closed, tail = text.partition(_THOUGHT)
     if closed and _THINK not in head:
         text = tail
-    said, *thoughts = text.split(_THINK)
-    return "\n".join([said, *(thought.partition(_THOUGHT)[2] for thought in thoughts)])
+    outside, *thoughts = text.split(_THINK)
+    return "\n".join([outside, *(thought.partition(_THOUGHT)[2] for thought in thoughts)])
 
 
 _THINK, _THOUGHT = "<think>", "</think>"
@@ -221,8 +221,8 @@ def reference(problem: Problem, field: str = "answer") -> str:
     return str(answer)
 
 
-def _verdict(gold: str, found: Found | None, rule: str | None) -> Verdict:
-    if found is None:
+def _verdict(gold: str, answer: Found | None, rule: str | None) -> Verdict:
+    if answer is None:
         return Verdict(
             score=0.0,
             passed=False,
@@ -230,13 +230,13 @@ def _verdict(gold: str, found: Found | None, rule: str | None) -> Verdict:
             detail="no answer found",
         )
     right = rule is not None
-    said = f"equal as {rule}" if right else f"not {short(gold)!r}"
+    finding = f"equal as {rule}" if right else f"not {short(gold)!r}"
     return Verdict(
         score=float(right),
         passed=right,
         parts={"extracted": 1.0, "correct": float(right)},
-        extracted=found.text[:KEPT],
-        detail=f"{found.rule}: {short(found.text)!r}, {said}",
+        extracted=answer.text[:KEPT],
+        detail=f"{answer.rule}: {short(answer.text)!r}, {finding}",
     )
 
 

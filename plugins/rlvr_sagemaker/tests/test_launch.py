@@ -148,7 +148,7 @@ def test_every_fault_of_the_options_at_once(project):
     told = rlvr(*words, code=2)
     for part in ("job name 'a_b'", "GPU 3 is named twice", "goes with --spot", "NAME=VALUE"):
         assert part in told
-    assert "no role's ARN" in told
+    assert "not a role ARN" in told
     assert "a VPC needs both" in told
 
 

@@ -11,7 +11,7 @@ def register_commands(registrar: Registrar) -> None:
     registrar.add(
         "report",
         "rlvr_view.report.command:report",
-        summary="Write a page of one run, or of several beside each other.",
+        summary="Write a page about one run, or compare several.",
     )
     registrar.add(
         "view",

@@ -48,16 +48,16 @@ _STATES: dict[str, JobState] = {
     "FAILED": "failed",
 }
 _MOST_MB = 100
-"""What Ray's job server takes at a time."""
+"""Largest upload that Ray's job server accepts."""
 _GRACE = "RAY_JOB_STOP_WAIT_TIME_S"
-"""Variable of a job that says after how many seconds of stopping Ray kills it."""
+"""Variable of a job: the seconds after which Ray kills a job that is stopping."""
 _INTERRUPTED = 130
 _QUIET = 3600.0
 """Seconds without an answer after which waiting ends."""
 
 
 class RayLauncher:
-    """Submits a run as a job of Ray, which copies it to a store as it goes on."""
+    """Submits a run as a job of Ray; the job copies its run to a store."""
 
     traits = LauncherTraits(elsewhere=True, evaluates=True)
 
@@ -125,7 +125,7 @@ class RayLauncher:
             "directory": staged.layout.directory,
             "resources": self._resources(),
             "environment": pairs(config.env) | {_GRACE: str(config.grace)},
-            "files": [one.as_json() for one in staged.files],
+            "files": [file.as_json() for file in staged.files],
             "store": store,
             "continues": request.continues,
             "kept": kept_of(request),
@@ -177,7 +177,7 @@ class RayLauncher:
         return self._wait(server, job) if self._config.wait else 0
 
     def status(self, job: str) -> JobStatus:
-        """What the cluster says; see ``JobLauncher.status``."""
+        """Ask the cluster; see ``JobLauncher.status``."""
         return _status(self._server().info(job))
 
     def logs(self, job: str) -> Iterator[str]:
@@ -192,11 +192,11 @@ class RayLauncher:
 
     @staticmethod
     def resume_remote(job: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The options of an earlier job; see ``ResumesJobs``."""
+        """Return the options of an earlier job; see ``ResumesJobs``."""
         return options_as_before(job, given, gone=("wait", "poll"))
 
     def _status_there(self, job: Job) -> JobStatus:
-        """What the cluster that a job was submitted to says of it."""
+        """Ask the cluster that a job was submitted to."""
         address = str(job.options.get("address") or address_of(self._config.address))
         return _status(JobServer(address).info(job.job))
 
@@ -204,17 +204,17 @@ class RayLauncher:
         return JobServer(address_of(self._config.address))
 
     def _check(self) -> None:
-        """Refuse options that do not go together, and what is no pair or looks like a secret.
+        """Refuse malformed options, and values that look like secrets.
 
-        The dashboard shows it to everybody.
+        The dashboard shows them to everybody.
         """
         config = self._config
-        found = wrong_pairs("--env", config.env) + wrong_pairs("--resources", config.resources)
+        faults = wrong_pairs("--env", config.env) + wrong_pairs("--resources", config.resources)
         for name, number in pairs(config.resources).items():
             if not re.fullmatch(r"\d+(\.\d+)?", number):
-                found.append(Complaint(f"the resource {name} takes a number", "--resources"))
-        if found:
-            raise ConfigError.collect(found)
+                faults.append(Complaint(f"the resource {name} takes a number", "--resources"))
+        if faults:
+            raise ConfigError.collect(faults)
 
     def _command(self, request: LaunchRequest, staged: Staged) -> list[str]:
         config = self._config
@@ -227,18 +227,18 @@ class RayLauncher:
         return [*begin, "launch", *words, "--backend", "local", *counts]
 
     def _resources(self) -> dict[str, Any]:
-        """What Ray is to reserve for the job, as ``submit_job`` calls it."""
+        """Return the resources that Ray reserves for the job, by the names of ``submit_job``."""
         config = self._config
         gpus = (config.gpus or 0) + (config.engine_gpus or 0)
-        found: dict[str, Any] = {"entrypoint_num_cpus": config.cpus}
+        reserved: dict[str, Any] = {"entrypoint_num_cpus": config.cpus}
         if gpus:
-            found["entrypoint_num_gpus"] = gpus
+            reserved["entrypoint_num_gpus"] = gpus
         if config.memory_gb:
-            found["entrypoint_memory"] = int(config.memory_gb * 2**30)
+            reserved["entrypoint_memory"] = int(config.memory_gb * 2**30)
         if config.resources:
             named = pairs(config.resources)
-            found["entrypoint_resources"] = {name: float(n) for name, n in named.items()}
-        return found
+            reserved["entrypoint_resources"] = {name: float(n) for name, n in named.items()}
+        return reserved
 
     def _wait(self, server: JobServer, job: str) -> int:
         """Wait for a job, print its log, and return its exit code; Ctrl-C leaves it as it is."""
@@ -268,17 +268,17 @@ def _status(info: Any) -> JobStatus:
     return JobStatus(_STATES.get(word, "unknown"), f"{word}: {first}" if first else word)
 
 
-def _exit_code(status: JobStatus, told: int | None) -> int:
-    if told is not None:  # that of a process which a signal has ended is negative
-        return told if told >= 0 else 128 - told
+def _exit_code(status: JobStatus, code: int | None) -> int:
+    if code is not None:  # that of a process which a signal has ended is negative
+        return code if code >= 0 else 128 - code
     return {"finished": 0, "stopped": _INTERRUPTED}.get(status.state, 1)
 
 
 def _packed(files: list[Mapping[str, Any]], path: Path) -> Path:
     """Put the files into an archive; Ray's own would leave out what a .gitignore names."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for one in files:
-            archive.write(one["path"], one["key"])
+        for file in files:
+            archive.write(file["path"], file["key"])
     return path
 
 
@@ -288,14 +288,14 @@ def _lines(details: Mapping[str, Any]) -> Iterator[str]:
     if memory := resources.pop("entrypoint_memory", None):
         resources["GiB of memory"] = memory / 2**30
     resources |= resources.pop("entrypoint_resources", {})
-    asked = ", ".join(f"{count:g} {words.get(name, name)}" for name, count in resources.items())
+    needs = ", ".join(f"{count:g} {words.get(name, name)}" for name, count in resources.items())
     yield f"a Ray job for {details['name']}, submitted to {details['address']}"
-    yield f"it needs: {asked}"
+    yield f"it needs: {needs}"
     yield f"command: {shlex.join(details['command'])}, in {details['directory']}"
     yield f"copies of the run: {details['store']}/JOB"
     for name, value in details["environment"].items():
         yield f"environment: {name}={value}"
     files = details["files"]
-    yield f"{len(files)} files go along, {sum(one['size'] for one in files):,} bytes"
-    for one in files:
-        yield f"  {one['key']}" + (f" (by a link: {one['real']})" if "real" in one else "")
+    yield f"{len(files)} files go along, {sum(file['size'] for file in files):,} bytes"
+    for file in files:
+        yield f"  {file['key']}" + (f" (by a link: {file['real']})" if "real" in file else "")

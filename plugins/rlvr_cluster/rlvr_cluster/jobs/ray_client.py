@@ -1,4 +1,4 @@
-"""The job server of a Ray cluster: asked over HTTP, from any machine that reaches it."""
+"""A client of the job server of a Ray cluster, over HTTP."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def address_of(given: str | None) -> str:
     """
     kept = [os.environ.get(name, "") for name in _VARIABLES]
     # RAY_ADDRESS may be that of the cluster itself, for runs on its nodes
-    address = given or next((one for one in kept if one.startswith("http")), DEFAULT)
+    address = given or next((url for url in kept if url.startswith("http")), DEFAULT)
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.password:
         shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
@@ -82,17 +82,17 @@ class JobServer:
 
     def info(self, job: str) -> Any:
         """Return what the cluster knows of a job, a ``JobDetails`` of Ray."""
-        return self._asked(job, self._client.get_job_info)
+        return self._ask_job(job, self._client.get_job_info)
 
     def stop(self, job: str) -> None:
-        """Have a job's processes get SIGTERM, and SIGKILL after the time that the job was given."""
-        self._asked(job, self._client.stop_job)
+        """Send SIGTERM to a job's processes, and SIGKILL after the job's grace period."""
+        self._ask_job(job, self._client.stop_job)
 
     def log(self, job: str) -> str:
         """Return all that a job has printed."""
-        return str(self._asked(job, self._client.get_job_logs))
+        return str(self._ask_job(job, self._client.get_job_logs))
 
-    def _asked(self, job: str, ask: Callable[[str], Any]) -> Any:
+    def _ask_job(self, job: str, ask: Callable[[str], Any]) -> Any:
         try:
             return ask(job)
         except Exception as error:
@@ -104,8 +104,8 @@ class JobServer:
             raise self._failed(f"did not answer about job {job}", error) from error
 
     def _failed(self, what: str, error: Exception) -> MachineError:
-        told = " ".join(str(error).split())[:500]
-        return MachineError(f"the Ray cluster at {self._address} {what}: {told}")
+        reason = " ".join(str(error).split())[:500]
+        return MachineError(f"the Ray cluster at {self._address} {what}: {reason}")
 
     @contextlib.contextmanager
     def _reached(self) -> Iterator[None]:
@@ -124,7 +124,7 @@ class JobServer:
 
 @contextlib.contextmanager
 def _without_variables() -> Iterator[None]:
-    """Hide Ray's variables, which it would prefer to an address that was given."""
+    """Hide Ray's variables, which Ray prefers to the given address."""
     with _environment:
         kept = {name: os.environ.pop(name) for name in _VARIABLES if name in os.environ}
         try:

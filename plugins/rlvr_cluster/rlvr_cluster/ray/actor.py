@@ -1,4 +1,4 @@
-"""The remote end: a Ray actor around an ``EngineHost``.
+"""The Ray actor of a rollout engine, around an ``EngineHost``.
 
 Nothing is raised to Ray: each answer is a ``Reply``, so that what an engine raises arrives as it
 is, and an exception of Ray always means that the actor is lost.

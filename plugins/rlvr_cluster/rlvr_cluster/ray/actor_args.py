@@ -1,4 +1,4 @@
-"""How rollout actors are made: their places on the cluster, and what they are started with."""
+"""Creates rollout actors: their slots, and the arguments that they start with."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rlvr_cluster.ray.messages import ActorArgs
 from rlvr_cluster.ray.placement import Placement
 from rlvr_cluster.ray.slots import Slot
 from rlvr_cluster.ray.weights import without_weights
-from rlvr_core import __version__
 from rlvr_core.api import EngineContext, MachineError
 from rlvr_core.record.text import is_secret
+from rlvr_core.toolkit import __version__
 
 _EXTRA_CALLS = 64
 """Calls of an actor beside those for completions."""

@@ -20,7 +20,7 @@ FIRST_PAUSE = 1.0
 """Seconds before the first replacement of an actor; doubled at each further one."""
 _LONGEST_PAUSE = 30.0
 _NODE_DIED = "node has died"
-"""What Ray says of an actor whose node is gone."""
+"""Ray's words for an actor whose node is gone."""
 
 Method = Literal["start", "load_weights", "submit", "answer", "abort", "fingerprint", "stay"]
 
@@ -71,7 +71,7 @@ class Actors:
 
     @property
     def ready(self) -> list[Slot]:
-        """Those that hold the weights and can be asked."""
+        """The slots whose actors hold the weights and accept requests."""
         return [slot for slot in self.slots if slot.state == "ready"]
 
     @property
@@ -121,7 +121,7 @@ class Actors:
     # -- losses ----------------------------------------------------------------------------------
 
     def lost(self, slot: Slot, error: BaseException) -> list[WorkItem]:
-        """Have an actor that is lost replaced; returns what it has not answered.
+        """Replace a lost actor; return its unanswered work.
 
         Raises:
             RunError: If its place lost too many, or too many were lost with the same completion.
@@ -166,7 +166,7 @@ class Actors:
         )
 
     def check_present(self, wanted: bool) -> None:
-        """See that there are actors.
+        """Check that there are actors.
 
         Args:
             wanted: Whether completions are.
@@ -204,7 +204,7 @@ class Actors:
 
 
 def cause_of(error: BaseException) -> str:
-    """Why Ray says that an actor is lost, in a line."""
+    """Return Ray's reason for the loss of an actor, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [
         line for line in lines if " died" in line or "dead because" in line or "Error" in line

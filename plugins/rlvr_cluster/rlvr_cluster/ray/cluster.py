@@ -106,17 +106,17 @@ def _no_cluster(at: str, why: str, where: str) -> MachineError:
 @contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
     """Give signals back to the run, whose handlers Ray replaces."""
-    kept = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        for one, handler in kept.items():
+        for number, handler in kept.items():
             with contextlib.suppress(ValueError):  # in a thread, where Ray has set none either
-                signal.signal(one, handler)
+                signal.signal(number, handler)
 
 
 def resources() -> str:
-    """What the cluster has, and how much of it is free."""
+    """Describe the resources of the cluster, and how many are free."""
     ray = import_ray("engine ray")
     every, free = ray.cluster_resources(), ray.available_resources()
     nodes = sum(bool(node["Alive"]) for node in ray.nodes())

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from rlvr_core.api import ComponentConfig
-from rlvr_core.config.model import ComponentRef
+from rlvr_core.toolkit import ComponentRef
 
 Count = Annotated[int, Field(gt=0)]
 

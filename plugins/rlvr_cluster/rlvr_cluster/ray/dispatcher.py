@@ -1,4 +1,4 @@
-"""One thread hears of everything that happens to actors, and hands them work.
+"""One thread handles everything that happens to actors, and gives them work.
 
 What an actor has not answered when it is lost goes back to the head of the queue, with its seeds:
 nothing is lost and nothing counted twice.
@@ -33,7 +33,7 @@ class Dispatcher:
         state: Guards the actors, the requests, and all below; notified when any changes.
         weights: What the actors are to hold; None for those of the model's files.
         paused: Whether nothing is dispatched, and who joins has to wait for its weights.
-        broken: Why the actors cannot go on.
+        broken: The error that stops the actors.
     """
 
     def __init__(

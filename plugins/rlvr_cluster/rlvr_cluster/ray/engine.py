@@ -30,10 +30,8 @@ from rlvr_core.api import (
     WeightSource,
     traits_of,
 )
-from rlvr_core.config.model import ComponentRef
-from rlvr_core.config.resolve import build
 from rlvr_core.plugins import files
-from rlvr_core.plugins.host import Host, load_host
+from rlvr_core.toolkit import ComponentRef, Host, build, load_host
 
 
 class RayEngine:
@@ -171,16 +169,18 @@ class RayEngine:
         Raises:
             RunError: If actors hold different weights.
         """
-        found: dict[str, int] = {}
+        checksums: dict[str, int] = {}
         for name, held in self._started().fingerprints():
-            if other := sorted(one for one in held.keys() & found if held[one] != found[one]):
+            if other := sorted(
+                tensor for tensor in held.keys() & checksums if held[tensor] != checksums[tensor]
+            ):
                 raise RunError(
                     f"{name} holds other weights than the actors before it in {len(other)} of "
                     f"{len(held)} tensors: {other[0]}",
                     remedy="part of the weights did not arrive there; see rlvr docs guards#sync",
                 )
-            found |= held
-        return found
+            checksums |= held
+        return checksums
 
     def _weights_of(
         self, source: WeightSource

@@ -13,13 +13,13 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from rlvr_cluster.ray.messages import ActorArgs, Answers, SentWeights
-from rlvr_core import __version__
 from rlvr_core.api import (
     FingerprintsWeights,
     GenerationRequest,
     Interruptible,
     MachineError,
 )
+from rlvr_core.toolkit import __version__, load_host, quiet_libraries
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,7 +40,6 @@ class EngineHost:
         join_run(args.version, args.environment, whose="the trainer", where="engine.with")
         from rlvr_core.config.resolve import find
         from rlvr_core.config.tree import Mark, made
-        from rlvr_core.plugins.host import load_host
 
         self._args, self._index = args, index
         component = find(load_host(), "engine", args.use, args.options, made({}, Mark("")), ())
@@ -183,7 +182,6 @@ def join_run(version: str, variables: Mapping[str, str], *, whose: str, where: s
     Raises:
         MachineError: If this node has another version.
     """
-    from rlvr_core.terminal.output import quiet_libraries
     from rlvr_core.workers.apart import apart
 
     if version != __version__:

@@ -1,4 +1,4 @@
-"""What the trainer and its rollout actors tell each other."""
+"""The messages between the trainer and its rollout actors."""
 
 from __future__ import annotations
 

@@ -151,15 +151,15 @@ class ActorPool:
         """
         with self._state:
             calls = [(slot, self._actors.call(slot, "fingerprint")) for slot in self._actors.ready]
-        found = []
+        checksums = []
         for slot, reference in calls:
             reply = self._reply(slot, reference)
             if reply is None:  # lost meanwhile
                 continue
             if reply.kind == "failed":
                 raise reply.value
-            found.append((slot.name, reply.value))
-        return found
+            checksums.append((slot.name, reply.value))
+        return checksums
 
     def cancel(self) -> None:
         """Cancel every request, on the actors too, before it returns."""

@@ -139,7 +139,7 @@ class RequestQueue:
         if len(given) != item.n:
             what = f"gave {len(given)} completions for {item.n} seeds"
             raise RunError(f"request {pending.request.id}: {by} {what}")
-        if other := [one.version for one in given if one.version != version]:
+        if other := [generation.version for generation in given if generation.version != version]:
             raise RunError(
                 f"request {pending.request.id}: {by} sampled under version {other[0]}, and was to "
                 f"hold {version}",
@@ -181,6 +181,8 @@ def resolve(pending: PendingRequest, error: RlvrError | None) -> None:
     """Resolve a request's future, which calls back whoever waits for it: without any lock."""
     with suppress(InvalidStateError):  # cancelled, or another item of it failed before
         if error is None:
-            pending.future.set_result(tuple(one for one in pending.answers if one is not None))
+            pending.future.set_result(
+                tuple(answer for answer in pending.answers if answer is not None)
+            )
         else:
             pending.future.set_exception(error)

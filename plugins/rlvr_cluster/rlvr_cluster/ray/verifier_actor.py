@@ -19,12 +19,12 @@ from typing import Any
 from rlvr_cluster.ray.host import join_run
 from rlvr_cluster.ray.messages import Reply
 from rlvr_core.api import Completion, MachineError, Problem, RlvrError, RunError
-from rlvr_core.verify.verdicts import VerifierSpec
+from rlvr_core.toolkit import VerifierPool, VerifierSpec
 
 
 @dataclass(frozen=True, slots=True)
 class PoolArgs:
-    """What an actor's pool is made of.
+    """The arguments of an actor's pool.
 
     Attributes:
         verifiers: Target and options of each verifier, by the name verdicts go under.
@@ -77,8 +77,9 @@ class VerifierActor:
             verdicts = self._pool.submit_group(problem, completions, names)
             return Reply("done", await asyncio.wrap_future(verdicts))
         except Exception as error:
-            told = error if isinstance(error, RlvrError) else _said(error)
-            return Reply("failed", told)
+            if not isinstance(error, RlvrError):
+                error = RunError(f"a verifier actor failed: {type(error).__name__}: {error}")
+            return Reply("failed", error)
 
     async def stats(self) -> Any:
         """Counts and latencies so far; see ``VerifierPool.stats``."""
@@ -87,12 +88,7 @@ class VerifierActor:
 
 def _started(args: PoolArgs) -> Any:
     join_run(args.version, args.environment, whose="the run", where="verify.pool")
-    sys.path += [one for one in args.path if one not in sys.path and Path(one).is_dir()]
-    from rlvr_core.verify.pool import VerifierPool
+    sys.path += [place for place in args.path if place not in sys.path and Path(place).is_dir()]
 
     specs = {name: VerifierSpec(*spec) for name, spec in args.verifiers.items()}
     return VerifierPool(specs, workers=args.workers, timeout=args.timeout, memory_mb=args.memory_mb)
-
-
-def _said(error: Exception) -> RlvrError:
-    return RunError(f"a verifier actor failed: {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""What a verifier pool on Ray is made of: its options, the places of its actors, and their work."""
+"""The options of a verifier pool on Ray, the places of its actors, and their work."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from rlvr_cluster.ray.messages import Reply
-from rlvr_core.api import Completion, ComponentConfig, ConfigError, Json, Problem, Verdict
-from rlvr_core.verify.pool import VerifierStats
+from rlvr_core.api import Completion, ComponentConfig, Problem, Verdict
+from rlvr_core.toolkit import VerifierStats
 
 WHERE = "verify.pool.with"
 Verdicts = list[dict[str, Verdict]]
@@ -43,12 +43,12 @@ class Group:
     """Completions of one problem that are to be judged.
 
     Attributes:
-        asked: Arguments of the actor's ``judge``.
+        request: Arguments of the actor's ``judge``.
         future: Of their verdicts.
         lost: How many actors were lost with it.
     """
 
-    asked: tuple[Problem, Sequence[Completion], tuple[str, ...]]
+    request: tuple[Problem, Sequence[Completion], tuple[str, ...]]
     future: Future[Verdicts] = field(default_factory=Future)
     lost: int = 0
 
@@ -88,23 +88,6 @@ class Ended:
     result: Future[Reply]
 
 
-def read_options(options: Mapping[str, Json]) -> RayPoolConfig:
-    """Validate the options.
-
-    Raises:
-        ConfigError: If one is wrong.
-    """
-    try:
-        return RayPoolConfig(**options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(
-            f"{first['msg']}: {first['input']!r}",
-            where=".".join([WHERE, *map(str, first["loc"])]),
-            remedy=f"options: {', '.join(RayPoolConfig.model_fields)}",
-        ) from error
-
-
 def resolve(future: Future[Any], result: object) -> None:
     """Resolve a future, once, with a result or an error."""
     with contextlib.suppress(InvalidStateError):
@@ -115,22 +98,18 @@ def resolve(future: Future[Any], result: object) -> None:
 
 
 def joined_stats(parts: Iterable[Mapping[str, VerifierStats]]) -> dict[str, VerifierStats]:
-    """Add up what actors count."""
-    found: dict[str, VerifierStats] = {}
+    """Add up what actors count; of latencies the largest counts."""
+    joined: dict[str, VerifierStats] = {}
     for part in parts:
-        for name, one in part.items():
-            other = found.get(name)
-            found[name] = (
-                one
-                if other is None
-                else VerifierStats(
-                    one.calls + other.calls,
-                    one.seconds + other.seconds,
-                    max(one.p50, other.p50),
-                    max(one.p99, other.p99),
-                    one.unscorable + other.unscorable,
-                    one.timeouts + other.timeouts,
-                    one.errors + other.errors,
-                )
+        for name, stats in part.items():
+            before = joined.get(name, VerifierStats(0, 0.0, 0.0, 0.0, 0, 0, 0))
+            joined[name] = VerifierStats(
+                stats.calls + before.calls,
+                stats.seconds + before.seconds,
+                max(stats.p50, before.p50),
+                max(stats.p99, before.p99),
+                stats.unscorable + before.unscorable,
+                stats.timeouts + before.timeouts,
+                stats.errors + before.errors,
             )
-    return found
+    return joined

@@ -29,10 +29,8 @@ from rlvr_cluster.ray.verifier_options import (
     RayPoolConfig,
     Verdicts,
     joined_stats,
-    read_options,
     resolve,
 )
-from rlvr_core import __version__
 from rlvr_core.api import (
     Completion,
     Json,
@@ -40,8 +38,7 @@ from rlvr_core.api import (
     RlvrError,
     RunError,
 )
-from rlvr_core.verify.pool import VerifierStats
-from rlvr_core.verify.verdicts import VerifierSpec
+from rlvr_core.toolkit import VerifierSpec, VerifierStats, __version__
 
 _POLL = 0.5
 """Seconds between looks at the clock while nothing happens."""
@@ -56,14 +53,13 @@ class RayVerifierPool:
     """Judges completions in actors; a ``VerifierPool``. Methods may be called from any thread.
 
     Args:
-        options: Values of ``RayPoolConfig``.
+        options: Values of ``RayPoolConfig``, as the config resolves them.
         verifiers: How to construct each verifier, by the name verdicts go under.
         workers: Processes of each actor.
         timeout: See ``VerifierPool``.
         memory_mb: See ``VerifierPool``.
 
     Raises:
-        ConfigError: If an option is wrong.
         MachineError: If Ray is missing, no cluster answers, or it has too little room.
         RlvrError: If an actor cannot start its workers.
     """
@@ -79,7 +75,7 @@ class RayVerifierPool:
         timeout: float,
         memory_mb: int,
     ) -> None:
-        self._config = read_options(options)
+        self._config = RayPoolConfig(**options)
         self._names = frozenset(verifiers)
         self._cpus = self._config.cpus or workers
         self._connected = connect(self._config.address, "verify.pool ray-pool", f"{WHERE}.address")
@@ -146,9 +142,9 @@ class RayVerifierPool:
         """
         import ray
 
-        there = [(one.index, one.number, one.actor) for one in self._places if one.ready]
-        asked = [((n, m), actor.stats.remote()) for n, m, actor in there if actor is not None]
-        for key, reference in asked:
+        there = [(place.index, place.number, place.actor) for place in self._places if place.ready]
+        waiting = [((n, m), actor.stats.remote()) for n, m, actor in there if actor is not None]
+        for key, reference in waiting:
             with contextlib.suppress(ray.exceptions.RayError, TimeoutError):
                 self._stats[key] = ray.get(reference, timeout=_STATS_PATIENCE)
         return joined_stats(self._stats.values())
@@ -204,7 +200,7 @@ class RayVerifierPool:
         """Fail everything that waits, and all that is to come."""
         with self._lock:
             self._broken = error
-            left = [*self._queue, *(one for place in self._places for one in place.groups)]
+            left = [*self._queue, *(group for place in self._places for group in place.groups)]
             while not self._news.empty():
                 news = self._news.get()
                 left += [news] if isinstance(news, Group) else []
@@ -240,16 +236,16 @@ class RayVerifierPool:
     def _dispatch(self) -> None:
         """Give each waiting group to the actor with least to do."""
         while self._queue:
-            ready = [one for one in self._places if one.ready]
-            place = min(ready, key=lambda one: len(one.groups), default=None)
+            ready = [place for place in self._places if place.ready]
+            place = min(ready, key=lambda place: len(place.groups), default=None)
             if place is None or len(place.groups) >= self._config.groups:
                 return
             group = self._queue.popleft()
             place.groups.append(group)
-            self._call(place, group, place.actor.judge.remote(*group.asked))
+            self._call(place, group, place.actor.judge.remote(*group.request))
 
     def _listen(self) -> None:
-        """Take what has happened: at least one thing, or half a second."""
+        """Handle new events, or wait half a second for one."""
         with contextlib.suppress(Empty):
             news = self._news.get(timeout=_POLL)
             while True:
@@ -272,7 +268,7 @@ class RayVerifierPool:
             if reply.kind != "done":
                 raise reply.value
             place.ready, place.where = True, reply.value
-            if not self._up.done() and all(one.ready for one in self._places):
+            if not self._up.done() and all(place.ready for place in self._places):
                 self._up.set_result(None)
             return
         place.groups.remove(group)
@@ -280,7 +276,7 @@ class RayVerifierPool:
         resolve(group.future, reply.value)
 
     def _lost(self, place: Place, error: BaseException) -> None:
-        """Have an actor that is lost replaced, and what it had judged again by others.
+        """Replace a lost actor, and queue its groups for others.
 
         Raises:
             RunError: If too many were lost.
@@ -299,7 +295,7 @@ class RayVerifierPool:
         self._queue.extendleft(reversed(groups))
         worst = max([place.deaths, *(group.lost for group in groups)])
         if worst > self._config.restarts:
-            cause = next((one for one in str(error).splitlines() if one.strip()), type(error))
+            cause = next((line for line in str(error).splitlines() if line.strip()), type(error))
             raise RunError(
                 f"verifier actor {place.index} ({place.where or 'not started'}) was lost, the last "
                 f"of {worst} in a row without an answer or with the same completions: {cause}",
@@ -309,18 +305,18 @@ class RayVerifierPool:
             )
 
     def _check_present(self) -> None:
-        """See that all actors start, and that one is there while there is something to judge.
+        """Check that all actors start, and that one is ready while groups wait.
 
         Raises:
             RunError: If they were waited for too long.
         """
         starting, now = not self._up.done(), time.monotonic()
-        if not starting and (not self._queue or any(one.ready for one in self._places)):
+        if not starting and (not self._queue or any(place.ready for place in self._places)):
             self._waits_since = None
         elif self._waits_since is None:
             self._waits_since = now
         elif now - self._waits_since > self._config.deadline:
-            missing = sum(not one.ready for one in self._places)
+            missing = sum(not place.ready for place in self._places)
             raise RunError(
                 f"{missing} of {len(self._places)} verifier actors were not there for "
                 f"{self._config.deadline:g} s; the cluster has {resources()}",

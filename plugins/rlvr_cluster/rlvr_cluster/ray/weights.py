@@ -43,13 +43,13 @@ class ReceivedSource:
         Raises:
             ValueError: If names differ: a parameter that received nothing would be a random one.
         """
-        own = dict(self.module.named_parameters())
-        if own.keys() != self.received.keys():
-            odd = sorted(own.keys() ^ self.received.keys())
+        parameters = dict(self.module.named_parameters())
+        if parameters.keys() != self.received.keys():
+            odd = sorted(parameters.keys() ^ self.received.keys())
             raise ValueError(f"weights and model differ in {len(odd)} names: {odd[0]}")
         with torch.no_grad():
             for name, tensor in self.received.items():
-                own[name].copy_(tensor)
+                parameters[name].copy_(tensor)
 
 
 def without_weights(model: Any) -> Any:
@@ -58,8 +58,10 @@ def without_weights(model: Any) -> Any:
     What a model is travels through Ray's object store, its weights do not.
     """
     memo: dict[int, Any] = {
-        id(one): torch.nn.Parameter(torch.empty_like(one, device="meta"), requires_grad=False)
-        for one in model.parameters()
+        id(parameter): torch.nn.Parameter(
+            torch.empty_like(parameter, device="meta"), requires_grad=False
+        )
+        for parameter in model.parameters()
     }
     return copy.deepcopy(model, memo)
 

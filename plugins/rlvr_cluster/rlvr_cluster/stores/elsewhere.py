@@ -1,4 +1,4 @@
-"""What launchers of jobs on machines elsewhere have in common: names, pairs, where runs go."""
+"""What launchers for other machines share: job names, NAME=VALUE pairs, stores."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlvr_core.api import Complaint, ConfigError, JobStatus, LaunchRequest
-from rlvr_core.data.uri import is_uri
 from rlvr_core.launch.job_book import Job, JobBook
 from rlvr_core.record.secrets import secrets_in_words
+from rlvr_core.toolkit import is_uri
 
 _PAIR = re.compile(r"^[A-Za-z_]\w*=", re.ASCII)
 
@@ -25,17 +25,17 @@ def job_name(run: str) -> str:
 
 def pairs(words: Sequence[str]) -> dict[str, str]:
     """Split NAME=VALUE words."""
-    return {one.partition("=")[0]: one.partition("=")[2] for one in words}
+    return {word.partition("=")[0]: word.partition("=")[2] for word in words}
 
 
 def wrong_pairs(flag: str, words: Sequence[str]) -> list[Complaint]:
-    """Complain about what is no NAME=VALUE, or looks like a secret that others would see."""
-    found: list[Complaint] = []
-    for one in words:
-        found += secrets_in_words([flag, one])
-        if not _PAIR.match(one):
-            found.append(Complaint("it takes NAME=VALUE", flag))
-    return found
+    """Return a fault for each word that is not NAME=VALUE, or looks like a secret."""
+    faults: list[Complaint] = []
+    for word in words:
+        faults += secrets_in_words([flag, word])
+        if not _PAIR.match(word):
+            faults.append(Complaint("it takes NAME=VALUE", flag))
+    return faults
 
 
 def checked_store(store: str | None) -> str:
@@ -46,7 +46,7 @@ def checked_store(store: str | None) -> str:
     """
     if store is None or not is_uri(store):
         raise ConfigError(
-            "where is the run to be copied to? What lies on a node goes with the job",
+            "no store is given, and files on a node are lost when the job ends",
             where="--store",
             remedy="name a URI: s3://bucket/runs, or file:///shared/runs",
         )
@@ -65,8 +65,8 @@ def refuse_second_writer(runs: str, launcher: str, status: Callable[[Job], JobSt
         ConfigError: If one is waiting or running.
     """
     for job in JobBook().jobs():
-        own = (job.runs, job.launcher) == (runs, launcher)
-        if own and status(job).state in ("waiting", "running"):
+        same_run = (job.runs, job.launcher) == (runs, launcher)
+        if same_run and status(job).state in ("waiting", "running"):
             raise ConfigError(
                 f"job {job.job} is still at work on that run",
                 where="--resume",

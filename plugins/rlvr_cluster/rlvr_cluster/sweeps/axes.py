@@ -117,8 +117,8 @@ def _choice(written: Any, where: str, remedy: str) -> Choice:
 def _range(kind: str, bounds: Any, where: str) -> Range:
     number_type = int if kind == "integer" else (int, float)
     numbers = isinstance(bounds, list) and all(
-        isinstance(one, number_type) and not isinstance(one, bool) and math.isfinite(one)
-        for one in bounds
+        isinstance(bound, number_type) and not isinstance(bound, bool) and math.isfinite(bound)
+        for bound in bounds
     )
     if not numbers or len(bounds) != 2:
         what = "two whole numbers" if kind == "integer" else "two numbers"

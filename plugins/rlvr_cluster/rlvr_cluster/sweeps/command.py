@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.terminal.output import print_line
+from rlvr_core.toolkit import print_json, print_line
 
 if TYPE_CHECKING:
     from rlvr_cluster.sweeps.spec import Sweep
@@ -55,10 +55,9 @@ def sweep(
 def _show(sweep: Sweep, results: list[Result], report: str | None, as_json: bool) -> None:
     from rlvr_cluster.sweeps.table import as_json as table
     from rlvr_cluster.sweeps.table import print_results
-    from rlvr_core.terminal import output
 
     if as_json:
-        output.print_json(table(sweep, results, report))
+        print_json(table(sweep, results, report))
     else:
         print_results(sweep, results)
 

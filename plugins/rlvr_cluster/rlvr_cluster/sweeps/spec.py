@@ -90,8 +90,8 @@ def read_sweep(path: str | os.PathLike[str]) -> Sweep:
     try:
         spec = SweepConfig.model_validate(data)
     except ValidationError as error:
-        found = draft.hide(complaints(error, data, SweepConfig, draft.root))
-        raise ConfigError.collect(found) from error
+        invalid = draft.hide(complaints(error, data, SweepConfig, draft.root))
+        raise ConfigError.collect(invalid) from error
     axes: dict[str, Axis] = {}
     faults = list(_method_faults(spec, draft.root))
     for key, written in spec.parameters.items():

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING
 
 from rlvr_cluster.sweeps.metric import value_in
 from rlvr_core.api import Estimate
-from rlvr_core.record.files import write_atomic
-from rlvr_core.record.find import list_runs
-from rlvr_core.record.text import printable
-from rlvr_core.record.view import RunView
+from rlvr_core.toolkit import RunView, list_runs, printable, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,8 +145,8 @@ def _reason(run: Run, code: int) -> str:
         memory = ", as for lack of memory" if -code == signal.SIGKILL else ""
         return f"its process was ended by {signal.Signals(-code).name}{memory}"
     text = run.log.read_text(encoding="utf-8", errors="replace")
-    _, found, error = text.rpartition("error: ")
-    return _short(error) if found else f"its process ended with exit code {code}"
+    _, separator, error = text.rpartition("error: ")
+    return _short(error) if separator else f"its process ended with exit code {code}"
 
 
 def _no_metric(view: RunView, metric: str) -> str:

@@ -8,7 +8,6 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlvr_cluster.sweeps import table
 from rlvr_cluster.sweeps.processes import REMEDY, carry_out
@@ -17,12 +16,8 @@ from rlvr_cluster.sweeps.state import Result, is_done, result_of
 from rlvr_cluster.sweeps.trials import Trial, make_trials
 from rlvr_core.api import ConfigError
 from rlvr_core.cli.main import main
-from rlvr_core.plugins.host import load_host
-from rlvr_core.record.files import lock_folder
 from rlvr_core.script.train import signals_restored
-
-if TYPE_CHECKING:
-    from rlvr_core.plugins.host import Host
+from rlvr_core.toolkit import Host, load_host, lock_folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,11 @@ from rlvr_cluster.sweeps.metric import check_metric, check_reported
 from rlvr_cluster.sweeps.state import CONFIG_FILE, LOG_FILE
 from rlvr_core.api import Complaint, ConfigError, Json, RlvrError
 from rlvr_core.config.dialect import write
-from rlvr_core.config.resolve import resolve_file
-from rlvr_core.record.files import write_atomic
 from rlvr_core.script.train import option
+from rlvr_core.toolkit import Host, Resolved, resolve_file, write_atomic
 
 if TYPE_CHECKING:
     from rlvr_cluster.sweeps.spec import Sweep
-    from rlvr_core.config.resolve import Resolved
-    from rlvr_core.plugins.host import Host
 
 
 @dataclass(frozen=True, slots=True)

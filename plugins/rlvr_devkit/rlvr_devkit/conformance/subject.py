@@ -19,8 +19,8 @@ from rlvr_core.api import (
     ShowsExample,
     config_class,
 )
-from rlvr_core.plugins.loader import describe
 from rlvr_core.testing.offline import without_hub
+from rlvr_core.toolkit import describe
 from rlvr_devkit.conformance.cases import Case, load_cases
 
 
@@ -65,7 +65,7 @@ class Subject:
             Unchecked: If the component needs options that the example lacks.
         """
         config = config_class(self.component)
-        needed = [name for name, one in config.model_fields.items() if one.is_required()]
+        needed = [name for name, option in config.model_fields.items() if option.is_required()]
         lacking = [name for name in needed if name not in self.example.config]
         if lacking:
             raise Unchecked(f"it needs the options {', '.join(lacking)}: give an Example of them")

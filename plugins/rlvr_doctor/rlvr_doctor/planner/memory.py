@@ -85,7 +85,7 @@ class Memory:
 
 
 def held_by(setup: Setup) -> Held:
-    """What a training GPU holds throughout."""
+    """Return what a training GPU holds throughout a run."""
     shape, width, shards = setup.shape, setup.width, setup.shards
     weights = MASTER * setup.trained + (width * shape.params if setup.adapter else 0)
     # an engine that computes the trainer's model needs a whole one beside shards
@@ -104,7 +104,7 @@ def held_by(setup: Setup) -> Held:
 def memory_of(
     setup: Setup, micros: Iterable[tuple[Micro, bool]] | None = None, reserved: float = RESERVED
 ) -> Memory:
-    """The memory of a GPU that trains.
+    """Compute the memory of a training GPU.
 
     Args:
         setup: The run.
@@ -116,8 +116,8 @@ def memory_of(
     if micros is None:
         micros = [(setup.worst_micro(), setup.several_micros)]
     held = held_by(setup)
-    every = [m for one, later in micros for m in moments_of(setup, one, later=later)]
-    worst = max(every, key=lambda one: one.total)
+    every = [m for micro, later in micros for m in moments_of(setup, micro, later=later)]
+    worst = max(every, key=lambda moment: moment.total)
     beside = engine.memory if engine.shared else 0.0
     if engine.own_weights:
         kv_room = engine.memory - setup.width * setup.shape.params / engine.width - RESERVED

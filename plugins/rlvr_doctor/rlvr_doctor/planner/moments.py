@@ -50,7 +50,7 @@ class Moment:
 
 
 def saved_by_layer(setup: Setup, micro: Micro) -> float:
-    """Bytes that autograd keeps of one layer without checkpointing."""
+    """Return the bytes that autograd keeps of one layer without checkpointing."""
     shape, adapter, width = setup.shape, setup.adapter, setup.width
     hidden, queries, keys = shape.hidden, shape.queries, shape.keys
     # float32 inputs of two norms; what a trained weight multiplies is kept for its gradient
@@ -96,7 +96,7 @@ def head_chunk(setup: Setup, loss_tokens: int) -> int:
 
 
 def moments_of(setup: Setup, micro: Micro, *, later: bool) -> list[Moment]:
-    """The moments of a micro-batch's backward pass that may be the worst.
+    """Return the moments of a micro-batch's backward pass that may need the most memory.
 
     Args:
         setup: The run.
@@ -129,7 +129,7 @@ def moments_of(setup: Setup, micro: Micro, *, later: bool) -> list[Moment]:
     # of an earlier layer that is computed again, the one behind it is gone by then
     once_more = layer - residual if setup.last_recomputed else 0.0
     work = _layer_work(setup, micro)
-    found = [
+    moments = [
         head,
         Moment("backward of the last layer", 0.0, before, held + once_more, waiting, work),
     ]
@@ -138,12 +138,12 @@ def moments_of(setup: Setup, micro: Micro, *, later: bool) -> list[Moment]:
         extra = (3 if shape.tied else 1) * table
         base = 0.0 if setup.buckets else gradients
         base -= 0.0 if later or setup.buckets else float(MASTER * shape.head_params)
-        found.append(Moment("backward of the embedding", 0.0, base, 0.0, extra, 0.0))
-    return found
+        moments.append(Moment("backward of the embedding", 0.0, base, 0.0, extra, 0.0))
+    return moments
 
 
 def _whole(setup: Setup, layers: int) -> float:
-    """What FSDP has brought together: some layers, and what is in none."""
+    """Return the bytes that FSDP has gathered: some layers, and all that is in no layer."""
     shape = setup.shape
     return float(setup.whole_width * (layers * shape.layer_params + shape.outer_params))
 
@@ -182,12 +182,12 @@ def _of_shards(setup: Setup, micro: Micro, before: float, beside: float) -> Iter
         tables = (3 if shape.tied else 2) * table
         embedding = _whole(setup, 0) + sent
         yield Moment("backward of the embedding", embedding, layers, 0.0, tables, 0.0)
-        own = (setup.whole_width + MASTER) * shape.outer_params
-        yield Moment("sum of the embedding's gradients", float(own), layers, 0.0, 0.0, 0.0)
+        outer = (setup.whole_width + MASTER) * shape.outer_params
+        yield Moment("sum of the embedding's gradients", float(outer), layers, 0.0, 0.0, 0.0)
 
 
 def _layer_work(setup: Setup, micro: Micro) -> float:
-    """What the MLP's backward pass makes beside what is kept."""
+    """Return the bytes that the MLP's backward pass needs beside what is kept."""
     hidden, inner, width = setup.shape.hidden, setup.shape.inner, setup.width
     if setup.adapter and setup.autocast:  # peft makes a float32 copy of each input
         return float((12 * hidden + 6 * inner) * micro.tokens)

@@ -1,31 +1,26 @@
-"""A plan of a run, and the planner that makes one for every change of its configuration."""
+"""A plan of a run, and the planner that computes it for changes of the configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlvr_core.api import ConfigError
-from rlvr_core.config.resolve import resolve_file
-from rlvr_core.data.uri import model_path
 from rlvr_core.parallel.cards import CARDS
+from rlvr_core.toolkit import Host, model_path, resolve_file
 from rlvr_doctor.planner.checkpointing import choose
 from rlvr_doctor.planner.memory import Memory, memory_of
 from rlvr_doctor.planner.setup import Setup, every_of, setup_of
 from rlvr_doctor.planner.shape import read_model
 from rlvr_doctor.planner.speed import Speed, checkpoint_bytes, speed_of
 
-if TYPE_CHECKING:
-    from rlvr_core.plugins.host import Host
-
 UNCHECKED = "computed from formulas and public figures of the card; not measured on a GPU"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run takes.
+    """The memory and the time of a run.
 
     Attributes:
         setup: The run in numbers.
@@ -87,9 +82,9 @@ class Planner:
         card, mean = CARDS[self.gpu], self.mean_tokens
         setup, notes = setup_of(resolved, card, count, self.engine_gpus, shape, adapter, mean)
         if resolved.config.train.gradient_checkpointing == "auto":
-            found = choose(setup, card.memory)
-            setup = replace(setup, every=every_of(found.which))
-            notes.append(f"train.gradient_checkpointing: auto chooses {found.which} on this card")
+            choice = choose(setup, card.memory)
+            setup = replace(setup, every=every_of(choice.which))
+            notes.append(f"train.gradient_checkpointing: auto chooses {choice.which} on this card")
         memory = memory_of(setup)
         speed = speed_of(setup, memory.kv_room)
         return Plan(setup, memory, speed, checkpoint_bytes(setup), (*notes, UNCHECKED))

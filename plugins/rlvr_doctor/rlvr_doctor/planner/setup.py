@@ -1,4 +1,4 @@
-"""What the planner's formulas are given: a run on some GPUs, in numbers."""
+"""The numbers of a run on some GPUs, which the planner's formulas take."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlvr_core.parallel.cards import RESERVED, Card
 from rlvr_doctor.planner.shape import Adapter, Shape
 
 if TYPE_CHECKING:
-    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.toolkit import Resolved
 
 MASTER = 4
 """Bytes of a trained weight, and of its gradient."""
@@ -80,8 +80,7 @@ class Setup:
         adapter: LoRA's, or None where the whole model is trained.
         trained: Trained parameters.
         dtype: Of the computation.
-        every: Activations of each so-manieth layer are computed again in the backward pass; 0: of
-            none.
+        every: The backward pass recomputes the activations of every n-th layer; 0: of none.
         compiled: Whether layers are compiled.
         fsdp: Whether the trainers hold shards.
         shard_size: Trainers that share one copy; None for all of them.
@@ -194,7 +193,7 @@ class Setup:
         return 2 * self.width * self.shape.keys * self.shape.layers
 
     def worst_micro(self) -> Micro:
-        """The fullest micro-batch, of completions near the cap.
+        """Return the fullest micro-batch, of completions near the cap.
 
         A completion that alone exceeds the budget gets a micro-batch of its own.
         """
@@ -219,7 +218,7 @@ class Setup:
         )
 
     def _own_part(self, tokens: int, loss_tokens: int, prompts: int, rows: int) -> Micro:
-        """What one of the GPUs that split a micro-batch has of it: two pieces of every text.
+        """Return one GPU's part of a micro-batch that GPUs split: two pieces of each text.
 
         The last keys of the two together are one piece more than the whole text's, and both see
         the prompt. Grids are as wide as the longest piece.
@@ -269,7 +268,7 @@ def setup_of(
     adapter: Adapter | None,
     mean: float | None,
 ) -> tuple[Setup, list[str]]:
-    """Put a configuration into numbers.
+    """Compute the numbers of a configuration.
 
     Args:
         resolved: The configuration.
@@ -281,10 +280,10 @@ def setup_of(
         mean: Mean tokens of a completion; None for half the cap.
 
     Returns:
-        The numbers, and what had to be assumed for them.
+        The numbers, and the assumptions made.
 
     Raises:
-        ConfigError: If the GPUs do not go together with the servers or with the step.
+        ConfigError: If the number of GPUs does not fit the servers or the step.
     """
     config = resolved.config
     notes: list[str] = []
@@ -371,7 +370,7 @@ def _engine(
     use, options = config.engine.use, config.engine.with_
     if use == "cluster/ray":
         return _actors(resolved, card, count, notes)
-    serving, ahead = use == "core/vllm-server", config.train.max_staleness > 0
+    serving, ahead = use == "servers/vllm-server", config.train.max_staleness > 0
     if engine_gpus is not None and not (serving or ahead):
         raise ConfigError(
             "the config's engine works inside the training processes",
@@ -383,7 +382,7 @@ def _engine(
         return Engine(count, 1, True, False, 0.0, True, False, False, 2**31)
     if use == "auto":
         notes.append("engine: auto is taken as core/vllm with its defaults")
-    elif use not in ("core/vllm", "core/vllm-server"):
+    elif use not in ("core/vllm", "servers/vllm-server"):
         notes.append(f"the engine {use} is taken as core/vllm with its defaults")
     memory = (options.get("gpu_memory_utilization") or (0.9 if serving else 0.5)) * card.memory
     gpus, wide = count, 1 if serving or ahead else _shards(options, count)
@@ -396,7 +395,7 @@ def _engine(
             raise ConfigError(
                 f"of {count} GPUs {engine_gpus} are for engines, and as many have to train",
                 where="--engine-gpus",
-                remedy=f"--count {2 * engine_gpus}, or engine: core/vllm-server",
+                remedy=f"--count {2 * engine_gpus}, or engine: servers/vllm-server",
             )
         gpus = engine_gpus
     if options.get("kv_cache_mb"):
@@ -440,7 +439,7 @@ def _actors(resolved: Resolved, card: Card, count: int, notes: list[str]) -> Eng
 
 
 def _shards(options: dict[str, Any], count: int) -> int:
-    """GPUs over which an engine that shares them with the trainer splits its weights.
+    """Return the number of GPUs over which an engine splits its weights.
 
     Raises:
         ConfigError: If the GPUs do not divide into engines.
@@ -456,7 +455,7 @@ def _shards(options: dict[str, Any], count: int) -> int:
 
 
 def _servers(options: dict[str, Any], count: int, engine_gpus: int | None) -> tuple[int, int]:
-    """GPUs of all servers, and of each.
+    """Return the number of GPUs of all servers, and of each.
 
     Raises:
         ConfigError: If they are too many, or do not divide into servers.
@@ -481,7 +480,7 @@ def _servers(options: dict[str, Any], count: int, engine_gpus: int | None) -> tu
 
 
 def servers_of(options: dict[str, Any]) -> int:
-    """GPUs of the servers that a run starts, by the options of ``core/vllm-server``."""
+    """Return the number of GPUs of the servers that a run starts."""
     given = options.get("gpus")
     if given is not None:
         return len(given)
@@ -491,17 +490,17 @@ def servers_of(options: dict[str, Any]) -> int:
 def _needs_reference(resolved: Resolved, notes: list[str]) -> bool:
     config = resolved.config
     traits = [resolved.components[loc].traits(LossTraits) for loc in config.losses]
-    if any(one.teacher is not None for one in traits):
+    if any(trait.teacher is not None for trait in traits):
         notes.append("a teacher model of a loss is not counted")
     estimator = resolved.components.get(("advantage",))
     of_estimator = None if estimator is None else estimator.traits(AdvantageTraits)
-    return any(one.needs_reference for one in traits) or (
+    return any(trait.needs_reference for trait in traits) or (
         of_estimator is not None and of_estimator.needs_reference_kl
     )
 
 
 def _moments(use: str, shape: Shape, adapter: Adapter | None, notes: list[str]) -> float:
-    """Bytes of optimizer state for a trained parameter."""
+    """Return the bytes of optimizer state for a trained parameter."""
     moments = _MOMENTS.get(use)
     if moments is None:
         notes.append(f"the optimizer {use} is taken to hold what AdamW does")

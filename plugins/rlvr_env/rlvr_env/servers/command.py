@@ -8,7 +8,7 @@ import os
 
 import click
 
-from rlvr_core.terminal.output import print_line
+from rlvr_core.toolkit import print_line
 
 PORT = 6810
 

@@ -1,4 +1,4 @@
-"""Which environment ``rlvr env serve`` serves."""
+"""Finds the environment that ``rlvr env serve`` serves."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError
-from rlvr_core.config.load import load_config
-from rlvr_core.config.model import ComponentRef
-from rlvr_core.config.resolve import build, parse_options
-from rlvr_core.plugins.host import load_host
+from rlvr_core.toolkit import ComponentRef, build, load_config, load_host, parse_options
 
 
 def served(what: str, options: Sequence[str]) -> tuple[Any, str]:

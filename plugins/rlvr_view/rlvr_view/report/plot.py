@@ -63,9 +63,9 @@ class Plot:
     @property
     def empty(self) -> bool:
         """Whether there is nothing to draw."""
-        return not any(y is not None for one in self.series for y in one.y)
+        return not any(y is not None for serie_ in self.series for y in serie_.y)
 
     @property
     def places(self) -> list[str]:
         """The words of ``dots``, in order of appearance."""
-        return list(dict.fromkeys(str(y) for one in self.series for y in one.y))
+        return list(dict.fromkeys(str(y) for serie_ in self.series for y in serie_.y))

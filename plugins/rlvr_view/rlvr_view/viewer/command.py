@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from rlvr_core.terminal.output import print_line
+from rlvr_core.toolkit import looks_like_run, print_line
 
 ADDRESS = "127.0.0.1"
 PORT = 6806
@@ -32,7 +32,6 @@ def view(folder: str, port: int) -> None:
     Example: rlvr view runs
     """
     from rlvr_core.api import ConfigError, MachineError
-    from rlvr_core.record.rundir import looks_like_run
 
     root = Path(folder)
     if not root.is_dir():

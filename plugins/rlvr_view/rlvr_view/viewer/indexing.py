@@ -201,13 +201,13 @@ class Follower:
     def _follow(self, file: Path, stream: Path, read: threading.Event) -> None:
         before: list[Part] | None = None
         while not self._stop.is_set():
-            found = parts(stream)
-            if found != before:
+            files = parts(stream)
+            if files != before:
                 try:
                     with building(file) as alone:
                         if alone:
                             update(file, stream, self._stop)
-                            before = found
+                            before = files
                     self.faults.pop(file, None)
                 except StoppedError:
                     return

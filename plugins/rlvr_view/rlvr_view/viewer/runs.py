@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError, RlvrError
-from rlvr_core.record.find import list_runs
 from rlvr_core.record.jsonl import parse_line
 from rlvr_core.record.manifest import Manifest
-from rlvr_core.record.rundir import RunFolder, looks_like_run
-from rlvr_core.record.view import RunView, finite
+from rlvr_core.toolkit import RunFolder, RunView, finite, list_runs, looks_like_run
 
 TAIL = 256_000
 """Bytes at the end of ``metrics.jsonl`` that the table reads."""
@@ -99,9 +97,9 @@ class Runs:
             there = False
         if not there:
             raise MissingError(f"there is no run '{name}' here")
-        if found := next(self._outside(path), None):
+        if link := next(self._outside(path), None):
             raise OutsideError(
-                f"{found} is a link to a place outside of {self.root.name}",
+                f"{link} is a link to a place outside of {self.root.name}",
                 remedy="copy what it points at into the run's folder",
             )
         return RunFolder(path)

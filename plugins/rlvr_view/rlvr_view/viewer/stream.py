@@ -81,7 +81,7 @@ class Part:
 
 def parts(stream: Path) -> list[Part]:
     """List the files of a stream in order; empty if there are none."""
-    found = []
+    files = []
     closed = segments(stream)
     numbers = [int(_NUMBER.findall(path.name)[-1]) for path in closed]
     for number, path in [*zip(numbers, closed, strict=True), (max(numbers, default=0) + 1, stream)]:
@@ -89,8 +89,8 @@ def parts(stream: Path) -> list[Part]:
             status = path.stat()
         except OSError:
             continue  # compressed or removed since it was listed: the next look finds it
-        found.append(Part(number, path, status.st_size, status.st_mtime_ns, status.st_ino))
-    return found
+        files.append(Part(number, path, status.st_size, status.st_mtime_ns, status.st_ino))
+    return files
 
 
 @dataclass(frozen=True, slots=True)
