@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
+    ConfigError,
     EvalTask,
     EvalTaskTraits,
     ExternalTask,
@@ -270,6 +271,12 @@ def prepare(
             remedy="--allow-contamination",
         )
     )
+    if config.trained_on and not any(report.name == "contamination" for report in reports):
+        raise ConfigError(
+            "nothing here looks for problems that were trained on",
+            where="--trained-on",
+            remedy="it comes with rlvr-lab, which is not installed: pip install rlvr-lab",
+        )
     engine, why = choose(config, host, path)
     return Session(
         config=config,

@@ -54,7 +54,7 @@ class Records:
     @cached_property
     def evaluations(self) -> list[dict[str, Any]]:
         """Every evaluation, with the interval of its accuracy."""
-        from rlvr_core.eval.of_runs import evaluation_points
+        from rlvr_view.report.paired import evaluation_points
 
         found: list[dict[str, Any]] = evaluation_points(self.view)
         return found
