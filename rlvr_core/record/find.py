@@ -52,15 +52,15 @@ def find_run(text: str, root: str | Path = "runs", elsewhere: str = "--runs-dir 
     if "/" in text or (Path(text).is_dir() and looks_like_run(Path(text))):
         return RunFolder.open(text)
     for fits in (_is_folder, _is_name, _begins):
-        found = [run for run in runs if fits(run.name, text)]
-        names = sorted({_run_name(run.name) for run in found})
+        fitting = [run for run in runs if fits(run.name, text)]
+        names = sorted({_run_name(run.name) for run in fitting})
         if len(names) > 1:
             raise ConfigError(
                 f"'{text}' could be several runs",
                 remedy="say one of: " + ", ".join(names[:8]) + (" …" if names[8:] else ""),
             )
-        if found:
-            return found[0]
+        if fitting:
+            return fitting[0]
     raise ConfigError(
         f"there is no run '{text}' in '{root}'", remedy=_suggestions(text, runs, elsewhere)
     )

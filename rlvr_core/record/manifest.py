@@ -230,7 +230,7 @@ def hardware() -> dict[str, Json]:
     """Describe this machine's processor, memory and GPUs."""
     import psutil
 
-    found: dict[str, Json] = {
+    machine: dict[str, Json] = {
         "machine": platform.machine(),
         "system": platform.platform(),
         "cpu": _cpu_model(),
@@ -242,8 +242,8 @@ def hardware() -> dict[str, Json]:
     if torch is not None and torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             gpu = torch.cuda.get_device_properties(index)
-            found["gpus"].append({"name": gpu.name, "memory_bytes": gpu.total_memory})
-    return found
+            machine["gpus"].append({"name": gpu.name, "memory_bytes": gpu.total_memory})
+    return machine
 
 
 def is_alive(process: Mapping[str, Json]) -> bool | None:
@@ -253,11 +253,11 @@ def is_alive(process: Mapping[str, Json]) -> bool | None:
     if process.get("host") != socket.gethostname():
         return None
     try:
-        found = psutil.Process(int(process["pid"]))
-        if found.status() == psutil.STATUS_ZOMBIE:
+        running = psutil.Process(int(process["pid"]))
+        if running.status() == psutil.STATUS_ZOMBIE:
             return False
         # pids are reused; the start time tells the processes apart
-        return abs(found.create_time() - float(process["created"])) < 2.0
+        return abs(running.create_time() - float(process["created"])) < 2.0
     except (psutil.Error, KeyError, TypeError, ValueError):
         return False
 

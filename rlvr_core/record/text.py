@@ -189,13 +189,13 @@ class Redactor:
 def _keyed(text: str, value: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str]]]:
     """Yield each key that indicates a secret, with the match of the value after it."""
     done = 0
-    for found in _KEY.finditer(text):
-        if found.start() < done or not is_secret(found["key"]):
+    for hit in _KEY.finditer(text):
+        if hit.start() < done or not is_secret(hit["key"]):
             continue
-        match = value.match(text, found.end())
-        if match is None or _harmless(found["key"], match.group()) or match.group() == REDACTED:
+        match = value.match(text, hit.end())
+        if match is None or _harmless(hit["key"], match.group()) or match.group() == REDACTED:
             continue
-        yield found["key"], match
+        yield hit["key"], match
         done = match.end()
 
 

@@ -111,10 +111,10 @@ class RunView:
     def config(self) -> dict[str, Any]:
         """The resolved configuration; empty if unreadable."""
         try:
-            found = yaml.safe_load(self.folder.resolved.read_text(encoding="utf-8"))
+            content = yaml.safe_load(self.folder.resolved.read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return content if isinstance(content, dict) else {}
 
     @property
     def outcome(self) -> str:
@@ -206,8 +206,10 @@ class RunView:
         notes.append(self._outcome[1])
         if rows and all("rows" in row for row in rows) and not any(map(_moved, rows)):
             notes.append("no update changed the weights: no group had rewards that differ")
-        warned = (one for one in self.manifest.get("warnings") or () if isinstance(one, dict))
-        return [note for note in notes if note] + [_told(one) for one in warned]
+        warned = (
+            warning for warning in self.manifest.get("warnings") or () if isinstance(warning, dict)
+        )
+        return [note for note in notes if note] + [_told(warning) for warning in warned]
 
     def summary(self) -> dict[str, Json]:
         """The key results as one JSON object, as printed by ``rlvr show --json``.
@@ -293,8 +295,8 @@ class RunView:
             return {}
         from rlvr_core.record.ages import staleness
 
-        found: dict[str, Json] = staleness(self.metrics.rows)
-        return found
+        parts: dict[str, Json] = staleness(self.metrics.rows)
+        return parts
 
     def _speed(self) -> tuple[float, float | None]:
         """Return the seconds spent in recorded steps, and their completion tokens per second."""
@@ -314,18 +316,18 @@ class RunView:
 _NO_METRICS = "metrics.jsonl is missing: no numbers of steps"
 
 
-def _told(one: Mapping[str, Json]) -> str:
-    at = "" if (step := one.get("step")) is None else f" (step {step + 1})"
-    return f"{one.get('id')}{at}: {one.get('text')}"
+def _told(warning: Mapping[str, Json]) -> str:
+    at = "" if (step := warning.get("step")) is None else f" (step {step + 1})"
+    return f"{warning.get('id')}{at}: {warning.get('text')}"
 
 
-def _known(found: Any, *path: str) -> Json:
+def _known(tree: Any, *path: str) -> Json:
     """Return the value at a path of a mapping; None if there is none."""
     for key in path:
-        if not isinstance(found, Mapping) or key not in found:
+        if not isinstance(tree, Mapping) or key not in tree:
             return None
-        found = found[key]
-    return found
+        tree = tree[key]
+    return tree
 
 
 def _settings(resolved: Json) -> dict[str, Json]:
