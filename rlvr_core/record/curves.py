@@ -17,13 +17,6 @@ HEADLINE = "accuracy"
 """The preferred headline metric of an eval task."""
 
 
-def curves_and_heldout(
-    folder: RunFolder, evals: Sequence[dict[str, Any]]
-) -> tuple[list[dict[str, Json]], dict[str, Json] | None]:
-    """Return the evaluation parts of a run's summary; see ``eval_curves`` and ``heldout``."""
-    return eval_curves(evals), heldout(folder, evals)
-
-
 def eval_curves(evals: Sequence[Mapping[str, Any]]) -> list[dict[str, Json]]:
     """Return the headline metric of each task by step."""
     curves: dict[tuple[str, float], dict[str, Json]] = {}

@@ -234,7 +234,7 @@ def hardware() -> dict[str, Json]:
         "machine": platform.machine(),
         "system": platform.platform(),
         "cpu": _cpu_model(),
-        "cores": _usable_cores(),
+        "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": psutil.virtual_memory().total,
         "gpus": [],
     }
@@ -280,13 +280,6 @@ def _cpu_model() -> str:
     except OSError:
         pass  # not Linux: use the platform module
     return platform.processor() or platform.machine()
-
-
-def _usable_cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
 
 
 def _stamp(now: datetime | None) -> str:

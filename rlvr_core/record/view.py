@@ -170,6 +170,21 @@ class RunView:
         ]
 
     @cached_property
+    def step_seconds(self) -> dict[int, dict[str, float]]:
+        """The seconds by phase of each step that has metrics, in the order of the steps.
+
+        A phase such as ``train.forward`` is a part of ``train``. A resumed run has timings of steps
+        that were cut away: the newest of each step counts.
+        """
+        known = {row["step"] for row in self.metrics.rows}
+        steps: dict[int, dict[str, float]] = {}
+        for line in read_jsonl(self.folder.traces / "timing.jsonl"):
+            step, seconds = line.get("step"), line.get("seconds")
+            if isinstance(step, int) and isinstance(seconds, dict) and (step in known or not known):
+                steps[step] = {phase: finite(value) or 0.0 for phase, value in seconds.items()}
+        return dict(sorted(steps.items()))
+
+    @cached_property
     def ledger(self) -> dict[str, Json] | None:
         """Completions of the whole run by fate; None if they were not counted.
 
@@ -285,9 +300,9 @@ class RunView:
         """Return the curve of each task, and held-out results before and after the run."""
         if not self.evaluations:
             return [], None
-        from rlvr_core.record.curves import curves_and_heldout
+        from rlvr_core.record.curves import eval_curves, heldout
 
-        return curves_and_heldout(self.folder, self.evaluations)
+        return eval_curves(self.evaluations), heldout(self.folder, self.evaluations)
 
     def _staleness(self) -> dict[str, Json]:
         """Return completions by age and fates by version, if generation ran during training."""
@@ -300,16 +315,14 @@ class RunView:
 
     def _speed(self) -> tuple[float, float | None]:
         """Return the seconds spent in recorded steps, and their completion tokens per second."""
-        rows, spent = self.metrics.rows, dict[int, float]()
-        for line in read_jsonl(self.folder.traces / "timing.jsonl"):
-            phases = line.get("seconds")
-            if isinstance(line.get("step"), int) and isinstance(phases, dict):
-                whole = (_float(value) for name, value in phases.items() if "." not in name)
-                spent[line["step"]] = math.fsum(value for value in whole if math.isfinite(value))
-        if rows:  # a resumed run has timings of steps that were cut away; they may also be missing
-            spent = {step: spent[step] for step in spent.keys() & {row["step"] for row in rows}}
-        total = math.fsum(spent.values())
-        tokens = sum(row.get("tokens/completion", 0) for row in rows if row["step"] in spent)
+        total = math.fsum(
+            value
+            for phases in self.step_seconds.values()
+            for phase, value in phases.items()
+            if "." not in phase
+        )
+        rows = (row for row in self.metrics.rows if row["step"] in self.step_seconds)
+        tokens = sum(row.get("tokens/completion", 0) for row in rows)
         return total, tokens / total if total > 0 and tokens else None
 
 

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import ConfigError, Json
+from rlvr_core.api import Json
 from rlvr_core.record.rundir import RunFolder
-from rlvr_core.record.view import RunView
 
 LINEAGE = "rlvr_lineage.json"
 FORMAT = 1
@@ -46,7 +45,7 @@ def lineage_of(folder: Path) -> dict[str, Json] | None:
 
     Returns:
         What ``of_run`` gives, and ``format``, ``step`` and ``model``: the model that the run began
-        with. Of a run without ``run.identity``, what its own folder says. An export also has
+        with. Of a run without ``run.identity``, only the step. An export also has
         ``exported``: the type it was merged in, or null.
     """
     exported = _json(folder / LINEAGE)
@@ -61,7 +60,7 @@ def lineage_of(folder: Path) -> dict[str, Json] | None:
         model = _mapping(identity.get("model"))
         kept = {key: model[key] for key in _OF_MODEL if model.get(key) is not None}
         return {**lineage, **identity["lineage"], "model": kept}
-    return {**lineage, **_of_folder(folder)}
+    return {**lineage, "run": None}
 
 
 def write_lineage(source: Path, out: Path, merged: str | None) -> None:
@@ -98,23 +97,6 @@ def lineage_lines(lineage: Mapping[str, Json]) -> list[tuple[str, str]]:
 
 def _mapping(value: Json) -> Mapping[str, Json]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _of_folder(checkpoint: Path) -> dict[str, Json]:
-    """Return what the run says in whose folder a checkpoint lies."""
-    place = checkpoint.resolve()
-    try:
-        view = RunView(place.parents[1])
-    except (ConfigError, IndexError):
-        return {"run": None}
-    config = view.config
-    return {
-        "run": view.folder.name,
-        "meta": config.get("meta"),
-        "sources": _mapping(config.get("data")).get("sources"),
-        "data": view.manifest.get("data"),
-        "model": {"path": _mapping(config.get("model")).get("path")},
-    }
 
 
 def _json(file: Path) -> dict[str, Json] | None:
