@@ -64,9 +64,9 @@ def _print(name: str, summary: Row) -> None:
     }
     rows += [(f"task: {metric}", *cells(estimate)) for metric, estimate in task_metrics.items()]
     output.print_table(("metric", "value", "95% interval", "n", "by"), rows)
-    for who, estimate in (("model", summary), *summary["graders"].items()):
-        if "usage" in estimate:
-            output.print_line(f"asked {who}: {spent(estimate['usage'])}")
+    for who, numbers in (("model", summary), *summary["graders"].items()):
+        if "usage" in numbers:
+            output.print_line(f"asked {who}: {spent(numbers['usage'])}")
 
 
 def _drawn(sampling: Row | None) -> str:

@@ -190,7 +190,7 @@ def _score(
     if not documents:
         return
     pairs_by_document = [
-        [codec.pairs(pair_score) for pair_score in document.instances] for document in documents
+        [codec.pairs(instance) for instance in document.instances] for document in documents
     ]
     requests = [
         ScoreRequest(tuple(before), tuple(after))

@@ -97,12 +97,12 @@ class LmEval:
         ]
         if not every:
             return SamplingParams(temperature=0.0, max_tokens=1)
-        if len({(document.temperature, document.top_p, document.top_k) for document in every}) > 1:
+        if len({(params.temperature, params.top_p, params.top_k) for params in every}) > 1:
             raise ConfigError(
                 f"lm_eval task '{self.config.task}' holds tasks that sample differently",
                 remedy="evaluate them one by one",
             )
-        return replace(max(every, key=lambda document: document.max_tokens), stop=())
+        return replace(max(every, key=lambda params: params.max_tokens), stop=())
 
     def identity(self) -> Mapping[str, Json]:
         """Versions of the harness and of each task, and a hash of each task's definition."""
