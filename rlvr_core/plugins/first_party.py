@@ -37,7 +37,7 @@ COMMANDS = {
     "regrade": "lab",
     "watch": "lab",
     "calibrate": "lab",
-    "diff": "lab",
+    "diff": "view",
     "sweep": "cluster",
     "jobs": "cluster",
     "env": "env",
@@ -74,6 +74,9 @@ COMPONENTS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "optimizer": {
         "algos": ("adamw-8bit", "muon"),
+    },
+    "tracker": {
+        "lab": ("trackio", "mlflow"),
     },
     "tool_format": {
         "env": ("hermes", "llama", "python", "pythonic", "openai", "qwen3-coder", "gpt-oss"),
