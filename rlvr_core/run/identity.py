@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Complaint, ConfigError, Json, Problem
 from rlvr_core.data.prompts import Renderer
@@ -18,15 +18,20 @@ from rlvr_core.record.provenance.lineage import of_run
 from rlvr_core.record.provenance.model import model_identity, tokenizer_identity
 from rlvr_core.record.rundir import RunFolder
 
+if TYPE_CHECKING:
+    from rlvr_core.run.inputs import Inputs
+
 REFUSED = ("model", "tokenizer", "prompts", "verifiers")
 """Parts that a run must be resumed with; of the others it is said that they are not the same."""
 
 
-def identify(prepared: Any, manifest: Manifest, say: Callable[[str], None], *, fresh: bool) -> None:
+def identify(
+    inputs: Inputs, manifest: Manifest, say: Callable[[str], None], *, fresh: bool
+) -> None:
     """Record what a run is made of; when it is resumed, compare it with what it was made of.
 
     Args:
-        prepared: The prepared run (``rlvr_core.run.prepare.Prepared``).
+        inputs: What the run begins with.
         manifest: The run's ``run.json``; its ``identity`` is written.
         say: Called with each difference that does not stop the run.
         fresh: Whether the run is new.
@@ -34,11 +39,11 @@ def identify(prepared: Any, manifest: Manifest, say: Callable[[str], None], *, f
     Raises:
         ConfigError: If a resumed run has another model, tokenizer or verifier, or other prompts.
     """
-    code = packages(prepared.resolved.host)
-    found = identity_of(prepared) | {"code": code}
+    code = packages(inputs.resolved.host)
+    found = identity_of(inputs) | {"code": code}
     recorded = None if fresh else manifest.fields.get("identity")
     if recorded is not None:
-        lines = _check(prepared, manifest, found)
+        lines = _check(inputs, manifest, found)
         if not lines:
             return
         for line in lines:
@@ -48,23 +53,23 @@ def identify(prepared: Any, manifest: Manifest, say: Callable[[str], None], *, f
     elif not fresh:
         say("note: what the run was made of when it began is not recorded, and not compared")
     keep_changes(manifest.folder.patches, code)
-    found |= {"code": {"packages": code}, "lineage": of_run(prepared, manifest.folder)}
+    found |= {"code": {"packages": code}, "lineage": of_run(inputs, manifest.folder)}
     manifest.update(identity=found)
 
 
-def identity_of(prepared: Any) -> dict[str, Json]:
-    """Return what a prepared run is made of, without the code of packages."""
-    config, specs = prepared.config, prepared.judge.plan.specs
+def identity_of(inputs: Inputs) -> dict[str, Json]:
+    """Return what a run is made of, without the code of packages."""
+    config, specs = inputs.config, inputs.judge.plan.specs
     return {
-        "model": model_identity(str(prepared.model_path), config.model.revision),
-        "tokenizer": tokenizer_identity(prepared.tokenizer),
+        "model": model_identity(str(inputs.model_path), config.model.revision),
+        "tokenizer": tokenizer_identity(inputs.tokenizer),
         "prompts": {
-            "text_as_chat": prepared.renderer.text_as_chat,
-            "description": prepared.renderer.describe(),
-            "sha256": prepared.prompts,
+            "text_as_chat": inputs.renderer.text_as_chat,
+            "description": inputs.renderer.describe(),
+            "sha256": inputs.data.prompts,
             "evaluations": {
-                name: _rendered(prepared.renderer, problems)
-                for name, problems in prepared.evaluations.held_out.items()
+                name: _rendered(inputs.renderer, problems)
+                for name, problems in inputs.evaluations.held_out.items()
             },
         },
         "verifiers": {
@@ -83,14 +88,14 @@ def _rendered(renderer: Renderer, problems: Iterable[Problem]) -> str:
     return digest.hexdigest()
 
 
-def _check(prepared: Any, manifest: Manifest, found: Mapping[str, Any]) -> list[str]:
+def _check(inputs: Inputs, manifest: Manifest, found: Mapping[str, Any]) -> list[str]:
     """Return in what a resumed run differs from what it was; refuse what it may not."""
     recorded = manifest.fields["identity"]
-    accepted = tuple(prepared.config.run.accept_changed)
+    accepted = tuple(inputs.config.run.accept_changed)
     differ = differences(recorded, found)
     differ += code_differences(recorded["code"]["packages"], found["code"])
     before = {"versions": manifest.fields.get("versions")}
-    differ += differences(before, {"versions": versions(prepared.resolved.host.plugin_versions())})
+    differ += differences(before, {"versions": versions(inputs.resolved.host.plugin_versions())})
     refused = [one for one in differ if _stops(one, accepted)]
     if refused:
         raise ConfigError.collect(_complaints(refused, manifest.folder, accepted))

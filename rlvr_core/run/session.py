@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from rlvr_core.api.components import Stateful
     from rlvr_core.api.rollouts import RolloutSource
     from rlvr_core.config.model import RunConfig
-    from rlvr_core.plugins.host import Host
     from rlvr_core.record.checkpoints import CheckpointStore
     from rlvr_core.record.ledger import Ledger
     from rlvr_core.record.recorder import NullRecorder, Recorder
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from rlvr_core.rollout.source import SourceParts
     from rlvr_core.run.ending import Stop
     from rlvr_core.run.evaluations import Evaluations
-    from rlvr_core.run.events import RunEvents
+    from rlvr_core.run.events import Guards, RunEvents
     from rlvr_core.step.step import PolicyTrainer, StepReport
     from rlvr_core.verify.reward import RewardPlan
 
@@ -59,7 +58,6 @@ class Session:
     """
 
     config: RunConfig
-    host: Host
     folder: RunFolder
     recorder: Recorder | NullRecorder
     ledger: Ledger
@@ -71,7 +69,7 @@ class Session:
     trainer: PolicyTrainer
     tokenizer: PreTrainedTokenizerBase
     evaluations: Evaluations
-    stateful: Mapping[str, Stateful]
+    guards: Guards
     reports: ReportsMetrics | None
     reporters: Sequence[Reporter]
     stop: Stop
@@ -82,6 +80,17 @@ class Session:
     resumed: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
     writing: Writing | None = None
+
+    @property
+    def stateful(self) -> Mapping[str, Stateful]:
+        """The parts whose state a checkpoint holds, by its name there."""
+        return {
+            "sampler": self.parts.sampler,
+            "rollouts": self.rollouts,
+            "errors": self.parts.generator.judge.errors,
+            "ledger": self.ledger,
+            "guards": self.guards,
+        }
 
     @property
     def stop_reason(self) -> str | None:
