@@ -12,7 +12,6 @@ import torch
 
 from rlvr_core.api import ComponentConfig, Metric, RlvrError, StepObserver
 from rlvr_core.api.components import RunObserver
-from rlvr_core.guards.rehearsal import GIB, check, tokens_of
 from rlvr_core.step.timing import elapsed, moment
 
 if TYPE_CHECKING:
@@ -52,12 +51,12 @@ class GpuGuard(RunObserver, StepObserver):
 
     def bind(self, context: GuardContext) -> None:
         """Say how the trainer computes on its GPU; without one there is nothing to measure."""
-        from rlvr_core.packing.way import way_of_run
-        from rlvr_core.parallel.cards import card_named
-
         trainer = context.trainer
         if trainer.model.device.type != "cuda":
             return
+        from rlvr_core.packing.way import way_of_run
+        from rlvr_core.parallel.cards import card_named
+
         self._context, self._trainer = context, trainer
         forward_paths = context.config.model.forward_paths
         chosen = way_of_run(trainer.model, forward_paths, trainer.precision.compute)
@@ -77,6 +76,8 @@ class GpuGuard(RunObserver, StepObserver):
         """
         if self._context is None or not self._memory:
             return
+        from rlvr_core.guards.rehearsal import check
+
         context, config = self._context, self._context.config
         context.phase("trying the largest micro-batch")
         prompt = min(context.longest_prompt, config.data.max_prompt_tokens)
@@ -114,12 +115,16 @@ class GpuGuard(RunObserver, StepObserver):
     def loss_computed(self, event: LossComputed) -> None:
         """See ``StepObserver``."""
         if self._context is not None:
+            from rlvr_core.guards.rehearsal import tokens_of
+
             self._tokens += tokens_of(event.micro_batch)
 
     def step_ends(self) -> Mapping[str, float]:
         """Return the numbers of the step; what has no meaning is left out."""
         if self._context is None:
             return {}
+        from rlvr_core.guards.rehearsal import GIB
+
         seconds = elapsed(self._begun, moment(_GPU))
         found = {
             "gpu/train_seconds": seconds,

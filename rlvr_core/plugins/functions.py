@@ -8,9 +8,6 @@ from typing import Any
 
 from rlvr_core import api
 from rlvr_core.api import ConfigError
-from rlvr_core.plugins.dataset_functions import dataset_of
-from rlvr_core.plugins.learning_functions import advantage_of, loss_of, schedule_of
-from rlvr_core.plugins.verifier_functions import verifier_of
 
 _PROTOCOLS = {
     "advantage": "AdvantageEstimator",
@@ -22,14 +19,8 @@ _PROTOCOLS = {
 when a component of its kind is used. For other kinds the protocol has the kind's own name."""
 
 
-ADAPTERS: dict[str, Callable[[Any], type[Any]]] = {
-    "advantage": advantage_of,
-    "dataset": dataset_of,
-    "loss": loss_of,
-    "schedule": schedule_of,
-    "verifier": verifier_of,
-}
-"""What makes a component of a plain function, by kind."""
+_BY_FUNCTION = ("advantage", "dataset", "loss", "schedule", "verifier")
+"""Kinds of which a plain function can be a component."""
 
 
 def component(kind: str, found: Any) -> Any:
@@ -45,14 +36,30 @@ def component(kind: str, found: Any) -> Any:
     """
     if not inspect.isfunction(found) or kind in ("command", "forward_path"):
         return found
-    adapter = ADAPTERS.get(kind)
-    if adapter is None:
+    if kind not in _BY_FUNCTION:
         raise ConfigError(
             f"{found.__qualname__} is a function, and a {kind.replace('_', ' ')} is a class",
             where=f"{found.__code__.co_filename}:{found.__code__.co_firstlineno}",
-            remedy=f"functions can be: {', '.join(ADAPTERS)}",
+            remedy=f"functions can be: {', '.join(_BY_FUNCTION)}",
         )
-    return adapter(found)
+    return _adapter(kind)(found)
+
+
+def _adapter(kind: str) -> Callable[[Any], type[Any]]:
+    """Return what makes a component of a function; imported here, as most runs name none."""
+    if kind == "dataset":
+        from rlvr_core.plugins.dataset_functions import dataset_of
+
+        return dataset_of
+    if kind == "verifier":
+        from rlvr_core.plugins.verifier_functions import verifier_of
+
+        return verifier_of
+    from rlvr_core.plugins import learning_functions
+
+    if kind == "advantage":
+        return learning_functions.advantage_of
+    return learning_functions.loss_of if kind == "loss" else learning_functions.schedule_of
 
 
 def check_kind(kind: str, use: str, found: Any, where: str) -> None:
@@ -74,7 +81,7 @@ def check_kind(kind: str, use: str, found: Any, where: str) -> None:
             f"'{use}' is a {type(found).__name__}, not {article} {what}",
             where=where,
             remedy="name a class"
-            + (" or a function" if kind in ADAPTERS else "")
+            + (" or a function" if kind in _BY_FUNCTION else "")
             + ", defined with class or def",
         )
     protocol = getattr(api, _PROTOCOLS.get(kind) or kind.title().replace("_", ""), object)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rlvr_core.api import (
     Engine,
@@ -108,12 +108,11 @@ class InTurns:
 
     def source(self, parts: SourceParts) -> RolloutSource:
         """See ``RolloutMode.source``."""
+        if traits_of(parts.sampler, SamplerTraits).max_reads == 1:
+            return TurnSource(parts)
         from rlvr_core.rollout.replay.source import ReplaySource
 
-        reads = traits_of(parts.sampler, SamplerTraits).max_reads
-        make: Any = TurnSource if reads == 1 else ReplaySource
-        source: RolloutSource = make(parts)
-        return source
+        return ReplaySource(parts)
 
 
 class TurnSource:

@@ -12,13 +12,13 @@ from rlvr_core.data.prompts import Renderer
 from rlvr_core.plugins import files
 from rlvr_core.record.manifest import Manifest, versions
 from rlvr_core.record.provenance.code import code_hash, keep_changes, packages, threads
-from rlvr_core.record.provenance.compare import Difference, code_differences, differences
 from rlvr_core.record.provenance.environment import environment
 from rlvr_core.record.provenance.lineage import of_run
 from rlvr_core.record.provenance.model import model_identity, tokenizer_identity
 from rlvr_core.record.rundir import RunFolder
 
 if TYPE_CHECKING:
+    from rlvr_core.record.provenance.compare import Difference
     from rlvr_core.run.inputs import Inputs
 
 REFUSED = ("model", "tokenizer", "prompts", "verifiers")
@@ -90,6 +90,8 @@ def _rendered(renderer: Renderer, problems: Iterable[Problem]) -> str:
 
 def _check(inputs: Inputs, manifest: Manifest, found: Mapping[str, Any]) -> list[str]:
     """Return in what a resumed run differs from what it was; refuse what it may not."""
+    from rlvr_core.record.provenance.compare import code_differences, differences
+
     recorded = manifest.fields["identity"]
     accepted = tuple(inputs.config.run.accept_changed)
     differ = differences(recorded, found)

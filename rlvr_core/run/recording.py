@@ -197,8 +197,11 @@ def _manifest(inputs: Inputs, folder: RunFolder, command: Sequence[str], ranks: 
         from rlvr_core.record.provenance.checkout import save_patches
 
         git = save_patches(folder, here)
-    from rlvr_core.record.provenance.sources import save_sources
+    sources = None
+    if targets:  # only of components that the user named by file or module
+        from rlvr_core.record.provenance.sources import save_sources
 
+        sources = save_sources(folder, targets)
     return Manifest.start(
         folder,
         name=inputs.config.run.name,
@@ -206,6 +209,6 @@ def _manifest(inputs: Inputs, folder: RunFolder, command: Sequence[str], ranks: 
         plugins=host.plugin_versions(),
         data=inputs.fingerprints,
         git=git,
-        sources=save_sources(folder, targets) if targets else None,
+        sources=sources,
         processes=ranks.world,
     )

@@ -14,7 +14,6 @@ from rlvr_core.api import Json
 from rlvr_core.plugins.host import Host
 from rlvr_core.record.files import write_atomic
 from rlvr_core.record.provenance.checkout import changes, git
-from rlvr_core.record.provenance.compare import code_differences
 from rlvr_core.record.provenance.user_files import siblings, source_of
 from rlvr_core.record.text import Redactor
 
@@ -89,6 +88,8 @@ def unlike_code(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, s
         one: ``code`` of ``installed_code``.
         other: The same of another time or machine.
     """
+    from rlvr_core.record.provenance.compare import code_differences
+
     found = code_differences(one["packages"], other["packages"])
     return {difference.key: difference.text for difference in found}
 
