@@ -12,7 +12,7 @@ from rlvr_core.api import Complaint, ConfigError, DataError, MachineError
 from rlvr_core.terminal import output
 
 if TYPE_CHECKING:
-    from rlvr_core.launch.job_book import Job
+    from rlvr_cluster.jobs.job_book import Job
 
 
 @click.group()
@@ -31,7 +31,7 @@ def list_(states: bool, limit: int | None, as_json: bool) -> None:
     """List the jobs that were submitted from here, newest first."""
     from dataclasses import asdict
 
-    from rlvr_core.launch.job_book import JobBook, damaged_words
+    from rlvr_cluster.jobs.job_book import JobBook, damaged_words
 
     book = JobBook()
     every, damaged = book.read()
@@ -101,9 +101,9 @@ def fetch(job: str, to: Path, checkpoints: Any) -> None:
 
     JOB may also be where runs are: s3://bucket/runs.
     """
+    from rlvr_cluster.jobs.job_book import JobBook
     from rlvr_cluster.stores.fetch import Fetch, runs_in
     from rlvr_core.data.uri import is_uri
-    from rlvr_core.launch.job_book import JobBook
     from rlvr_core.plugins.host import load_host
 
     uri = job if is_uri(job) else JobBook().find(job).runs
@@ -198,7 +198,7 @@ def _state(job: Job) -> str:
 
 
 def _of(text: str) -> tuple[Job, Any]:
-    from rlvr_core.launch.job_book import JobBook
+    from rlvr_cluster.jobs.job_book import JobBook
 
     job = JobBook().find(text)
     return job, _launcher(job)

@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_core.api import Complaint, ConfigError, JobStatus, LaunchRequest
 from rlvr_core.data.uri import is_uri
-from rlvr_core.launch.job_book import Job, JobBook
 from rlvr_core.record.secrets import secrets_in_words
 
 _PAIR = re.compile(r"^[A-Za-z_]\w*=", re.ASCII)
