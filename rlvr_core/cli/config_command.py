@@ -87,13 +87,13 @@ def schema(out: str | None) -> None:
     """
     from rlvr_core.config.schema import config_schema
 
-    found, troubles = config_schema(load_host())
+    written, troubles = config_schema(load_host())
     for trouble in troubles:
         print_line(f"warning: its options are left open: {trouble}", stderr=True)
     if out is None:
-        print_json(found)
+        print_json(written)
         return
-    write_atomic(Path(out), json.dumps(found, indent=1) + "\n")
+    write_atomic(Path(out), json.dumps(written, indent=1) + "\n")
     print_line(f"wrote {out}")
 
 
@@ -113,13 +113,13 @@ def explain(key: str | None, as_json: bool) -> None:
     loc = _loc(key)
     keys = [*run_keys(), *_component_keys(loc)]
     place = pattern(loc)
-    known = next((one for one in keys if one.loc == place), None)
+    known = next((entry for entry in keys if entry.loc == place), None)
     if known is None:
-        raise _unknown(key, [one.path for one in keys])
-    below = [one for one in keys if one.loc[: len(place)] == place and one.loc != place]
+        raise _unknown(key, [entry.path for entry in keys])
+    below = [entry for entry in keys if entry.loc[: len(place)] == place and entry.loc != place]
     if as_json:
         about = known.as_json()
-        print_json({**about, "keys": [one.path for one in below]} if below else about)
+        print_json({**about, "keys": [entry.path for entry in below]} if below else about)
         return
     _print_key(known, key)
     if below:

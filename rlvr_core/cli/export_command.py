@@ -90,14 +90,14 @@ def export_(
 
 
 def _write(
-    found: ModelRef, folder: Path, out: Path, *, merge: bool, gguf: bool, dtype: str | None
+    source: ModelRef, folder: Path, out: Path, *, merge: bool, gguf: bool, dtype: str | None
 ) -> str:
     """Write what was asked for; say what it is."""
     from rlvr_core.lora.export import copy_model, is_adapter, write_merged
     from rlvr_core.step.model import DTYPES
     from rlvr_core.terminal.waiting import waiting
 
-    section = found.sections().get("model", {})
+    section = source.sections().get("model", {})
     name = dtype or section.get("dtype", "float32")
     trust = section.get("trust_remote_code", False)
     adapter = is_adapter(folder)
@@ -109,7 +109,7 @@ def _write(
                 write_merged(folder, whole, DTYPES["float32"], trust_remote_code=trust)
             from rlvr_core.lora.gguf import write_gguf
 
-            write_gguf(whole, out, name, found.label)
+            write_gguf(whole, out, name, source.label)
         return f"GGUF ({name}): {out}"
     if merge:
         with waiting("merging the adapter"):

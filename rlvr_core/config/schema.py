@@ -89,7 +89,7 @@ def _tie(names: list[str], options: JsonSchema, *, needed: bool) -> JsonSchema:
 def _options(root: JsonSchema, entry: Entry, troubles: list[str]) -> JsonSchema:
     """The schema of a component's ``with``, its definitions moved to the top."""
     try:
-        found: JsonSchema = copy.deepcopy(dict(schema_of(config_class(entry.load()))))
+        schema: JsonSchema = copy.deepcopy(dict(schema_of(config_class(entry.load()))))
     except RlvrError as error:
         troubles.append(f"{entry.name}: {error.complaints[0].what}")
         return {}
@@ -97,11 +97,11 @@ def _options(root: JsonSchema, entry: Entry, troubles: list[str]) -> JsonSchema:
         troubles.append(f"{entry.name}: {error}")
         return {}
     prefix = f"{entry.kind}.{entry.name.replace('/', '.')}."
-    for name, definition in found.pop("$defs", {}).items():
+    for name, definition in schema.pop("$defs", {}).items():
         root["$defs"][prefix + name] = definition
         _prefix_refs(definition, prefix)
-    _prefix_refs(found, prefix)
-    return found
+    _prefix_refs(schema, prefix)
+    return schema
 
 
 def _prefix_refs(schema: Any, prefix: str) -> None:
@@ -126,8 +126,8 @@ def _at(root: JsonSchema, place: Loc) -> JsonSchema:
     here: JsonSchema = root
     for step in place:
         here = _child(here, step, root)
-    said: JsonSchema = {key: here[key] for key in ("description", "default") if key in here}
-    return {**_branch(here, "properties", root), **said}
+    kept: JsonSchema = {key: here[key] for key in ("description", "default") if key in here}
+    return {**_branch(here, "properties", root), **kept}
 
 
 def _child(schema: JsonSchema, step: str | int, root: JsonSchema) -> JsonSchema:

@@ -25,9 +25,9 @@ class LaunchCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Look for the backend first."""
-        own = {option for param in super().get_params(ctx) for option in param.opts}
+        mine = {option for param in super().get_params(ctx) for option in param.opts}
         ctx.meta[_OPTIONS] = [
-            one for one in _options_of(_backend_in(args)) if not {*one.opts} & own
+            one for one in _options_of(_backend_in(args)) if not {*one.opts} & mine
         ]
         return super().parse_args(ctx, args)
 

@@ -40,10 +40,10 @@ def identify(
         ConfigError: If a resumed run has another model, tokenizer or verifier, or other prompts.
     """
     code = packages(inputs.resolved.host)
-    found = identity_of(inputs) | {"code": code}
+    identity = identity_of(inputs) | {"code": code}
     recorded = None if fresh else manifest.fields.get("identity")
     if recorded is not None:
-        lines = _check(inputs, manifest, found)
+        lines = _check(inputs, manifest, identity)
         if not lines:
             return
         for line in lines:
@@ -53,8 +53,8 @@ def identify(
     elif not fresh:
         say("note: what the run was made of when it began is not recorded, and not compared")
     keep_changes(manifest.folder.patches, code)
-    found |= {"code": {"packages": code}, "lineage": of_run(inputs, manifest.folder)}
-    manifest.update(identity=found)
+    identity |= {"code": {"packages": code}, "lineage": of_run(inputs, manifest.folder)}
+    manifest.update(identity=identity)
 
 
 def identity_of(inputs: Inputs) -> dict[str, Json]:
@@ -88,41 +88,46 @@ def _rendered(renderer: Renderer, problems: Iterable[Problem]) -> str:
     return digest.hexdigest()
 
 
-def _check(inputs: Inputs, manifest: Manifest, found: Mapping[str, Any]) -> list[str]:
+def _check(inputs: Inputs, manifest: Manifest, identity: Mapping[str, Any]) -> list[str]:
     """Return in what a resumed run differs from what it was; refuse what it may not."""
     from rlvr_core.record.provenance.compare import code_differences, differences
 
     recorded = manifest.fields["identity"]
     accepted = tuple(inputs.config.run.accept_changed)
-    differ = differences(recorded, found)
-    differ += code_differences(recorded["code"]["packages"], found["code"])
+    differ = differences(recorded, identity)
+    differ += code_differences(recorded["code"]["packages"], identity["code"])
     before = {"versions": manifest.fields.get("versions")}
     differ += differences(before, {"versions": versions(inputs.resolved.host.plugin_versions())})
-    refused = [one for one in differ if _stops(one, accepted)]
+    refused = [difference for difference in differ if _stops(difference, accepted)]
     if refused:
         raise ConfigError.collect(_complaints(refused, manifest.folder, accepted))
-    return [one.line for one in differ]
+    return [difference.line for difference in differ]
 
 
-def _stops(one: Difference, accepted: Sequence[str]) -> bool:
-    if one.part not in REFUSED:
+def _stops(difference: Difference, accepted: Sequence[str]) -> bool:
+    if difference.part not in REFUSED:
         return False
-    if one.part == "verifiers":
-        if files.parse(one.key.partition("#")[0]) is not None or one.values[0] is None:
+    if difference.part == "verifiers":
+        if (
+            files.parse(difference.key.partition("#")[0]) is not None
+            or difference.values[0] is None
+        ):
             return False  # a file is compared with its copy; a new verifier has none before it
-        return not str(one.values[1]).startswith(tuple(accepted) or ("-",))
-    return one.key in ("sha256", "chat_template", "text_as_chat")
+        return not str(difference.values[1]).startswith(tuple(accepted) or ("-",))
+    return difference.key in ("sha256", "chat_template", "text_as_chat")
 
 
 def _complaints(
     refused: Sequence[Difference], folder: RunFolder, accepted: Sequence[str]
 ) -> list[Complaint]:
-    digests = [str(one.values[1])[:8] for one in refused if one.part == "verifiers"]
+    digests = [
+        str(difference.values[1])[:8] for difference in refused if difference.part == "verifiers"
+    ]
     listed = ", ".join([*accepted, *digests])
-    found = []
-    for one in refused:
+    complaints = []
+    for difference in refused:
         remedy: tuple[str, ...]
-        if one.part == "verifiers":
+        if difference.part == "verifiers":
             remedy = (
                 "install the version the run began with",
                 f"to go on with the code that is here: --set 'run.accept_changed=[{listed}]'",
@@ -133,7 +138,7 @@ def _complaints(
             "model": "the model is not the one the run began with",
             "tokenizer": "the tokenizer is not the one the run began with",
             "prompts": "the prompts are not rendered as when the run began",
-            "verifiers": f"the code of verifier {one.key} is not that the run began with",
-        }[one.part]
-        found.append(Complaint(f"{what} ({one.key})", str(folder.path), remedy))
-    return found
+            "verifiers": f"the code of verifier {difference.key} is not that the run began with",
+        }[difference.part]
+        complaints.append(Complaint(f"{what} ({difference.key})", str(folder.path), remedy))
+    return complaints

@@ -127,15 +127,15 @@ class Resumption:
         session = self._session
         from rlvr_core.record.provenance.sources import changed
 
-        found: Sequence[Any] = changed(session.folder, manifest.fields, self._targets, accepted)
-        return found
+        changes: Sequence[Any] = changed(session.folder, manifest.fields, self._targets, accepted)
+        return changes
 
     def _record(self, manifest: Manifest, command: Sequence[str]) -> None:
         """Note the resumption in ``run.json``, with the sources as they are now if they changed."""
         session, sources = self._session, None
         changed = self._changed_files(manifest)
-        for one in changed:
-            what = f"{one.path} has changed: the steps from here on use it"
+        for file in changed:
+            what = f"{file.path} has changed: the steps from here on use it"
             session.events.message(f"warning: {what}")
         if changed:
             from rlvr_core.record.provenance.sources import save_sources
