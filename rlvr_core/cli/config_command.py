@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,7 +15,6 @@ from rlvr_core.config.resolve import Resolved, resolve_file
 from rlvr_core.config.tree import COMPONENTS, Loc, pattern
 from rlvr_core.plugins.host import load_host
 from rlvr_core.plugins.registry import plural
-from rlvr_core.record.files import write_atomic
 from rlvr_core.terminal.output import print_json, print_line, print_table
 
 _override = click.option(
@@ -74,27 +72,6 @@ def resolve(file: str, overrides: tuple[str, ...], as_json: bool) -> None:
     print_line(resolved.yaml().rstrip("\n"))
     for warning in resolved.warnings:
         print_line(f"warning: {warning}", stderr=True)
-
-
-@config.command()
-@click.option("--out", type=click.Path(dir_okay=False), help="Write it to this file.")
-def schema(out: str | None) -> None:
-    """Print the JSON schema of configs, for editors.
-
-    It knows the components of every installed plugin. Put this at the top of a config:
-
-        # yaml-language-server: $schema=rlvr.schema.json
-    """
-    from rlvr_core.config.schema import config_schema
-
-    written, troubles = config_schema(load_host())
-    for trouble in troubles:
-        print_line(f"warning: its options are left open: {trouble}", stderr=True)
-    if out is None:
-        print_json(written)
-        return
-    write_atomic(Path(out), json.dumps(written, indent=1) + "\n")
-    print_line(f"wrote {out}")
 
 
 @config.command()
