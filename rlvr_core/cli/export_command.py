@@ -78,7 +78,7 @@ def export_(
     if not dry_run:
         output.print_line(_write(source, folder, out, merge=merge, gguf=gguf, dtype=dtype))
         if push is not None:
-            from rlvr_core.terminal.waiting import waiting
+            from rlvr_core.terminal.live import waiting
 
             with waiting("uploading"):
                 hub.push(out, folder, push, source.run, private=private)
@@ -95,7 +95,7 @@ def _write(
     """Write what was asked for; say what it is."""
     from rlvr_core.lora.export import copy_model, is_adapter, write_merged
     from rlvr_core.step.model import DTYPES
-    from rlvr_core.terminal.waiting import waiting
+    from rlvr_core.terminal.live import waiting
 
     section = model.sections().get("model", {})
     name = dtype or section.get("dtype", "float32")
