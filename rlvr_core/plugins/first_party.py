@@ -42,6 +42,7 @@ COMMANDS = {
     "jobs": "cluster",
     "env": "env",
     "new": "devkit",
+    "schema": "devkit",
 }
 """Plugin of each command that stands beside the core's own, and not below the plugin's name."""
 

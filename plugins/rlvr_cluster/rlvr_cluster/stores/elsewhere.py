@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_core.api import Complaint, ConfigError, JobStatus, LaunchRequest
-from rlvr_core.launch.job_book import Job, JobBook
 from rlvr_core.record.secrets import secrets_in_words
 from rlvr_core.toolkit import is_uri
 
