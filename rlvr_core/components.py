@@ -322,7 +322,7 @@ def register_guards(registrar: Registrar) -> None:
     registrar.add(
         "kl",
         "rlvr_core.guards.kl:Kl",
-        summary="Checks the KL term and its reference.",
+        summary="Checks the reference of the KL term.",
     )
     registrar.add(
         "loss",
@@ -352,7 +352,7 @@ def register_guards(registrar: Registrar) -> None:
     registrar.add(
         "canaries",
         "rlvr_core.guards.canaries:Canaries",
-        summary="Judges known answers and some completions again in every step.",
+        summary="Judges some completions again.",
     )
     registrar.add(
         "collapse",
