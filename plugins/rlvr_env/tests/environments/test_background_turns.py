@@ -23,7 +23,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.config.model import EnvironmentSection
 from rlvr_core.engines.transformers import TransformersEngine
-from rlvr_core.run.build import shares_model
+from rlvr_core.run.learner import shares_model
 from rlvr_core.workers.process import ComponentSpec
 from rlvr_env.environments.background_turns import BackgroundTurns
 from rlvr_env.environments.plan import EnvironmentPlan
