@@ -58,7 +58,7 @@ class RayEngine:
                 f"engine {self._use} starts its own processes or calls other machines, so an actor "
                 "adds nothing",
                 where="engine.with.engine",
-                remedy="name an engine that generates in its own process, such as vllm or transformers, "
+                remedy="name an engine that generates in its own process, as vllm does, "
                 f"or leave ray out: engine: {self._use}",
             )
         self.traits = replace(traits, takes_transport=False, elsewhere=False)
