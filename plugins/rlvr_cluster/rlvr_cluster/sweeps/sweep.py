@@ -42,7 +42,7 @@ class CheckedSweep:
 
         Args:
             file: Its file.
-            only: The number of the one trial to carry out; None for all.
+            only: The number of the one trial to execute; None for all.
 
         Raises:
             RlvrError: If the file or a trial is wrong; reports all faults at once.

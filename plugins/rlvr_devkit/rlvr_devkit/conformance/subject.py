@@ -116,7 +116,7 @@ class Check:
     needs: str = ""
 
     def applies(self, component: Any) -> bool:
-        """Whether the component has the method that is checked."""
+        """Return whether the component has the method that is checked."""
         return not self.needs or hasattr(component, self.needs)
 
 

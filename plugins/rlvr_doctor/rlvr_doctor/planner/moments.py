@@ -84,7 +84,7 @@ def _attention(setup: Setup, micro: Micro) -> float:
 
 
 def head_chunk(setup: Setup, loss_tokens: int) -> int:
-    """Entries of the vocabulary in a chunk of the LM head."""
+    """Return the number of vocabulary entries in a chunk of the LM head."""
     if setup.compiled:
         entry, parts = setup.width * loss_tokens, 1
         while setup.shape.vocab * entry * _CARD_SHARE > setup.card.memory * parts:

@@ -70,7 +70,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A run on some GPUs; bytes and tokens are of one GPU unless said otherwise.
+    """A run on some GPUs; bytes and tokens are per GPU unless stated otherwise.
 
     Attributes:
         card: The GPU.
@@ -97,7 +97,7 @@ class Setup:
         mean_prompt: Tokens of a prompt, for the time.
         mean_completion: Tokens of a completion, for the time.
         steps: Of the run.
-        overlapped: Whether generation goes on beside training.
+        overlapped: Whether generation runs beside training.
         passes: Times that a step trains on its completions.
         updates: Optimizer updates of a step.
         checkpoints: That lie on the disk at a time, the one being written included.

@@ -132,7 +132,7 @@ class Judging:
         return verdicts
 
     def close(self) -> None:
-        """End the processes; the next verdict starts them anew."""
+        """End the processes; the next verdict starts new ones."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None

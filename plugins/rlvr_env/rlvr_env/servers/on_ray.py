@@ -2,7 +2,7 @@
 
 Each is an actor with an ``EnvironmentServer`` in it, on a port of its node that was free. Ray
 itself replaces an actor whose process or node is lost; where the new one listens is asked of it.
-The actors end with the process that asked for them.
+The actors end with the process that created them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The environment ``env/remote``: plays conversations with a server of environments.
 
 Each conversation has a connection of its own. When that breaks, the conversation is lost and fails
-with that reason; it is never opened a second time, and nobody judges it.
+with that reason; it is never opened a second time, and never judged.
 """
 
 from __future__ import annotations

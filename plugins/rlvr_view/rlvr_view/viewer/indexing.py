@@ -60,7 +60,7 @@ def update(file: Path, stream: Path, stop: threading.Event) -> None:
 
 
 def _fits(index: sqlite3.Connection, files: list[Part]) -> bool:
-    """Whether what was indexed still stands in the files."""
+    """Return whether the files still hold the indexed content."""
     by_number = {part.number: part for part in files}
     try:
         return all(

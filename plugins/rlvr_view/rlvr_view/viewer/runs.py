@@ -44,7 +44,7 @@ class Line:
         reward: Mean reward of the last steps; None if unknown.
         pass_rate: Mean pass rate of the last steps; None if unknown.
         started: Start, as ISO time; empty if unknown.
-        seconds: From start to end, or to now while it goes on.
+        seconds: From start to end, or to now while it is running.
         fault: What is wrong with its records.
     """
 
