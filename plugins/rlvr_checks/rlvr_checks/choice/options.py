@@ -14,7 +14,7 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 _BETWEEN = ".:)]-, \n\u2013\u2014"
-"""What may stand between a letter and the text of its option."""
+"""Text that may stand between a letter and the text of its option."""
 _SENTENCE_END = re.compile(r"\.(?:$|\n|\s+[^a-z])")
 _LETTER = re.compile(r"[(\[]?\s*(?<![A-Za-z0-9])([A-Za-z])(?![A-Za-z0-9'])\s*([)\]]?)\s*")
 _NOT_A_BUT = re.compile(r"not\s+\(?[A-J]\)?,?\s+(?:but|rather)\s+(?:rather\s+)?", re.IGNORECASE)
@@ -57,7 +57,7 @@ class Options:
     """Reads letters and texts of the options of one question.
 
     Args:
-        options: Their texts, from A on.
+        options: Texts of the options, from A on.
     """
 
     def __init__(self, options: Sequence[str]) -> None:

@@ -46,7 +46,7 @@ class JobServer:
     """A client of the job server.
 
     Args:
-        address: Its URL.
+        address: URL of the server.
 
     Raises:
         MachineError: If Ray is not installed, or no server answers.

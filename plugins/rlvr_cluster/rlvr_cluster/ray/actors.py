@@ -48,7 +48,7 @@ class Actors:
     """The actors of a pool. The pool's lock guards it.
 
     Args:
-        slots: Their places.
+        slots: The slots of the actors.
         limits: Deadlines and numbers.
         args: Reference to the ``ActorArgs``.
 

@@ -23,7 +23,7 @@ class ActorPool:
     """The actors of one process of a run. Methods may be called from any thread.
 
     Args:
-        slots: Their places.
+        slots: The slots of the actors.
         limits: Deadlines and numbers.
         args: Reference to the ``ActorArgs``.
         split: Whether the engine takes requests while it generates; each completion is then

@@ -16,7 +16,7 @@ class Slot:
     """The place of one actor on the cluster, and its current actor.
 
     Attributes:
-        index: Its number among the slots.
+        index: Number of the slot.
         create: Creates an actor in the slot; Ray starts it when its resources are free.
         actor: Handle of the actor.
         number: Number of actors that the slot has had.

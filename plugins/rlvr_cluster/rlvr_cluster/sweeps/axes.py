@@ -79,7 +79,7 @@ def read_axis(key: str, written: Any, where: str, *, grid: bool) -> Axis:
     """Parse the values of a parameter.
 
     Args:
-        key: Its key.
+        key: Key of the parameter.
         written: A list for a grid, else a mapping with one distribution.
         where: File, line and key, for messages.
         grid: Whether the method is ``grid``.

@@ -54,7 +54,7 @@ class Sweep:
 
     Attributes:
         path: The file.
-        spec: Its content.
+        spec: The content of the file.
         axes: The values of each parameter.
         root: The file's values, with their line numbers.
     """

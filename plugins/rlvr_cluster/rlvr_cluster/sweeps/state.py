@@ -37,7 +37,7 @@ class State:
 
     Attributes:
         status: ``finished``, ``failed``, ``running``, ``interrupted`` or ``waiting``.
-        run: Its run folder, if it has one.
+        run: The run folder, if there is one.
         value: The metric, if it has finished.
         error: Why it failed, or has no metric.
     """

@@ -27,7 +27,7 @@ class CheckedSweep:
     Attributes:
         sweep: The content of its file.
         host: The plugins.
-        trials: Its trials, or the requested one.
+        trials: The trials, or the requested one.
         only: The number of the single requested trial.
     """
 
@@ -41,7 +41,7 @@ class CheckedSweep:
         """Read a sweep, and check every trial.
 
         Args:
-            file: Its file.
+            file: The file of the sweep.
             only: The number of the one trial to execute; None for all.
 
         Raises:

@@ -29,9 +29,9 @@ class Run:
 
     Attributes:
         trial: Number of its trial.
-        seed: Its ``run.seed``.
+        seed: The ``run.seed``.
         folder: Folder of its config and its run folder.
-        config: Its whole config, as plain data.
+        config: The whole config, as plain data.
     """
 
     trial: int

@@ -47,8 +47,8 @@ class Subject:
     """A component under test.
 
     Attributes:
-        kind: Its kind, as ``loss``.
-        component: Its class; of a command the command, of a forward path its function.
+        kind: The component's kind, such as ``loss``.
+        component: The class of the component; for a command or a forward path, its function.
         example: The example to check it with.
         folder: An empty folder that it may write to.
     """

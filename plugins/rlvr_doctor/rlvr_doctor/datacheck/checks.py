@@ -160,7 +160,7 @@ def check_problems(
     """Check the problems of a source.
 
     Args:
-        source: Its name, for the report.
+        source: Name of the task set, for the report.
         problems: The problems.
         judge: Judges responses to them; it is opened here.
         by: Tags to report by; if empty, those with few values, all in combination.

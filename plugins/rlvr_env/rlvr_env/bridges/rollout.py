@@ -220,7 +220,7 @@ def _plain(messages: Any) -> list[Json]:
 
 
 _MESSAGE = AssistantMessage.__mro__[1]
-"""What all messages of verifiers derive from."""
+"""The base class of the messages of verifiers."""
 
 
 def _text(content: Any) -> str:

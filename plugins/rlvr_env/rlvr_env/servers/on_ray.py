@@ -56,7 +56,7 @@ class ServerArgs:
 
     Attributes:
         use: Full name of the environment.
-        options: Its options.
+        options: The environment's options.
         timeout: Seconds one answer may take.
         conversations: Most at a time.
         path: Where the run finds modules: an environment may be a file of the user.
@@ -119,7 +119,7 @@ class Fleet:
     """The servers of one environment. Methods may be called from any thread.
 
     Args:
-        config: What they are.
+        config: The options.
 
     Raises:
         MachineError: If Ray is missing, no cluster answers, or a server cannot start in time.

@@ -61,7 +61,7 @@ class Remote:
         """Options of ``env/remote``."""
 
         url: str | None = None
-        """Where the server is, such as ``ws://10.0.0.7:6810``; or ``ray``."""
+        """URL of the server, such as ``ws://10.0.0.7:6810``; or ``ray``."""
         ray: RayServers | None = None
         """Servers that Ray starts on the nodes of a cluster."""
         connect_timeout: float = 10.0

@@ -173,7 +173,7 @@ class Follower:
 
         Args:
             run: The run's folder.
-            stream: Its rollouts.
+            stream: The run's rollouts.
             patience: Maximum seconds to wait for the index, from the start of its first build.
         """
         file = self.cache.file(run)
