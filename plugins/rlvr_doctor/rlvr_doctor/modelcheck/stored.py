@@ -18,8 +18,8 @@ class BrokenPartError(Exception):
 
     Attributes:
         part: ``config``, ``weights``, ``tokenizer`` or ``architecture``.
-        text: What is wrong with it.
-        remedy: What to do about it.
+        text: The fault.
+        remedy: How to repair it.
     """
 
     def __init__(self, part: str, text: str, remedy: str) -> None:

@@ -19,7 +19,7 @@ class Table:
     """A table of text.
 
     Attributes:
-        caption: What it shows.
+        caption: Caption of the table.
         head: Titles of its columns.
         rows: Cells; the first one of a row is its title.
     """
