@@ -126,8 +126,8 @@ def sections(
     rows = [("folder", summary["folder"]), *facts(summary)]
     rows += [(key, str(value)) for key, value in summary.get("meta", {}).items()]
     if by_age := summary.get("staleness"):
-        counts = ", ".join(f"{age}: {count:,}" for age, count in by_age.items())
-        rows.append(("staleness", f"completions trained on, by versions behind: {counts}"))
+        ages = (f"{count:,} {_updates(age)} old" for age, count in by_age.items())
+        rows.append(("staleness", f"completions trained on: {', '.join(ages)}"))
     rows += [("note", note) for note in summary["notes"]]
     yield (
         printable(summary["name"]),
@@ -189,6 +189,10 @@ def _learning_curve(summary: Mapping[str, Any]) -> dict[str, Points]:
         )
         series[label] = (evaluation["step"], evaluation["value"])
     return series
+
+
+def _updates(age: str) -> str:
+    return "1 update" if age == "1" else f"{age} updates"
 
 
 def _ledger(ledger: Mapping[str, Any]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Reads the difference of trainer and engine log-probs by token; ``rlvr_view.gaps_guard`` writes it."""
+"""Reads what ``rlvr_view.gaps_guard`` wrote: trainer less engine log-prob of each token."""
 
 from __future__ import annotations
 
