@@ -3,8 +3,8 @@
 It judges nothing: the viewer colours tokens by what it writes to ``traces/gaps.jsonl``, a line a
 step: ``{"step": 3, "gaps": {KEY: VALUES}}``. KEY is made of a completion's prompt and tokens.
 VALUES are trainer - engine log-prob at the step's start, in nats, one a token, as little-endian
-float16 in base64; NaN where the loss does not count. A step that is made again after a resumption is written
-again, and its last line counts.
+float16 in base64; NaN where the loss does not count. A step that is made again after a resumption
+is written again, and its last line counts.
 """
 
 from __future__ import annotations
