@@ -104,14 +104,13 @@ class Kl(BaseGuard):
         view = self.view
         totals: list[Tensor] = []
         for seen in view.seen if view.first_pass else ():
-            batch = next(
-                (given for _, given, _ in seen.losses if given.ref_logp_BT is not None), None
-            )
-            if batch is None:
+            refs = [batch.ref_logp_BT for _, batch, _ in seen.losses]
+            ref_BT = next((ref_BT for ref_BT in refs if ref_BT is not None), None)
+            if ref_BT is None:
                 continue
             fresh = [view.fresh(place) for place in seen.micro_batch.group_B.tolist()]
-            chosen_BT = batch.mask_BT & batch.mask_BT.new_tensor(fresh)[:, None]
-            d_N = (batch.ref_logp_BT - batch.logp_BT)[chosen_BT].double()
+            chosen_BT = seen.batch.mask_BT & seen.batch.mask_BT.new_tensor(fresh)[:, None]
+            d_N = (ref_BT - seen.batch.logp_BT)[chosen_BT].double()
             totals.append(torch.stack([chosen_BT.sum().double(), (d_N.expm1() - d_N).sum()]))
         tokens, k3 = torch.stack(totals).sum(0).tolist() if totals else (0.0, 0.0)
         return tokens, k3

@@ -497,10 +497,9 @@ def test_updates_that_are_rounded_to_half_precision():
     fault(run, "rounded to bfloat16")
 
 
-@pytest.mark.parametrize("kind", [Parity, Kl, Updates])
-def test_what_a_guard_remembers_survives_a_checkpoint(kind):
-    run = Watched(made(kind), trainer=trainer_with(with_kl, reference="frozen")).start()
+def test_what_parity_remembers_survives_a_checkpoint():
+    run = Watched(made(Parity)).start()
     run.steps(2)
-    other = made(kind)
+    other = made(Parity)
     other.load_state_dict(run.guard.state_dict())
     assert other.state_dict() == run.guard.state_dict()

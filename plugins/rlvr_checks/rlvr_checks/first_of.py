@@ -67,7 +67,7 @@ class FirstOf:
         window: Annotated[int, Field(gt=0)] = 10
         """Steps over which the share is taken."""
         above: Literal["stop", "warn"] = "stop"
-        """What happens above ``max_share``."""
+        """The reaction above ``max_share``."""
         timeout: Annotated[float, Field(gt=0)] = 30.0
         """Seconds a verdict of either verifier may take, if it sets no limit of its own."""
 

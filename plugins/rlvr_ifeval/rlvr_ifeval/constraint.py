@@ -198,7 +198,7 @@ class ConstraintSet:
             return self._by_id[id]
         close = difflib.get_close_matches(id, self._by_id, n=3, cutoff=0.5)
         raise DataError(
-            f"unknown constraint {_short(id)} (set {self.name!r})",
+            f"unknown constraint {short(id)} (set {self.name!r})",
             where=where,
             remedy=f"did you mean {' or '.join(close)}?"
             if close
@@ -219,7 +219,7 @@ class ConstraintSet:
         """
         constraint = self.get(id, where)
         if kwargs is not None and not isinstance(kwargs, Mapping):
-            raise DataError(f"{id}: arguments must be a mapping, not {_short(kwargs)}", where=where)
+            raise DataError(f"{id}: arguments must be a mapping, not {short(kwargs)}", where=where)
         given = {key: value for key, value in (kwargs or {}).items() if value is not None}
         try:
             return Bound(constraint, constraint.args.model_validate(given))
@@ -242,7 +242,7 @@ class ConstraintSet:
         """
         for what, listed in (("constraint ids", ids), ("arguments", kwargs)):
             if not isinstance(listed, list | tuple):
-                raise DataError(f"{what} must be a list, not {_short(listed)}", where=where)
+                raise DataError(f"{what} must be a list, not {short(listed)}", where=where)
         if len(ids) != len(kwargs):
             raise DataError(
                 f"{len(ids)} constraint ids, but arguments for {len(kwargs)}", where=where
@@ -254,7 +254,7 @@ class ConstraintSet:
         for id, given in zip(ids, kwargs, strict=True):
             try:
                 if not isinstance(id, str):
-                    raise DataError(f"a constraint id must be text, not {_short(id)}", where=where)
+                    raise DataError(f"a constraint id must be text, not {short(id)}", where=where)
                 bound.append(self.parse(id, given, where))
             except DataError as error:
                 complaints.extend(error.complaints)
@@ -268,11 +268,12 @@ def _fault(fault: Any) -> str:
     if fault["type"] == "missing":
         return f"argument '{name}' is missing"
     if fault["type"] == "extra_forbidden":
-        return f"unexpected argument '{name}' = {_short(fault['input'])}"
+        return f"unexpected argument '{name}' = {short(fault['input'])}"
     message = fault["msg"].removeprefix("Value error, ")
-    return f"argument '{name}' = {_short(fault['input'])}: {message[:1].lower()}{message[1:]}"
+    return f"argument '{name}' = {short(fault['input'])}: {message[:1].lower()}{message[1:]}"
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
+    """A value for messages, cut if it is long."""
     shown = repr(value)
     return shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."

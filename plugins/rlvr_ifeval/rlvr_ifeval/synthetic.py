@@ -45,6 +45,14 @@ class Mark(Args):  # noqa: D101
     mark: Literal[".", "!", "?"]
 
 
+def _is_lower(response: str, _: NoArgs) -> bool:
+    return response.islower()
+
+
+def _is_upper(response: str, _: NoArgs) -> bool:
+    return response.isupper()
+
+
 SYNTHETIC = ConstraintSet(
     "synthetic",
     (
@@ -52,38 +60,22 @@ SYNTHETIC = ConstraintSet(
             "exact_words",
             Exactly,
             lambda response, args: len(words(response)) == args.n,
-            lambda args: f"Write exactly {args.n} words.",
+            "Write exactly {n} words.",
         ),
         Constraint(
-            "lowercase",
-            NoArgs,
-            lambda response, _: response.islower(),
-            lambda _: "Use only lowercase letters.",
+            "lowercase", NoArgs, lambda text, _: text.islower(), "Use only lowercase letters."
         ),
         Constraint(
-            "uppercase",
-            NoArgs,
-            lambda response, _: response.isupper(),
-            lambda _: "Use only capital letters.",
+            "uppercase", NoArgs, lambda text, _: text.isupper(), "Use only capital letters."
         ),
         Constraint(
             "end",
             Mark,
             lambda response, args: response.rstrip().endswith(args.mark),
-            lambda args: f"End with {args.mark}",
+            "End with {mark}",
         ),
-        Constraint(
-            "commas",
-            NoArgs,
-            lambda response, _: "," in response,
-            lambda _: "Use commas.",
-        ),
-        Constraint(
-            "no_commas",
-            NoArgs,
-            lambda response, _: "," not in response,
-            lambda _: wordings.NO_COMMAS,
-        ),
+        Constraint("commas", NoArgs, lambda text, _: "," in text, "Use commas."),
+        Constraint("no_commas", NoArgs, lambda text, _: "," not in text, wordings.NO_COMMAS),
     ),
 )
 

@@ -70,7 +70,9 @@ _SPELLINGS = {
     "\\infty": "\\infin",
 }
 """Commands that mean the same, by the one that is read."""
-_SYNONYMS = {other: one for one, others in _SPELLINGS.items() for other in others.split()}
+_SYNONYMS = {
+    spelling: command for command, others in _SPELLINGS.items() for spelling in others.split()
+}
 _PLAIN_NAMES = {
     name: f"\\{name}"
     for name in ["sqrt", "pi", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp"]

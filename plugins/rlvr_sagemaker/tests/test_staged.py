@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from rlvr_cluster.jobs.job_book import JobBook
 from rlvr_core.api import ConfigError, LaunchRequest, RlvrError
 from rlvr_core.cli.main import cli
-from rlvr_core.launch.job_book import JobBook
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.iam import Account, policies
 from rlvr_sagemaker.launcher import SageMakerLauncher
@@ -27,21 +26,17 @@ TASK = (
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
-    folder = tmp_path / "home" / "project"
-    (folder / "mine").mkdir(parents=True)
-    (folder / "train.yaml").write_text(
-        "run: {name: demo}\nmodel: {path: 'tiny:math/arithmetic'}\n"
-        "train: {steps: 2, lr: 1.0e-3}\n"
-        "data: {sources: [{use: core/jsonl, with: {path: rows.jsonl, prompt: q, verifier: "
-        "core/exact}}]}\n"
+def project(write_project):
+    data = "{use: core/jsonl, with: {path: rows.jsonl, prompt: q, verifier: core/exact}}"
+    return write_project(
+        {
+            "train.yaml": "run: {name: demo}\nmodel: {path: 'tiny:math/arithmetic'}\n"
+            f"train: {{steps: 2, lr: 1.0e-3}}\ndata: {{sources: [{data}]}}\n",
+            "rows.jsonl": '{"q": "1+1", "answer": "2"}\n',
+            "mine/notes.txt": "kept\n",
+        },
+        "home/project",
     )
-    (folder / "rows.jsonl").write_text('{"q": "1+1", "answer": "2"}\n')
-    (folder / "mine" / "notes.txt").write_text("kept\n")
-    monkeypatch.chdir(folder)
-    for name in [name for name in os.environ if name.startswith("RLVR_SAGEMAKER")]:
-        monkeypatch.delenv(name)
-    return folder
 
 
 def launch(*more, store="s3://some-bucket/rlvr", config="train.yaml"):

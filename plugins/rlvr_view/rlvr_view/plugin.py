@@ -23,3 +23,8 @@ def register_commands(registrar: Registrar) -> None:
         "rlvr_view.chat.command:chat",
         summary="Talk with a model or a run's checkpoint in the terminal.",
     )
+    registrar.add(
+        "diff",
+        "rlvr_view.diff:diff",
+        summary="Say in what two runs differ.",
+    )

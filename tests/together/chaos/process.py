@@ -23,7 +23,7 @@ from typing import Any
 WARM = (
     "transformers.models.qwen3.modeling_qwen3",
     "rlvr_core.cli.run",
-    "rlvr_core.run.start",
+    "rlvr_core.run.build",
     "rlvr_core.workers.child",
     "rlvr_core.record.view",
     "rlvr_core.testing.random_model",

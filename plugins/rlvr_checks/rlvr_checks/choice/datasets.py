@@ -67,7 +67,7 @@ class _OrderedConfig(_CommonConfig):
 
 
 class _MultipleChoice:
-    """What the data sets share; a subclass reads a row."""
+    """Base of the data sets; a subclass reads a row."""
 
     NAME: str
 

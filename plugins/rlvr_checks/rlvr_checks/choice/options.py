@@ -14,7 +14,7 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 _BETWEEN = ".:)]-, \n\u2013\u2014"
-"""What may stand between a letter and the text of its option."""
+"""Text that may stand between a letter and the text of its option."""
 _SENTENCE_END = re.compile(r"\.(?:$|\n|\s+[^a-z])")
 _LETTER = re.compile(r"[(\[]?\s*(?<![A-Za-z0-9])([A-Za-z])(?![A-Za-z0-9'])\s*([)\]]?)\s*")
 _NOT_A_BUT = re.compile(r"not\s+\(?[A-J]\)?,?\s+(?:but|rather)\s+(?:rather\s+)?", re.IGNORECASE)
@@ -57,7 +57,7 @@ class Options:
     """Reads letters and texts of the options of one question.
 
     Args:
-        options: Their texts, from A on.
+        options: Texts of the options, from A on.
     """
 
     def __init__(self, options: Sequence[str]) -> None:
@@ -122,7 +122,7 @@ class Options:
         return letter if _GOES_ON.match(rest) else None
 
     def names(self, text: str) -> bool:
-        """Whether a text begins with an option or a list of them."""
+        """Return whether a text begins with an option or a list of them."""
         letter_match = _LETTER.match(bare(text))
         marked = letter_match is not None and bool(letter_match[1].isupper() or letter_match[2])
         return marked or self.beginning(text) is not None
@@ -133,7 +133,7 @@ class Options:
         return None if index is None else self._letters[index]
 
     def ends(self, letter: str, rest: str) -> bool:
-        """Whether a sentence ends behind a letter, with its option's text or a reason at most."""
+        """Return whether a sentence ends after a letter and its option's text or a reason."""
         rest = rest.lstrip(_BETWEEN)
         if not rest.strip(" .!") or _REASON_WORD.match(rest):
             return True
@@ -141,14 +141,14 @@ class Options:
         return index >= 0 and self._keys[index].startswith(key(rest))
 
     def begins(self, letter: str, text: str) -> bool:
-        """Whether a sentence is the text of the option with a letter."""
+        """Return whether a sentence is the text of the option with a letter."""
         place = self._letters.find(letter)
         if place < 0 or not text.casefold().startswith(self._options[place].casefold()):
             return False
         return _TEXT_END.match(text, len(self._options[place])) is not None
 
     def has_text(self, letter: str, text: str) -> bool:
-        """Whether a text is that of the option with a letter."""
+        """Return whether a text is that of the option with a letter."""
         place = self._letters.find(letter)
         return place >= 0 and self._keys[place] == key(text)
 
@@ -159,7 +159,7 @@ class Options:
         return None if index is not None and self._is_letter(index, text) else index
 
     def _is_letter(self, index: int, statement: str) -> bool:
-        """Whether what is said is a letter, and not an option's text that looks like one.
+        """Return whether an answer is a letter, and not an option's text that looks like one.
 
         Where an option's text is "c" or "(c)", only that is the text, and "C" is the letter.
         """
@@ -170,7 +170,7 @@ class Options:
         return option.isupper() or not statement.strip().startswith(option)
 
     def _text_at(self, text: str) -> int | None:
-        """Return the option whose text a sentence begins with and, unless it goes on, ends with."""
+        """Return the option whose text a sentence starts, and unless it continues, ends with."""
         folded = text.casefold()
         article = ARTICLE.match(folded)
         for statement in (folded, folded[article.end() :] if article else ""):
@@ -187,12 +187,12 @@ class Options:
         return None
 
     def _another(self, rest: str) -> bool:
-        """Whether a list that an option begins goes on with another one."""
+        """Return whether a list that an option begins continues with another one."""
         separator = re.match(r"\s*[,;]\s*(?:or\s+|and\s+)?", rest)
         behind = rest[separator.end() :] if separator else ""
         return any(behind.startswith(option.casefold()) for option in self._options if option)
 
 
 def _closed(text: str, letter_match: re.Match[str]) -> bool:
-    """Whether a small letter is an answer: in brackets, or nothing behind it in its line."""
+    """Return whether a small letter is an answer: in brackets, or nothing behind it in its line."""
     return bool(letter_match[2]) or not text[letter_match.end(1) :].split("\n")[0].strip(" .")

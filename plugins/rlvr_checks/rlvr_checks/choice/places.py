@@ -1,4 +1,4 @@
-r"""Where a model marks its answer: ``<answer>`` and ``\boxed{}``; and where it asks another."""
+r"""Finds where a model marks its answer (``<answer>``, ``\boxed{}``) or asks a new question."""
 
 from __future__ import annotations
 

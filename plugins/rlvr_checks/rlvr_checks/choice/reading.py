@@ -37,7 +37,7 @@ class Choice:
     Attributes:
         letter: The letter of the option; None if no single one is named.
         place: Where the answer was looked for; None if there is no such place.
-        text: What stands there.
+        text: The text.
     """
 
     letter: str | None
@@ -174,12 +174,12 @@ class _Reader:
 
 
 def _in_formula(text: str) -> bool:
-    """Whether a text ends inside a displayed formula."""
+    """Return whether a text ends inside a displayed formula."""
     return text.count("$$") % 2 == 1 or text.count(r"\[") > text.count(r"\]")
 
 
 def _breaks_off(lines: list[str]) -> bool:
-    """Whether the last line is an item of a list, by a letter or a number: the text is cut off."""
+    """Return whether the last line is a lettered or numbered list item, so the text is cut off."""
     if number := _NUMBER.fullmatch(lines[-1]):
         before = f"{int(number[1]) - 1}{number[2]}"
         return any(line.lstrip(" *#").startswith(before) for line in lines[:-1])

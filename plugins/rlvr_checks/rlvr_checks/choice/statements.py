@@ -107,7 +107,7 @@ def _ordered(pattern: re.Pattern[str], text: str, which: Match) -> Iterable[re.M
 
 
 def _denied(text: str, start: int) -> bool:
-    """Whether the clause before a statement denies, doubts or asks it."""
+    """Return whether the clause before a statement denies, doubts or asks it."""
     before = text[max(0, start - 200) : start]
     clause = _CLAUSE.split(before)[-1]
     return _NOT.search(clause) is not None

@@ -31,7 +31,7 @@ class RemoteError(Exception):
     """A request failed.
 
     Attributes:
-        fault: What kind of failure it is.
+        fault: Kind of the failure.
         usage: Tokens and requests used.
         everyone: Whether every other request would certainly fail the same way.
     """

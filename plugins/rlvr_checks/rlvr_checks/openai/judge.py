@@ -30,7 +30,7 @@ _SHOWN = 300
 
 
 class Calibration(ComponentConfig):
-    """What a judge must show before a run trains on it; null leaves a bound out."""
+    """Bounds that a judge must meet before a run trains on it; null disables a bound."""
 
     problems: Annotated[int, Field(gt=0)] = 16
     """Problems on which it is measured."""

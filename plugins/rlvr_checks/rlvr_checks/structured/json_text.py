@@ -27,7 +27,7 @@ _START = re.compile(r"[\[{]")
 
 
 class JsonError(ValueError):
-    """What is wrong with a text that should be JSON, in one line."""
+    """The fault of a text that should be JSON, in one line."""
 
 
 @dataclass(frozen=True, slots=True)

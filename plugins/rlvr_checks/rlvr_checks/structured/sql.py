@@ -34,7 +34,7 @@ class _World:
     Attributes:
         database: The database.
         rows: Rows of the reference.
-        keys: As in ``same_rows``.
+        keys: See ``same_rows``.
         reads: Whether the reference reads a table; an answer must then read one, too.
     """
 

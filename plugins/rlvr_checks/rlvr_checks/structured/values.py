@@ -9,7 +9,7 @@ Path = tuple[str | int, ...]
 
 
 def same(left: Any, right: Any, *, ignore_order: bool = False) -> bool:
-    """Whether two JSON values are equal: numbers by value, objects without order.
+    """Return whether two JSON values are equal: numbers by value, objects without order.
 
     Args:
         left: One value.

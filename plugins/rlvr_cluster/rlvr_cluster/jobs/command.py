@@ -24,7 +24,7 @@ from rlvr_core.toolkit import (
 )
 
 if TYPE_CHECKING:
-    from rlvr_core.launch.job_book import Job
+    from rlvr_cluster.jobs.job_book import Job
 
 
 @click.group()
@@ -43,7 +43,7 @@ def list_(states: bool, limit: int | None, as_json: bool) -> None:
     """List the jobs that were submitted from here, newest first."""
     from dataclasses import asdict
 
-    from rlvr_core.launch.job_book import JobBook, damaged_words
+    from rlvr_cluster.jobs.job_book import JobBook, damaged_words
 
     book = JobBook()
     every, damaged = book.read()
@@ -111,8 +111,8 @@ def fetch(job: str, to: Path, checkpoints: Any) -> None:
 
     JOB may also be the URI of run folders: s3://bucket/runs.
     """
+    from rlvr_cluster.jobs.job_book import JobBook
     from rlvr_cluster.stores.fetch import Fetch, runs_in
-    from rlvr_core.launch.job_book import JobBook
 
     uri = job if is_uri(job) else JobBook().find(job).runs
     if not is_uri(uri):
@@ -202,7 +202,7 @@ def _state(job: Job) -> str:
 
 
 def _of(text: str) -> tuple[Job, Any]:
-    from rlvr_core.launch.job_book import JobBook
+    from rlvr_cluster.jobs.job_book import JobBook
 
     job = JobBook().find(text)
     return job, _launcher(job)

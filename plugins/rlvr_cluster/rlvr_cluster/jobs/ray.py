@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlvr_cluster.jobs.attempt import MODULE, attempt_words
+from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_cluster.jobs.ray_client import JobServer, address_of
 from rlvr_cluster.jobs.staging import IGNORE, Staged, stage
 from rlvr_cluster.stores.elsewhere import (
@@ -37,7 +38,6 @@ from rlvr_core.api import (
     LaunchRequest,
     MachineError,
 )
-from rlvr_core.launch.job_book import Job, JobBook
 from rlvr_core.launch.processes import GpuCount, counted
 
 _STATES: dict[str, JobState] = {
@@ -65,41 +65,41 @@ class RayLauncher:
         """Options of ``cluster/ray``. GPUs are given by number; Ray assigns them."""
 
         address: str | None = None
-        """URL of the cluster's job server; else that of RAY_API_SERVER_ADDRESS or RAY_ADDRESS, else
+        """URL of the cluster's job server; null for RAY_API_SERVER_ADDRESS or RAY_ADDRESS, or else
         http://127.0.0.1:8265."""
         store: str | None = None
-        """URI of a folder that the job copies its run to, as it goes on: s3://bucket/runs, or
-        file:///shared/runs on nodes that share it. What lies on the node goes with the job."""
+        """URI of a folder that the job copies its run to while it runs: s3://bucket/runs, or
+        file:///shared/runs on nodes that share it. Files on the node are lost with the job."""
         cpus: Annotated[float, Field(ge=0)] = 1
         """CPUs of the job itself; actors and engines on the cluster have their own."""
         gpus: GpuCount | None = None
         """Number of GPUs to train on."""
         engine_gpus: GpuCount | None = None
-        """Number of additional GPUs there for an engine that runs in its own processes."""
+        """Number of additional GPUs for an engine that runs in its own processes."""
         processes: Annotated[int, Field(gt=0)] | None = None
-        """Number of processes; null: one per GPU of ``gpus``, or one."""
+        """Number of processes; null for one per GPU of ``gpus``, or one without GPUs."""
         memory_gb: Annotated[float, Field(gt=0)] | None = None
         """Memory of the job itself."""
         resources: list[str] = []
-        """NAME=NUMBER of a resource of the cluster's own that the job needs."""
+        """NAME=NUMBER of a custom resource of the cluster that the job needs."""
         env: list[str] = []
-        """NAME=VALUE for the environment of the job and its actors; no secrets."""
+        """NAME=VALUE for the environment of the job and its actors; secrets are refused."""
         include: list[str] = []
         """More files or folders that the job needs."""
         python: str = "python"
-        """The command of the Python on the nodes that has rlvr."""
+        """The command of the Python on the nodes in which rlvr is installed."""
         grace: Annotated[int, Field(gt=0)] = 600
-        """Seconds that a job which is stopped has to finish its step and write a checkpoint."""
+        """Seconds that a stopped job has to finish its step and write a checkpoint."""
         wait: bool = False
-        """Show what the job prints, and end with its exit code."""
+        """Show the job's output, and end with its exit code."""
         poll: Annotated[float, Field(gt=0)] = 2.0
-        """Seconds between two looks while waiting."""
+        """Seconds between two requests while waiting."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
-        """Command, files, resources and environment of the job; see ``Launcher.plan``.
+        """Plan command, files, resources and environment of the job; see ``Launcher.plan``.
 
         Raises:
             ConfigError: If an option is missing or wrong, or something must not leave this machine.
@@ -113,8 +113,8 @@ class RayLauncher:
             config.include,
             _MOST_MB,
             (
-                "put it in a folder that the nodes see, or on a store, and name it so",
-                f"or leave things out by {IGNORE}",
+                "put it in a folder or a store that the nodes can read, and give that path",
+                f"or exclude files by {IGNORE}",
             ),
         )
         details: dict[str, Any] = {
@@ -147,7 +147,7 @@ class RayLauncher:
         name = details["name"] if rlvr[0] == "eval" else ""
         attempt = attempt_words(runs, job, rlvr, takes_over=bool(before), name=name)
         words = [python, "-m", MODULE, *attempt]
-        # Ray watches the job as a launcher does: its signal then waits for the end of the step
+        # this marks a job watched by a launcher, so that SIGTERM waits for the end of the step
         marked = ["env", f"TORCHELASTIC_RUN_ID={job}", *words]
         entry = f"cd {shlex.quote(details['directory'])} && exec {shlex.join(marked)}"
         with tempfile.TemporaryDirectory() as folder:
@@ -177,18 +177,23 @@ class RayLauncher:
         return self._wait(server, job) if self._config.wait else 0
 
     def status(self, job: str) -> JobStatus:
-        """Ask the cluster; see ``JobLauncher.status``."""
+        """Query the cluster; see ``JobLauncher.status``."""
         return _status(self._server().info(job))
 
     def logs(self, job: str) -> Iterator[str]:
-        """Lines of the job's output; see ``JobLauncher.logs``."""
+        """Yield the lines of the job's output; see ``JobLauncher.logs``."""
         yield from self._server().log(job).splitlines()
 
     def stop(self, job: str) -> None:
-        """SIGTERM, and ``grace`` seconds; see ``JobLauncher.stop``."""
+        """Send SIGTERM, and SIGKILL ``grace`` seconds later; see ``JobLauncher.stop``."""
         server = self._server()
         if _status(server.info(job)).state in ("waiting", "running"):
             server.stop(job)
+
+    @staticmethod
+    def find_job(name: str) -> Job:
+        """Return the earlier job that a user names; see ``ResumesJobs``."""
+        return JobBook().find(name)
 
     @staticmethod
     def resume_remote(job: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,7 +201,7 @@ class RayLauncher:
         return options_as_before(job, given, gone=("wait", "poll"))
 
     def _status_there(self, job: Job) -> JobStatus:
-        """Ask the cluster that a job was submitted to."""
+        """Query the cluster that a job was submitted to."""
         address = str(job.options.get("address") or address_of(self._config.address))
         return _status(JobServer(address).info(job.job))
 
@@ -206,7 +211,7 @@ class RayLauncher:
     def _check(self) -> None:
         """Refuse malformed options, and values that look like secrets.
 
-        The dashboard shows them to everybody.
+        Ray's dashboard shows them to everyone.
         """
         config = self._config
         faults = wrong_pairs("--env", config.env) + wrong_pairs("--resources", config.resources)
@@ -241,13 +246,13 @@ class RayLauncher:
         return reserved
 
     def _wait(self, server: JobServer, job: str) -> int:
-        """Wait for a job, print its log, and return its exit code; Ctrl-C leaves it as it is."""
+        """Wait for a job, print its log, and return its exit code; Ctrl-C does not stop the job."""
         sys.stderr.write(f"Ctrl-C ends this command alone; the job: rlvr jobs stop {job}\n")
         answered, shown = time.monotonic(), 0
         while True:
             try:
                 info, log = server.info(job), server.log(job)
-            except MachineError as error:  # the job goes on, whatever is between it and us
+            except MachineError as error:  # the job runs on although it cannot be reached
                 if time.monotonic() - answered >= _QUIET:
                     raise
                 sys.stderr.write(f"{error.complaints[0].what}; asking again\n")
@@ -269,13 +274,13 @@ def _status(info: Any) -> JobStatus:
 
 
 def _exit_code(status: JobStatus, code: int | None) -> int:
-    if code is not None:  # that of a process which a signal has ended is negative
+    if code is not None:  # negative if a signal ended the process
         return code if code >= 0 else 128 - code
     return {"finished": 0, "stopped": _INTERRUPTED}.get(status.state, 1)
 
 
 def _packed(files: list[Mapping[str, Any]], path: Path) -> Path:
-    """Put the files into an archive; Ray's own would leave out what a .gitignore names."""
+    """Put the files into an archive; Ray's own would omit what a .gitignore names."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in files:
             archive.write(file["path"], file["key"])

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_core.api import (
     ComponentConfig,
     ConfigError,
@@ -21,7 +22,6 @@ from rlvr_core.api import (
     LaunchRequest,
     MachineError,
 )
-from rlvr_core.launch.job_book import Job, JobBook
 from rlvr_core.launch.processes import GpuCount, counted
 
 _STATES: dict[str, JobState] = {

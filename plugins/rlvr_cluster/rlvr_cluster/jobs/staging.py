@@ -21,7 +21,7 @@ from rlvr_core.plugins import files
 from rlvr_core.record.secrets import secrets_in
 
 IGNORE = ".rlvrignore"
-"""File of patterns, as in .gitignore, of what an included folder keeps to itself."""
+"""File of patterns, as in .gitignore, of files in an included folder that are not sent."""
 
 ALWAYS = (
     ".git/",
@@ -41,18 +41,18 @@ ALWAYS = (
     ".tmp-*",
     IGNORE,
 )
-"""What never goes along. .gitignore is not read: it leaves out data as well (T98)."""
+"""Patterns of files that are never sent. .gitignore is not read: it also excludes data (T98)."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that goes along.
+    """A file that is sent with a job.
 
     Attributes:
-        path: Where it is.
-        key: Where it will be, below the job's folder.
-        size: In bytes.
-        real: Where it really is, if links lead there; else None.
+        path: Path on this machine.
+        key: Path below the job's folder.
+        size: Size in bytes.
+        real: Path with all links resolved, if that differs; else None.
     """
 
     path: Path
@@ -61,19 +61,19 @@ class File:
     real: Path | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the file as it stands in a plan."""
+        """Return the file's entry in a plan."""
         data: dict[str, Any] = {"path": str(self.path), "key": self.key, "size": self.size}
         return data | ({"real": str(self.real)} if self.real else {})
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Everything that goes along.
+    """All files that are sent with a job.
 
     Attributes:
-        files: In the order of their keys.
-        layout: Where they come from, and go to.
-        install: Folders among them that the job installs.
+        files: The files in the order of their keys.
+        layout: Their locations on this machine and on the job's.
+        install: Keys of the folders that the job installs.
     """
 
     files: tuple[File, ...]
@@ -81,7 +81,7 @@ class Staged:
     install: tuple[str, ...]
 
     def arguments(self, request: LaunchRequest) -> list[str]:
-        """Return the arguments of ``rlvr`` in the job, which mean what the request's mean here."""
+        """Return the arguments of ``rlvr`` in the job, with the paths that are valid there."""
         moved = {str(path): self.layout.moved(path) for path in request.files[:1]}
         words = [moved.get(word, word) for word in request.arguments]
         for override in overrides(request.references, self.layout):
@@ -94,17 +94,21 @@ def stage(
     include: Sequence[str],
     max_mb: int,
     smaller: Sequence[str],
+    *,
+    reserved: str = "",
 ) -> Staged:
     """Find the files of a job.
 
     Args:
-        request: What is launched.
-        include: More files and folders that it needs.
-        max_mb: Largest total, in MB.
-        smaller: What can be done where it is larger.
+        request: The request to launch.
+        include: More files and folders that the job needs.
+        max_mb: Largest total size, in MB.
+        smaller: Remedies if the total is larger.
+        reserved: Name of a file that the launcher itself puts beside them.
 
     Raises:
-        ConfigError: If one is missing, looks like a secret, or they are too large; all at once.
+        ConfigError: If a file is missing or looks like a secret, or the total is too large; reports
+            all faults at once.
     """
     faults: list[Complaint] = []
     included = [Path(text).expanduser() for text in include]
@@ -137,6 +141,9 @@ def stage(
             faults += secrets_in(file.path, str(file.path), request.allowed_secrets)
         except ConfigError as error:
             faults += error.complaints
+    if reserved in files:
+        what = f"the launcher writes a file {reserved} there itself"
+        faults.append(Complaint(what, reserved, ("give yours a different name",)))
     faults += _too_much(files, max_mb, smaller)
     if faults:
         raise ConfigError.collect(faults)
@@ -159,8 +166,8 @@ def walk(path: Path) -> Iterator[Path]:
     """Yield a file, or the files of a folder that its rules allow; links are followed.
 
     Raises:
-        ConfigError: If a link leads nowhere or back to where it is, or a thing is no file; after
-            all the others.
+        ConfigError: If a link leads nowhere or in a circle, or an entry is not a file; raised after
+            all valid files.
     """
     if path.is_file():
         yield path

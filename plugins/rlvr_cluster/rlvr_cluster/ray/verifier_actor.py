@@ -1,8 +1,8 @@
 """The remote end of a verifier pool on Ray: an actor around a ``VerifierPool``.
 
-Nothing is raised to Ray: each answer is a ``Reply``, so that an exception of Ray always means that
-the actor is lost. Verdicts reach the actor as JSON of its worker processes; what travels on is made
-here.
+Nothing is raised to Ray: each answer is a ``Reply``, so an exception of Ray always means that the
+actor is lost. The worker processes send verdicts as JSON, so the run unpickles only objects that
+this actor made.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class PoolArgs:
     """The arguments of an actor's pool.
 
     Attributes:
-        verifiers: Target and options of each verifier, by the name verdicts go under.
+        verifiers: Target and options of each verifier, by the name of its verdicts.
         workers: Number of processes.
         timeout: Seconds one verdict may take.
         memory_mb: MiB a worker may take.
-        path: Where the run finds modules: verifiers may be files of the user.
+        path: The run's module path, because verifiers may be files of the user.
         environment: Variables to set.
         version: The run's version of rlvr-core.
     """
@@ -72,7 +72,7 @@ class VerifierActor:
     async def judge(
         self, problem: Problem, completions: Sequence[Completion], names: Sequence[str]
     ) -> Reply:
-        """Judge the completions of one problem; the reply has their verdicts in order."""
+        """Judge the completions of one problem; the reply holds their verdicts in order."""
         try:
             verdicts = self._pool.submit_group(problem, completions, names)
             return Reply("done", await asyncio.wrap_future(verdicts))
@@ -82,7 +82,7 @@ class VerifierActor:
             return Reply("failed", error)
 
     async def stats(self) -> Any:
-        """Counts and latencies so far; see ``VerifierPool.stats``."""
+        """Return the counts and latencies so far; see ``VerifierPool.stats``."""
         return self._pool.stats()
 
 

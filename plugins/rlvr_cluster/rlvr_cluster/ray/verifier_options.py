@@ -1,4 +1,4 @@
-"""The options of a verifier pool on Ray, the places of its actors, and their work."""
+"""The options of a verifier pool on Ray, and the records of its actors and their work."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ class RayPoolConfig(ComponentConfig):
     """Actors of each training process: one place for each is reserved, in one placement group,
     spread over the nodes."""
     cpus: Annotated[float, Field(gt=0)] | None = None
-    """Processors of each actor; null: one for each of ``verify.workers``."""
+    """Processors of each actor; null for one for each of ``verify.workers``."""
     address: str | None = None
-    """``host:port`` of the cluster's head. null: that of RAY_ADDRESS, else the cluster that
-    runs on this machine."""
+    """``host:port`` of the cluster's head; null for RAY_ADDRESS, or else for the cluster on this
+    machine."""
     restarts: Annotated[int, Field(ge=0)] = 3
-    """How often in a row an actor is replaced that has answered nothing."""
+    """How often in a row an actor that has answered nothing is replaced."""
     deadline: Annotated[float, Field(gt=0)] = 600
-    """Seconds for places to be free and for actors to start."""
+    """Seconds for resources to become free and for actors to start."""
     groups: Count = 16
-    """Groups one actor is given at a time."""
+    """Largest number of groups that one actor has at a time."""
 
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """Completions of one problem that are to be judged.
+    """Completions of one problem to judge.
 
     Attributes:
         request: Arguments of the actor's ``judge``.
-        future: Of their verdicts.
-        lost: How many actors were lost with it.
+        future: Future of their verdicts.
+        lost: Number of actors that were lost with it.
     """
 
     request: tuple[Problem, Sequence[Completion], tuple[str, ...]]
@@ -55,17 +55,17 @@ class Group:
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """The place of one actor, and the actor that has it.
+    """The place of one actor on the cluster, and its current actor.
 
     Attributes:
-        index: Its bundle in the placement group.
+        index: Index of its bundle in the placement group.
         actor: Handle of the actor; None while there is none.
-        number: How many actors it has had.
-        ready: Whether its actor can be asked.
-        where: What its actor said of itself.
-        deaths: Actors lost in a row that had answered nothing.
-        start_at: When the next one may be started.
-        groups: What its actor is judging.
+        number: Number of actors that the place has had.
+        ready: Whether the actor accepts groups.
+        where: Host and process of the last actor.
+        deaths: Number of actors lost in a row without an answer.
+        start_at: Time from which the next one may be started.
+        groups: The groups that the actor is judging.
     """
 
     index: int
@@ -80,7 +80,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A call of an actor that has ended: its start if there is no group."""
+    """A finished call of an actor; without a group, it is the actor's start."""
 
     place: Place
     number: int
@@ -89,7 +89,7 @@ class Ended:
 
 
 def resolve(future: Future[Any], result: object) -> None:
-    """Resolve a future, once, with a result or an error."""
+    """Resolve a future with a result or an error, unless it is resolved already."""
     with contextlib.suppress(InvalidStateError):
         if isinstance(result, BaseException):
             future.set_exception(result)
@@ -98,7 +98,7 @@ def resolve(future: Future[Any], result: object) -> None:
 
 
 def joined_stats(parts: Iterable[Mapping[str, VerifierStats]]) -> dict[str, VerifierStats]:
-    """Add up what actors count; of latencies the largest counts."""
+    """Add up the actors' counts, and take the largest of their latencies."""
     joined: dict[str, VerifierStats] = {}
     for part in parts:
         for name, stats in part.items():

@@ -1,8 +1,8 @@
 """Verifiers in actors on the nodes of a Ray cluster: the verifier pool ``cluster/ray-pool``.
 
-Each actor has a pool of killable worker processes, the one that a run without Ray has on its own
-machine: the same limits, the same verdicts. One thread of the run hands whole groups to the actors.
-What an actor has not answered when it is lost is judged again by another.
+Each actor has a pool of killable worker processes, as a run without Ray has on its own machine, so
+limits and verdicts are the same. One thread of the run hands whole groups to the actors. If an
+actor is lost, another judges its unanswered groups.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from rlvr_core.api import (
 from rlvr_core.toolkit import VerifierSpec, VerifierStats, __version__
 
 _POLL = 0.5
-"""Seconds between looks at the clock while nothing happens."""
+"""Seconds between checks of the deadlines while nothing happens."""
 _FIRST_PAUSE = 1.0
-"""Seconds before the first replacement of an actor; doubled at each further one in a row."""
+"""Seconds before the first replacement of an actor; doubled for each further one in a row."""
 _LONGEST_PAUSE = 30.0
 _STATS_PATIENCE = 5.0
 _CALLS_AT_ONCE = 1000
@@ -54,7 +54,7 @@ class RayVerifierPool:
 
     Args:
         options: Values of ``RayPoolConfig``, as the config resolves them.
-        verifiers: How to construct each verifier, by the name verdicts go under.
+        verifiers: How to construct each verifier, by the name of its verdicts.
         workers: Processes of each actor.
         timeout: See ``VerifierPool``.
         memory_mb: See ``VerifierPool``.
@@ -138,7 +138,7 @@ class RayVerifierPool:
     def stats(self) -> dict[str, VerifierStats]:
         """Return counts and seconds of all actors, and the latencies of the slowest.
 
-        Those of an actor that was lost are as they were at the last call.
+        Those of a lost actor are as they were at the last call.
         """
         import ray
 
@@ -150,7 +150,7 @@ class RayVerifierPool:
         return joined_stats(self._stats.values())
 
     def pids(self) -> list[int]:
-        """Process ids of workers on this machine that are children of the run: none."""
+        """Return no process ids: the workers are not children of the run."""
         return []
 
     def close(self) -> None:
@@ -197,7 +197,7 @@ class RayVerifierPool:
             self._fail(error)
 
     def _fail(self, error: RlvrError) -> None:
-        """Fail everything that waits, and all that is to come."""
+        """Fail all waiting and all future groups."""
         with self._lock:
             self._broken = error
             left = [*self._queue, *(group for place in self._places for group in place.groups)]
@@ -234,7 +234,7 @@ class RayVerifierPool:
         )
 
     def _dispatch(self) -> None:
-        """Give each waiting group to the actor with least to do."""
+        """Give each waiting group to the least loaded actor."""
         while self._queue:
             ready = [place for place in self._places if place.ready]
             place = min(ready, key=lambda place: len(place.groups), default=None)
@@ -258,7 +258,7 @@ class RayVerifierPool:
     def _take(self, ended: Ended) -> None:
         place, group = ended.place, ended.group
         if place.actor is None:
-            return  # its loss was heard of before, by another of its calls
+            return  # another of its calls has already reported its loss
         lost = ended.result.exception()
         if lost is not None:
             self._lost(place, lost)
@@ -283,7 +283,7 @@ class RayVerifierPool:
         """
         import ray
 
-        ray.kill(place.actor)  # one that Ray cannot reach may live
+        ray.kill(place.actor)  # it may live on although Ray cannot reach it
         groups, place.groups = place.groups, []
         place.actor, place.ready = None, False
         place.deaths += 1
@@ -305,10 +305,10 @@ class RayVerifierPool:
             )
 
     def _check_present(self) -> None:
-        """Check that all actors start, and that one is ready while groups wait.
+        """Check that all actors start, and that one is ready while groups are waiting.
 
         Raises:
-            RunError: If they were waited for too long.
+            RunError: If that takes longer than the deadline.
         """
         starting, now = not self._up.done(), time.monotonic()
         if not starting and (not self._queue or any(place.ready for place in self._places)):

@@ -1,4 +1,4 @@
-"""What launchers for other machines share: job names, NAME=VALUE pairs, stores."""
+"""Helpers of launchers for other machines: job names, NAME=VALUE pairs, stores."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_core.api import Complaint, ConfigError, JobStatus, LaunchRequest
-from rlvr_core.launch.job_book import Job, JobBook
 from rlvr_core.record.secrets import secrets_in_words
 from rlvr_core.toolkit import is_uri
 
@@ -42,7 +42,7 @@ def checked_store(store: str | None) -> str:
     """Return the URI that runs are copied to.
 
     Raises:
-        ConfigError: If it is none.
+        ConfigError: If it is not a URI.
     """
     if store is None or not is_uri(store):
         raise ConfigError(
@@ -57,12 +57,12 @@ def refuse_second_writer(runs: str, launcher: str, status: Callable[[Job], JobSt
     """Check that no job of the book still writes to a run.
 
     Args:
-        runs: Where the run is copied to.
-        launcher: Whose jobs are looked at.
-        status: Asks how a job stands.
+        runs: URI that the run is copied to.
+        launcher: The launcher whose jobs are checked.
+        status: Returns the status of a job.
 
     Raises:
-        ConfigError: If one is waiting or running.
+        ConfigError: If such a job is waiting or running.
     """
     for job in JobBook().jobs():
         same_run = (job.runs, job.launcher) == (runs, launcher)
@@ -75,7 +75,7 @@ def refuse_second_writer(runs: str, launcher: str, status: Callable[[Job], JobSt
 
 
 def kept_of(request: LaunchRequest) -> dict[str, Any]:
-    """Return what the book of jobs keeps for ``rlvr launch --resume JOB``."""
+    """Return the data that the job book keeps for ``rlvr launch --resume JOB``."""
     words = list(request.arguments)
     return {
         "arguments": words,
@@ -84,12 +84,12 @@ def kept_of(request: LaunchRequest) -> dict[str, Any]:
 
 
 def options_as_before(job: Job, given: Mapping[str, Any], *, gone: Sequence[str]) -> dict[str, Any]:
-    """Return the options of an earlier job, with those that are given now in their place.
+    """Return the options of an earlier job, overridden by those given now.
 
     Args:
         job: The job.
         given: The options that are given now.
-        gone: Options that say how one submission goes, and nothing about the job.
+        gone: Options that concern only one submission.
     """
     options = {name: value for name, value in job.options.items() if name not in gone}
     return options | dict(given)

@@ -47,7 +47,7 @@ def choose(there: Mapping[str, StoredFile], which: Which, best: str | None) -> l
     """Return the keys to fetch.
 
     Args:
-        there: What the store has of the run, by key.
+        there: The run's files in the store, by key.
         which: Which checkpoints.
         best: Name of the best checkpoint.
     """

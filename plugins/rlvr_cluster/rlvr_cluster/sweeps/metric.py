@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rlvr_cluster.sweeps.spec import Sweep
 
 LAST_STEPS = 10
-"""Number of last steps over which a metric of training is averaged: a single one is noisy."""
+"""Number of last steps over which a training metric is averaged, because one is noisy."""
 RISING = ("reward/", "pass_rate")
 """Prefixes of training metrics that improve by rising, without a declaration."""
 
@@ -52,13 +52,13 @@ def check_metric(sweep: Sweep, resolved: Resolved, host: Host) -> str:
             f"direction: {stated} contradicts the metric '{metric}', which is declared to improve "
             f"by {'falling' if falls else 'rising'}",
             where=sweep.where("direction"),
-            remedy="take the direction out: the metric's own is taken",
+            remedy="remove the direction: the declared one is used",
         )
     if declared_direction is None and stated is None and not metric.startswith(RISING):
         raise ConfigError(
             f"whether '{metric}' should rise or fall is declared nowhere",
             where=where,
-            remedy="say it: direction: maximize, or direction: minimize",
+            remedy="add direction: maximize, or direction: minimize",
         )
     return declared_direction or stated or "maximize"
 
@@ -90,7 +90,7 @@ def value_in(view: RunView, metric: str) -> float | None:
 
 
 def _same(named: str, full: str) -> bool:
-    """Whether a name, which may be a short one, denotes a task."""
+    """Return whether a name, which may be a short one, denotes a task."""
     return named == full or ("/" not in named and named == full.rpartition("/")[2])
 
 
@@ -114,4 +114,4 @@ def _declared(metric: str, resolved: Resolved, host: Host, where: str) -> Metric
 
 
 _COMMON = ("reward/mean", "pass_rate", "loss", "entropy", "grad_norm", "kl", "tokens/completion")
-"""Names that are suggested for one that is almost the same."""
+"""Names that are suggested for a similar one."""

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 POLL = 0.05
 PATIENCE = 60
-"""Seconds for processes to end after they are asked to."""
+"""Seconds for processes to end after SIGTERM."""
 
-REMEDY = "another rlvr sweep works there: wait until it has ended, or stop it"
+REMEDY = "another rlvr sweep is running there: wait for its end, or stop it"
 
 
 @dataclass(slots=True)
 class _Started:
-    """A process of this machine that carries out a run."""
+    """A process of this machine that executes a run."""
 
     run: Run
     process: subprocess.Popen[bytes]
@@ -84,7 +84,7 @@ def carry_out(runs: Sequence[Run], parallel: int, say: Callable[[str], None]) ->
 def child_command(folder: Path) -> list[str]:
     """Return the command that starts the run in a trial's folder, or resumes it.
 
-    Its process ends with the one that starts it.
+    The process ends when its parent does.
     """
     folders = list_runs(folder)
     if folders:
@@ -122,7 +122,7 @@ def given_gpus() -> list[str]:
 
 
 def _start(run: Run, slot: int, cards: str | None, say: Callable[[str], None]) -> _Started | None:
-    """Start a run; return None if another process has it, or has finished it."""
+    """Start a run; return None if another process is running it or has finished it."""
     run.prepare()
     try:
         lock = lock_folder(run.folder, REMEDY)

@@ -27,7 +27,7 @@ class CheckedSweep:
     Attributes:
         sweep: The content of its file.
         host: The plugins.
-        trials: Its trials, or the requested one.
+        trials: The trials, or the requested one.
         only: The number of the single requested trial.
     """
 
@@ -41,8 +41,8 @@ class CheckedSweep:
         """Read a sweep, and check every trial.
 
         Args:
-            file: Its file.
-            only: The number of the one trial to carry out; None for all.
+            file: The file of the sweep.
+            only: The number of the one trial to execute; None for all.
 
         Raises:
             RlvrError: If the file or a trial is wrong; reports all faults at once.

@@ -29,9 +29,9 @@ class Run:
 
     Attributes:
         trial: Number of its trial.
-        seed: Its ``run.seed``.
+        seed: The ``run.seed``.
         folder: Folder of its config and its run folder.
-        config: Its whole config, as plain data.
+        config: The whole config, as plain data.
     """
 
     trial: int
@@ -164,10 +164,10 @@ def _check_same(run: Run) -> None:
         return
     differing = ", ".join(_differing(there, now)[:5])
     raise ConfigError(
-        f"this folder has a trial of another config: {differing}",
+        f"this folder holds a trial of another config: {differing}",
         where=str(run.folder),
         remedy=(
-            "give the sweep another name to start anew",
+            "give the sweep another name to start afresh",
             "or remove the sweep's folder",
         ),
     )

@@ -435,7 +435,7 @@ def test_where_no_cluster_answers_the_error_says_where_and_how_to_start_one(cont
     assert f"no Ray cluster can be reached at 127.0.0.1:{port}" in str(caught.value)
     assert "ray start --head" in str(caught.value)
     assert signal.getsignal(signal.SIGTERM) is handler
-    with pytest.raises(ConfigError, match="address of a client"):
+    with pytest.raises(ConfigError, match="an address for clients"):
         RayEngine(RayEngine.Config(address="ray://10.0.0.7:10001")).start(context)
 
 
@@ -453,7 +453,7 @@ def test_options_that_cannot_be_meant_are_refused(options, what):
 
 @pytest.mark.parametrize("engine", ["vllm-server", "ray"])
 def test_an_engine_with_processes_of_its_own_needs_no_actor(engine):
-    with pytest.raises(ConfigError, match=f"engine {engine} makes processes of its own"):
+    with pytest.raises(ConfigError, match=f"engine {engine} starts its own processes"):
         RayEngine(RayEngine.Config(engine=engine))
 
 

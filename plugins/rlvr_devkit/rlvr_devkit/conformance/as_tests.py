@@ -27,8 +27,8 @@ def component_conformance(
 
     Args:
         kind: One of ``CHECKS``.
-        component: Its class; of a command the command, of a forward path its function.
-        example: What to test it with; None for its own ``example()``.
+        component: The class of the component; for a command or a forward path, its function.
+        example: Data to test it with; None for the component's ``example()``.
 
     Returns:
         A test function; give it a name that begins with ``test``.
@@ -60,7 +60,7 @@ def conformance(
         ``test_boxed = conformance(Boxed, cases="cases.jsonl")``
 
     Args:
-        verifier: Its class.
+        verifier: The verifier's class.
         cases: A JSON-lines file (a relative path starts at the calling file), or rows; see
             ``load_cases``.
         config: Options to construct it with.
@@ -89,8 +89,8 @@ def plugin_conformance(
         ``test_math = plugin_conformance("math", {"math/mixed": Example(config={"path": ROWS})})``
 
     Args:
-        name: Of the plugin.
-        examples: What components are tried with, by full name; others with their ``example()``.
+        name: Name of the plugin.
+        examples: Data to test components with, by full name; others use their ``example()``.
         without: Full names of components that cannot be tried; say why beside them.
 
     Returns:

@@ -47,8 +47,8 @@ class Subject:
     """A component under test.
 
     Attributes:
-        kind: Its kind, as ``loss``.
-        component: Its class; of a command the command, of a forward path its function.
+        kind: The component's kind, such as ``loss``.
+        component: The class of the component; for a command or a forward path, its function.
         example: The example to check it with.
         folder: An empty folder that it may write to.
     """
@@ -116,7 +116,7 @@ class Check:
     needs: str = ""
 
     def applies(self, component: Any) -> bool:
-        """Whether the component has the method that is checked."""
+        """Return whether the component has the method that is checked."""
         return not self.needs or hasattr(component, self.needs)
 
 

@@ -35,7 +35,7 @@ def _problems(subject: Subject) -> list[Problem]:
 
 
 def _is_right(subject: Subject, verdict: Verdict) -> bool:
-    """Whether a verdict calls the answer right."""
+    """Return whether a verdict calls the answer right."""
     if verdict.passed is None:
         return verdict.score == _reward_range(subject)[1]
     return verdict.passed

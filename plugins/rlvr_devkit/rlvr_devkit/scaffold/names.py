@@ -23,8 +23,8 @@ class Names:
 
     Attributes:
         name: The plugin's, and its component's.
-        module: Its module.
-        distribution: What pip calls it.
+        module: Name of the module.
+        distribution: Name for pip.
     """
 
     name: str

@@ -24,7 +24,7 @@ _OF_KIND = {
     "test.py": "tests/test_{module}.py",
     "config.yaml": "config.yaml",
 }
-"""Where each template goes."""
+"""Target path of each template."""
 
 
 def render(kind: str, names: Names) -> dict[str, str]:

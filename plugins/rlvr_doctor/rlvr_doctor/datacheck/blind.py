@@ -26,7 +26,7 @@ class Case:
 
     Attributes:
         problem: The problem.
-        prompt: Its prompt as one text.
+        prompt: The prompt as one text.
         gold: A right response; None if the verifier has none.
         form: The place of the answer in a response.
         half: The half of its tag that it belongs to, 0 or 1.

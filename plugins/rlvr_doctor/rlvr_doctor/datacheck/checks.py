@@ -61,11 +61,11 @@ class Rate:
         return wilson(self.passed, self.n) if self.n else (0.0, 1.0)
 
     def exceeds(self, limit: float) -> bool:
-        """Whether it is above the limit: with certainty, or as measured on enough problems."""
+        """Return whether the rate is above a limit, for certain or on enough problems."""
         return self.n > 0 and (self.interval[0] >= limit or (self.n >= FEW and self.value >= limit))
 
     def data(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON."""
         low, high = self.interval
         return {**asdict(self), "rate": round(self.value, 4), "low": low, "high": high}
 
@@ -101,13 +101,13 @@ class TagReport:
         return max(LIMIT, self.chance)
 
     def too_good(self, rate: Rate) -> bool:
-        """Whether a strategy is too good; with certainty, if a random guess is near the limit."""
+        """Return whether a rate is too good; near the rate of a random guess, only if certain."""
         if self.chance >= LIMIT:
             return rate.n > 0 and rate.interval[0] >= self.limit
         return rate.exceeds(LIMIT)
 
     def data(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON."""
         rates = {
             name: getattr(self, name).data()
             for name in ("references", "corrupted", "blind", "shuffled")
@@ -138,7 +138,7 @@ class Report:
         return not self.faults and not any(tag.faults for tag in self.tags)
 
     def data(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON."""
         return {
             "source": self.source,
             "ok": self.ok,
@@ -160,7 +160,7 @@ def check_problems(
     """Check the problems of a source.
 
     Args:
-        source: Its name, for the report.
+        source: Name of the task set, for the report.
         problems: The problems.
         judge: Judges responses to them; it is opened here.
         by: Tags to report by; if empty, those with few values, all in combination.

@@ -33,7 +33,7 @@ class NamedSource:
     """A source of problems that is not loaded yet.
 
     Attributes:
-        name: Its name in messages.
+        name: Name in messages.
         ref: The data set and its options.
         verifier: The verifier that a config names instead of the problems' own.
     """

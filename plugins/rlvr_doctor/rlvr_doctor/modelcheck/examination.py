@@ -48,8 +48,8 @@ class Examined:
     """The results about a model.
 
     Attributes:
-        name: Its name as given by the user.
-        folder: Its folder on this machine; None if there is none.
+        name: The model's name as given by the user.
+        folder: The model's folder on this machine; None if there is none.
         report: The findings.
         identity: ``model`` and ``tokenizer`` as in ``identity`` of ``run.json``.
         lineage: Where it came from, if rlvr trained it.

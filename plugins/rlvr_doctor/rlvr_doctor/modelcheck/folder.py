@@ -41,7 +41,7 @@ class ModelFolder:
     """A model's folder.
 
     Attributes:
-        reference: Its name for transformers: the folder, or a hub id.
+        reference: The name for transformers: the folder or a hub id.
         folder: The folder of its files.
         revision: Revision on the hub.
         trust: Whether code that comes with the model may run.

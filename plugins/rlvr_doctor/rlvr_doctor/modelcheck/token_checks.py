@@ -1,4 +1,4 @@
-"""Checks of a tokenizer, by itself and with its model."""
+"""Checks a tokenizer, alone and with its model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OWN = "use the tokenizer that belongs to the model"
 
 
 def vocabulary(subject: ModelFolder) -> Finding:
-    """Whether every token has a row of the embedding, and most rows a token."""
+    """Check that every token has a row of the embedding, and most rows a token."""
     rows = _rows(subject)
     ids = subject.tokenizer.get_vocab()
     above = sorted((id_, token) for token, id_ in ids.items() if id_ >= rows)
@@ -36,7 +36,7 @@ def vocabulary(subject: ModelFolder) -> Finding:
 
 
 def special(subject: ModelFolder) -> Iterator[Finding]:
-    """Whether model and tokenizer agree on the tokens that end and that pad a text."""
+    """Check that model and tokenizer agree on the tokens that end and pad a text."""
     rows, tokenizer = _rows(subject), subject.tokenizer
     ends = {
         "tokenizer": _token_ids(tokenizer.eos_token_id),
@@ -73,7 +73,7 @@ def special(subject: ModelFolder) -> Iterator[Finding]:
 
 
 def template(subject: ModelFolder) -> Iterator[Finding]:
-    """Whether there is a chat template, and what a run would do with it."""
+    """Check the chat template, and report what a run would do with it."""
     tokenizer = subject.tokenizer
     name = "tokenizer/template"
     with quiet():

@@ -22,7 +22,7 @@ class Change:
     """A change and the plan with it.
 
     Attributes:
-        settings: What to set, ``KEY=VALUE``.
+        settings: The settings, ``KEY=VALUE``.
         count: GPUs.
         plan: The plan.
     """

@@ -98,7 +98,7 @@ def setup_for_run(resolved: Resolved, model_path: str, world: int, total: float)
 
     Args:
         resolved: The configuration.
-        model_path: Its model's folder.
+        model_path: The model's folder.
         world: Processes that train, each on a GPU.
         total: Bytes of each GPU.
 

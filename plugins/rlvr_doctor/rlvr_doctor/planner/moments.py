@@ -1,7 +1,7 @@
-"""Bytes of the moments of a micro-batch's backward pass that may be the worst of a step.
+"""Computes the memory of the moments in a backward pass that may be the worst of a step.
 
-Counted tensor by tensor as rlvr and transformers compute a layer, and as FSDP2 gathers and sums:
-what autograd keeps, and what is made and freed on the way.
+Bytes are counted tensor by tensor, as rlvr and transformers compute a layer and as FSDP2 gathers
+and sums: the tensors that autograd keeps, and those that are created and freed on the way.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from dataclasses import dataclass
 from rlvr_doctor.planner.setup import MASTER, Micro, Setup
 
 LOGITS = 512 << 20
-"""Bytes of one chunk of float32 logits, as ``rlvr_core/step/logprobs.py`` has it on a GPU."""
+"""Bytes of one chunk of float32 logits in ``rlvr_core/step/logprobs.py`` on a GPU."""
 _CARD_SHARE = 32
-"""One part in so many of a GPU: a chunk of a compiled head's, as ``compiling/head.py`` has it."""
+"""A chunk of a compiled head takes 1/32 of the GPU, as in ``compiling/head.py``."""
 _COMPILED = 0.525
-"""Share of what eager layers keep for a token, attention aside, that compiled ones keep, as seen on
-an H200: the rest is computed again inside of their kernels."""
+"""Activations that compiled layers keep for a token, without attention, as a share of what eager
+layers keep; measured on an H200. Their kernels recompute the rest."""
 _LEAST_CHUNK = 256
 _LOGIT = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A moment of the step: bytes on top of what is held throughout.
+    """A moment of the step: bytes in addition to those held throughout.
 
     Attributes:
-        name: What is being done.
-        gathered: Weights that FSDP has brought together, and gradients that it sends.
-        gradients: Of weights.
-        activations: What autograd keeps.
+        name: Name of the operation.
+        gathered: Weights that FSDP has gathered, and gradients that it sends.
+        gradients: Gradients of weights.
+        activations: Tensors that autograd keeps.
         head: Logits of the LM head, and its gradient.
-        work: What else is made on the way.
+        work: Other temporary tensors.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Moment:
 
     @property
     def total(self) -> float:
-        """All of them."""
+        """The sum of all parts."""
         return self.gathered + self.gradients + self.activations + self.head + self.work
 
 
@@ -84,7 +84,7 @@ def _attention(setup: Setup, micro: Micro) -> float:
 
 
 def head_chunk(setup: Setup, loss_tokens: int) -> int:
-    """Entries of the vocabulary in a chunk of the LM head."""
+    """Return the number of vocabulary entries in a chunk of the LM head."""
     if setup.compiled:
         entry, parts = setup.width * loss_tokens, 1
         while setup.shape.vocab * entry * _CARD_SHARE > setup.card.memory * parts:
@@ -149,17 +149,17 @@ def _whole(setup: Setup, layers: int) -> float:
 
 
 def _of_shards(setup: Setup, micro: Micro, before: float, beside: float) -> Iterator[Moment]:
-    """Moments behind the head's, where FSDP2 gathers and sums.
+    """Yield the moments after the head's, in which FSDP2 gathers and sums.
 
-    While gradients of a layer are computed, the weights of the next one arrive, and the gradients
-    of the one behind it stay in float32, as they were sent. A layer's own are sent when its weights
-    are gone, and so are those of what is in no layer, at the end.
+    While a layer's gradients are computed, the weights of the next layer arrive, and the sent
+    gradients of the previous layer remain in float32. A layer's gradients are sent after its
+    weights are freed; those outside of layers are sent at the end.
 
     Args:
         setup: The run.
         micro: The micro-batch.
-        before: Gradients of an earlier micro-batch.
-        beside: What autograd keeps that belongs to no layer.
+        before: Bytes of gradients of an earlier micro-batch.
+        beside: Bytes that autograd keeps outside of layers.
     """
     shape, trained = setup.shape, 0 if setup.adapter else 1
     saved, residual = saved_by_layer(setup, micro), setup.stream * shape.hidden * micro.tokens
@@ -187,7 +187,7 @@ def _of_shards(setup: Setup, micro: Micro, before: float, beside: float) -> Iter
 
 
 def _layer_work(setup: Setup, micro: Micro) -> float:
-    """Return the bytes that the MLP's backward pass needs beside what is kept."""
+    """Return the bytes of temporary tensors in the MLP's backward pass."""
     hidden, inner, width = setup.shape.hidden, setup.shape.inner, setup.width
     if setup.adapter and setup.autocast:  # peft makes a float32 copy of each input
         return float((12 * hidden + 6 * inner) * micro.tokens)
@@ -204,7 +204,7 @@ def _layer_work(setup: Setup, micro: Micro) -> float:
 
 
 def _head(setup: Setup, micro: Micro) -> float:
-    """Logits of a chunk, hidden states, and what the products of a chunk leave for a moment."""
+    """Return the bytes of a chunk's logits, hidden states and temporary products."""
     hidden, width, n = setup.shape.hidden, setup.width, micro.loss_tokens
     size = head_chunk(setup, n)
     logits, states = _LOGIT * n * size, width * hidden * n

@@ -1,4 +1,4 @@
-"""A plan of a run, and the planner that computes it for changes of the configuration."""
+"""Plans a run's memory and time, for a configuration and for changes of it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Plan:
 
     Attributes:
         setup: The run in numbers.
-        memory: Of a GPU that trains.
-        speed: Of a step.
+        memory: Memory of a GPU that trains.
+        speed: Time of a step.
         checkpoint: Bytes of one checkpoint.
-        notes: What was assumed.
+        notes: The assumptions made.
     """
 
     setup: Setup
@@ -44,14 +44,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Planner:
-    """Plans one configuration, as it is or changed.
+    """Plans one configuration, unchanged or changed.
 
     Attributes:
         config: The file.
-        overrides: ``KEY=VALUE`` of the user.
-        host: Plugins.
-        gpu: A name of ``CARDS``.
-        engine_gpus: Of the GPUs, those that ``rlvr launch --engine-gpus`` would name.
+        overrides: The user's ``KEY=VALUE``.
+        host: The plugins.
+        gpu: A name in ``CARDS``.
+        engine_gpus: Number of the GPUs that ``rlvr launch --engine-gpus`` would reserve.
         mean_tokens: Mean tokens of a completion; None for half the cap.
     """
 
@@ -63,11 +63,11 @@ class Planner:
     mean_tokens: float | None = None
 
     def plan(self, count: int, changes: Sequence[str] = ()) -> Plan:
-        """Plan the run on so many GPUs with further ``KEY=VALUE``.
+        """Plan the run on ``count`` GPUs with further ``KEY=VALUE``.
 
         Raises:
-            ConfigError: If the configuration, or what it is to run on, is wrong.
-            MachineError: If its model cannot be read, or is of a kind that is not known.
+            ConfigError: If the configuration or the number of GPUs is wrong.
+            MachineError: If its model cannot be read or is of an unknown kind.
         """
         resolved = resolve_file(self.config, (*self.overrides, *changes), self.host)
         cap = resolved.config.sampling.max_tokens

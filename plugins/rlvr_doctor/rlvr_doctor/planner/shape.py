@@ -1,4 +1,4 @@
-"""Sizes of a model, from its config.json and the meta device: no weight is read."""
+"""Reads the sizes of a model from its config.json and the meta device, without weights."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 _REMEDY = "it knows dense decoders such as Llama, Qwen2, Qwen3, by folder or hub id (filled cache)"
 _LINEAR = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
-"""Products of a layer, by their names in the models that the formulas are of."""
+"""Names of the linear layers in the models that the formulas describe."""
 _BESIDE = {"", "self_attn", "mlp", "act_fn", "q_norm", "k_norm"}
 _BESIDE |= {"input_layernorm", "post_attention_layernorm"}
-"""What else such a layer may have."""
+"""Names of the other modules that such a layer may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Shape:
     """Sizes of a dense decoder.
 
     Attributes:
-        layers: Number of them.
+        layers: Number of layers.
         hidden: Width of the residual stream.
         inner: Width of the MLP.
         heads: Query heads.
@@ -36,7 +36,7 @@ class Shape:
         tied: Whether embedding and LM head are the same tensor.
         normed: Whether queries and keys are normalised.
         layer_params: Parameters of one layer.
-        params: Parameters in all; a tied one once.
+        params: All parameters; tied ones count once.
     """
 
     layers: int
@@ -77,11 +77,11 @@ class Adapter:
     """A LoRA adapter.
 
     Attributes:
-        rank: Its rank.
-        matrices: Pairs of matrices in a layer.
-        inputs: Widths of their inputs, added up.
-        layer_params: Parameters of a layer's.
-        params: Parameters in all.
+        rank: Rank of the matrices.
+        matrices: Number of pairs of matrices in a layer.
+        inputs: Sum of the widths of their inputs.
+        layer_params: Parameters of the adapter in one layer.
+        params: All parameters of the adapter.
     """
 
     rank: int
@@ -95,11 +95,12 @@ def read_model(path: str, section: ModelSection) -> tuple[Shape, Adapter | None]
     """Return the sizes of a model, and of the adapter that a run trains.
 
     Args:
-        path: Its folder, or an id of the Hub.
+        path: The model's folder, or its id on the Hub.
         section: Revision, trust and adapter.
 
     Raises:
-        MachineError: If its config.json cannot be had, or it cannot be built or is of another kind.
+        MachineError: If config.json cannot be read, or the model cannot be built or is of another
+            kind.
         ConfigError: If an adapter fits none of its layers.
     """
     check_model_path(path)

@@ -1,7 +1,7 @@
-"""Seconds of a step by phase, from a roofline: products, bytes and launches against the card.
+"""Computes the seconds of a step by phase from a roofline of FLOPs, bytes and kernel launches.
 
-A phase takes the longer of what the device needs and what its launches take. The counts of bytes
-and launches are of transformers' eager layers; docs/doctor.md says where each comes from.
+A phase takes as long as the device computes or as its launches take, whichever is longer. The
+counts are those of transformers' eager layers; docs/doctor.md explains where each comes from.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from rlvr_doctor.planner.setup import MASTER, Setup
 from rlvr_doctor.planner.shape import Shape
 
 _FORWARD_LAUNCHES, _BACKWARD_LAUNCHES = 68, 150
-"""Kernels of a layer, as the stand-in for a GPU counts them without an adapter."""
+"""Kernels of a layer without an adapter, as counted by the simulated GPU."""
 _DECODE_LAUNCHES = 8
 """Kernels of a layer in vLLM, compiled."""
 _LOGIT_FORWARD, _LOGIT_BACKWARD = 40, 67
-"""Bytes read and written for a logit beside products."""
+"""Bytes read and written for a logit, besides products."""
 _COMPILED_LOGIT_FORWARD, _COMPILED_LOGIT_BACKWARD = 10, 24
-"""The same of a compiled head: the bytes that an H200 moves in the time of its two kernels."""
+"""The same for a compiled head: the bytes that an H200 moves in the time of its kernels."""
 _COMPILED = 0.36
-"""Share of the element-wise bytes of eager layers that compiled ones move, as seen on an H200."""
+"""Element-wise bytes of compiled layers as a share of those of eager ones, on an H200."""
 _UPDATE_BYTES = 40
 """Bytes read and written for a parameter: norm, clipping, AdamW."""
 
@@ -43,8 +43,8 @@ class Speed:
         tokens: Trained tokens per second, all GPUs.
         mfu: 6 FLOPs for each parameter and trained token in the training phases, as a part of the
             peak of the GPUs that train.
-        hours: Of the whole run.
-        bottleneck: What takes longest.
+        hours: Hours of the whole run.
+        bottleneck: The longest phase.
     """
 
     generation: float
@@ -65,9 +65,9 @@ class Work:
     """The work of a GPU.
 
     Attributes:
-        flops: Of products.
-        moved: Bytes read and written beside them.
-        launches: Kernels of layers.
+        flops: FLOPs of products.
+        moved: Bytes read and written besides products.
+        launches: Kernel launches of layers.
     """
 
     flops: float = 0.0

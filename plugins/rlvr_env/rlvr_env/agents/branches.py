@@ -24,9 +24,9 @@ class Branch:
     """A branch of a conversation.
 
     Attributes:
-        number: Its number.
+        number: Number of the branch.
         tools: The tools that it was begun with.
-        messages: Its messages, normalised.
+        messages: The messages of the branch, normalised.
         replies: How many messages there are up to and with each of the model's replies.
     """
 
@@ -41,8 +41,8 @@ class Placed:
     """Where a request belongs.
 
     Attributes:
-        branch: Its branch.
-        new: Its messages that the branch did not have.
+        branch: The branch of the request.
+        new: The messages that the branch did not have.
         fresh: Whether the branch is a new one.
         fork: Of a new branch that begins as another one does: the number of that one, and how many
             of its replies they share.
@@ -72,7 +72,7 @@ class Branches:
 
         Args:
             messages: All messages of the request.
-            tools: Its tools.
+            tools: The tools of the request.
         """
         sent, plain_tools = [_normal(message) for message in messages], _plain(tools)
         # behind its last message that can only be part of a beginning

@@ -33,8 +33,8 @@ class PendingRequest:
     """A request of the program that waits for the model.
 
     Attributes:
-        messages: Its messages.
-        tools: Its tools.
+        messages: The messages of the request.
+        tools: The tools of the request.
         answer: The message that it is answered with, and its ``usage``, once the model has spoken.
     """
 

@@ -46,7 +46,7 @@ class Talk:
 
     Attributes:
         key: The key that the program was given.
-        line: Its requests.
+        line: The requests of the conversation.
         program: The task that runs it.
         opening: The messages and tools of its first request.
         request: The request that waits for the model's turn.

@@ -72,9 +72,9 @@ class Rows:
         environment: str
         """Id of the environment, whose package is installed: ``gsm8k`` or ``owner/gsm8k``."""
         arguments: dict[str, Any] = Field(default_factory=dict)
-        """What its ``load_environment`` is given."""
+        """Arguments of its ``load_environment``."""
         split: Literal["train", "eval"] = "train"
-        """Of its data sets."""
+        """The split of its data sets."""
         count: int | None = Field(None, ge=1)
         """How many of its rows; null for all."""
 
@@ -113,7 +113,7 @@ class Rows:
 
 
 class _RubricBase:
-    """What the rubrics of single answers and of groups share."""
+    """Base of the rubrics of single answers and of groups."""
 
     Config = NoConfig
 

@@ -31,8 +31,8 @@ class Judging:
     """A verifier, and the processes it runs in, which start at the first verdict.
 
     Args:
-        verifier: Its name as in a config: ``math/answer``, ``./my.py:fn``.
-        options: Its options, as under ``with`` in a config.
+        verifier: The verifier's name as in a config: ``math/answer``, ``./my.py:fn``.
+        options: The verifier's options, as under ``with`` in a config.
         columns: Which column of the other program holds a field of the spec, by field; a column
             that is not named here is the field of its own name.
         workers: Number of processes.
@@ -132,7 +132,7 @@ class Judging:
         return verdicts
 
     def close(self) -> None:
-        """End the processes; the next verdict starts them anew."""
+        """End the processes; the next verdict starts new ones."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None

@@ -27,9 +27,9 @@ def lm_eval_metric(
     is left out, so that its mean is over what could be judged.
 
     Args:
-        verifier: Its name as in a config: ``math/answer``, ``./my.py:fn``.
-        options: Its options, as under ``with`` in a config.
-        name: What the metric is called in the task's ``metric_list``.
+        verifier: The verifier's name as in a config: ``math/answer``, ``./my.py:fn``.
+        options: The verifier's options, as under ``with`` in a config.
+        name: Name of the metric in the task's ``metric_list``.
         columns: The column of each field that the verifier needs, by field; a column of the
             document that is not named here is the field of its own name.
         limits: ``timeout``, ``memory_mb`` and ``max_error_rate`` of ``Judging``.

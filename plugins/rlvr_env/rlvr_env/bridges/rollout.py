@@ -131,7 +131,7 @@ class Played:
         """Return role and text of each message that answers the last turn; None at the end.
 
         Raises:
-            MachineError: If it fails, or rewrites what was said.
+            MachineError: If it fails, or rewrites earlier messages.
         """
         if self._run(self.env.is_completed(state)):
             return None
@@ -220,7 +220,7 @@ def _plain(messages: Any) -> list[Json]:
 
 
 _MESSAGE = AssistantMessage.__mro__[1]
-"""What all messages of verifiers derive from."""
+"""The base class of the messages of verifiers."""
 
 
 def _text(content: Any) -> str:

@@ -9,7 +9,7 @@ from rlvr_core.api import Completion, ConfigError, DataError, Json, Problem, Ver
 from rlvr_env.bridges.judging import Judging, answer_of
 
 _NOT_COLUMNS = ("trainer_state", "log_extra", "log_metric", "environments")
-"""What TRL gives beside the columns of the data set."""
+"""The arguments that TRL passes besides the columns of the data set."""
 
 
 def trl_reward(
@@ -26,8 +26,8 @@ def trl_reward(
     none: an error, a timeout, or a row that the verifier cannot judge.
 
     Args:
-        verifier: Its name as in a config: ``math/answer``, ``./my.py:fn``.
-        options: Its options, as under ``with`` in a config.
+        verifier: The verifier's name as in a config: ``math/answer``, ``./my.py:fn``.
+        options: The verifier's options, as under ``with`` in a config.
         columns: The column of each field that the verifier needs, by field; a column that is not
             named here is the field of its own name.
         group: TRL's ``num_generations``, for a verifier that compares the completions of a prompt.

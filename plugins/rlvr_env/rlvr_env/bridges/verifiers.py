@@ -35,14 +35,14 @@ def verifiers_environment(
 
     Args:
         dataset: Name of the data set, as in a config: ``math/gsm8k``.
-        options: Its options.
+        options: Options of the data set.
         verifier: Name of the verifier; None for each problem's own.
-        verifier_options: Its options.
+        verifier_options: Options of the verifier.
         tool_format: The syntax of tool calls that the environment reads.
         max_turns: Turns the model may write in an environment.
         count: How many problems; None for all.
         limits: ``workers``, ``timeout`` and ``memory_mb`` of ``Judging``.
-        given: What verifiers' own ``Environment`` takes: ``sampling_args``, ``eval_dataset``.
+        given: Other arguments of ``Environment``, such as ``sampling_args``.
 
     Raises:
         ConfigError: If a name or an option is wrong.

@@ -45,7 +45,7 @@ class Branch:
         version: Policy version that sampled its first turn.
         prompt: Tokens it begins with, if not with the request's prompt.
         ids: The tokens after the prompt.
-        logprobs: Their log-probs; 0 for tokens of an environment.
+        logprobs: Log-probs of the tokens; 0 for tokens of an environment.
         versions: Policy version of each token; an environment's tokens have that of the turn they
             answer.
         turns: The turns that these tokens encode.
@@ -108,7 +108,7 @@ class Conversation:
     Attributes:
         number: Sequence number of the conversation.
         ticket: The request it belongs to.
-        index: Its index in that request.
+        index: Index of the completion in that request.
         now: The current branch.
         state: Pickled state of the environment; None before the start and after closing.
         counts: The environment's counters.
@@ -187,7 +187,7 @@ class Conversation:
         """Switch to another branch.
 
         Args:
-            branch: Its number.
+            branch: Number of the branch.
             fork: For a new branch that copies another: the number of that one, and how many of its
                 replies to copy. A new branch without ``fork`` is empty.
         """

@@ -40,7 +40,7 @@ class OpensItself(Protocol):
     """A state whose conversation begins with its own messages, not only with the prompt."""
 
     opening: Mapping[str, Json]
-    """As in ``Branched``; rendered, it must begin with the problem's prompt."""
+    """The opening of ``Branched``; rendered, it must begin with the problem's prompt."""
 
 
 def shortened(text: str, most: int) -> str:
@@ -60,7 +60,7 @@ def cut_to_fit(
 
     Args:
         messages: The messages.
-        ids: Their tokens.
+        ids: Tokens of the messages.
         most: The largest number of tokens.
         tokens_of: Returns the tokens of messages.
 

@@ -78,7 +78,7 @@ class EnvironmentPool:
         return future
 
     def holds(self, name: str) -> bool:
-        """Whether states of an environment's conversations stay in this process until ``close``."""
+        """Return whether an environment's conversations stay in this process until ``close``."""
         return name in self._asynchronous
 
     @property

@@ -192,7 +192,7 @@ class TurnTaking:
             return False
 
     def _anywhere(self, ready: bool) -> bool:
-        """Whether a turn can be generated here, or in another process of a collective engine."""
+        """Return whether a turn can be generated here or by a collective engine's other process."""
         if not self._collective:
             return ready
         import torch

@@ -63,15 +63,15 @@ class Mcp:
         env: dict[str, str] = {}
         """Environment variables of that program, beside ``PATH``, ``HOME`` and the like."""
         url: str | None = None
-        """Where a server that speaks streamable HTTP is: ``http://127.0.0.1:8000/mcp``."""
+        """URL of a server that uses streamable HTTP: ``http://127.0.0.1:8000/mcp``."""
         tools: list[str] | None = None
         """The tools that the model may call; null: all that the server lists."""
         format: Annotated[str, Names("tool_format")] = "hermes"
         """How the model writes calls."""
         tell: Literal["template", "prompt", "nothing"] = "template"
-        """Where the model reads of the tools: in its chat template, before the prompt, nowhere."""
+        """How the model learns of the tools: by its chat template, before the prompt, or not."""
         answer: str = "{answer}"
-        """What is put around an answer of a tool, for prompts without a chat template."""
+        """Text around an answer of a tool, for prompts without a chat template."""
         start_timeout: float = 30.0
         """Seconds that the server may take to list its tools at the start of a run."""
 

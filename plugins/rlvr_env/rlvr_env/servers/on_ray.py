@@ -2,7 +2,7 @@
 
 Each is an actor with an ``EnvironmentServer`` in it, on a port of its node that was free. Ray
 itself replaces an actor whose process or node is lost; where the new one listens is asked of it.
-The actors end with the process that asked for them.
+The actors end with the process that created them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ServerArgs:
 
     Attributes:
         use: Full name of the environment.
-        options: Its options.
+        options: The environment's options.
         timeout: Seconds one answer may take.
         conversations: Most at a time.
         path: Where the run finds modules: an environment may be a file of the user.
@@ -119,7 +119,7 @@ class Fleet:
     """The servers of one environment. Methods may be called from any thread.
 
     Args:
-        config: What they are.
+        config: The options.
 
     Raises:
         MachineError: If Ray is missing, no cluster answers, or a server cannot start in time.

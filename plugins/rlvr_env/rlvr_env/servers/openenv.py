@@ -55,7 +55,7 @@ class OpenEnv:
         """Options of ``env/openenv``."""
 
         url: str
-        """Where the server is, such as ``http://127.0.0.1:8000``."""
+        """URL of the server, such as ``http://127.0.0.1:8000``."""
         action: str
         """Field of the action that the model's turn goes into."""
         more: dict[str, Json] = {}
@@ -67,7 +67,7 @@ class OpenEnv:
         pass_at: float | None = None
         """Sum of rewards from which a conversation has passed; null: any above 0."""
         role: Literal["user", "tool"] = "user"
-        """Who the observation is said by."""
+        """Role of the observation's message."""
         connect_timeout: float = 10.0
         """Seconds that a connection may take to be made."""
 

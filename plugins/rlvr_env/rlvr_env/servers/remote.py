@@ -1,7 +1,7 @@
 """The environment ``env/remote``: plays conversations with a server of environments.
 
 Each conversation has a connection of its own. When that breaks, the conversation is lost and fails
-with that reason; it is never opened a second time, and nobody judges it.
+with that reason; it is never opened a second time, and never judged.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Remote:
         """Options of ``env/remote``."""
 
         url: str | None = None
-        """Where the server is, such as ``ws://10.0.0.7:6810``; or ``ray``."""
+        """URL of the server, such as ``ws://10.0.0.7:6810``; or ``ray``."""
         ray: RayServers | None = None
         """Servers that Ray starts on the nodes of a cluster."""
         connect_timeout: float = 10.0

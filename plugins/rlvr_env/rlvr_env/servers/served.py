@@ -14,7 +14,7 @@ def served(what: str, options: Sequence[str]) -> tuple[Any, str]:
     """Construct an environment.
 
     Args:
-        what: Its name, or a config whose environment it is.
+        what: Name of the environment, or a config with one.
         options: ``key=value`` of its own options; of a config's, by the key in the config.
 
     Returns:

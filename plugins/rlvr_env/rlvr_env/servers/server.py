@@ -60,7 +60,7 @@ class EnvironmentServer:
 
     Args:
         environment: The component.
-        name: Its full name.
+        name: Full name of the environment.
         timeout: Seconds one call of it may take.
         most: Largest number of conversations at a time.
     """

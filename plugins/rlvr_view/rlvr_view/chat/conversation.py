@@ -1,4 +1,4 @@
-"""The tokens of a conversation: each answer is sampled after all that was said before."""
+"""The tokens of a conversation: each answer is sampled after all earlier messages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Conversation:
 
         Raises:
             DataError: If the chat template refuses the message.
-            KeyboardInterrupt: If it was interrupted; what was said until then stays said.
+            KeyboardInterrupt: If it was interrupted; the tokens until then are kept.
         """
         prompt = self._prompt(text)
         room = self._talker.positions - len(prompt)

@@ -32,9 +32,9 @@ class Talker:
     """A model that is ready to answer.
 
     Attributes:
-        label: Its name.
+        label: Name of the model.
         model: The model.
-        tokenizer: Its tokenizer.
+        tokenizer: The model's tokenizer.
         renderer: Makes prompts as its run did.
         engine: Samples from it as its run did.
         params: How; ``max_tokens`` is the cap on one answer.

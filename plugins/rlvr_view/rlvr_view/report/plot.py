@@ -18,7 +18,7 @@ class Series:
     """One row of points.
 
     Attributes:
-        name: Its name in the legend.
+        name: Name in the legend.
         x: Positions along the horizontal axis: numbers, or words of ``bars``.
         y: Values; None leaves a gap. Words of ``dots``.
         low: Lower ends of the 95% intervals of the values.
@@ -42,11 +42,11 @@ class Plot:
 
     Attributes:
         id: Name of its files and its place in the page: letters, digits and dashes.
-        title: What it shows.
+        title: Title of the plot.
         caption: How to read it, in a sentence or two.
         x_title: Label of the horizontal axis.
         y_title: Label of the vertical axis.
-        series: Its rows of points.
+        series: The rows of points.
         kind: How they are drawn.
         share: Whether values are shares, from 0 to 1.
     """

@@ -28,11 +28,11 @@ class Section:
     """A part of the page.
 
     Attributes:
-        id: Its anchor in the page.
-        title: Its heading.
-        text: Its introduction.
-        plots: Its plots.
-        tables: Its tables.
+        id: Anchor in the page.
+        title: The heading.
+        text: The introduction.
+        plots: The plots.
+        tables: The tables.
         differences: Differences between the runs.
     """
 

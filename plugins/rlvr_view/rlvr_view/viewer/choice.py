@@ -50,7 +50,7 @@ class Choice:
         dataset: A data set.
         group: How a group came out: a key of ``OUTCOMES``.
         answer: How a completion came out: a key of ``ANSWERS``.
-        fate: Its fate in the ledger.
+        fate: The fate in the ledger.
         status: Status of its verdicts: ``ok``, or the first other one.
         finish: Why it ended.
         reward_from: Lowest reward.

@@ -24,7 +24,7 @@ PORT = 6806
     help="Port on this machine; 0 takes a free one.",
 )
 def view(folder: str, port: int) -> None:
-    """Browse runs and their rollouts in a web browser, live while they go on.
+    """Browse runs and their rollouts in a web browser, live while they are running.
 
     DIR is a folder of run folders, or the folder of one run. It serves this machine alone, needs
     no network, and ends with Ctrl-C. From elsewhere: ssh -L 6806:127.0.0.1:6806 HOST

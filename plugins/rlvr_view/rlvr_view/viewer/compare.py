@@ -29,7 +29,7 @@ class Draw:
     Attributes:
         group: The group.
         answer: The completion that represents the group; None if it has none.
-        changes: Its text in pieces, each ``same``, ``added`` or ``removed``.
+        changes: The text in pieces, each ``same``, ``added`` or ``removed``.
         cut: Whether the text is longer than what was compared.
     """
 

@@ -68,8 +68,8 @@ def refused(method: str, headers: MutableMapping[str, str]) -> str:
     """Return why a request is refused; empty if it is allowed.
 
     Args:
-        method: Its method.
-        headers: Its headers, with lower-case names.
+        method: HTTP method of the request.
+        headers: Headers of the request, with lower-case names.
     """
     host, origin = headers.get("host", ""), headers.get("origin")
     if _name(host) not in NAMES:

@@ -1,4 +1,4 @@
-"""What the page of a group shows: its completions with tokens, verdicts, turns and tool calls."""
+"""Reads the content of a group's page: completions, tokens, verdicts, turns and tool calls."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Turn:
     """A turn of a conversation, or the whole of a single answer.
 
     Attributes:
-        role: Who speaks; empty for a single answer.
-        text: Its text.
-        tokens: Its tokens; empty where they are not known.
+        role: Role of the speaker; empty for a single answer.
+        text: The text.
+        tokens: The tokens; empty if they are not known.
         calls: The tool calls in it, each as text.
     """
 
@@ -45,13 +45,13 @@ class Shown:
     """One completion.
 
     Attributes:
-        sample: Its place in the group.
+        sample: Index in the group.
         css: Classes of its advantage.
         outcome: ``right``, ``wrong`` or ``not judged``.
         facts: Name and value of each fact, both short.
-        turns: Its turns.
+        turns: The turns.
         verdicts: Each verifier's name, and the fields of its verdict as pairs.
-        unlikely: Its most unlikely tokens.
+        unlikely: The most unlikely tokens.
         left_out: Tokens or characters that are not shown.
         matches: Whether it fits the filters.
     """

@@ -84,7 +84,7 @@ class Cache:
             os.utime(file)
 
     def _prune(self) -> None:
-        """Remove indexes that nobody has used for long."""
+        """Remove indexes that have not been used for long."""
         for file in self.folder.glob("*.sqlite"):
             with suppress(OSError):
                 if time.time() - file.stat().st_mtime > KEPT_DAYS * 86_400:

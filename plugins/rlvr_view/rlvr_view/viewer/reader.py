@@ -28,7 +28,7 @@ class Progress:
         done: Bytes that were read.
         total: Bytes that there are.
         groups: Groups that were found.
-        notes: What is wrong with the files, in sentences.
+        notes: Faults of the files, in sentences.
         complete: Whether everything that was there at the last look was read.
     """
 
@@ -92,7 +92,7 @@ class Reader:
         Args:
             folder: The run.
             choice: The filters, which also decide the groups before and after.
-            key: Its key.
+            key: Key of the run.
             whole: Whether texts are shown whole.
 
         Raises:

@@ -39,13 +39,13 @@ class Line:
 
     Attributes:
         name: Name of the run's folder.
-        outcome: As in ``rlvr show``, or ``refused``.
+        outcome: Outcome as in ``rlvr show``, or ``refused``.
         steps: Steps done.
         reward: Mean reward of the last steps; None if unknown.
         pass_rate: Mean pass rate of the last steps; None if unknown.
         started: Start, as ISO time; empty if unknown.
-        seconds: From start to end, or to now while it goes on.
-        fault: What is wrong with its records.
+        seconds: Time from start to end, or until now while it is running.
+        fault: The fault of its records, if any.
     """
 
     name: str
@@ -155,7 +155,7 @@ SORTS: Mapping[str, Callable[[Line], Any]] = {
     "pass rate": lambda line: float("-inf") if line.pass_rate is None else line.pass_rate,
     "time": lambda line: -1.0 if line.seconds is None else line.seconds,
 }
-"""What the table of runs is sorted by."""
+"""Sort keys of the table of runs."""
 
 
 def chosen(lines: list[Line], text: str, outcome: str, sort: str, *, down: bool) -> list[Line]:

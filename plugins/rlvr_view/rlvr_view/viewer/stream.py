@@ -34,11 +34,11 @@ class Part:
     """One file of a stream.
 
     Attributes:
-        number: Its place in the stream, counted from 1.
+        number: Number of the file in the stream, from 1.
         path: The file.
         size: Bytes on the disk.
         changed: Time of its last change in nanoseconds.
-        inode: Its inode.
+        inode: Inode of the file.
     """
 
     number: int
@@ -98,10 +98,10 @@ class Line:
     """One whole line of a file.
 
     Attributes:
-        length: Its bytes.
+        length: Length in bytes.
         content: The line; None where it is too long to be read.
         crc: CRC-32 of the file up to its end.
-        end: Its last bytes.
+        end: The last bytes.
     """
 
     length: int

@@ -22,7 +22,7 @@ COLOURS = {
     "version": "policy version",
     "none": "no colours",
 }
-"""What tokens are coloured by."""
+"""Quantities by which tokens are coloured."""
 GRADES = (0.05, 0.25, 0.7, 1.6, 3.0, 5.0)
 """Minimum surprise (minus log-prob, in nats) of each grade above 0."""
 STRENGTHS = (0.25, 0.75, 1.5)
@@ -38,10 +38,10 @@ class Token:
     """One token on the page.
 
     Attributes:
-        text: Its text, or its id in brackets where no tokenizer is known.
+        text: The text, or the id in brackets if no tokenizer is known.
         css: Its classes: surprise ``s0`` to ``s6``, gap ``g0`` to ``g6``, ``out`` of the loss,
             version ``v0`` to ``v3``.
-        description: Its position, id and numbers, in words.
+        description: Position, id and numbers, in words.
     """
 
     text: str

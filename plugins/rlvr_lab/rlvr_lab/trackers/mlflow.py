@@ -26,7 +26,7 @@ class MLflow:
     """
 
     class Config(ComponentConfig):
-        """Options of tracker ``mlflow``."""
+        """Options of tracker ``lab/mlflow``."""
 
         experiment: str = "rlvr"
         """Experiment, made when it is missing."""
@@ -34,7 +34,7 @@ class MLflow:
         """Tracking server or store (``sqlite:///mlflow.db``); null is MLflow's own setting."""
 
     def __init__(self, config: Config) -> None:
-        need("mlflow", "mlflow")
+        need("mlflow", "lab/mlflow", "rlvr-lab[mlflow]")
         self._config = config
         self._client: Any = None
 
@@ -67,8 +67,11 @@ class MLflow:
 
         if self._progress.due(step):
             now = int(time.time() * 1000)
-            found = [Metric(_ODD.sub("_", k), v, now, step) for k, v in finite(values).items()]
-            self._client.log_batch(self._progress.run_id, metrics=found)
+            metrics = [
+                Metric(_ODD.sub("_", name), value, now, step)
+                for name, value in finite(values).items()
+            ]
+            self._client.log_batch(self._progress.run_id, metrics=metrics)
             self._progress.done(step)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The JSON schema of a run's configuration, for editors: with the options of every component.
+"""``rlvr schema``: the JSON schema of a run's configuration, with the options of every component.
 
 Used as ``# yaml-language-server: $schema=rlvr.schema.json`` at the top of a config.
 """
@@ -6,19 +6,44 @@ Used as ``# yaml-language-server: $schema=rlvr.schema.json`` at the top of a con
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+import click
 
 from rlvr_core.api import RlvrError, config_class
 from rlvr_core.config.model import RunConfig
 from rlvr_core.config.tree import AUTO, COMPONENTS, Loc
 from rlvr_core.config.words import schema_of
-from rlvr_core.plugins.host import Host
+from rlvr_core.plugins.host import Host, load_host
 from rlvr_core.plugins.registry import Entry
+from rlvr_core.record.files import write_atomic
+from rlvr_core.terminal.output import print_json, print_line
 
 _ENV = {"type": "string", "pattern": r"^\$\{env:[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}$"}
 
 JsonSchema = dict[str, Any]
+
+
+@click.command("schema")
+@click.option("--out", type=click.Path(dir_okay=False), help="Write it to this file.")
+def schema_command(out: str | None) -> None:
+    """Print the JSON schema of configs, for editors.
+
+    It knows the components of every installed plugin. Put this at the top of a config:
+
+        # yaml-language-server: $schema=rlvr.schema.json
+    """
+    schema, troubles = config_schema(load_host())
+    for trouble in troubles:
+        print_line(f"warning: its options are left open: {trouble}", stderr=True)
+    if out is None:
+        print_json(schema)
+        return
+    write_atomic(Path(out), json.dumps(schema, indent=1) + "\n")
+    print_line(f"wrote {out}")
 
 
 def config_schema(host: Host) -> tuple[JsonSchema, list[str]]:
@@ -89,7 +114,7 @@ def _tie(names: list[str], options: JsonSchema, *, needed: bool) -> JsonSchema:
 def _options(root: JsonSchema, entry: Entry, troubles: list[str]) -> JsonSchema:
     """The schema of a component's ``with``, its definitions moved to the top."""
     try:
-        found: JsonSchema = copy.deepcopy(dict(schema_of(config_class(entry.load()))))
+        schema: JsonSchema = copy.deepcopy(dict(schema_of(config_class(entry.load()))))
     except RlvrError as error:
         troubles.append(f"{entry.name}: {error.complaints[0].what}")
         return {}
@@ -97,11 +122,11 @@ def _options(root: JsonSchema, entry: Entry, troubles: list[str]) -> JsonSchema:
         troubles.append(f"{entry.name}: {error}")
         return {}
     prefix = f"{entry.kind}.{entry.name.replace('/', '.')}."
-    for name, definition in found.pop("$defs", {}).items():
+    for name, definition in schema.pop("$defs", {}).items():
         root["$defs"][prefix + name] = definition
         _prefix_refs(definition, prefix)
-    _prefix_refs(found, prefix)
-    return found
+    _prefix_refs(schema, prefix)
+    return schema
 
 
 def _prefix_refs(schema: Any, prefix: str) -> None:
@@ -126,8 +151,8 @@ def _at(root: JsonSchema, place: Loc) -> JsonSchema:
     here: JsonSchema = root
     for step in place:
         here = _child(here, step, root)
-    said: JsonSchema = {key: here[key] for key in ("description", "default") if key in here}
-    return {**_branch(here, "properties", root), **said}
+    kept: JsonSchema = {key: here[key] for key in ("description", "default") if key in here}
+    return {**_branch(here, "properties", root), **kept}
 
 
 def _child(schema: JsonSchema, step: str | int, root: JsonSchema) -> JsonSchema:

@@ -1,7 +1,60 @@
-import pytest
+import json
+import sys
+from pathlib import Path
 
-from rlvr_core.config.keys import run_keys
-from rlvr_core.config.schema import config_schema
+import pytest
+from click.testing import CliRunner
+
+from rlvr_core.plugins.host import load_host
+from rlvr_devkit.schema import config_schema, schema_command
+
+PLUGIN = """
+from rlvr_core.api import hookimpl
+
+@hookimpl
+def register_datasets(registrar):
+    registrar.add("sums", "rlvr_toy_parts:Sums", summary="Sums.")
+
+@hookimpl
+def register_losses(registrar):
+    registrar.add("relative", "rlvr_toy_parts:Relative", summary="Compares.")
+
+@hookimpl
+def register_verifiers(registrar):
+    registrar.add("gone", "rlvr_toy_nowhere:Gone", summary="Its module is missing.")
+    registrar.add("odd", "rlvr_toy_parts:Odd", summary="Its Config is no model.")
+"""
+
+PARTS = """
+from typing import Literal
+from rlvr_core.api import ComponentConfig
+
+class Range(ComponentConfig):
+    low: int = 0
+
+class Sums:
+    class Config(ComponentConfig):
+        split: Literal["train", "test"] = "train"
+        '''Which part.'''
+        numbers: Range = Range()
+
+class Relative:
+    class Config(ComponentConfig):
+        clip: float
+
+class Odd:
+    Config = dict
+"""
+
+
+@pytest.fixture(scope="module")
+def host(installed_plugin):
+    folder = installed_plugin("toy", {"rlvr_toy.py": PLUGIN, "rlvr_toy_parts.py": PARTS})
+    sys.path.insert(0, str(folder))
+    try:
+        yield load_host({})
+    finally:
+        sys.path.remove(str(folder))
 
 
 @pytest.fixture(scope="module")
@@ -16,8 +69,8 @@ def named(schema):
 def tie(schema, name):
     """The schema of ``with`` when ``use`` is ``name``."""
     ties = schema["anyOf"][1]["allOf"]
-    (found,) = [one for one in ties if name in one["if"]["properties"]["use"]["enum"]]
-    return found["then"]
+    (chosen,) = [tied for tied in ties if name in tied["if"]["properties"]["use"]["enum"]]
+    return chosen["then"]
 
 
 def test_with_is_tied_to_use(schema):
@@ -55,9 +108,9 @@ def test_definitions_of_components_are_found_where_they_are_referred_to(schema):
             for value in node:
                 yield from refs(value)
 
-    found = set(refs(schema))
-    assert "#/$defs/dataset.toy.sums.Range" in found
-    assert found == {f"#/$defs/{name}" for name in schema["$defs"]}
+    used = set(refs(schema))
+    assert "#/$defs/dataset.toy.sums.Range" in used
+    assert used == {f"#/$defs/{name}" for name in schema["$defs"]}
 
 
 def test_required_keys_are_asked_for_only_without_extends(schema):
@@ -84,5 +137,10 @@ def test_components_that_do_not_load_are_told_and_left_open(host):
     assert {"toy/gone", "toy/odd"} <= named(schema["properties"]["rewards"]["items"])
 
 
-def test_every_key_of_the_model_is_explained():
-    assert [key.path for key in run_keys() if not key.description] == []
+def test_it_is_written_whole(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(schema_command, ["--out", "rlvr.schema.json"])
+    assert done.exit_code == 0, done.output
+    assert "wrote rlvr.schema.json" in done.output
+    assert "then" in json.loads(Path("rlvr.schema.json").read_text())
+    assert [path.name for path in Path().iterdir()] == ["rlvr.schema.json"]

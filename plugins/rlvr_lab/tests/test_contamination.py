@@ -5,8 +5,8 @@ import pytest
 import yaml
 
 from rlvr_core.api import Message, Problem
-from rlvr_core.eval.contamination import Trained, normalise
 from rlvr_core.testing.clock import cpu_limit
+from rlvr_lab.contamination.search import Trained, normalise
 
 
 def problem(id_, prompt):

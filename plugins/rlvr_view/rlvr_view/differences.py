@@ -1,9 +1,9 @@
-"""Compares the records of two runs."""
+"""Compares the records of two runs, part by part."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rlvr_core.api import Json
@@ -41,25 +41,20 @@ class RunDifferences:
 
     names: tuple[str, str]
     differences: Sequence[Difference]
-    unknown: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """All parts that are compared."""
-        return PARTS
+    unknown: Mapping[str, str]
 
     @property
     def same(self) -> list[str]:
         """The parts that are equal."""
-        differ = {one.part for one in self.differences}
+        differ = {change.part for change in self.differences}
         return [part for part in PARTS if part not in differ and part not in self.unknown]
 
     def data(self) -> dict[str, Json]:
         """Return the result as JSON."""
         parts: dict[str, list[Json]] = {}
-        for one in self.differences:
-            line = {"key": one.key, "values": list(one.values), "text": one.words}
-            parts.setdefault(one.part, []).append(line)
+        for change in self.differences:
+            line = {"key": change.key, "values": list(change.values), "text": change.words}
+            parts.setdefault(change.part, []).append(line)
         return {
             "runs": list(self.names),
             "differences": parts,
@@ -68,20 +63,20 @@ class RunDifferences:
         }
 
 
-def compare_runs(one: RunView, other: RunView) -> RunDifferences:
+def compare_runs(run: RunView, other: RunView) -> RunDifferences:
     """Return in what two runs differ."""
-    names = one.folder.name, other.folder.name
-    first, second = _recorded(one), _recorded(other)
+    names = run.folder.name, other.folder.name
+    first, second = _recorded(run), _recorded(other)
     unknown = {
         part: f"not recorded in {name}"
         for part in PARTS
         for name, record in zip(names, (first, second), strict=True)
         if record.get(part) is None
     }
-    found = differences({k: v for k, v in first.items() if k not in unknown}, second)
+    changes = differences({k: v for k, v in first.items() if k not in unknown}, second)
     if "code" not in unknown:
-        found += code_differences(first["code"], second["code"])
-    ordered = sorted(found, key=lambda difference: PARTS.index(difference.part))
+        changes += code_differences(first["code"], second["code"])
+    ordered = sorted(changes, key=lambda change: PARTS.index(change.part))
     return RunDifferences(names, ordered, unknown)
 
 

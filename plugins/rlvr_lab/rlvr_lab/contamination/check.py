@@ -1,22 +1,32 @@
-"""Finds what a model was trained on, from the run of its checkpoint, or from a file."""
+"""What a model was trained on, by its run or a file; refuses held-out problems among it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import ConfigError, DataError, DataReport, Message, Problem, RlvrError, RunData
+from rlvr_core.api import (
+    Complaint,
+    ConfigError,
+    DataError,
+    DataReport,
+    Message,
+    Problem,
+    RlvrError,
+    RunData,
+)
 from rlvr_core.config.resolve import resolve_file
+from rlvr_core.config.tree import dotted
 from rlvr_core.data.load import fingerprint
 from rlvr_core.data.rows import read_rows
 from rlvr_core.data.uri import local_path
-from rlvr_core.eval.contamination import Trained, check
 from rlvr_core.eval.model_ref import run_of
 from rlvr_core.plugins.host import Host, load_host
 from rlvr_core.record.find import find_run
 from rlvr_core.record.manifest import Manifest
 from rlvr_core.record.rundir import RunFolder
+from rlvr_lab.contamination.search import Contamination, Trained
 
 if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved
@@ -41,21 +51,39 @@ def check_run(data: RunData) -> DataReport:
     host = load_host()
     for text in data.trained_on:
         _take_named(trained, text, host)
-    inherit(trained, data.model, host)
+    _inherit(trained, data.model, host)
     if not trained.sources and not trained.unknown:
         trained.unknown.append(
             "what the model was trained on is not known; --trained-on RUN_OR_JSONL says it"
         )
-    results = {name: trained.search(some) for name, some in data.held_out.items()}
-    check(results, data.max_contaminated, data.where, data.remedy)
+    results = {name: trained.search(problems) for name, problems in data.held_out.items()}
+    _refuse(results, data)
     return DataReport(
         "contamination",
-        {name: one.data() for name, one in results.items()},
-        tuple(f"{name}: {line}" for name, one in results.items() for line in one.lines()),
+        {name: result.data() for name, result in results.items()},
+        tuple(f"{name}: {line}" for name, result in results.items() for line in result.lines()),
     )
 
 
-def inherit(trained: Trained, model_path: str, host: Host) -> None:
+def _refuse(results: Mapping[str, Contamination], data: RunData) -> None:
+    complaints = [
+        Complaint(
+            f"{name}: {len(result.matches)} of {result.n} problems were trained on: "
+            f"{result.examples}",
+            data.where,
+            (
+                f"found in: {', '.join(result.sources)}",
+                f"take other problems for one of the two, or accept it: {data.remedy}",
+            ),
+        )
+        for name, result in results.items()
+        if result.share > data.max_contaminated
+    ]
+    if complaints:
+        raise ConfigError.collect(complaints)
+
+
+def _inherit(trained: Trained, model_path: str, host: Host) -> None:
     """Add what a model was trained on before, if it is a checkpoint of a run."""
     run = run_of(Path(model_path).expanduser())
     if run is None or _name(run) in trained.sources:
@@ -80,40 +108,36 @@ def _take_named(trained: Trained, text: str, host: Host) -> None:
 
 def _take_run(trained: Trained, run: RunFolder, host: Host) -> None:
     resolved = resolve_file(run.resolved, [], host)
-    named = Manifest.read(run).fields.get("data") or {}
-    recorded = list(named.values())
+    recorded = Manifest.read(run).fields.get("data") or {}
+    fingerprints = list(recorded.values())
     for index, ref in enumerate(resolved.config.data.sources):
         problems = list(resolved.build("dataset", ref).load())
-        if index < len(recorded) and _changed(problems, recorded[index]):
+        if index < len(fingerprints) and _changed(problems, fingerprints[index]):
             raise DataError(f"{ref.use} has other problems now than when the run began")
         trained.add_problems(_name(run), problems)
-    _take_answers(trained, run, resolved, named)
-    inherit(trained, resolved.config.model.path, host)
+    _take_answers(trained, run, resolved, recorded)
+    _inherit(trained, resolved.config.model.path, host)
 
 
 def _take_answers(
-    trained: Trained, run: RunFolder, resolved: Resolved, recorded: dict[str, Any]
+    trained: Trained, run: RunFolder, resolved: Resolved, recorded: Mapping[str, Any]
 ) -> None:
-    """Add the given answers that losses with their own data imitated; rare, and needs torch."""
-    imitating = {loc: ref for loc, ref in resolved.config.losses.items() if ref.data is not None}
-    if not imitating:
-        return
-
-    for loc, ref in imitating.items():
-        assert ref.data is not None
-        loader, target = resolved.build("dataset", ref.data), ref.with_.get("target")
+    """Add the given answers that losses with their own data imitated."""
+    for loc, ref in resolved.config.losses.items():
+        if ref.data is None:
+            continue
+        # rare, and imports torch
         from rlvr_core.demonstrations import answered, load_answers
 
+        loader, target = resolved.build("dataset", ref.data), ref.with_.get("target")
         answers = load_answers(loader, target, resolved.config.run.seed, ref.data.use)
-        from rlvr_core.config.tree import dotted
-
         then = recorded.get(dotted((*loc, "answers")))  # older runs did not record them
         if then is not None and _changed(answered(answers), then):
             raise DataError(f"{ref.data.use} has other answers now than when the run began")
         trained.add_problems(_name(run), (problem for problem, _ in answers))
 
 
-def _changed(problems: Sequence[Problem], recorded: dict[str, Any]) -> bool:
+def _changed(problems: Sequence[Problem], recorded: Mapping[str, Any]) -> bool:
     # a run's recorded data excludes over-long prompts: it may have fewer problems and another hash
     fewer = len(problems) > recorded["problems"]
     return not fewer and fingerprint(problems) != recorded["sha256"]
@@ -143,7 +167,7 @@ def _rows(text: str) -> Iterator[tuple[str, str | Sequence[Message] | None]]:
 def _conversation(value: Any, where: str) -> tuple[Message, ...]:
     try:
         # the model's answer is not part of the question
-        turns = [(one["role"], one["content"]) for one in value if one["role"] != "assistant"]
+        turns = [(turn["role"], turn["content"]) for turn in value if turn["role"] != "assistant"]
     except (TypeError, KeyError):
         turns = []
     if not turns or not all(isinstance(text, str) for _, text in turns):

@@ -20,13 +20,13 @@ class Trackio:
     """
 
     class Config(ComponentConfig):
-        """Options of tracker ``trackio``."""
+        """Options of tracker ``lab/trackio``."""
 
         project: str = "rlvr"
         """Project."""
 
     def __init__(self, config: Config) -> None:
-        need("trackio", "trackio")
+        need("trackio", "lab/trackio", "rlvr-lab[trackio]")
         self._config = config
         self._run: Any = None
 

@@ -31,14 +31,10 @@ class _Outcomes:
 
     def rates(self) -> dict[str, float]:
         """Return the pass rate of each problem whose answers all have an outcome."""
-        judged = {
-            problem: [one for one in passed if one is not None]
-            for problem, passed in self.passed.items()
-        }
         return {
-            problem: fmean(known)
-            for problem, known in judged.items()
-            if len(known) == len(self.passed[problem])
+            problem: fmean(map(bool, passed))
+            for problem, passed in self.passed.items()
+            if None not in passed
         }
 
 
@@ -70,9 +66,9 @@ def paired_evaluations(views: Sequence[RunView]) -> list[dict[str, Json]]:
         in ``views``, ``step``, ``estimate``), ``n`` and ``left_out`` problems, ``difference``,
         ``gained``, ``lost``, ``p``, ``p_holm``; or ``refused``, which says why there is no test.
     """
-    found = [_test(views, *pair) for pair in _pairs(views)]
-    adjusted = holm([one.get("p") for one in found])
-    return [{**one, "p_holm": p} for one, p in zip(found, adjusted, strict=True)]
+    tests = [_test(views, *pair) for pair in _pairs(views)]
+    adjusted = holm([test.get("p") for test in tests])
+    return [{**test, "p_holm": p} for test, p in zip(tests, adjusted, strict=True)]
 
 
 def _pairs(views: Sequence[RunView]) -> Iterator[tuple[int, Line, int, Line]]:
@@ -90,17 +86,17 @@ def _pairs(views: Sequence[RunView]) -> Iterator[tuple[int, Line, int, Line]]:
 
 
 def _by_task(view: RunView) -> dict[tuple[str, float], list[Line]]:
-    found: dict[tuple[str, float], list[Line]] = {}
+    lines: dict[tuple[str, float], list[Line]] = {}
     for line in view.evaluations:
         if HEADLINE in line["metrics"]:
-            found.setdefault((line["task"], float(line["temperature"])), []).append(line)
-    return found
+            lines.setdefault((line["task"], float(line["temperature"])), []).append(line)
+    return lines
 
 
 def _test(
-    views: Sequence[RunView], one: int, line: Line, other: int, later: Line
+    views: Sequence[RunView], run: int, line: Line, other: int, later: Line
 ) -> dict[str, Json]:
-    before, after = _outcomes(views[one], line), _outcomes(views[other], later)
+    before, after = _outcomes(views[run], line), _outcomes(views[other], later)
     first, second = before.rates(), after.rates()
     # the signs of a problem's difference can be flipped only if it was answered as often in both
     both = [
@@ -111,7 +107,7 @@ def _test(
     result: dict[str, Json] = {
         "task": line["task"],
         "temperature": line["temperature"],
-        "before": {"run": one, "step": line["step"]},
+        "before": {"run": run, "step": line["step"]},
         "after": {"run": other, "step": later["step"]},
         "n": len(both),
         "left_out": len({**before.passed, **after.passed}) - len(both),
@@ -121,29 +117,26 @@ def _test(
     if any(before.prompts[problem] != after.prompts[problem] for problem in both):
         return {**result, "refused": "the problems were asked in other words"}
     ends = [first[problem] for problem in both], [second[problem] for problem in both]
-    result["before"]["estimate"], result["after"]["estimate"] = (
-        estimate(end).data() for end in ends
-    )
+    result["before"]["estimate"] = estimate(ends[0]).data()
+    result["after"]["estimate"] = estimate(ends[1]).data()
+    changes = [
+        round((second[problem] - first[problem]) * len(before.passed[problem])) for problem in both
+    ]
     return {
         **result,
         "difference": paired_difference(*ends).data(),
-        "gained": sum(second[problem] > first[problem] for problem in both),
-        "lost": sum(second[problem] < first[problem] for problem in both),
-        "p": sign_flip_p(
-            [
-                round((second[problem] - first[problem]) * len(before.passed[problem]))
-                for problem in both
-            ]
-        ),
+        "gained": sum(change > 0 for change in changes),
+        "lost": sum(change < 0 for change in changes),
+        "p": sign_flip_p(changes),
     }
 
 
 def _outcomes(view: RunView, line: Line) -> _Outcomes:
-    found = _Outcomes()
+    outcomes = _Outcomes()
     for row in answers(view.folder, line):
         problem, passed = str(row.get("problem_id")), row.get("passed")
-        found.passed.setdefault(problem, []).append(passed if isinstance(passed, bool) else None)
-        if problem not in found.prompts:
+        outcomes.passed.setdefault(problem, []).append(passed if isinstance(passed, bool) else None)
+        if problem not in outcomes.prompts:
             prompt = str(row.get("prompt")).encode("utf-8", "surrogatepass")
-            found.prompts[problem] = hashlib.blake2b(prompt, digest_size=16).digest()
-    return found
+            outcomes.prompts[problem] = hashlib.blake2b(prompt, digest_size=16).digest()
+    return outcomes
