@@ -67,6 +67,9 @@ COMPONENTS: dict[str, dict[str, tuple[str, ...]]] = {
         "env": ("lookup-heldout", "lookup-heldout-greedy"),
         "lab": ("lm_eval",),
     },
+    "guard": {
+        "view": ("gaps",),
+    },
     "launcher": {
         "cluster": ("slurm", "ray"),
     },

@@ -10,9 +10,7 @@ is written again, and its last line counts.
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +18,7 @@ import numpy as np
 from rlvr_core.api import NoConfig
 from rlvr_core.guards.base import BaseGuard
 from rlvr_core.record.jsonl import Stream
+from rlvr_view.viewer.gaps import key_of
 
 if TYPE_CHECKING:
     from rlvr_core.api import RunStarted
@@ -77,9 +76,3 @@ def gaps_of(seen: SeenMicroBatch) -> dict[str, str]:
         key = key_of(prompts[prompt][: micro.prompt_len_S[prompt]], tokens)
         values[key] = base64.b64encode(half_BT[row, : len(tokens)].tobytes()).decode("ascii")
     return values
-
-
-def key_of(prompt_ids: Sequence[int] | None, token_ids: Sequence[int] | None) -> str:
-    """Return the key of a completion: a hash of its prompt and tokens."""
-    text = json.dumps([prompt_ids, token_ids])
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

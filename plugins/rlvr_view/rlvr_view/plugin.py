@@ -28,3 +28,13 @@ def register_commands(registrar: Registrar) -> None:
         "rlvr_view.diff:diff",
         summary="Say in what two runs differ.",
     )
+
+
+@hookimpl
+def register_guards(registrar: Registrar) -> None:
+    """Add the guard that records for the viewer."""
+    registrar.add(
+        "gaps",
+        "rlvr_view.gaps_guard:Gaps",
+        summary="Record by how much trainer and engine differ on each token, for rlvr view.",
+    )

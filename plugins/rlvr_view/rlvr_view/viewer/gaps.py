@@ -1,4 +1,4 @@
-"""Reads the difference of trainer and engine log-probs by token; docs/runs.md has the format."""
+"""Reads the difference of trainer and engine log-probs by token; ``rlvr_view.gaps_guard`` writes it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def add_gaps(row: dict[str, Any], traces: Path) -> None:
             (row, completion),
             *((branch, branch) for branch in branches_of(completion)),
         ):
-            if gaps := _decoded(recorded.get(_key(prompt, part)), part):
+            if gaps := _decoded(
+                recorded.get(key_of(prompt.get("prompt_ids"), part.get("token_ids"))), part
+            ):
                 part["gaps"] = gaps
 
 
@@ -67,8 +69,9 @@ def _of_step(path: Path, step: Any) -> Mapping[str, Any]:
     return recorded
 
 
-def _key(row: Mapping[str, Any], completion: Mapping[str, Any]) -> str:
-    text = json.dumps([row.get("prompt_ids"), completion.get("token_ids")])
+def key_of(prompt_ids: Any, token_ids: Any) -> str:
+    """Return the key of a completion: a hash of its prompt and tokens."""
+    text = json.dumps([prompt_ids, token_ids])
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
