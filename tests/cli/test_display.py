@@ -1,7 +1,6 @@
 import io
 import json
 import math
-import termios
 import threading
 from pathlib import Path
 
@@ -9,16 +8,10 @@ import pytest
 from rich.console import Console
 
 from rlvr_core.api import (
-    Completion,
     EvalFinished,
     EvalReport,
-    Group,
-    GroupsScored,
-    Judged,
-    Problem,
     RunStarted,
     StepFinished,
-    Verdict,
 )
 from rlvr_core.api.progress import counting, progress, work_going_on
 from rlvr_core.cli import run as of_kind
@@ -334,24 +327,6 @@ def test_live_shows_what_is_awaited_before_the_plan_and_tells_elapsed_from_left(
     display.finish([])
     # the lines before the plan are gone from the screen, not left above it
     assert stream.getvalue().index("\x1b[2K") < stream.getvalue().index("run demo")
-
-
-def in_terminal():
-    """Show a sample for a key; 0 if the terminal is afterwards what it was."""
-    before = termios.tcgetattr(0)
-    display = make_display("live", 2)
-    completion = Completion((1,), (2,), (-0.1,), (True,), "four", "stop")
-    verdict = Verdict(1.0, passed=True, detail="four")
-    judged = Judged(completion, {"exact": verdict}, 1.0, True)
-    group = Group(Problem("p", "2+2=", "exact", {}, "sums"), (judged,), 0)
-    display.groups_scored(GroupsScored(0, 0, (group,)))
-    seen = threading.Event()
-    lines = display._samples.lines
-    display._samples.lines = lambda: (seen.set(), lines())[1]
-    display.plan([])  # the key may come as soon as it is asked for
-    came = seen.wait(30)
-    display.finish([])
-    return 0 if came and termios.tcgetattr(0) == before else 1
 
 
 def test_what_comes_before_the_plan_is_no_line_of_a_log():

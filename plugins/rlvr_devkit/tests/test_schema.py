@@ -1,5 +1,4 @@
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -50,11 +49,9 @@ class Odd:
 @pytest.fixture(scope="module")
 def host(installed_plugin):
     folder = installed_plugin("toy", {"rlvr_toy.py": PLUGIN, "rlvr_toy_parts.py": PARTS})
-    sys.path.insert(0, str(folder))
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
         yield load_host({})
-    finally:
-        sys.path.remove(str(folder))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import yaml
 from rlvr_core.data.jsonl import JsonLines
 
 SOURCE = {"prompt": "question", "id": "id", "verifier": "toy/early"}
-RATES = "passk/core_dataset/difficulty.jsonl"
 DATA = {"use": "core/jsonl", "with": {"path": "data.jsonl", **SOURCE}}
 CHATS = [
     [{"role": "system", "content": "Be short."}, {"role": "user", "content": f"Speak {i}."}]

@@ -12,7 +12,6 @@ from rlvr_doctor.planner.setup import Micro
 ROOT = Path(__file__).parents[4]
 RECIPES = ROOT / "examples" / "recipes"
 GIB = 2**30
-LAYERS = "num_hidden_layers"
 _HERE = Path(__file__).parent
 
 

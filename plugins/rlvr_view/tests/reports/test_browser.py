@@ -158,9 +158,6 @@ def test_the_policy_stops_a_script_that_got_in_all_the_same(open_page):
     assert page.evaluate("window.owned") is None
 
 
-BACKGROUND = "getComputedStyle(document.body).backgroundColor"
-
-
 @pytest.mark.parametrize("name", ["one", "two", "hostile"])
 def test_a_phone_needs_no_scrolling_sideways(open_page, name):
     page = open_page(name, viewport={"width": 360, "height": 740})

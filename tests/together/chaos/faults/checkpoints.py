@@ -123,36 +123,3 @@ def resumed_with_the_engine_at_its_start(patch: Patch) -> None:
 
     patch.after(f"{ENGINE}:TransformersEngine.start", started)
     patch.after(f"{ENGINE}:TransformersEngine.load_weights", loaded)
-
-
-@fault("resume", shape="many checkpoints")
-def checkpoint_has_old_weights(patch: Patch) -> None:
-    """Checkpoints hold the weights the run began with."""
-    kept: dict[str, Any] = {}
-
-    def make(original: Any) -> Any:
-        def update(self: Any, *args: Any) -> Any:
-            if not kept:
-                kept.update((n, p.detach().clone()) for n, p in self.model.named_parameters())
-            return original(self, *args)
-
-        return update
-
-    def old(tensors: Any, *_: Any) -> Any:
-        tensors.weights.update(kept)
-        return tensors
-
-    patch.wrap("rlvr_core.step.step:PolicyTrainer.update", make)
-    patch.after(f"{CHECKPOINT}:collect", old)
-
-
-@fault("resume", shape="many checkpoints")
-def checkpoint_has_a_broken_tensor(patch: Patch) -> None:
-    """One tensor of each checkpoint is zeros."""
-
-    def broken(tensors: Any, *_: Any) -> Any:
-        name = next(n for n in tensors.weights if "down_proj" in n)
-        tensors.weights[name] = torch.zeros_like(tensors.weights[name])
-        return tensors
-
-    patch.after(f"{CHECKPOINT}:collect", broken)

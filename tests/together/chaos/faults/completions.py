@@ -52,15 +52,3 @@ def what_was_cut_off_is_said_to_have_stopped(patch: Patch) -> None:
 def version_label_stays(patch: Patch) -> None:
     """The engine labels everything it samples with version 0."""
     completions(patch, lambda one: replace(one, version=0))
-
-
-@fault("completions", "preflight", config={"sampling": {"max_tokens": 4}}, backends=BOTH)
-def cap_far_too_small(patch: Patch) -> None:
-    """Completions are cut off after four tokens."""
-    patch.hit()
-
-
-@fault("completions", "preflight", config={"sampling": {"stop": ["["]}})
-def stop_string_in_the_answer(patch: Patch) -> None:
-    """A stop string ends every answer before its number."""
-    patch.hit()

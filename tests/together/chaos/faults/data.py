@@ -5,12 +5,6 @@ from __future__ import annotations
 from tests.together.chaos.registry import BOTH, Rows, fault
 
 
-@fault("preflight", of_data=True)
-def one_reference_answer_for_all(rows: Rows) -> Rows:
-    """Every problem has the same reference answer."""
-    return [row | {"answer": "42"} for row in rows]
-
-
 @fault("gold", "preflight", of_data=True)
 def reference_answers_are_decimals(rows: Rows) -> Rows:
     """Answers are written as 46.0, as tables have them."""
@@ -27,12 +21,6 @@ def some_reference_answers_are_missing(rows: Rows) -> Rows:
 def answer_in_the_prompt(rows: Rows) -> Rows:
     """The reference answer stands in the prompt."""
     return [row | {"question": f"[{row['answer']}] {row['question']}"} for row in rows]
-
-
-@fault("preflight", of_data=True)
-def twenty_problems_under_many_ids(rows: Rows) -> Rows:
-    """89 ids, and 20 problems."""
-    return [rows[i % 20] | {"id": row["id"]} for i, row in enumerate(rows)]
 
 
 @fault("preflight", of_data=True)

@@ -86,12 +86,6 @@ def reference_moves_once(patch: Patch) -> None:
     patch.wrap(f"{REFERENCE}:SeparateModel.follow", make)
 
 
-@fault("kl", shape="moving reference")
-def reference_stays_though_it_should_move(patch: Patch) -> None:
-    """A reference that should follow the policy every two updates stays."""
-    patch.wrap(f"{REFERENCE}:_Moving.follow", lambda original: lambda self, version: False)
-
-
 @fault("kl")
 def reference_at_another_temperature(patch: Patch) -> None:
     """The reference's log-probs are at temperature 0.7."""

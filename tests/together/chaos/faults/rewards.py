@@ -98,16 +98,3 @@ def verdicts_of_another_group(patch: Patch) -> None:
         return old
 
     verdicts(patch, late)
-
-
-@fault("canaries")
-def first_of_each_group_always_passes(patch: Patch) -> None:
-    """A judge that compares leans to what it reads first: each group's first completion passes."""
-
-    def change(given: list[Any]) -> list[Any]:
-        if len(given) < 8:  # known answers are judged in smaller groups
-            return given
-        first = {k: replace(v, score=1.0, passed=True) for k, v in given[0].items()}
-        return [first, *given[1:]]
-
-    verdicts(patch, change)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.together.chaos.changes import COLLECT, requests
-from tests.together.chaos.registry import BOTH, TWO, Patch, fault
+from tests.together.chaos.registry import BOTH, Patch, fault
 
 
 def _seeds(patch: Patch, change: Callable[[Any], Any]) -> None:
@@ -31,18 +31,6 @@ def last_seed_is_the_first(patch: Patch) -> None:
 def same_seeds_for_every_problem(patch: Patch) -> None:
     """Every problem has the seeds 0 to 7."""
     _seeds(patch, lambda request: range(len(request.seeds)))
-
-
-@fault("seeds", shape="few problems")
-def seeds_without_version(patch: Patch) -> None:
-    """Seeds do not depend on version and draw: a problem met again gets the same noise."""
-    _seeds(
-        patch,
-        lambda request: [
-            int.from_bytes(f"{request.problem.id}{i}".encode(), "big") % 2**62
-            for i in range(len(request.seeds))
-        ],
-    )
 
 
 @fault("seeds")
@@ -73,18 +61,3 @@ def chunks_of_a_group_begin_again(patch: Patch) -> None:
         return request
 
     patch.wrap(f"{COLLECT}:Generator._request", make)
-
-
-@fault("seeds", backends=TWO)
-def each_process_counts_its_seeds_from_one(patch: Patch) -> None:
-    """Seeds are made of how many requests a process had: both processes have the same."""
-    counted: dict[tuple[int, int], int] = {}
-
-    def make(original: Any) -> Any:
-        def seed(run: int, problem: str, version: int, draw: int, sample: int) -> int:
-            place = counted.setdefault((version, draw), len(counted))
-            return int(original(run, "", 0, place, sample))
-
-        return seed
-
-    patch.wrap(f"{COLLECT}:completion_seed", make)

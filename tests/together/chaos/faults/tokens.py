@@ -56,37 +56,6 @@ def failed_rows_lost(patch: Patch) -> None:
     rows_of_groups(patch, lambda rows: [row for row in rows if row.advantage >= 0])
 
 
-@fault("tokens")
-def last_group_lost(patch: Patch) -> None:
-    """The last group of each step is not trained on."""
-
-    def make(original: Any) -> Any:
-        def update(self: Any, groups: Any, step: Any, version: Any) -> Any:
-            report = original(self, groups[:-1], step, version)
-            report.advantages.append([None] * len(groups[-1].members))
-            report.thrown_away.append(False)
-            return report
-
-        return update
-
-    patch.wrap(f"{STEP}:PolicyTrainer.update", make)
-
-
-@fault("tokens")
-def group_trained_in_two_steps(patch: Patch) -> None:
-    """The first group of each step is taken again in the next one in the place of its last."""
-    before: list[Any] = []
-
-    def again(rollouts: Any, *_: Any) -> Any:
-        first = rollouts.kept[0]
-        if before:
-            rollouts.kept = [*rollouts.kept[:-1], before[0]]
-        before[:] = [first]
-        return rollouts
-
-    patch.after("rlvr_core.rollout.source:collect", again)
-
-
 @fault("tokens", shape="short answers")
 def truncated_rows_masked(patch: Patch) -> None:
     """Completions that were cut off are left out, though the config does not say so."""
