@@ -37,11 +37,12 @@ COMMANDS = {
     "regrade": "lab",
     "watch": "lab",
     "calibrate": "lab",
-    "diff": "lab",
+    "diff": "view",
     "sweep": "cluster",
     "jobs": "cluster",
     "env": "env",
     "new": "devkit",
+    "schema": "devkit",
 }
 """Plugin of each command that stands beside the core's own, and not below the plugin's name."""
 
@@ -66,6 +67,9 @@ COMPONENTS: dict[str, dict[str, tuple[str, ...]]] = {
         "env": ("lookup-heldout", "lookup-heldout-greedy"),
         "lab": ("lm_eval",),
     },
+    "guard": {
+        "view": ("gaps",),
+    },
     "launcher": {
         "cluster": ("slurm", "ray"),
     },
@@ -74,6 +78,9 @@ COMPONENTS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "optimizer": {
         "algos": ("adamw-8bit", "muon"),
+    },
+    "tracker": {
+        "lab": ("trackio", "mlflow"),
     },
     "tool_format": {
         "env": ("hermes", "llama", "python", "pythonic", "openai", "qwen3-coder", "gpt-oss"),

@@ -11,7 +11,6 @@ import threading
 import time
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
@@ -25,7 +24,7 @@ from rlvr_core.api import (
     RunError,
     ScoreRequest,
 )
-from rlvr_core.config.model import EnvironmentSection, LoraSection
+from rlvr_core.config.model import LoraSection
 from rlvr_core.engines.child.child import in_child
 from rlvr_core.engines.child.shared_weights import ReceivedSource
 from rlvr_core.engines.scripted import ScriptedEngine
@@ -36,8 +35,6 @@ from rlvr_core.engines.vllm.probe import trainer_logprobs
 from rlvr_core.lora import lora
 from rlvr_core.lora.adapter import matrices
 from rlvr_core.run.learner import shares_model
-from rlvr_env.environments.background_turns import BackgroundTurns
-from rlvr_env.environments.plan import EnvironmentPlan
 from tests.support.embedded import (
     Adapting,
     Complaining,
@@ -257,11 +254,9 @@ def test_a_probe_waits_for_itself_alone(fresh, model, monkeypatch):
     ids=["transformers", "own"],
 )
 def test_a_whole_copy_of_a_sharded_policy_is_made_where_it_is_needed(engine, shares):
-    """Wherever the engine is, and whatever is around it."""
+    """Wherever the engine is."""
     beside = in_child(engine, PATIENCE)
-    plan = EnvironmentPlan(EnvironmentSection(), {}, {}, {})
-    around = BackgroundTurns(beside, plan, lambda ids: ids)
-    assert [shares_model(one) for one in (engine, beside, around)] == [shares] * 3
+    assert [shares_model(one) for one in (engine, beside)] == [shares] * 2
 
 
 @pytest.mark.slow
@@ -371,7 +366,6 @@ def test_the_process_goes_when_the_trainer_is_gone(tmp_path):
 
     script = tmp_path / "trainer.py"
     script.write_text(
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "import time, torch\n"
         "from tests.support.embedded import make_model, make_tokenizer\n"
         "from rlvr_core.engines.child.child import in_child\n"

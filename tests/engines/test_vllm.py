@@ -6,7 +6,6 @@ import random
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -437,12 +436,11 @@ def test_ranks_must_have_their_process_group_first(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("ranks", "order"), [(1, "engine-first"), (2, "trainer-first")])
 def test_accelerate_and_engines_share_a_process(tmp_path, ranks, order):
-    script = Path(__file__).with_name("vllm_ranks.py")
     launcher = [sys.executable]
     if ranks > 1:
         launcher += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     done = subprocess.run(
-        [*launcher, str(script), order, str(tmp_path)],
+        [*launcher, "-m", "tests.support.engines.vllm_ranks", order, str(tmp_path)],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -72,9 +72,7 @@ class Fleet:
         if self.leads:
             await self._bring_up(server)
         elif not server.holds_other_weights:
-            await self._wait_until(
-                server, lambda: self._health_problem(server), self.config.deadline
-            )
+            await self._wait_until(server, lambda: self._health_problem(server))
             self.pool.mark_ready(server)
 
     async def _bring_up(self, server: Server) -> None:
