@@ -169,11 +169,6 @@ def register_engines(registrar: Registrar) -> None:
         "rlvr_core.engines.vllm.engine:VllmEngine",
         summary="vLLM in the trainer's process; for all but tiny models, on a GPU or a CPU.",
     )
-    registrar.add(
-        "vllm-server",
-        "rlvr_core.engines.vllm.server:VllmServerEngine",
-        summary="vLLM servers in processes of their own, one or many, on GPUs of their own.",
-    )
 
 
 @hookimpl
@@ -284,11 +279,6 @@ def register_transports(registrar: Registrar) -> None:
         "rlvr_core.engines.vllm.files:Files",
         summary="Files that the engine reads, in shared memory or a folder.",
     )
-    registrar.add(
-        "nccl",
-        "rlvr_core.engines.vllm.transports:Nccl",
-        summary="A broadcast over NCCL to the GPUs of vLLM servers.",
-    )
 
 
 @hookimpl
@@ -332,7 +322,7 @@ def register_guards(registrar: Registrar) -> None:
     registrar.add(
         "kl",
         "rlvr_core.guards.kl:Kl",
-        summary="Checks the KL term and its reference.",
+        summary="Checks the reference of the KL term.",
     )
     registrar.add(
         "loss",
@@ -362,7 +352,7 @@ def register_guards(registrar: Registrar) -> None:
     registrar.add(
         "canaries",
         "rlvr_core.guards.canaries:Canaries",
-        summary="Judges known answers and some completions again in every step.",
+        summary="Judges some completions again.",
     )
     registrar.add(
         "collapse",

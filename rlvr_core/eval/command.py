@@ -25,7 +25,7 @@ def eval_(model: str | None, **options: Any) -> None:
 
     Example: rlvr eval last --task math/gsm8k-test --task ifeval/ifeval
     """
-    from rlvr_core.terminal.waiting import waiting as waiting_for
+    from rlvr_core.terminal.live import waiting as waiting_for
 
     given = Options(**options)
     with waiting_for("the model and the tasks") as waiting:

@@ -127,7 +127,7 @@ def _take_answers(
         if ref.data is None:
             continue
         # rare, and imports torch
-        from rlvr_core.demonstrations.demonstrations import answered, load_answers
+        from rlvr_core.demonstrations import answered, load_answers
 
         loader, target = resolved.build("dataset", ref.data), ref.with_.get("target")
         answers = load_answers(loader, target, resolved.config.run.seed, ref.data.use)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.results import facts
-from rlvr_core.record.view import RunView, finite
+from rlvr_core.toolkit import RunView, finite
 from rlvr_view.report.groups import Groups, read_groups
 
 
@@ -55,8 +55,8 @@ class Records:
         """Every evaluation, with the interval of its accuracy."""
         from rlvr_view.report.paired import evaluation_points
 
-        found: list[dict[str, Any]] = evaluation_points(self.view)
-        return found
+        points: list[dict[str, Any]] = evaluation_points(self.view)
+        return points
 
     @cached_property
     def groups(self) -> Groups:

@@ -50,7 +50,8 @@ def test_an_evaluation_whose_file_is_gone_is_shown_and_not_tested(runs):
         path.unlink()
     view = RunView(folder)
     assert [
-        (one["metrics"]["accuracy"], one["low"] is None) for one in evaluation_points(view)
+        (evaluation_point["metrics"]["accuracy"], evaluation_point["low"] is None)
+        for evaluation_point in evaluation_points(view)
     ] == [
         (0.3, False),
         (0.9, True),
