@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
     ConfigError,
+    DataReport,
     EvalTask,
     EvalTaskTraits,
     ExternalTask,
@@ -214,7 +215,7 @@ def prepare(
     conversations = conversations_of(config.environment, all_problems, host)
     check_problems(all_problems, plan.check, conversations.check)
     judged_by, apart = verifier_options(plan, host)
-    code = {key: code_hash(key.partition("#")[0], one.target) for key, one in plan.specs.items()}
+    code = {key: code_hash(key.partition("#")[0], spec.target) for key, spec in plan.specs.items()}
     ready: list[Ready] = []
     for (component, task), problems in zip(tasks, loaded, strict=True):
         external = task if isinstance(task, ExternalTask) else None
@@ -225,7 +226,7 @@ def prepare(
         name = f"{component.entry.name}:{external.label}" if external else component.entry.name
         ready.append(
             Ready(
-                name=_free(name, [one.name for one in ready]),
+                name=_free(name, [earlier.name for earlier in ready]),
                 task=task,
                 problems=problems,
                 n=n or task.n,
@@ -253,29 +254,13 @@ def prepare(
         return load_tokenizer(path, config.model)
 
     if is_remote(path):
-        for one in ready:
-            refuse_external(one.name, one.task, "a model on another machine", "use one on this")
+        for each in ready:
+            refuse_external(each.name, each.task, "a model on another machine", "use one on this")
     else:
         path = runnable(located, config.model)
         check_model_path(path)
         ready = _rendered(ready, config, tokenizer, conversations)
-    reports = host.check_data(
-        RunData(
-            model=located,
-            trained={},
-            held_out={one.name: one.problems for one in ready},
-            max_contaminated=config.max_contaminated,
-            where="",
-            trained_on=tuple(config.trained_on),
-            remedy="--allow-contamination",
-        )
-    )
-    if config.trained_on and not any(report.name == "contamination" for report in reports):
-        raise ConfigError(
-            "nothing here looks for problems that were trained on",
-            where="--trained-on",
-            remedy="it comes with rlvr-lab, which is not installed: pip install rlvr-lab",
-        )
+    reports = _check_data(config, host, located, ready)
     engine, why = choose(config, host, path)
     return Session(
         config=config,
@@ -297,6 +282,30 @@ def prepare(
         checks={report.name: report.record for report in reports},
         lines=tuple(line for report in reports for line in report.lines),
     )
+
+
+def _check_data(
+    config: EvalConfig, host: Host, model: str, tasks: Sequence[Ready]
+) -> list[DataReport]:
+    """Have plugins look at the problems; refuse ``trained_on`` where none looks for these."""
+    reports = host.check_data(
+        RunData(
+            model=model,
+            trained={},
+            held_out={ready.name: ready.problems for ready in tasks},
+            max_contaminated=config.max_contaminated,
+            where="",
+            trained_on=tuple(config.trained_on),
+            remedy="--allow-contamination",
+        )
+    )
+    if config.trained_on and not any(report.name == "contamination" for report in reports):
+        raise ConfigError(
+            "nothing here looks for problems that were trained on",
+            where="--trained-on",
+            remedy="it comes with rlvr-lab, which is not installed: pip install rlvr-lab",
+        )
+    return reports
 
 
 def _rendered(
