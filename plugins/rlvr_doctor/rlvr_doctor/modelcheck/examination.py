@@ -12,6 +12,7 @@ from rlvr_core.api import ConfigError, Finding, Json, RlvrError
 from rlvr_core.data.uri import check_model_path, is_uri, model_path
 from rlvr_core.eval.model_ref import find_model
 from rlvr_core.plugins.host import load_host
+from rlvr_core.record.provenance.lineage import lineage_lines, lineage_of
 from rlvr_core.record.provenance.model import model_identity, tokenizer_identity
 from rlvr_core.terminal import output
 from rlvr_doctor.examination.report import Report
@@ -30,21 +31,23 @@ class Examined:
         folder: Its folder on this machine; None if there is none.
         report: The findings.
         identity: ``model`` and ``tokenizer`` as in ``identity`` of ``run.json``.
+        lineage: Where it came from, if rlvr trained it.
     """
 
     name: str
     folder: Path | None
     report: Report = field(default_factory=Report)
     identity: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
+    lineage: Mapping[str, Json] | None = None
 
     @property
     def identity_lines(self) -> list[tuple[str, str]]:
-        """Return its hashes, as label and value."""
-        found = []
+        """Return its hashes and origin, as label and value."""
+        lines = []
         for part, fields in self.identity.items():
             keys = ("commit", "sha256") if part == "model" else ("sha256",)
-            found += [(f"{part} {key}", str(fields[key])) for key in keys if fields.get(key)]
-        return found
+            lines += [(f"{part} {key}", str(fields[key])) for key in keys if fields.get(key)]
+        return lines + (lineage_lines(self.lineage) if self.lineage else [])
 
     def as_json(self) -> dict[str, Json]:
         """Return everything as JSON."""
@@ -52,7 +55,8 @@ class Examined:
             "model": self.name,
             "folder": None if self.folder is None else str(self.folder),
             **self.report.as_json(),
-            "identity": {part: dict(one) for part, one in self.identity.items()},
+            "identity": {part: dict(fields) for part, fields in self.identity.items()},
+            "lineage": self.lineage,
         }
 
 
@@ -91,6 +95,7 @@ def check(
         output.quiet_libraries()
         found.report = examine(subject)
         found.identity = _identity(subject)
+        found.lineage = lineage_of(here)
     return found
 
 
