@@ -125,6 +125,9 @@ def sections(
 
     rows = [("folder", summary["folder"]), *facts(summary)]
     rows += [(key, str(value)) for key, value in summary.get("meta", {}).items()]
+    if by_age := summary.get("staleness"):
+        counts = ", ".join(f"{age}: {count:,}" for age, count in by_age.items())
+        rows.append(("staleness", f"completions trained on, by versions behind: {counts}"))
     rows += [("note", note) for note in summary["notes"]]
     yield (
         printable(summary["name"]),

@@ -194,7 +194,7 @@ def _check_reference(resolved: Resolved, *, used: bool) -> None:
             remedy="set a loss's beta above 0, or leave train.reference out",
         )
     if section.offload:
-        from rlvr_core.parallel.offload.checks import check_offload
+        from rlvr_core.parallel.offload import check_offload
 
         check_offload(resolved)
 
@@ -219,7 +219,7 @@ def load_data(resolved: Resolved, losses: Mapping[Loc, Loss]) -> Data:
     evaluations = evaluations_of(resolved)
     answers = None
     if any(loss.traits.answers is not None for loss in losses.values()):
-        from rlvr_core.demonstrations.given_answers import GivenAnswers
+        from rlvr_core.demonstrations import GivenAnswers
 
         answers = GivenAnswers(resolved, losses)
     # answers that are imitated are training data too

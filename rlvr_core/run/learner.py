@@ -215,7 +215,7 @@ def _reference(
     home = torch.device("cpu") if section.offload else place
     model = load_reference(inputs.model_path, inputs.config.model, home, dtype)
     if section.offload:
-        from rlvr_core.parallel.offload.layers import offload
+        from rlvr_core.parallel.offload import offload
 
         offload(model, place)
     return SeparateModel(model, policy, section)

@@ -36,10 +36,10 @@ class Gsm8k:
             gold = self._gold(problem)
         except DataError as error:
             return unscorable(error)
-        found = self._find(answer_part(completion.text, problem.stop))
-        if found and found.rule == "boxed" and amount(found.text) is None:
-            found = extract.value_of(found.text, found.rule)
-        return verdict_on(gold, found, same_amount(gold, found) if found else None)
+        answer = self._find(answer_part(completion.text, problem.stop))
+        if answer and answer.rule == "boxed" and amount(answer.text) is None:
+            answer = extract.value_of(answer.text, answer.rule)
+        return verdict_on(gold, answer, same_amount(gold, answer) if answer else None)
 
     def _find(self, text: str) -> Found | None:
         if box := boxes.last_box(text):
@@ -47,8 +47,8 @@ class Gsm8k:
         if boxes.has_empty_box(text):
             return None
         text = boxes.without_open_box(text)
-        if found := extract.tagged(text) or extract.hash_number(text) or extract.stated(text):
-            return found
+        if answer := extract.tagged(text) or extract.hash_number(text) or extract.stated(text):
+            return answer
         return None if extract.denied(text) else extract.last_expression(text)
 
     def _gold(self, problem: Problem) -> str:

@@ -44,8 +44,8 @@ class Boxed:
             gold = self._gold(problem)
         except DataError as error:
             return unscorable(error)
-        found = boxes.last_box(answer_part(completion.text, problem.stop))
-        return verdict_on(gold, found, compare.agree(gold, found.text) if found else None)
+        answer = boxes.last_box(answer_part(completion.text, problem.stop))
+        return verdict_on(gold, answer, compare.agree(gold, answer.text) if answer else None)
 
     def _gold(self, problem: Problem) -> str:
         answer = reference(problem)
@@ -77,10 +77,10 @@ class BoxedFormat:
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
         """Judge one response."""
         text = answer_part(completion.text, problem.stop)
-        found = list(boxes.boxes(text))
-        if len(found) != 1:
-            return _format_verdict(False, f"{len(found)} boxes instead of one")
-        after = text[found[0].end :].strip(self.CLOSERS)
+        all_boxes = list(boxes.boxes(text))
+        if len(all_boxes) != 1:
+            return _format_verdict(False, f"{len(all_boxes)} boxes instead of one")
+        after = text[all_boxes[0].end :].strip(self.CLOSERS)
         if after:
             return _format_verdict(False, f"text after the box: {short(after)!r}")
         return _format_verdict(True, "one box at the end")
@@ -137,8 +137,8 @@ def _said(text: str) -> str:
     head, closed, tail = text.partition(_THOUGHT)
     if closed and _THINK not in head:
         text = tail
-    said, *thoughts = text.split(_THINK)
-    return "\n".join([said, *(thought.partition(_THOUGHT)[2] for thought in thoughts)])
+    outside, *thoughts = text.split(_THINK)
+    return "\n".join([outside, *(thought.partition(_THOUGHT)[2] for thought in thoughts)])
 
 
 _THINK, _THOUGHT = "<think>", "</think>"
@@ -167,9 +167,9 @@ def reference(problem: Problem, field: str = "answer") -> str:
     return str(answer)
 
 
-def verdict_on(gold: str, found: Found | None, rule: str | None) -> Verdict:
+def verdict_on(gold: str, answer: Found | None, rule: str | None) -> Verdict:
     """The verdict on the answer found in a response; ``rule`` says by what it equals ``gold``."""
-    if found is None:
+    if answer is None:
         return Verdict(
             score=0.0,
             passed=False,
@@ -177,13 +177,13 @@ def verdict_on(gold: str, found: Found | None, rule: str | None) -> Verdict:
             detail="no answer found",
         )
     right = rule is not None
-    said = f"equal as {rule}" if right else f"not {short(gold)!r}"
+    finding = f"equal as {rule}" if right else f"not {short(gold)!r}"
     return Verdict(
         score=float(right),
         passed=right,
         parts={"extracted": 1.0, "correct": float(right)},
-        extracted=found.text[:KEPT],
-        detail=f"{found.rule}: {short(found.text)!r}, {said}",
+        extracted=answer.text[:KEPT],
+        detail=f"{answer.rule}: {short(answer.text)!r}, {finding}",
     )
 
 

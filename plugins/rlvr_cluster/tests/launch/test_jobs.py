@@ -103,7 +103,11 @@ def test_t90_what_was_submitted_is_listed_newest_first(there):
     for number in range(3):
         book.add(Job(f"job-{number}", "x/y", f"run-{number}", "c.yaml", submitted=float(number)))
     Launcher.states = {"job-2": "running", "job-1": "finished"}
-    assert [one["job"] for one in json.loads(call("list", "--json"))] == ["job-2", "job-1", "job-0"]
+    assert [load["job"] for load in json.loads(call("list", "--json"))] == [
+        "job-2",
+        "job-1",
+        "job-0",
+    ]
     table = call("list", "--states").splitlines()
     assert [line.split()[2] for line in table[1:]] == ["running", "finished", "unknown"]
     assert len(call("list", "--limit", 1).splitlines()) == 2

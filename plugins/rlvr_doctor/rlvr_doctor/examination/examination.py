@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING
 
 from rlvr_core.api import Finding, RlvrError
 from rlvr_core.api.components import RunObserver
-from rlvr_core.config.resolve import resolve_file
-from rlvr_core.data.uri import model_path
-from rlvr_core.plugins.host import load_host
 from rlvr_core.run.build import build
-from rlvr_core.terminal.output import quiet_libraries
+from rlvr_core.toolkit import load_host, model_path, quiet_libraries, resolve_file
 from rlvr_doctor.examination.answers import ANSWERS
 from rlvr_doctor.examination.batch import BATCH, histogram
 from rlvr_doctor.examination.costs import LIVE

@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING
 
 from rlvr_core.api import Finding, GroupsScored, Json, Problem, RlvrError
 from rlvr_core.api.components import RunObserver
-from rlvr_core.config.resolve import resolve_file
-from rlvr_core.data.uri import model_path
-from rlvr_core.plugins.host import Host, load_host
-from rlvr_core.record.checkpoints import LATEST
-from rlvr_core.record.rundir import RunFolder
 from rlvr_core.run.build import Look, build, go_on
 from rlvr_core.run.session import Session
-from rlvr_core.terminal.output import quiet_libraries
+from rlvr_core.toolkit import (
+    LATEST,
+    Host,
+    RunFolder,
+    load_host,
+    model_path,
+    quiet_libraries,
+    resolve_file,
+)
 from rlvr_doctor.examination.examination import LENIENT, nothing, scratch_folder
 from rlvr_doctor.examination.live import params_of, sampled
 from rlvr_doctor.examination.report import Report, refused, share
@@ -351,11 +354,11 @@ def learnt(rates: Sequence[tuple[int, int]], lr: float) -> Finding:
 def compare_runs(whole: RunFolder, resumed: RunFolder) -> Finding:
     """Compare weights, optimizer state and metrics of both runs at the last step."""
     name = f"step{RESUME_STEPS:06d}"
-    ours, theirs = (_tensors(one.checkpoints / name) for one in (whole, resumed))
+    ours, theirs = (_tensors(run.checkpoints / name) for run in (whole, resumed))
     middle = _tensors(whole.checkpoints / f"step{RESUME_STEPS // 2:06d}")
 
-    def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
-        pairs = ((one[key].double(), other[key].double()) for key in one)
+    def distance(tensors: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> float:
+        pairs = ((tensors[key].double(), others[key].double()) for key in tensors)
         return sum(float((first - second).abs().sum()) for first, second in pairs)
 
     apart, moved = distance(ours, theirs), distance(ours, middle)
