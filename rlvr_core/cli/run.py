@@ -80,9 +80,10 @@ def run(
         resolved, folder = what_to_run(config, overrides, resume, host)
         quiet_libraries()
         with ranks.joined(resolved.config.run.timeout) as together:
-            from rlvr_core.run.agreement import check_agreement
+            if together.world > 1:
+                from rlvr_core.run.agreement import check_agreement
 
-            check_agreement(resolved, together)
+                check_agreement(resolved, together)
             carry_out(resolved, folder, host, display, together, stop, dry_run=dry_run)
 
 

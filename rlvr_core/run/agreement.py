@@ -19,8 +19,6 @@ def check_agreement(resolved: Resolved, ranks: Ranks) -> None:
     Raises:
         MachineError: If one has other code, libraries or values of the configuration.
     """
-    if ranks.world == 1:
-        return
     config = resolved.dump()
     config["run"] = {**config["run"], "dir": None}  # each machine may have its own
     here = {f"version of {name}": text for name, text in versions({}).items()}
