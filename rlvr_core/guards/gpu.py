@@ -12,7 +12,6 @@ import torch
 
 from rlvr_core.api import ComponentConfig, Metric, RlvrError
 from rlvr_core.guards.base import BaseGuard
-from rlvr_core.guards.rehearsal import GIB, check, tokens_of
 from rlvr_core.step.timing import elapsed, moment
 
 if TYPE_CHECKING:
@@ -78,6 +77,8 @@ class GpuGuard(BaseGuard):
         """
         if not (self._on_gpu and self._memory):
             return
+        from rlvr_core.guards.rehearsal import check
+
         context, trainer = self.context, self.context.trainer
         config = context.config
         context.phase("trying the largest micro-batch")
@@ -106,12 +107,16 @@ class GpuGuard(BaseGuard):
     def loss_computed(self, event: LossComputed) -> None:
         """See ``StepObserver``."""
         if self._on_gpu:
+            from rlvr_core.guards.rehearsal import tokens_of
+
             self._tokens += tokens_of(event.micro_batch)
 
     def step_ends(self) -> Mapping[str, float]:
         """Return the numbers of the step; what has no meaning is left out."""
         if not self._on_gpu:
             return {}
+        from rlvr_core.guards.rehearsal import GIB
+
         seconds = elapsed(self._begun, moment(_GPU))
         numbers = {
             "gpu/train_seconds": seconds,

@@ -1,9 +1,7 @@
 """The guard ``canaries``, with a pool of real workers: what it finds, and what it leaves alone."""
 
-import importlib
 from concurrent.futures import Future
 from fractions import Fraction
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -25,6 +23,7 @@ from rlvr_core.verify.judge import ErrorRate, Judge
 from rlvr_core.verify.pool import VerifierPool
 from rlvr_core.verify.reward import RewardPlan, Term
 from rlvr_core.verify.verdicts import VerifierSpec
+from tests.support.guards import judged_verifiers
 
 ANSWERS = [str(n) for n in range(41, 49)]
 CONFIG = RunConfig.model_validate(
@@ -38,15 +37,14 @@ CONFIG = RunConfig.model_validate(
 
 
 @pytest.fixture
-def judge(monkeypatch):
+def judge():
     """Makes a judge of one verifier of ``judged_verifiers``."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
     made = []
 
     def make(name, cls=Judge):
-        target = f"judged_verifiers:{name}"
+        target = f"tests.support.guards.judged_verifiers:{name}"
         specs = {"toy/v": VerifierSpec(target, {})}
-        verifier = getattr(importlib.import_module("judged_verifiers"), name)(NoConfig())
+        verifier = getattr(judged_verifiers, name)(NoConfig())
         plan = RewardPlan((Term("toy/v", 1.0),), specs, {}, {"toy/v": verifier})
         made.append(VerifierPool(specs, workers=2, timeout=10.0, memory_mb=512))
         return cls(made[-1], plan, ErrorRate(0.5))

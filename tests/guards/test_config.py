@@ -10,8 +10,8 @@ from rlvr_core.plugins.host import load_host
 from rlvr_core.run.events import build_guards
 
 BASE = """
-model: {path: tiny:math/arithmetic}
-data: {sources: [math/arithmetic]}
+model: {path: m}
+data: {sources: [{use: core/jsonl, with: {path: d.jsonl, prompt: q, verifier: core/exact}}]}
 train: {steps: 1}
 """
 

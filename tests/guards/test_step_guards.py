@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from stepping import Watched, sample, small_model, trainer_with
 
 import rlvr_core.losses as losses
 import rlvr_core.step.step as step_module
@@ -21,6 +20,7 @@ from rlvr_core.guards.tokens import Tokens
 from rlvr_core.guards.updates import Updates
 from rlvr_core.losses import DAPO, GRPO, GSPO, DrGRPO
 from rlvr_core.step.reference import SeparateModel
+from tests.support.guards.stepping import Watched, sample, small_model, trainer_with
 
 ALL = (Tokens, Advantages, Kl, LossValues, Updates, OptimizerUpdates)
 with_kl = GRPO(GRPO.Config(beta=0.05))
