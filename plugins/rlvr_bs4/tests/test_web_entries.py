@@ -23,8 +23,9 @@ from rlvr_bs4.web.environment import Web
 from rlvr_core.api import Completion, Done, Group, Judged, Observation, Reply, ToolCall, Verdict
 from rlvr_core.plugins.tool_formats import tool_format
 from rlvr_core.workers.process import ComponentSpec
+from rlvr_env.environments.observations import plain_answer
 from rlvr_env.environments.pool import EnvironmentFailedError, EnvironmentPool
-from rlvr_env.environments.worker import Call, said
+from rlvr_env.environments.worker import Call
 
 EASY = generate("primer.extract_by_id", 1, "bare")
 LOOK = "print(make_soup().find('body').get_text()[:50])"
@@ -120,7 +121,7 @@ def test_no_reply_breaks_a_conversation(web, name):
             before = len(ran)
             found = own.step(pickle.loads(pickle.dumps(state)), Reply(text, turn, 4 - turn))
             found = own.step(state, Reply(text, turn, 4 - turn))
-            said(found)  # what a run accepts
+            plain_answer(found)  # what a run accepts
             assert isinstance(found, Observation | Done)
             if isinstance(found, Done):
                 assert len(ran) == before, "an answer runs nothing"

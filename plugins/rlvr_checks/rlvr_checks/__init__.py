@@ -1,1 +1,1 @@
-"""Verifiers of no one domain: choice, JSON, SQL, judges by a model."""
+"""Verifiers of no single domain: choice, JSON, SQL, judges by a model."""

@@ -32,10 +32,7 @@ from rlvr_core.api import (
     config_class,
     traits_of,
 )
-from rlvr_core.config.model import ComponentRef
-from rlvr_core.config.resolve import build
-from rlvr_core.plugins.host import Host, load_host
-from rlvr_core.verify.reward import outcome
+from rlvr_core.toolkit import ComponentRef, Host, build, load_host, outcome
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +67,7 @@ class FirstOf:
         window: Annotated[int, Field(gt=0)] = 10
         """Steps over which the share is taken."""
         above: Literal["stop", "warn"] = "stop"
-        """What happens above ``max_share``."""
+        """The reaction above ``max_share``."""
         timeout: Annotated[float, Field(gt=0)] = 30.0
         """Seconds a verdict of either verifier may take, if it sets no limit of its own."""
 
@@ -110,14 +107,14 @@ class FirstOf:
         Raises:
             DataError: If one of them cannot judge it.
         """
-        for one in (self._first(problem), self._second):
-            if isinstance(one, ChecksProblems):
-                one.check(problem)
+        for verifier in (self._first(problem), self._second):
+            if isinstance(verifier, ChecksProblems):
+                verifier.check(problem)
 
     def gold(self, problem: Problem) -> str | None:
         """Return the gold answer of the first verifier, else of the second."""
         known = (self._first(problem), self._second)
-        answers = (one.gold(problem) for one in known if isinstance(one, GivesGold))
+        answers = (verifier.gold(problem) for verifier in known if isinstance(verifier, GivesGold))
         return next((answer for answer in answers if answer is not None), None)
 
     def calibration(self) -> Mapping[str, Any] | None:
@@ -167,7 +164,7 @@ class FirstOf:
         passed = [verdict for verdict in verdicts if outcome(verdict)]
         self._verdict_count = len(verdicts)
         self._second_calls = sum("first" in verdict.parts for verdict in verdicts)
-        self._steps.append((len(passed), sum(one.parts[SECOND] == 1.0 for one in passed)))
+        self._steps.append((len(passed), sum(verdict.parts[SECOND] == 1.0 for verdict in passed)))
 
     def report(self) -> Mapping[str, float]:
         """Return the shares of the step; see ``Reporter``."""

@@ -41,7 +41,7 @@ def register_verifiers(registrar: Registrar) -> None:
     registrar.add(
         "first-of",
         "rlvr_checks.first_of:FirstOf",
-        summary="A rule first; another verifier only where the rule says no.",
+        summary="A rule first; another verifier only where the rule fails an answer.",
     )
     registrar.add(
         "json",

@@ -1,4 +1,4 @@
-"""Registers what rlvr-cluster offers."""
+"""Registers the components and commands of rlvr-cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def register_engines(registrar: Registrar) -> None:
     registrar.add(
         "ray",
         "rlvr_cluster.ray.engine:RayEngine",
-        summary="Another engine in actors on the nodes of a Ray cluster, which come and go.",
+        summary="Another engine in actors on the nodes of a Ray cluster; lost actors are replaced.",
     )
 
 
@@ -35,7 +35,7 @@ def register_launchers(registrar: Registrar) -> None:
     registrar.add(
         "ray",
         "rlvr_cluster.jobs.ray:RayLauncher",
-        summary="A job on a Ray cluster, by its job server; the command need not wait for it.",
+        summary="A job on a Ray cluster, submitted to its job server.",
     )
 
 
@@ -45,7 +45,7 @@ def register_verifier_pools(registrar: Registrar) -> None:
     registrar.add(
         "ray-pool",
         "rlvr_cluster.ray.verifier_pool:RayVerifierPool",
-        summary="In actors on the nodes of a Ray cluster.",
+        summary="Verifiers in actors on the nodes of a Ray cluster.",
     )
 
 
@@ -55,7 +55,7 @@ def register_commands(registrar: Registrar) -> None:
     registrar.add(
         "sweep",
         "rlvr_cluster.sweeps.command:sweep",
-        summary="Run one config with other values, and compare the runs.",
+        summary="Run one config with different values, and compare the runs.",
     )
     registrar.add(
         "jobs",
@@ -68,7 +68,7 @@ def register_commands(registrar: Registrar) -> None:
 def mirror_run(
     uri: str, open_store: Callable[[str], Store], keep: int, say: Callable[[str], None]
 ) -> RunMirror:
-    """A copy of the run's folder in a store."""
+    """Create the copy of the run's folder in a store."""
     from rlvr_cluster.stores.mirror import FolderMirror
 
     return FolderMirror(uri, open_store, keep, say)
@@ -76,7 +76,7 @@ def mirror_run(
 
 @hookimpl
 def open_store(uri: str) -> Store | None:
-    """``file://…`` as a store."""
+    """Open ``file://…`` as a store."""
     if uri[:7].lower() != "file://":
         return None
     from rlvr_cluster.stores.folder_store import folder_store

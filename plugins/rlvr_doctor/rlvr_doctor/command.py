@@ -1,4 +1,4 @@
-"""``rlvr doctor``: what this machine has, found without importing anything large."""
+"""``rlvr doctor``: examines a config or the GPUs, or lists what this machine has."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from typing import Any
 
 import click
 
-from rlvr_core import __version__
-from rlvr_core.plugins.host import load_host
-from rlvr_core.terminal.output import print_json, print_line, print_table
+from rlvr_core.toolkit import __version__, load_host, print_json, print_line, print_table
 
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets", "safetensors", "vllm", "pydantic")
 
@@ -31,11 +29,11 @@ def doctor(
 ) -> None:
     """Examine the run that CONFIG describes, on its own model and data, before it is spent.
 
-    Every check says what was measured; the report ends with a verdict and the most useful changes.
+    Every check reports what it measured; the report ends with a verdict and what to change.
     Nothing is written to run.dir. The exit code is 1 if something is wrong.
 
-    Without CONFIG: say what this machine has, for a bug report and for plugins that depend on it.
-    With --gpu: say what its GPUs are and what they reach; the exit code is 1 if there is none, or
+    Without CONFIG: list what this machine has, for a bug report.
+    With --gpu: list its GPUs and measure them; the exit code is 1 if there is none, or if
     something is wrong with one.
     """
     from rlvr_doctor.examination.command import doctor as examine_config
@@ -43,46 +41,33 @@ def doctor(
     if gpu:
         if config is not None:
             raise click.UsageError("--gpu examines the machine, not a config: give one of the two")
-        raise click.exceptions.Exit(_examine_gpus(as_json=as_json))
+        from rlvr_doctor.examination.report import Report
+        from rlvr_doctor.gpu import check_gpus
+
+        report = Report(check_gpus())
+        report.show(as_json=as_json)
+        raise click.exceptions.Exit(report.exit_code)
     if config is not None:
         code = examine_config(config, overrides, live=not quick, as_json=as_json)
         raise click.exceptions.Exit(code)
-    found = _examine()
+    facts = _examine()
     if as_json:
-        print_json(found)
+        print_json(facts)
         return
-    rows = [("rlvr", found["rlvr"]), ("python", found["python"]), ("machine", found["machine"])]
-    rows += [(name, version or "not installed") for name, version in found["libraries"].items()]
-    data = found["data"]
+    rows = [("rlvr", facts["rlvr"]), ("python", facts["python"]), ("machine", facts["machine"])]
+    rows += [(name, version or "not installed") for name, version in facts["libraries"].items()]
+    data = facts["data"]
     rows.append(("RLVR_DATA", f"{data['path']} ({'there' if data['exists'] else 'not there'})"))
     rows += [
         (f"plugin {p['name']}", f"{p['distribution']} {p['version']}, {p['status']}")
-        for p in found["plugins"]
+        for p in facts["plugins"]
     ]
-    for one in found["findings"]:
-        rows.append((f"{one['plugin']}: {one['id']}", one["text"]))
-        rows += [("", f"- {one['remedy']}")] if one["remedy"] else []
+    for finding in facts["findings"]:
+        rows.append((f"{finding['plugin']}: {finding['id']}", finding["text"]))
+        rows += [("", f"- {finding['remedy']}")] if finding["remedy"] else []
     print_table(("what", "found"), rows)
-    if any(p["problems"] for p in found["plugins"]):
+    if any(p["problems"] for p in facts["plugins"]):
         print_line("some plugins have problems: rlvr plugins list")
-
-
-def _examine_gpus(*, as_json: bool) -> int:
-    """Print the checks of the GPUs; return the exit code."""
-    from rlvr_doctor.gpu import check_gpus
-
-    checks = check_gpus()
-    wrong = [one for one in checks if not one.ok]
-    if as_json:
-        print_json({"ok": not wrong, "checks": [asdict(one) for one in checks]})
-        return int(bool(wrong))
-    rows = []
-    for one in checks:
-        rows.append((one.what, one.found if one.ok else f"WRONG: {one.found}"))
-        rows += [("", f"- {one.remedy}")] if one.remedy and not one.ok else []
-    print_table(("what", "found"), rows)
-    print_line(f"{len(wrong)} of {len(checks)} checks are wrong" if wrong else "the GPUs are well")
-    return int(bool(wrong))
 
 
 def _examine() -> dict[str, Any]:
@@ -96,7 +81,7 @@ def _examine() -> dict[str, Any]:
         "libraries": {name: _version(name) for name in LIBRARIES},
         "data": {"path": str(data), "exists": data.is_dir()},
         "plugins": [record.as_json() for record in host.records],
-        "findings": [{"plugin": plugin} | asdict(one) for plugin, one in host.examine()],
+        "findings": [{"plugin": plugin} | asdict(finding) for plugin, finding in host.examine()],
     }
 
 

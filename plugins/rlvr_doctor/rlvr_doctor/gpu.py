@@ -1,7 +1,7 @@
 """``rlvr doctor --gpu``: what the GPUs of this machine are, and what they can do, in a minute.
 
-The quick half of the checks that ``make gpu`` makes, from the installed package alone. A check that
-breaks is a finding too, and the next goes on.
+It makes the quick half of the checks of ``make gpu``, with the installed package alone. An error of
+a check is a finding too, and the next check runs.
 """
 
 from __future__ import annotations
@@ -10,60 +10,49 @@ import os
 import shutil
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rlvr_core.api import Finding
 from rlvr_core.step.timing import elapsed, moment
+from rlvr_doctor.examination.report import first_line
 
 GIB = 2**30
 _SIDE = 8192
-"""Of the square matrices whose product is timed."""
+"""Side of the square matrices whose product is timed."""
 _COPIED = GIB
 """Bytes that are copied on the device."""
 _LEAST = 0.5
-"""Share of the public figure below which a card is slower than it should be."""
+"""Share of the public figure below which a card is too slow."""
 _SHARED_MEMORY = Path("/dev/shm")
 _SMALL = GIB
 
 
-@dataclass(frozen=True, slots=True)
-class GpuCheck:
-    """One line of the report.
-
-    Attributes:
-        what: What was looked for.
-        found: What was found.
-        ok: False where a run would fail or be slow.
-        remedy: What to do about it.
-    """
-
-    what: str
-    found: str
-    ok: bool = True
-    remedy: str = ""
+def _finding(id_: str, text: str, ok: bool = True, remedy: str = "") -> Finding:
+    """Return what was measured; it fails where a run would fail or be slow."""
+    return Finding(id_, "ok", text) if ok else Finding(id_, "fail", text, remedy)
 
 
-def check_gpus() -> list[GpuCheck]:
+def check_gpus() -> list[Finding]:
     """Examine every GPU that this process sees."""
-    found = [GpuCheck("torch", f"{torch.__version__}, {_build()}")]
+    findings = [_finding("torch", f"{torch.__version__}, {_build()}")]
     if not torch.cuda.is_available():
         what, remedy = why_none()
-        return [*found, GpuCheck("GPU", f"none: {what}", False, remedy), *_tried(machine)]
+        return [*findings, _finding("GPU", f"none: {what}", False, remedy), *_tried(machine)]
     count = torch.cuda.device_count()
-    found += _tried(driver)
+    findings += _tried(driver)
     for index in range(count):
-        found += of_gpu(index)
+        findings += of_gpu(index)
     if count > 1:
-        found += _tried(peers)
-    return [*found, *_tried(machine)]
+        findings += _tried(peers)
+    return [*findings, *_tried(machine)]
 
 
 def why_none() -> tuple[str, str]:
-    """Why torch sees no GPU, and what to do."""
+    """Return why torch sees no GPU, and what to do."""
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     if torch.version.cuda is None and torch.version.hip is None:
         return (
@@ -83,14 +72,14 @@ def why_none() -> tuple[str, str]:
     )
 
 
-def driver() -> Iterator[GpuCheck]:
-    """The number of GPUs and the versions below torch."""
+def driver() -> Iterator[Finding]:
+    """Report the number of GPUs and the version of NCCL."""
     count = torch.cuda.device_count()
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     beside = "" if shown is None else f", CUDA_VISIBLE_DEVICES={shown}"
-    yield GpuCheck("GPUs", f"{count} to be used{beside}")
+    yield _finding("GPUs", f"{count} visible{beside}")
     nccl = _nccl()
-    yield GpuCheck(
+    yield _finding(
         "NCCL",
         nccl or "not in this build of torch",
         nccl is not None or count == 1,
@@ -98,19 +87,19 @@ def driver() -> Iterator[GpuCheck]:
     )
 
 
-def of_gpu(index: int) -> list[GpuCheck]:
-    """Name, memory, precision, kernels and ceilings of one GPU."""
+def of_gpu(index: int) -> list[Finding]:
+    """Check memory, precision, kernels and speed of one GPU."""
     device = torch.device("cuda", index)
     checks = (memory, bfloat16, attention, bandwidth, product)
-    return [one for check in checks for one in _tried(partial(check, device))]
+    return [finding for check in checks for finding in _tried(partial(check, device))]
 
 
-def memory(device: torch.device) -> Iterator[GpuCheck]:
-    """The card, and how much of it is free."""
+def memory(device: torch.device) -> Iterator[Finding]:
+    """Report the card, and how much of its memory is free."""
     card = torch.cuda.get_device_properties(device)
     free, total = torch.cuda.mem_get_info(device)
     free_enough = free > 0.9 * total
-    yield GpuCheck(
+    yield _finding(
         f"{device}",
         f"{card.name}, {free / GIB:.1f} of {total / GIB:.1f} GiB are free",
         free_enough,
@@ -118,10 +107,10 @@ def memory(device: torch.device) -> Iterator[GpuCheck]:
     )
 
 
-def bfloat16(device: torch.device) -> Iterator[GpuCheck]:
-    """Whether products in bfloat16 are done by the hardware."""
+def bfloat16(device: torch.device) -> Iterator[Finding]:
+    """Check that the hardware computes in bfloat16."""
     major, minor = torch.cuda.get_device_capability(device)
-    yield GpuCheck(
+    yield _finding(
         f"{device}: bfloat16",
         f"compute capability {major}.{minor}" + (", by hardware" if major >= 8 else ", emulated"),
         major >= 8,
@@ -129,12 +118,12 @@ def bfloat16(device: torch.device) -> Iterator[GpuCheck]:
     )
 
 
-def attention(device: torch.device) -> Iterator[GpuCheck]:
-    """Which attention a run takes, and which of torch's kernels work."""
+def attention(device: torch.device) -> Iterator[Finding]:
+    """Report which attention a run uses, and which of torch's kernels work."""
     from rlvr_core.packing.attention_mask import flash_on
 
     works = flash_on(device)
-    yield GpuCheck(
+    yield _finding(
         f"{device}: attention",
         "torch's flash kernel for packed rows" if works else "padded grids: no flash kernel works",
         works,
@@ -142,7 +131,7 @@ def attention(device: torch.device) -> Iterator[GpuCheck]:
         "with varlen_attn (2.10 or newer)",
     )
     usable = list(_sdpa_kernels(device))
-    yield GpuCheck(f"{device}: sdpa kernels", ", ".join(usable) or "none", bool(usable))
+    yield _finding(f"{device}: sdpa kernels", ", ".join(usable) or "none", bool(usable))
 
 
 def _sdpa_kernels(device: torch.device) -> Iterator[str]:
@@ -158,8 +147,8 @@ def _sdpa_kernels(device: torch.device) -> Iterator[str]:
         yield name.lower().removesuffix("_attention")
 
 
-def bandwidth(device: torch.device) -> Iterator[GpuCheck]:
-    """Bytes read and written a second by a copy on the device."""
+def bandwidth(device: torch.device) -> Iterator[Finding]:
+    """Measure the bytes that a copy on the device reads and writes in a second."""
     from rlvr_core.parallel.cards import card_named
 
     there = torch.zeros(_COPIED // 4, device=device)
@@ -170,8 +159,8 @@ def bandwidth(device: torch.device) -> Iterator[GpuCheck]:
     yield _beside(f"{device}: bandwidth", rate / 1e12, "TB/s", public)
 
 
-def product(device: torch.device) -> Iterator[GpuCheck]:
-    """FLOP/s of a product in bfloat16."""
+def product(device: torch.device) -> Iterator[Finding]:
+    """Measure the FLOP/s of a product in bfloat16."""
     from rlvr_core.parallel.cards import card_named
 
     left, right = (torch.randn(_SIDE, _SIDE, device=device, dtype=torch.bfloat16) for _ in range(2))
@@ -182,12 +171,12 @@ def product(device: torch.device) -> Iterator[GpuCheck]:
     yield _beside(name, rate / 1e12, "TFLOP/s", public)
 
 
-def _beside(what: str, figure: float, unit: str, public: float | None) -> GpuCheck:
-    """A figure beside the public one, where that is known."""
+def _beside(what: str, figure: float, unit: str, public: float | None) -> Finding:
+    """Compare a figure with the public one, where that is known."""
     if public is None:
-        return GpuCheck(what, f"{figure:.3g} {unit}; no public figure of this card is known here")
+        return _finding(what, f"{figure:.3g} {unit}; no public figure of this card is known here")
     share = figure / public
-    return GpuCheck(
+    return _finding(
         what,
         f"{figure:.3g} {unit}, {share:.0%} of the public {public:.3g}",
         share >= _LEAST,
@@ -196,56 +185,55 @@ def _beside(what: str, figure: float, unit: str, public: float | None) -> GpuChe
 
 
 def seconds(act: Callable[[], object], device: torch.device, often: int = 5) -> float:
-    """Median seconds of a call by events, after three to warm up."""
+    """Return the median seconds of a call, after three calls to warm up."""
     with torch.cuda.device(device):
         for _ in range(3):
             act()
-        found = []
+        times = []
         for _ in range(often):
             begun = moment(device)
             act()
-            found.append(elapsed(begun, moment(device)))
-    return float(statistics.median(found))
+            times.append(elapsed(begun, moment(device)))
+    return float(statistics.median(times))
 
 
-def peers() -> Iterator[GpuCheck]:
-    """Whether the GPUs reach each other's memory."""
+def peers() -> Iterator[Finding]:
+    """Check that the GPUs reach each other's memory."""
     count = torch.cuda.device_count()
     pairs = [(a, b) for a in range(count) for b in range(count) if a != b]
     apart = [pair for pair in pairs if not torch.cuda.can_device_access_peer(*pair)]
-    yield GpuCheck(
+    yield _finding(
         "between GPUs",
         f"{len(pairs) - len(apart)} of {len(pairs)} pairs reach each other's memory directly",
         not apart,
-        "the rest go through host memory, which is slower: nvidia-smi topo -m",
+        "the others go through host memory, which is slower: nvidia-smi topo -m",
     )
 
 
-def machine() -> Iterator[GpuCheck]:
-    """Shared memory, which NCCL and engines beside training use."""
+def machine() -> Iterator[Finding]:
+    """Check the shared memory, which NCCL and engines in other processes use."""
     if not _SHARED_MEMORY.is_dir():
-        yield GpuCheck(str(_SHARED_MEMORY), "not there: weights of an engine go through TMPDIR")
+        yield _finding(str(_SHARED_MEMORY), "not there: weights of an engine go through TMPDIR")
         return
     usage = shutil.disk_usage(_SHARED_MEMORY)
-    yield GpuCheck(
+    yield _finding(
         str(_SHARED_MEMORY),
         f"{usage.free / GIB:.3g} of {usage.total / GIB:.3g} GiB are free",
         usage.free >= _SMALL,
-        "NCCL may fail for want of it: docker: --shm-size 8g or --ipc=host",
+        "NCCL may need more: docker: --shm-size 8g or --ipc=host",
     )
 
 
-def _tried(check: Callable[[], Iterator[GpuCheck]]) -> Sequence[GpuCheck]:
-    """What a check finds; what breaks it, if it breaks."""
-    found: list[GpuCheck] = []
+def _tried(check: Callable[[], Iterator[Finding]]) -> Sequence[Finding]:
+    """Return what a check finds, and the error that ends it, if there is one."""
+    findings: list[Finding] = []
     try:
-        found.extend(check())
+        findings.extend(check())
     except Exception as error:
-        lines = str(error).strip().splitlines()
-        words = f"{type(error).__name__}: {lines[0] if lines else ''}"
-        asked: Any = check.func if isinstance(check, partial) else check
-        found.append(GpuCheck(asked.__name__, f"broke: {words}", False, "see rlvr docs speed"))
-    return found
+        function: Any = check.func if isinstance(check, partial) else check
+        text = f"broke: {first_line(error)}"
+        findings.append(_finding(function.__name__, text, False, "see rlvr docs speed"))
+    return findings
 
 
 def _build() -> str:

@@ -8,7 +8,7 @@ from rlvr_core.api import Registrar, hookimpl
 
 if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for torch
     from rlvr_core.api import DataReport
-    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.toolkit import Resolved
 
 
 @hookimpl
@@ -27,12 +27,12 @@ def register_commands(registrar: Registrar) -> None:
     registrar.add(
         "plan",
         "rlvr_doctor.planner.command:plan",
-        summary="Say what memory and time a run would take on GPUs.",
+        summary="Compute the memory and time of a run on GPUs.",
     )
     registrar.add(
         "doctor",
         "rlvr_doctor.command:doctor",
-        summary="Examine a config, or say what this machine has.",
+        summary="Examine a config or the GPUs, or list what this machine has.",
     )
     registrar.add(
         "selftest",
@@ -43,7 +43,7 @@ def register_commands(registrar: Registrar) -> None:
 
 @hookimpl
 def choose_checkpointing(resolved: Resolved, model_path: str) -> DataReport:
-    """By the planner."""
+    """Choose ``train.gradient_checkpointing`` by planned memory."""
     from rlvr_doctor.planner.checkpointing import choose_for_run
 
     return choose_for_run(resolved, model_path)

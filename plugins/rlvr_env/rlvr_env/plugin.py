@@ -11,8 +11,7 @@ if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait
 
     from rlvr_core.api import Problem
     from rlvr_core.api.rollouts import Conversations
-    from rlvr_core.config.model import EnvironmentSection
-    from rlvr_core.plugins.host import Host
+    from rlvr_core.toolkit import EnvironmentSection, Host
 
 
 @hookimpl
@@ -36,7 +35,7 @@ def register_verifiers(registrar: Registrar) -> None:
     registrar.add(
         "environment",
         "rlvr_env.environments.verdict:EnvironmentVerdict",
-        summary="What the environment itself said of a conversation.",
+        summary="The environment's own verdict on a conversation.",
     )
     registrar.add(
         "verifiers",
@@ -96,7 +95,7 @@ def register_environments(registrar: Registrar) -> None:
     registrar.add(
         "agent",
         "rlvr_env.agents.environment:Agent",
-        summary="An agent program that talks to the model as to OpenAI's; trained by what it asks.",
+        summary="An agent program that speaks OpenAI's interface, trained by its conversations.",
     )
 
 
@@ -154,7 +153,7 @@ def register_commands(registrar: Registrar) -> None:
 def plan_conversations(
     section: EnvironmentSection, problems: Sequence[Problem], host: Host
 ) -> Conversations:
-    """Environments."""
+    """Plan which environment plays which problem."""
     from rlvr_env.environments.plan import EnvironmentPlan
 
     return EnvironmentPlan.build(section, problems, host)

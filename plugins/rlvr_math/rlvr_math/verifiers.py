@@ -1,4 +1,4 @@
-"""The maths verifiers: grade-school numbers, boxed answers, and the box as a format."""
+"""Verifiers of boxed answers, and of boxes and answer tags as formats."""
 
 from __future__ import annotations
 
@@ -12,65 +12,11 @@ from rlvr_core.api import (
     Verdict,
     VerifierTraits,
 )
-from rlvr_math import boxes, compare, extract
+from rlvr_math import boxes, compare
 from rlvr_math.boxes import Found
-from rlvr_math.conclusion import amount, same_amount
 
 _SHOWN = 80
 KEPT = 1000
-
-
-class Gsm8k:
-    """Right when the response's final number equals the one after ``####`` in ``spec.answer``.
-
-    Text from the first stop string of the problem or a new ``Question:`` on is not read: it is
-    another problem the model went on to invent. Numbers are compared exactly; currency,
-    thousands separators, per cent and units do not count, the sign does.
-    """
-
-    Config = NoConfig
-
-    def __init__(self, config: NoConfig) -> None:
-        self.config = config
-
-    def check(self, problem: Problem) -> None:
-        """Raise ``DataError`` unless ``spec.answer`` has a number."""
-        self._gold(problem)
-
-    def gold(self, problem: Problem) -> str:
-        """The reference solution."""
-        return str(problem.spec["answer"])
-
-    def verify(self, problem: Problem, completion: Completion) -> Verdict:
-        """Judge one response."""
-        try:
-            gold = self._gold(problem)
-        except DataError as error:
-            return unscorable(error)
-        answer = self._find(answer_part(completion.text, problem.stop))
-        if answer and answer.rule == "boxed" and amount(answer.text) is None:
-            answer = extract.value_of(answer.text, answer.rule)
-        return _verdict(gold, answer, same_amount(gold, answer) if answer else None)
-
-    def _find(self, text: str) -> Found | None:
-        if box := boxes.last_box(text):
-            return box
-        if boxes.has_empty_box(text):
-            return None
-        text = boxes.without_open_box(text)
-        if answer := extract.tagged(text) or extract.hash_number(text) or extract.stated(text):
-            return answer
-        return None if extract.denied(text) else extract.last_expression(text)
-
-    def _gold(self, problem: Problem) -> str:
-        answer = reference(problem)
-        gold = answer.rpartition("####")[2].strip()
-        if amount(gold) is None:
-            raise DataError(
-                f"the answer of problem {problem.id!r} is not a number: {short(gold)!r}",
-                remedy="write it as '#### 42' after the solution, or as the bare number",
-            )
-        return gold
 
 
 class Boxed:
@@ -99,7 +45,7 @@ class Boxed:
         except DataError as error:
             return unscorable(error)
         answer = boxes.last_box(answer_part(completion.text, problem.stop))
-        return _verdict(gold, answer, compare.agree(gold, answer.text) if answer else None)
+        return verdict_on(gold, answer, compare.agree(gold, answer.text) if answer else None)
 
     def _gold(self, problem: Problem) -> str:
         answer = reference(problem)
@@ -221,7 +167,8 @@ def reference(problem: Problem, field: str = "answer") -> str:
     return str(answer)
 
 
-def _verdict(gold: str, answer: Found | None, rule: str | None) -> Verdict:
+def verdict_on(gold: str, answer: Found | None, rule: str | None) -> Verdict:
+    """The verdict on the answer found in a response; ``rule`` says by what it equals ``gold``."""
     if answer is None:
         return Verdict(
             score=0.0,

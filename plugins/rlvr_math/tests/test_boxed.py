@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from rlvr_core.api import Completion, DataError, NoConfig, Problem
 from rlvr_core.testing.clock import cpu_limit
 from rlvr_math import boxes, compare
-from rlvr_math.verifiers import Boxed, BoxedFormat, Gsm8k
+from rlvr_math.final_number import Gsm8k
+from rlvr_math.verifiers import Boxed, BoxedFormat
 
 BOXED = Boxed(NoConfig())
 FORMAT = BoxedFormat(NoConfig())

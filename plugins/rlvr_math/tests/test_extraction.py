@@ -10,7 +10,8 @@ from rlvr_core.api import Completion, Problem
 from rlvr_core.testing.clock import cpu_limit
 from rlvr_math import formulas, number_words, prose, units
 from rlvr_math.answer import Answer, Gsm8kFlexible, MathVerify, Minerva, QwenMath
-from rlvr_math.verifiers import AnswerFormat, BoxedFormat, Gsm8k
+from rlvr_math.final_number import Gsm8k
+from rlvr_math.verifiers import AnswerFormat, BoxedFormat
 
 
 def judge(gold, text, cls=Answer, **options):

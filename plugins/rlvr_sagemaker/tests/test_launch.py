@@ -12,9 +12,9 @@ import pytest
 from botocore.stub import Stubber
 from click.testing import CliRunner
 
+from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_core.api import ConfigError, JobLauncher, LaunchRequest, MachineError, RlvrError
 from rlvr_core.cli.main import cli
-from rlvr_core.launch.job_book import Job, JobBook
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.launcher import SageMakerLauncher
 from rlvr_sagemaker.options import Options, gpu_list, name_faults

@@ -7,9 +7,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from rlvr_cluster.jobs.job_book import JobBook
 from rlvr_core.api import JobStatus
 from rlvr_core.cli.main import cli
-from rlvr_core.launch.job_book import JobBook
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.launcher import SageMakerLauncher
 

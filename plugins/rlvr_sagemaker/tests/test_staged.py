@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from rlvr_cluster.jobs.job_book import JobBook
 from rlvr_core.api import ConfigError, LaunchRequest, RlvrError
 from rlvr_core.cli.main import cli
-from rlvr_core.launch.job_book import JobBook
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.iam import Account, policies
 from rlvr_sagemaker.launcher import SageMakerLauncher

@@ -1,1 +1,1 @@
-"""Seeing runs of rlvr: a page of one run or several, rollouts in a browser, a chat."""
+"""Shows runs of rlvr: reports, rollouts in a browser, a chat with a checkpoint."""

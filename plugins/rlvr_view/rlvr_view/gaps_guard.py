@@ -1,18 +1,16 @@
 """Guard ``view/gaps``: records by how much trainer and engine differ on each token.
 
 It judges nothing: the viewer colours tokens by what it writes to ``traces/gaps.jsonl``, a line a
-step: ``{"step": 3, "gaps": {KEY: VALUES}}``. KEY is made of a completion's prompt and tokens. VALUES
-are trainer - engine log-prob at the step's start, in nats, one a token, as little-endian float16 in
-base64; NaN where the loss does not count. A step that is made again after a resumption is written
-again, and its last line counts.
+step: ``{"step": 3, "gaps": {KEY: VALUES}}``. KEY is made of a completion's prompt and tokens.
+VALUES are trainer - engine log-prob at the step's start, in nats, one a token, as little-endian
+float16 in base64; NaN where the loss does not count. A step that is made again after a resumption
+is written again, and its last line counts.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +18,7 @@ import numpy as np
 from rlvr_core.api import NoConfig
 from rlvr_core.guards.base import BaseGuard
 from rlvr_core.record.jsonl import Stream
+from rlvr_view.viewer.gaps import key_of
 
 if TYPE_CHECKING:
     from rlvr_core.api import RunStarted
@@ -77,9 +76,3 @@ def gaps_of(seen: SeenMicroBatch) -> dict[str, str]:
         key = key_of(prompts[prompt][: micro.prompt_len_S[prompt]], tokens)
         values[key] = base64.b64encode(half_BT[row, : len(tokens)].tobytes()).decode("ascii")
     return values
-
-
-def key_of(prompt_ids: Sequence[int] | None, token_ids: Sequence[int] | None) -> str:
-    """Return the key of a completion: a hash of its prompt and tokens."""
-    text = json.dumps([prompt_ids, token_ids])
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -11,7 +11,7 @@ def register_commands(registrar: Registrar) -> None:
     registrar.add(
         "report",
         "rlvr_view.report.command:report",
-        summary="Write a page of one run, or of several beside each other.",
+        summary="Write a page about one run, or compare several.",
     )
     registrar.add(
         "view",
@@ -22,4 +22,19 @@ def register_commands(registrar: Registrar) -> None:
         "chat",
         "rlvr_view.chat.command:chat",
         summary="Talk with a model or a run's checkpoint in the terminal.",
+    )
+    registrar.add(
+        "diff",
+        "rlvr_view.diff:diff",
+        summary="Say in what two runs differ.",
+    )
+
+
+@hookimpl
+def register_guards(registrar: Registrar) -> None:
+    """Add the guard that records for the viewer."""
+    registrar.add(
+        "gaps",
+        "rlvr_view.gaps_guard:Gaps",
+        summary="Record by how much trainer and engine differ on each token, for rlvr view.",
     )

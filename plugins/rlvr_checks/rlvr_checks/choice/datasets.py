@@ -67,7 +67,7 @@ class _OrderedConfig(_CommonConfig):
 
 
 class _MultipleChoice:
-    """What the data sets share; a subclass reads a row."""
+    """Base of the data sets; a subclass reads a row."""
 
     NAME: str
 
@@ -157,7 +157,7 @@ class _MultipleChoice:
 
 
 class Gpqa(_MultipleChoice):
-    """GPQA: questions of experts in biology, physics and chemistry, four options each.
+    """GPQA: expert questions in biology, physics and chemistry, with four options each.
 
     The rows tell right and wrong answers and no order of them, so they are always shuffled.
     """
@@ -278,18 +278,18 @@ def _options(row: Mapping[str, Json], where: str) -> list[str]:
     if (
         not isinstance(value, list)
         or not 1 <= len(value) <= len(LETTERS)
-        or not all(isinstance(one, str) and one.strip() for one in value)
+        or not all(isinstance(option, str) and option.strip() for option in value)
     ):
         raise DataError(
             f"field 'options' must be a list of up to {len(LETTERS)} texts; it is {given!r:.60}",
             where=where,
             remedy="in a CSV file, a list as JSON or as Python prints it",
         )
-    return [str(one).strip() for one in value]
+    return [str(option).strip() for option in value]
 
 
 def _listed(text: str) -> list[str] | None:
-    """A list in a cell of a table: as JSON, as Python prints it, or as NumPy prints an array."""
+    """Parse a list in a table's cell: as JSON, as Python prints it, or as NumPy prints it."""
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(text.strip()).readline))
     except (tokenize.TokenError, SyntaxError):
@@ -301,7 +301,7 @@ def _listed(text: str) -> list[str] | None:
         return None
     try:
         # between the texts of an array there is no comma, and Python would join them
-        return [str(ast.literal_eval(one)) for one in texts]
+        return [str(ast.literal_eval(text)) for text in texts]
     except (ValueError, SyntaxError):
         return None
 

@@ -1,4 +1,4 @@
-"""What a piece of an answer says of the options of one question."""
+"""Finds the option that a part of an answer names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 _BETWEEN = ".:)]-, \n\u2013\u2014"
-"""What may stand between a letter and the text of its option."""
+"""Text that may stand between a letter and the text of its option."""
 _SENTENCE_END = re.compile(r"\.(?:$|\n|\s+[^a-z])")
 _LETTER = re.compile(r"[(\[]?\s*(?<![A-Za-z0-9])([A-Za-z])(?![A-Za-z0-9'])\s*([)\]]?)\s*")
 _NOT_A_BUT = re.compile(r"not\s+\(?[A-J]\)?,?\s+(?:but|rather)\s+(?:rather\s+)?", re.IGNORECASE)
@@ -57,7 +57,7 @@ class Options:
     """Reads letters and texts of the options of one question.
 
     Args:
-        options: Their texts, from A on.
+        options: Texts of the options, from A on.
     """
 
     def __init__(self, options: Sequence[str]) -> None:
@@ -68,16 +68,16 @@ class Options:
         self._by_length = sorted(range(len(options)), key=lambda i: -len(self._options[i]))
 
     def strict(self, text: str) -> str | None:
-        """The option that is all that a text says: its letter, its text, or both."""
+        """Return the option that a text names and nothing else: by letter, by text, or both."""
         text = key_value(bare(text))
-        for said in (text, _LEAD.sub("", text, count=1) if _LEAD.match(text) else text):
-            said = _NOT_A_BUT.sub("", said)
-            if (index := self._whole(said)) is not None:
+        for statement in (text, _LEAD.sub("", text, count=1) if _LEAD.match(text) else text):
+            statement = _NOT_A_BUT.sub("", statement)
+            if (index := self._whole(statement)) is not None:
                 return self._letters[index]
-            found = _LETTER.match(said)
-            if found is None:
+            letter_match = _LETTER.match(statement)
+            if letter_match is None:
                 continue
-            letter, rest = found[1].upper(), said[found.end() :].lstrip(_BETWEEN)
+            letter, rest = letter_match[1].upper(), statement[letter_match.end() :].lstrip(_BETWEEN)
             if not rest.strip(" .;!") or self.has_text(letter, rest):
                 return letter
             if self._whole(rest) is not None:
@@ -85,51 +85,55 @@ class Options:
         return None
 
     def beginning(self, text: str) -> str | None:
-        """The option that a text begins with, unless what goes on behind it names another."""
+        """Return the option that a text begins with, unless the rest names another."""
         text = _NAME.sub("", bare(text.lstrip("*: }")), count=1)
         text = _NONE_BUT.sub("", _NOT_A_BUT.sub("", text, count=1), count=1)
         if (index := self._text_at(text)) is not None:
             return self._letters[index]
         if (index := self._whole(_PART_END.split(text, maxsplit=1)[0])) is not None:
             return self._letters[index]
-        found = _LETTER.match(text)
-        if found is None or (found[1].islower() and not _closed(text, found)):
+        letter_match = _LETTER.match(text)
+        if letter_match is None or (letter_match[1].islower() and not _closed(text, letter_match)):
             return None
-        letter, gap, rest = found[1].upper(), text[found.end(1) : found.end()], text[found.end() :]
+        letter, gap, rest = (
+            letter_match[1].upper(),
+            text[letter_match.end(1) : letter_match.end()],
+            text[letter_match.end() :],
+        )
         behind = rest.lstrip(_BETWEEN)
         if self.has_text(letter, _LINE_END.split(behind, maxsplit=1)[0]):
             return letter
-        if _OTHER.match(text, found.end(1)):
+        if _OTHER.match(text, letter_match.end(1)):
             return None
-        another = _AND_ANOTHER.match(text, found.end(1))
-        if another and found[1] not in another.groups():
+        another = _AND_ANOTHER.match(text, letter_match.end(1))
+        if another and letter_match[1] not in another.groups():
             return None
-        if found[1].islower() and _PARTS.match(text, found.end(1)):
+        if letter_match[1].islower() and _PARTS.match(text, letter_match.end(1)):
             return None
         index = self._text_at(behind)
         if index is not None:
             return letter if self.has_text(letter, self._options[index]) else None
         if rest.startswith("(") and not gap:
             return None  # A(t) is a function
-        if not rest or "\n" in gap or found[2] or rest[0] in ",;:!)(":
+        if not rest or "\n" in gap or letter_match[2] or rest[0] in ",;:!)(":
             return None if rest.startswith("?") else letter
         if rest[0] == ".":
             return letter if _SENTENCE_END.match(rest) else None
         return letter if _GOES_ON.match(rest) else None
 
     def names(self, text: str) -> bool:
-        """Whether a text begins with an option or a list of them."""
-        found = _LETTER.match(bare(text))
-        marked = found is not None and bool(found[1].isupper() or found[2])
+        """Return whether a text begins with an option or a list of them."""
+        letter_match = _LETTER.match(bare(text))
+        marked = letter_match is not None and bool(letter_match[1].isupper() or letter_match[2])
         return marked or self.beginning(text) is not None
 
     def stated(self, text: str) -> str | None:
-        """The option whose text a sentence begins with."""
+        """Return the option whose text a sentence begins with."""
         index = self._text_at(text)
         return None if index is None else self._letters[index]
 
     def ends(self, letter: str, rest: str) -> bool:
-        """Whether a sentence ends behind a letter, with its option's text or a reason at most."""
+        """Return whether a sentence ends after a letter and its option's text or a reason."""
         rest = rest.lstrip(_BETWEEN)
         if not rest.strip(" .!") or _REASON_WORD.match(rest):
             return True
@@ -137,25 +141,25 @@ class Options:
         return index >= 0 and self._keys[index].startswith(key(rest))
 
     def begins(self, letter: str, text: str) -> bool:
-        """Whether a sentence is the text of the option with a letter."""
+        """Return whether a sentence is the text of the option with a letter."""
         place = self._letters.find(letter)
         if place < 0 or not text.casefold().startswith(self._options[place].casefold()):
             return False
         return _TEXT_END.match(text, len(self._options[place])) is not None
 
     def has_text(self, letter: str, text: str) -> bool:
-        """Whether a text is that of the option with a letter."""
+        """Return whether a text is that of the option with a letter."""
         place = self._letters.find(letter)
         return place >= 0 and self._keys[place] == key(text)
 
     def _whole(self, text: str) -> int | None:
-        """The option whose text a text is."""
-        said = key(text)
-        index = self._keys.index(said) if said and said in self._keys else None
+        """Return the option whose text a text is."""
+        text_key = key(text)
+        index = self._keys.index(text_key) if text_key and text_key in self._keys else None
         return None if index is not None and self._is_letter(index, text) else index
 
-    def _is_letter(self, index: int, said: str) -> bool:
-        """Whether what is said is a letter, and not an option's text that looks like one.
+    def _is_letter(self, index: int, statement: str) -> bool:
+        """Return whether an answer is a letter, and not an option's text that looks like one.
 
         Where an option's text is "c" or "(c)", only that is the text, and "C" is the letter.
         """
@@ -163,19 +167,19 @@ class Options:
         letter = option.strip("()").upper()
         if len(letter) != 1 or letter not in self._letters:
             return False
-        return option.isupper() or not said.strip().startswith(option)
+        return option.isupper() or not statement.strip().startswith(option)
 
     def _text_at(self, text: str) -> int | None:
-        """The option whose text a sentence begins with and, unless it goes on, ends with."""
+        """Return the option whose text a sentence starts, and unless it continues, ends with."""
         folded = text.casefold()
         article = ARTICLE.match(folded)
-        for said in (folded, folded[article.end() :] if article else ""):
+        for statement in (folded, folded[article.end() :] if article else ""):
             for index in self._by_length:
                 whole = self._options[index].casefold()
                 for option in (whole, ARTICLE.sub("", whole, count=1)):
-                    if not option or not said.startswith(option):
+                    if not option or not statement.startswith(option):
                         continue
-                    rest = said[len(option) :]
+                    rest = statement[len(option) :]
                     if self._is_letter(index, text):
                         continue
                     if _TEXT_END.match(rest) or _GOES_ON_BEHIND.match(rest):
@@ -183,12 +187,12 @@ class Options:
         return None
 
     def _another(self, rest: str) -> bool:
-        """Whether a list that an option begins goes on with another one."""
-        found = re.match(r"\s*[,;]\s*(?:or\s+|and\s+)?", rest)
-        behind = rest[found.end() :] if found else ""
-        return any(behind.startswith(one.casefold()) for one in self._options if one)
+        """Return whether a list that an option begins continues with another one."""
+        separator = re.match(r"\s*[,;]\s*(?:or\s+|and\s+)?", rest)
+        behind = rest[separator.end() :] if separator else ""
+        return any(behind.startswith(option.casefold()) for option in self._options if option)
 
 
-def _closed(text: str, found: re.Match[str]) -> bool:
-    """Whether a small letter is an answer: in brackets, or nothing behind it in its line."""
-    return bool(found[2]) or not text[found.end(1) :].split("\n")[0].strip(" .")
+def _closed(text: str, letter_match: re.Match[str]) -> bool:
+    """Return whether a small letter is an answer: in brackets, or nothing behind it in its line."""
+    return bool(letter_match[2]) or not text[letter_match.end(1) :].split("\n")[0].strip(" .")

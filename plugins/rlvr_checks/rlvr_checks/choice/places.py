@@ -1,4 +1,4 @@
-r"""Where a model marks its answer: ``<answer>`` and ``\boxed{}``; and where it asks another."""
+r"""Finds where a model marks its answer (``<answer>``, ``\boxed{}``) or asks a new question."""
 
 from __future__ import annotations
 
@@ -23,55 +23,55 @@ _QUESTION = re.compile(r"\n[ \t]*(?:\*\*|#+ ?)?(?:Question|Problem)(?: \d+)?[ \t
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """What stands in a place, and where the place ends."""
+    """The content of a marked place, and the end of the place."""
 
     content: str
     end: int
 
 
 def tagged(text: str, match: Match = "last") -> Marked | None:
-    """What the last or the first ``<answer>`` holds; None without one."""
+    """Return the content of the last or the first ``<answer>``; None without one."""
     return _choose([(m.start(), m.end(), m[1]) for m in _TAG.finditer(text)], text, match)
 
 
 def boxed(text: str, match: Match = "last") -> Marked | None:
-    r"""What the last or the first ``\boxed{}`` holds; None without one that is closed."""
-    found = []
+    r"""Return the content of the last or the first closed ``\boxed{}``; None without one."""
+    boxes = []
     start = text.find(r"\boxed{")
     while start >= 0:
         begin = start + len(r"\boxed{")
         end = _closing(text, begin)
         if end is None:
             break
-        found.append((start, end + 1, text[begin:end]))
+        boxes.append((start, end + 1, text[begin:end]))
         start = text.find(r"\boxed{", end)
-    return _choose(found, text, match)
+    return _choose(boxes, text, match)
 
 
 def before_question(text: str) -> str:
-    """A text up to a line in which it asks another question; the whole text if there is none."""
+    """Return a text up to the line in which it asks another question."""
     start = len(text) - len(text.lstrip())
-    found = _QUESTION.search(text, start)
-    return text[: found.start()] if found else text
+    question = _QUESTION.search(text, start)
+    return text[: question.start()] if question else text
 
 
 def _closing(text: str, begin: int) -> int | None:
     depth = 1
-    for found in _BRACE.finditer(text, begin):
-        depth += 1 if found[0] == "{" else -1
+    for brace in _BRACE.finditer(text, begin):
+        depth += 1 if brace[0] == "{" else -1
         if depth == 0:
-            return found.start()
+            return brace.start()
     return None
 
 
-def _choose(found: list[tuple[int, int, str]], text: str, match: Match) -> Marked | None:
-    """A place; several in one where nothing but "or" and the like stands between."""
-    if not found:
+def _choose(places: list[tuple[int, int, str]], text: str, match: Match) -> Marked | None:
+    """Return a place; several become one if only "or" and the like stands between."""
+    if not places:
         return None
-    ordered = found if match == "first" else found[::-1]
+    ordered = places if match == "first" else places[::-1]
     taken = ordered[:1]
-    for one, other in pairwise(ordered):
-        before, after = (one, other) if match == "first" else (other, one)
+    for place, other in pairwise(ordered):
+        before, after = (place, other) if match == "first" else (other, place)
         words = _WORD.findall(text, before[1], after[0])
         if not all(word.startswith("\\") or _JOINERS.fullmatch(word) for word in words):
             break

@@ -1,4 +1,4 @@
-r"""Which option an answer to a multiple-choice question names: none, one, or several.
+r"""Finds the option that an answer to a multiple-choice question names, if it is one.
 
 The answer is looked for in this order, and the first place that is there decides: ``<answer>``,
 ``\boxed{}``, the last statement ("the answer is ...", "option B is correct"), the whole text, its
@@ -37,7 +37,7 @@ class Choice:
     Attributes:
         letter: The letter of the option; None if no single one is named.
         place: Where the answer was looked for; None if there is no such place.
-        text: What stands there.
+        text: The text.
     """
 
     letter: str | None
@@ -58,9 +58,9 @@ def read_choice(text: str, options: Sequence[str], match: Match = "last") -> Cho
     reader = _Reader(options, match)
     before = before_question(text)
     if before != text:
-        found = reader.read(before)
-        if found.letter or found.place in ("answer tag", "box", "statement"):
-            return found
+        choice = reader.read(before)
+        if choice.letter or choice.place in ("answer tag", "box", "statement"):
+            return choice
     return reader.read(text)
 
 
@@ -104,27 +104,27 @@ class _Reader:
 
     def read(self, text: str) -> Choice:
         """Read a whole answer."""
-        if (found := tagged(text, self._match)) is not None:
-            inside = boxed(found.content)
-            letter = self._options.strict(found.content if inside is None else inside.content)
-            return Choice(letter, "answer tag", found.content[:200])
-        if (found := boxed(text, self._match)) is not None:
-            return self._boxed(found, text)
-        if (said := statement(text, self._options, self._match)) is not None:
-            return Choice(self._options.beginning(said), "statement", said[:200])
+        if (marked := tagged(text, self._match)) is not None:
+            inside = boxed(marked.content)
+            letter = self._options.strict(marked.content if inside is None else inside.content)
+            return Choice(letter, "answer tag", marked.content[:200])
+        if (marked := boxed(text, self._match)) is not None:
+            return self._boxed(marked, text)
+        if (stated := statement(text, self._options, self._match)) is not None:
+            return Choice(self._options.beginning(stated), "statement", stated[:200])
         return self._unmarked(text)
 
     def _boxed(self, box: Marked, text: str) -> Choice:
         letter = self._options.strict(box.content)
         if letter is None and not _LISTING.fullmatch(bare(box.content)):
             # a value on the way to the answer
-            said = statement(text[box.end :], self._options, self._match)
-            if said is not None and (letter := self._options.beginning(said)):
-                return Choice(letter, "statement", said[:200])
+            stated = statement(text[box.end :], self._options, self._match)
+            if stated is not None and (letter := self._options.beginning(stated)):
+                return Choice(letter, "statement", stated[:200])
         return Choice(letter, "box", box.content[:200])
 
     def _unmarked(self, text: str) -> Choice:
-        """The answer of a text that neither marks nor states it."""
+        """Return the answer of a text that neither marks nor states it."""
         if letter := self._options.strict(text):
             return Choice(letter, "whole answer", text[:200])
         lines = [line for line in text.split("\n") if line.strip()]
@@ -135,25 +135,25 @@ class _Reader:
             return Choice(None, "last line", lines[-1][:200])
         if read[-1] and (len(read) < 2 or read[-2] in (None, read[-1])):
             return Choice(read[-1], "last line", lines[-1][:200])
-        if read[0] and {one for one in read if one} == {read[0]}:
+        if read[0] and {letter for letter in read if letter} == {read[0]}:
             return Choice(read[0], "first line", lines[0][:200])
         if read[-1]:
             return Choice(None, "last line", lines[-1][:200])
         return self._pointed(lines[-1])
 
     def _pointed(self, line: str) -> Choice:
-        """The one marked letter at the end of the last sentence: ``we are left with (B)``."""
+        """Return the only marked letter of the last sentence's end: ``we are left with (B)``."""
         line = line[-_LONGEST:]
         if reason := _REASON.match(bare(line)):
             return Choice(self._options.strict(reason[1]), "last line", line[:200])
         if letter := self._lettered(bare(line)):
             return Choice(letter, "last sentence", line[-200:])
         sentence = _SENTENCES.split(line.strip())[-1]
-        said = _SO.sub("", bare(sentence), count=1)
-        if _STATES.search(said) and (stated := self._options.stated(said)) is not None:
+        conclusion = _SO.sub("", bare(sentence), count=1)
+        if _STATES.search(conclusion) and (stated := self._options.stated(conclusion)) is not None:
             return Choice(stated, "last sentence", sentence[:200])
         marked = list(_MARKED.finditer(sentence))
-        letters = {one[1] or one[2] or one[3] for one in marked}
+        letters = {mark[1] or mark[2] or mark[3] for mark in marked}
         doubted = _DOUBTED.search(_RELATIVE.sub("", sentence))
         letter = letters.pop() if len(letters) == 1 and not doubted else None
         if letter and not self._options.ends(letter, bare(sentence[marked[-1].end() :])):
@@ -161,32 +161,32 @@ class _Reader:
         return Choice(letter, "last sentence", sentence[:200])
 
     def _lettered(self, line: str) -> str | None:
-        """The letter before its own option's text: ``it is called B. mitosis``."""
+        """Return the letter before its own option's text: ``it is called B. mitosis``."""
         letters = set()
-        for found in _LETTER_MARK.finditer(line):
-            rest = line[found.end() :]
-            if self._options.has_text(found[1], rest) or (
-                found[0][0] == " " and self._options.begins(found[1], rest)
+        for mark in _LETTER_MARK.finditer(line):
+            rest = line[mark.end() :]
+            if self._options.has_text(mark[1], rest) or (
+                mark[0][0] == " " and self._options.begins(mark[1], rest)
             ):
-                before = _SENTENCES.split(line[: found.start() + 1])[-1]
-                letters.add("" if _DOUBTED.search(_RELATIVE.sub("", before)) else found[1])
+                before = _SENTENCES.split(line[: mark.start() + 1])[-1]
+                letters.add("" if _DOUBTED.search(_RELATIVE.sub("", before)) else mark[1])
         return letters.pop() or None if len(letters) == 1 else None
 
 
 def _in_formula(text: str) -> bool:
-    """Whether a text ends inside a displayed formula."""
+    """Return whether a text ends inside a displayed formula."""
     return text.count("$$") % 2 == 1 or text.count(r"\[") > text.count(r"\]")
 
 
 def _breaks_off(lines: list[str]) -> bool:
-    """Whether the last line is an item of a list, by a letter or a number: the text is cut off."""
+    """Return whether the last line is a lettered or numbered list item, so the text is cut off."""
     if number := _NUMBER.fullmatch(lines[-1]):
         before = f"{int(number[1]) - 1}{number[2]}"
         return any(line.lstrip(" *#").startswith(before) for line in lines[:-1])
-    one, other = _ITEM.match(lines[-2]) if len(lines) > 1 else None, _ITEM.match(lines[-1])
+    previous, other = _ITEM.match(lines[-2]) if len(lines) > 1 else None, _ITEM.match(lines[-1])
     return bool(
-        one
+        previous
         and other
-        and (one[1], one[3]) == (other[1], other[3])
-        and ord(other[2]) == ord(one[2]) + 1
+        and (previous[1], previous[3]) == (other[1], other[3])
+        and ord(other[2]) == ord(previous[2]) + 1
     )

@@ -57,7 +57,7 @@ _LONGEST = 1000
 
 
 def statement(text: str, options: Options, which: Match) -> str | None:
-    """What stands behind the statement that counts, or its letter; None without one.
+    """Return the text behind the statement that counts, or its letter; None without one.
 
     A statement that is denied, doubted, asked or cut off is passed over; one is given, as
     nothing, if there is no other.
@@ -102,12 +102,12 @@ def statement(text: str, options: Options, which: Match) -> str | None:
 
 
 def _ordered(pattern: re.Pattern[str], text: str, which: Match) -> Iterable[re.Match[str]]:
-    found = pattern.finditer(text)
-    return found if which == "first" else reversed(list(found))
+    matches = pattern.finditer(text)
+    return matches if which == "first" else reversed(list(matches))
 
 
 def _denied(text: str, start: int) -> bool:
-    """Whether the clause before a statement denies, doubts or asks it."""
+    """Return whether the clause before a statement denies, doubts or asks it."""
     before = text[max(0, start - 200) : start]
     clause = _CLAUSE.split(before)[-1]
     return _NOT.search(clause) is not None

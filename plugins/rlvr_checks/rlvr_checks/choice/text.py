@@ -32,7 +32,7 @@ ARTICLE = re.compile(r"(?:the|an?)\s+(?=\S)", re.IGNORECASE)
 
 
 def bare(text: str) -> str:
-    """A text without what only styles it."""
+    """Return a text without its styling."""
     text = _STYLE.sub("", _SPACE.sub(" ", text)).replace(r"\dfrac", r"\frac")
     text = _QUOTED.sub(r"\1", text.replace(r"\tfrac", r"\frac"))
     for _ in range(3):
@@ -41,7 +41,7 @@ def bare(text: str) -> str:
 
 
 def key(text: str) -> str:
-    """What two writings of one option have in common: letters and signs, without spaces."""
+    """Return a key that is equal for all spellings of an option: no case, spaces or article."""
     text = ARTICLE.sub("", text.strip().rstrip(".;!").casefold(), count=1)
     return re.sub(r"\s+", "", text)
 
@@ -50,6 +50,6 @@ _OBJECT = re.compile(r"\{\s*(?:answer|choice|option|letter)\s*:\s*([^,{}\[\]]*)\
 
 
 def key_value(text: str) -> str:
-    """The value of an object ``{answer: ...}``; any other text as it is."""
-    found = _OBJECT.fullmatch(text)
-    return found[1].strip() if found else text
+    """Return the value of an object ``{answer: ...}``; any other text as it is."""
+    match = _OBJECT.fullmatch(text)
+    return match[1].strip() if match else text

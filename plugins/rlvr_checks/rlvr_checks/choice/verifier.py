@@ -44,7 +44,7 @@ class ChoiceVerifier:
         if (
             not isinstance(options, list | tuple)
             or not 2 <= len(options) <= len(LETTERS)
-            or not all(isinstance(one, str) and one.strip() for one in options)
+            or not all(isinstance(option, str) and option.strip() for option in options)
         ):
             raise DataError(
                 f"{problem.id}: checks/choice needs a list of 2 to {len(LETTERS)} texts in field "
@@ -58,11 +58,11 @@ class ChoiceVerifier:
             )
 
     def gold(self, problem: Problem) -> str:
-        """A sentence with the right letter."""
+        """Return a sentence with the right letter."""
         return f"The answer is ({problem.spec[self._config.answer]})."
 
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
-        """Full marks for the right option, else none."""
+        """Return score 1 for the right option, else 0."""
         options = problem.spec[self._config.options]
         right = str(problem.spec[self._config.answer])
         read = read_choice(completion.text, options, self._config.match)

@@ -31,7 +31,7 @@ class RemoteError(Exception):
     """A request failed.
 
     Attributes:
-        fault: What kind of failure it is.
+        fault: Kind of the failure.
         usage: Tokens and requests used.
         everyone: Whether every other request would certainly fail the same way.
     """
@@ -166,8 +166,8 @@ class Client:
         if status in (401, 403):
             raise self._error("key", _error_text(status, raw), 1, began)
         try:
-            found = json.loads(raw)["data"] if status == 200 else []
-            return {str(one["id"]): str(one.get("owned_by")) for one in found}
+            models = json.loads(raw)["data"] if status == 200 else []
+            return {str(model["id"]): str(model.get("owned_by")) for model in models}
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return {}
 
@@ -238,8 +238,8 @@ def _error_text(status: int, raw: bytes) -> str:
     """Format the status and the server's message."""
     text: Any = raw.decode("utf-8", "replace")
     try:
-        found = json.loads(text)
-        inner = found.get("error", found) if isinstance(found, dict) else found
+        data = json.loads(text)
+        inner = data.get("error", data) if isinstance(data, dict) else data
         text = inner.get("message") or inner if isinstance(inner, dict) else inner
         code = inner.get("code") if isinstance(inner, dict) else None
         text = f"{text} ({code})" if isinstance(code, str) else text

@@ -220,7 +220,7 @@ class OpenAIEngine:
             pending.missing -= 1
             if pending.missing or pending.future.done():
                 return
-        answers = tuple(one for one in pending.answers if one is not None)
+        answers = tuple(answer for answer in pending.answers if answer is not None)
         self._settle(pending, lambda: pending.future.set_result(answers))
 
     def _fail(self, pending: _Pending, error: BaseException) -> None:

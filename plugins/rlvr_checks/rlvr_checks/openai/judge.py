@@ -30,7 +30,7 @@ _SHOWN = 300
 
 
 class Calibration(ComponentConfig):
-    """What a judge must show before a run trains on it; null leaves a bound out."""
+    """Bounds that a judge must meet before a run trains on it; null disables a bound."""
 
     problems: Annotated[int, Field(gt=0)] = 16
     """Problems on which it is measured."""
@@ -175,8 +175,11 @@ class Judge:
         """Request the score of each completion, concurrently."""
         until = time.monotonic() + self._config.deadline
         with ThreadPoolExecutor(min(self._config.concurrency, len(completions))) as threads:
-            futures = [threads.submit(self._verdict, problem, one, until) for one in completions]
-            return [one.result() for one in futures]
+            futures = [
+                threads.submit(self._verdict, problem, completion, until)
+                for completion in completions
+            ]
+            return [future.result() for future in futures]
 
     def _field(self, place: str) -> str:
         return self._config.reference if place == "reference" else place

@@ -101,18 +101,18 @@ class Rubric:
             last = VERDICT.fullmatch(visible.strip().rpartition("\n")[2])
             if last is None or cut_off:
                 return None
-            found = [*_MENTION.finditer(visible), last]
+            matches = [*_MENTION.finditer(visible), last]
         else:
-            found = list(pattern.finditer(visible))
-            if cut_off and found and found[-1].end() == len(visible):
+            matches = list(pattern.finditer(visible))
+            if cut_off and matches and matches[-1].end() == len(visible):
                 return None
-        scores = {self._on_scale(match) for match in found}
+        scores = {self._on_scale(match) for match in matches}
         return scores.pop() if len(scores) == 1 else None
 
     def _on_scale(self, match: re.Match[str]) -> float | None:
         """Return the number of a match; None if it is out of range or of another scale."""
         try:
-            value, *rest = (None if one is None else float(one) for one in match.groups())
+            value, *rest = (None if group is None else float(group) for group in match.groups())
         except ValueError:
             return None  # a custom pattern that matches more than numbers
         if value is None or not math.isfinite(value) or not self.low <= value <= self.high:

@@ -119,7 +119,12 @@ class CommandsHeldout:
 
     def score(self, groups: Sequence[Group]) -> EvalReport:
         """Return the share of right answers."""
-        passed = [one.passed for group in groups for one in group.members if one.passed is not None]
+        passed = [
+            member.passed
+            for group in groups
+            for member in group.members
+            if member.passed is not None
+        ]
         return EvalReport({"accuracy": fmean(passed)} if passed else {}, len(groups))
 
 

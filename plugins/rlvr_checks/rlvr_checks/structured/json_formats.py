@@ -36,8 +36,8 @@ def _is_time(value: object) -> bool:
 def _is_date_time(value: object) -> bool:
     if not isinstance(value, str):
         return True
-    found = _DATE_TIME.fullmatch(value)
-    return found is not None and bool(datetime.strptime(found[1], "%Y-%m-%d"))
+    match = _DATE_TIME.fullmatch(value)
+    return match is not None and bool(datetime.strptime(match[1], "%Y-%m-%d"))
 
 
 def _is_duration(value: object) -> bool:

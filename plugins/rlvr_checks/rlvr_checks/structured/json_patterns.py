@@ -47,7 +47,7 @@ def _compiled(pattern: str) -> Callable[[str], bool]:
     else:
         return lambda text: linear.search(text) is not None
     try:
-        ends = _END.sub(lambda found: found[1] or r"\Z", pattern)
+        ends = _END.sub(lambda match: match[1] or r"\Z", pattern)
         backtracking = regex.compile(ends, regex.ASCII)
     except regex.error as error:
         raise ValueError(f"{pattern!r} is no regular expression: {error}") from error

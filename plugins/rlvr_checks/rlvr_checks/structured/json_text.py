@@ -27,7 +27,7 @@ _START = re.compile(r"[\[{]")
 
 
 class JsonError(ValueError):
-    """What is wrong with a text that should be JSON, in one line."""
+    """The fault of a text that should be JSON, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def find_json(answer: str, place: Place, opening: Literal["{", "[", ""] = "") ->
         raise JsonError("the answer is empty")
     if place == "whole":
         return Found(parse(text), text)
-    tags = [found[1] for found in _TAG.finditer(text) if found[1] is not None]
+    tags = [tag[1] for tag in _TAG.finditer(text) if tag[1] is not None]
     inside = tags[-1].strip() if tags else text
     blocks = [m for m in _FENCE.finditer(inside) if m[1].lower() in ("", "json", "jsonc", "json5")]
     if blocks:
@@ -117,8 +117,8 @@ def parse(text: str) -> Any:
 
 def _decode(text: str, start: int) -> tuple[Any, int]:
     depth = 0
-    for found in _TOKEN.finditer(text, start):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
+    for token in _TOKEN.finditer(text, start):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
         if depth > MAX_DEPTH:
             raise JsonError(f"it is nested deeper than {MAX_DEPTH} levels")
         if depth <= 0:

@@ -100,17 +100,17 @@ class JsonVerifier:
         try:
             schema = self._schema(problem)
             opening = _begins(schema, problem.spec.get(self._config.answer))
-            found = find_json(completion.text, self._config.place, opening)
+            answer_json = find_json(completion.text, self._config.place, opening)
         except JsonError as fault:
             return Verdict(0.0, passed=False, detail=str(fault))
-        value, faults, shares = found.value, [], []
+        value, faults, shares = answer_json.value, [], []
         if schema is not None:
             try:
                 errors = _errors(schema, value)
             except RecursionError:
                 return Verdict(0.0, passed=False, detail="it is nested too deeply for its schema")
             except JsonError as fault:
-                return Verdict(0.0, passed=False, extracted=found.text, detail=str(fault))
+                return Verdict(0.0, passed=False, extracted=answer_json.text, detail=str(fault))
             if errors:
                 faults.append(_shown(errors[0]))
             shares.append(_share(schema, value, errors))
@@ -124,7 +124,7 @@ class JsonVerifier:
         return Verdict(
             1.0 if passed else min(partial, 0.99),
             passed=passed,
-            extracted=found.text,
+            extracted=answer_json.text,
             detail="; ".join(faults),
         )
 
@@ -207,8 +207,8 @@ def _keywords(schema: Any) -> Iterator[tuple[str, Any]]:
             if name not in ("const", "enum", "default", "examples"):
                 yield from _keywords(value)
     elif isinstance(schema, list):
-        for one in schema:
-            yield from _keywords(one)
+        for subschema in schema:
+            yield from _keywords(subschema)
 
 
 def _shown(error: Any) -> str:

@@ -34,7 +34,7 @@ class _World:
     Attributes:
         database: The database.
         rows: Rows of the reference.
-        keys: As in ``same_rows``.
+        keys: See ``same_rows``.
         reads: Whether the reference reads a table; an answer must then read one, too.
     """
 
@@ -98,7 +98,7 @@ class SqlVerifier:
             faults = [self._fault(query, world) for world in worlds]
         except QueryError as error:
             faults = [str(error)]
-        fault = next((one for one in faults if one is not None), None)
+        fault = next((fault for fault in faults if fault is not None), None)
         passed = fault is None
         return Verdict(float(passed), passed=passed, extracted=query, detail=fault or "")
 
@@ -157,20 +157,20 @@ def _order_keys(database: Database, rows: list[Row], tree: exp.Query) -> list[Ro
     order = tree.args.get("order")
     if order is None:
         return None
-    keys = [_resolved(one.this, tree) for one in order.expressions]
+    keys = [_resolved(expression.this, tree) for expression in order.expressions]
     width = len(rows[0]) if rows else 0
-    columns = [one for one in keys if isinstance(one, int) and 0 <= one < width]
+    columns = [key for key in keys if isinstance(key, int) and 0 <= key < width]
     if len(columns) == len(keys):
-        return [tuple(typed(row[one]) for one in columns) for row in rows]
+        return [tuple(typed(row[column]) for column in columns) for row in rows]
     strict: list[Row] = [(number,) for number in range(len(rows))]
     try:
         wider = _with_keys(tree, keys)
-        found = database.run(wider, _REFERENCE_SECONDS) if wider else []
+        wide_rows = database.run(wider, _REFERENCE_SECONDS) if wider else []
     except QueryError:
         return strict
-    if len(found) != len(rows) or [row[: -len(keys)] for row in found] != rows:
+    if len(wide_rows) != len(rows) or [row[: -len(keys)] for row in wide_rows] != rows:
         return strict
-    return [tuple(map(typed, row[-len(keys) :])) for row in found]
+    return [tuple(map(typed, row[-len(keys) :])) for row in wide_rows]
 
 
 def _resolved(key: exp.Expression, tree: exp.Query) -> int | exp.Expression:
@@ -180,7 +180,7 @@ def _resolved(key: exp.Expression, tree: exp.Query) -> int | exp.Expression:
     if isinstance(key, exp.Literal) and key.is_int:
         return int(key.name) - 1
     columns = tree.selects
-    if any(one.is_star for one in columns):
+    if any(column.is_star for column in columns):
         return key
     for index, column in enumerate(columns):
         plain = isinstance(key, exp.Column) and not key.table
@@ -195,7 +195,7 @@ def _with_keys(tree: exp.Query, order_keys: Sequence[Any]) -> str | None:
 
     if not isinstance(tree, exp.Select) or tree.args.get("distinct"):
         return None
-    aliases = {one.alias.lower(): one.unalias() for one in tree.selects if one.alias}
+    aliases = {select.alias.lower(): select.unalias() for select in tree.selects if select.alias}
 
     def written_out(node: Any) -> Any:
         known = isinstance(node, exp.Column) and not node.table and node.name.lower() in aliases

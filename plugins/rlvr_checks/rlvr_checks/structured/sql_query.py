@@ -128,7 +128,7 @@ def check_select(query: str) -> None:
             statements.append([])
         else:
             statements[-1].append(token)
-    statements = [one for one in statements if one]
+    statements = [statement for statement in statements if statement]
     if len(statements) != 1:
         raise QueryError(f"{len(statements)} statements; one SELECT is wanted")
     words = [token for token in statements[0] if token.token_type != TokenType.L_PAREN]
@@ -156,8 +156,8 @@ def parse(query: str) -> exp.Query:
     tree = tree.unnest() if isinstance(tree, sqlglot.exp.Subquery) else tree
     if not isinstance(tree, sqlglot.exp.Query):
         raise QueryError(f"{type(tree).__name__.upper()} is no SELECT")
-    found: exp.Query = tree
-    return found
+    select: exp.Query = tree
+    return select
 
 
 def _sqlglot() -> Any:

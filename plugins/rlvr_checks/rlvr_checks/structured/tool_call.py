@@ -82,9 +82,9 @@ class ToolCallVerifier:
         expected = self._expected(problem)
         if len(completion.text) > MAX_CHARACTERS:
             return Verdict(0.0, passed=False, detail=f"longer than {MAX_CHARACTERS:,} characters")
-        found = self._parse(completion.text, calls_expected=bool(expected))
-        fault = _fault(expected, found, ignore_order=self._config.ignore_order)
-        calls = [_plain(call) for call in found if isinstance(call, ToolCall)]
+        parsed = self._parse(completion.text, calls_expected=bool(expected))
+        fault = _fault(expected, parsed, ignore_order=self._config.ignore_order)
+        calls = [_plain(call) for call in parsed if isinstance(call, ToolCall)]
         return Verdict(
             float(fault is None),
             passed=fault is None,
@@ -151,11 +151,11 @@ def _reference(call: Json, where: str) -> ToolCall:
 
 
 def _fault(
-    expected: Sequence[ToolCall], found: Sequence[ToolCall | BadCall], *, ignore_order: bool
+    expected: Sequence[ToolCall], parsed: Sequence[ToolCall | BadCall], *, ignore_order: bool
 ) -> str | None:
     """Return why the calls of an answer are not the expected ones; None if they are."""
     actual: list[ToolCall] = []
-    for number, call in enumerate(found, 1):
+    for number, call in enumerate(parsed, 1):
         if isinstance(call, BadCall):
             return f"call {number}: {call.error}"
         actual.append(call)

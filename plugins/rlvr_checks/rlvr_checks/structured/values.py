@@ -9,7 +9,7 @@ Path = tuple[str | int, ...]
 
 
 def same(left: Any, right: Any, *, ignore_order: bool = False) -> bool:
-    """Whether two JSON values are equal: numbers by value, objects without order.
+    """Return whether two JSON values are equal: numbers by value, objects without order.
 
     Args:
         left: One value.
@@ -42,21 +42,21 @@ def canonical(value: Any, *, ordered: bool = False) -> str:
         return f"number {int(value) if whole else value!r}"
     if isinstance(value, Mapping):
         inside = sorted(
-            f"{name!r}: {canonical(one, ordered=ordered)}" for name, one in value.items()
+            f"{name!r}: {canonical(entry, ordered=ordered)}" for name, entry in value.items()
         )
         return "{" + ", ".join(inside) + "}"
-    inside = [canonical(one, ordered=ordered) for one in value]
+    inside = [canonical(item, ordered=ordered) for item in value]
     return "[" + ", ".join(inside if ordered else sorted(inside)) + "]"
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Yield path and value of each leaf; an empty object or array is a leaf."""
     if isinstance(value, Mapping) and value:
-        for name, one in value.items():
-            yield from leaves(one, (*path, name))
+        for name, inner in value.items():
+            yield from leaves(inner, (*path, name))
     elif isinstance(value, list) and value:
-        for index, one in enumerate(value):
-            yield from leaves(one, (*path, index))
+        for index, inner in enumerate(value):
+            yield from leaves(inner, (*path, index))
     else:
         yield path, value
 

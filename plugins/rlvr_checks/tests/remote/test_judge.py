@@ -1,15 +1,16 @@
 """Verifier judge: what it asks, what it reads out, and that no failure becomes a score."""
 
+import json
 import re
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from plugins.rlvr_checks.tests.remote.judge_replies import AGAIN, FORM
 from rlvr_checks.openai.judge import MARGIN, Judge
 from rlvr_checks.openai.rubrics import RUBRICS, Rubric
 from rlvr_core.api import Completion, ConfigError, DataError, Message, Problem
@@ -18,6 +19,9 @@ from rlvr_core.verify.pool import VerifierPool, VerifierSpec
 pytestmark = pytest.mark.usefixtures("short_waits")
 PROBLEM = Problem("p", "What is 2+2?", "checks/judge", {"answer": "four"}, "toy")
 TEN = Rubric("{response}", 1.0, 10.0)
+LINES = Path(__file__).with_name("judge_replies.jsonl").read_text(encoding="utf-8").splitlines()
+REPLIES = [json.loads(line) for line in LINES]
+"""Replies after the habits of chat models; ``score`` is null where a judge is asked again."""
 
 
 def judge(server, **options):
@@ -30,7 +34,7 @@ def verify(server, text="It is 4.", problem=PROBLEM, **options):
 
 @pytest.mark.parametrize(
     ("scale", "said", "score"),
-    [row for table in (FORM, AGAIN) for rows in table.values() for row in rows],
+    [(tuple(row["scale"]), row["reply"], row["score"]) for row in REPLIES],
 )
 def test_reading_a_score(scale, said, score):
     assert Rubric("{response}", *scale).score(said) == score

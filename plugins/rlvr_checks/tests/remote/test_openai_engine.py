@@ -36,7 +36,7 @@ def request(number=0, seeds=(7,), turns=QUESTION, **params):
 
 
 def generate(engine, *requests, timeout=120):
-    futures = [engine.submit(one) for one in requests]
+    futures = [engine.submit(request) for request in requests]
     engine.drain(timeout)
     engine.close()
     return futures

@@ -96,7 +96,7 @@ def key(monkeypatch):
 def words(url, *more, api="completions", model="openai:toy/random"):
     sets = [f"base_url={url}", "api_key_env=REAL_KEY", f"api={api}"]
     sets += ["price={input: 1, output: 3}"]
-    flags = [word for one in sets for word in ("--set", f"engine.with.{one}")]
+    flags = [word for set in sets for word in ("--set", f"engine.with.{set}")]
     return [model, "--task", "toy/letters", "--limit", 12, *flags, *more]
 
 

@@ -24,7 +24,7 @@ def server(monkeypatch):
 def words(server, *more):
     engine = {"base_url": server.url, "api_key_env": "LAB_KEY", "concurrency": 4, "retries": 1}
     sets = [f"engine.with.{key}={value}" for key, value in engine.items()]
-    flags = [word for one in sets for word in ("--set", one)]
+    flags = [word for set in sets for word in ("--set", set)]
     return ["openai:org/m", "--task", "toy/letters", *flags, *more]
 
 

@@ -1,9 +1,9 @@
-"""One attempt of a job that a cluster starts, and may start again: ``rlvr`` with its run's place.
+"""One attempt of a job that a cluster may start several times.
 
 ``python -m rlvr_cluster.jobs.attempt --runs URI --job NAME -- run config.yaml``
-fetches the newest run from the place, if an earlier attempt or job has left one, and becomes the
-``rlvr`` that goes on with it; of an evaluation its results. Nothing but the standard library and
-rlvr itself is needed, so that every launcher whose nodes have rlvr can use it.
+fetches the newest run from the URI, if an earlier attempt or job has left one, and becomes the
+``rlvr`` process that resumes it; for an evaluation it fetches the results. It needs only the
+standard library and rlvr, so every launcher whose nodes have rlvr can use it.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ def attempt_words(
         runs: URI of the run folders.
         job: The job's name, which owns them.
         words: The words after ``rlvr``.
-        takes_over: Whether another job's run is gone on with.
+        takes_over: Whether the attempt resumes another job's run.
         name: Folder of an evaluation's results; empty for a run.
     """
-    found = ["--runs", runs, "--job", job, *(["--takes-over"] if takes_over else [])]
-    return [*found, *(["--results", name] if name else []), "--", *words]
+    arguments = ["--runs", runs, "--job", job, *(["--takes-over"] if takes_over else [])]
+    return [*arguments, *(["--results", name] if name else []), "--", *words]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do it; a run takes this process's place, and never returns."""
+    """Run the attempt; a run replaces this process and never returns."""
     parser = argparse.ArgumentParser(prog=MODULE)
     parser.add_argument("--runs", required=True)
     parser.add_argument("--job", required=True)
@@ -55,28 +55,28 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
     words += ["--set", f"run.mirror={given.runs}"]
-    own(os.environ, given.job, takes_over=given.takes_over)
+    claim_runs(os.environ, given.job, takes_over=given.takes_over)
     _say("rlvr " + " ".join(words))
     sys.stdout.flush()
     return os.execv(sys.executable, [*begin, *words])
 
 
 def resumption(runs: str, root: Path) -> list[str]:
-    """Return the words that put a run where an earlier attempt stopped; none for a new run."""
+    """Return the arguments that resume the run of an earlier attempt; none for a new run."""
     root.mkdir(parents=True, exist_ok=True)
     folder = fetch_newest(runs, root, _say)
     return [] if folder is None else ["--resume", str(folder.absolute())]
 
 
-def own(environment: MutableMapping[str, str], job: str, *, takes_over: bool) -> None:
+def claim_runs(environment: MutableMapping[str, str], job: str, *, takes_over: bool) -> None:
     """Make every attempt of a job the same owner of the run's place in the store."""
     environment["RLVR_OWNER"] = f"job {job}"
-    if takes_over:  # asked for once: by the job's name, not by the attempt
+    if takes_over:  # the job's name makes all attempts one request
         environment["RLVR_TAKE_OVER"] = f"job {job}"
 
 
 def _evaluate(begin: Sequence[str], words: Sequence[str], runs: str, name: str) -> int:
-    """An evaluation that was cut off goes on where it was."""
+    """Run an evaluation, or continue an interrupted one."""
     folder, uri = Path("runs", name), f"{runs}/{name}"
     fetch_results(uri, folder)
     environment: Mapping[str, str] = os.environ

@@ -1,4 +1,4 @@
-"""``rlvr jobs``: what was launched elsewhere, and its results."""
+"""``rlvr jobs``: lists, watches, stops and fetches jobs that run elsewhere."""
 
 from __future__ import annotations
 
@@ -9,81 +9,91 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlvr_core.api import Complaint, ConfigError, DataError, MachineError
-from rlvr_core.terminal import output
+from rlvr_core.toolkit import (
+    ComponentRef,
+    build,
+    find_run,
+    is_uri,
+    load_config,
+    load_host,
+    lock_folder,
+    print_json,
+    print_line,
+    print_table,
+    printable,
+)
 
 if TYPE_CHECKING:
-    from rlvr_core.launch.job_book import Job
+    from rlvr_cluster.jobs.job_book import Job
 
 
 @click.group()
 def jobs() -> None:
-    """Jobs that `rlvr launch` has submitted elsewhere, and what comes home from them.
+    """List, watch, stop and fetch the jobs that `rlvr launch` has submitted elsewhere.
 
     JOB is a job's name or its beginning, the name of its run, or 'last'.
     """
 
 
 @jobs.command("list")
-@click.option("--states", is_flag=True, help="Ask what each of them is doing.")
-@click.option("--limit", type=click.IntRange(1), help="Only so many, the newest.")
-@click.option("--json", "as_json", is_flag=True, help="Print all that was written down, as JSON.")
+@click.option("--states", is_flag=True, help="Ask for the state of each job.")
+@click.option("--limit", type=click.IntRange(1), help="Show only the newest N.")
+@click.option("--json", "as_json", is_flag=True, help="Print every recorded field, as JSON.")
 def list_(states: bool, limit: int | None, as_json: bool) -> None:
     """List the jobs that were submitted from here, newest first."""
     from dataclasses import asdict
 
-    from rlvr_core.launch.job_book import JobBook, damaged_words
+    from rlvr_cluster.jobs.job_book import JobBook, damaged_words
 
     book = JobBook()
     every, damaged = book.read()
     if damaged:
-        output.print_line(damaged_words(damaged, book.path), stderr=True)
+        print_line(damaged_words(damaged, book.path), stderr=True)
     shown = every[:limit]
     state = {job.job: {"state": _state(job)} for job in shown} if states else {}
     if as_json:
-        output.print_json([asdict(job) | state.get(job.job, {}) for job in shown])
+        print_json([asdict(job) | state.get(job.job, {}) for job in shown])
         return
     if not shown:
-        output.print_line("no job was submitted from here yet")
+        print_line("no job was submitted from here yet")
         return
     rows = [
         [job.job, job.name, *state.get(job.job, {}).values(), job.launcher, _time(job), job.config]
         for job in shown
     ]
     more = ["state"] if states else []
-    output.print_table(["job", "run", *more, "launcher", "submitted", "config"], rows)
+    print_table(["job", "run", *more, "launcher", "submitted", "config"], rows)
 
 
 @jobs.command()
 @click.argument("job")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(job: str, as_json: bool) -> None:
-    """Say what JOB is doing."""
-    found, launcher = _of(job)
-    now = launcher.status(found.job)
+    """Print the state of JOB."""
+    entry, launcher = _of(job)
+    now = launcher.status(entry.job)
     if as_json:
-        output.print_json({"job": found.job, "state": now.state, "detail": now.detail})
+        print_json({"job": entry.job, "state": now.state, "detail": now.detail})
     else:
-        output.print_line(f"{found.job}: {now.state}" + (f" ({now.detail})" if now.detail else ""))
+        print_line(f"{entry.job}: {now.state}" + (f" ({now.detail})" if now.detail else ""))
 
 
 @jobs.command()
 @click.argument("job")
 def logs(job: str) -> None:
-    """Print what JOB has printed so far."""
-    from rlvr_core.record.text import printable
-
-    found, launcher = _of(job)
-    for line in launcher.logs(found.job):
-        output.print_line(printable(line))
+    """Print the output of JOB so far."""
+    entry, launcher = _of(job)
+    for line in launcher.logs(entry.job):
+        print_line(printable(line))
 
 
 @jobs.command()
 @click.argument("job")
 def stop(job: str) -> None:
     """Ask JOB to stop; it finishes its step and writes a checkpoint first."""
-    found, launcher = _of(job)
-    launcher.stop(found.job)
-    output.print_line(f"{found.job} was asked to stop; see: rlvr jobs status {found.job}")
+    entry, launcher = _of(job)
+    launcher.stop(entry.job)
+    print_line(f"{entry.job} was asked to stop; see: rlvr jobs status {entry.job}")
 
 
 @jobs.command()
@@ -97,14 +107,12 @@ def stop(job: str) -> None:
     help="Which to fetch; 'last' is the newest and the best.",
 )
 def fetch(job: str, to: Path, checkpoints: Any) -> None:
-    """Fetch the runs of JOB, while it runs or later; what is here already is not fetched again.
+    """Fetch the runs of JOB, during or after it; files that are here already are skipped.
 
-    JOB may also be where runs are: s3://bucket/runs.
+    JOB may also be the URI of run folders: s3://bucket/runs.
     """
+    from rlvr_cluster.jobs.job_book import JobBook
     from rlvr_cluster.stores.fetch import Fetch, runs_in
-    from rlvr_core.data.uri import is_uri
-    from rlvr_core.launch.job_book import JobBook
-    from rlvr_core.plugins.host import load_host
 
     uri = job if is_uri(job) else JobBook().find(job).runs
     if not is_uri(uri):
@@ -125,12 +133,12 @@ def fetch(job: str, to: Path, checkpoints: Any) -> None:
             faults += error.complaints
             continue
         if transfer.changed_here:
-            output.print_line(f"{name}: gone on here; the store has nothing newer", stderr=True)
+            print_line(f"{name}: gone on here; the store has nothing newer", stderr=True)
         if transfer.files:
             size = f"{transfer.files} files, {transfer.size:,} bytes"
-            output.print_line(f"{name}: {size}", stderr=True)
+            print_line(f"{name}: {size}", stderr=True)
         transfer.run()
-        output.print_line(str(to / name))
+        print_line(str(to / name))
     if faults:
         raise DataError.collect(faults)
 
@@ -139,22 +147,18 @@ def fetch(job: str, to: Path, checkpoints: Any) -> None:
 @click.argument("run")
 @click.argument("uri", required=False)
 @click.option("--runs-dir", default="runs", show_default=True, help="Folder of run folders.")
-@click.option("--take-over", is_flag=True, help="Own the place in the store, whoever did.")
+@click.option("--take-over", is_flag=True, help="Take over the place in the store from its owner.")
 def push(run: str, uri: str | None, runs_dir: str, *, take_over: bool) -> None:
     """Copy a run's folder to URI, or to the run.mirror of its config.
 
-    For a run whose store was away to its end, or one that was never mirrored. A run that was
-    downloaded, or whose place in the store another process has taken over, is copied there with
-    --take-over alone, and only if it lacks nothing of what is there.
+    Use it for a run whose store could not be reached at its end, or that was never mirrored. A run
+    that was downloaded, or whose place in the store belongs to another process, needs --take-over,
+    and must have all that the store has.
     """
     import os
     import uuid
 
     from rlvr_cluster.stores.mirror import Mirror
-    from rlvr_core.config.load import load_config
-    from rlvr_core.plugins.host import load_host
-    from rlvr_core.record.files import lock_folder
-    from rlvr_core.record.find import find_run
 
     folder = find_run(run, runs_dir)
     if not take_over:
@@ -171,11 +175,11 @@ def push(run: str, uri: str | None, runs_dir: str, *, take_over: bool) -> None:
         Mirror(store, folder.path, keep=keep, place=there, request=request).once()
     finally:
         os.close(lock)
-    output.print_line(there)
+    print_line(there)
 
 
 def _not_fetched(folder: Path) -> None:
-    """Refuse a copy: it may lack files, or be older, and a push takes away what it lacks."""
+    """Refuse a downloaded run: it may lack files, and a push deletes in the store what it lacks."""
     from rlvr_cluster.stores.known import Known
 
     known = Known(folder)
@@ -189,25 +193,22 @@ def _not_fetched(folder: Path) -> None:
 
 
 def _state(job: Job) -> str:
-    """What a job is doing; what cannot be asked is unknown."""
+    """Return the state of a job; ``unknown`` if its launcher cannot be reached."""
     try:
         return str(_launcher(job).status(job.job).state)
     except MachineError as error:
-        output.print_line(f"{job.job}: {error.complaints[0].what}", stderr=True)
+        print_line(f"{job.job}: {error.complaints[0].what}", stderr=True)
         return "unknown"
 
 
 def _of(text: str) -> tuple[Job, Any]:
-    from rlvr_core.launch.job_book import JobBook
+    from rlvr_cluster.jobs.job_book import JobBook
 
     job = JobBook().find(text)
     return job, _launcher(job)
 
 
 def _launcher(job: Job) -> Any:
-    from rlvr_core.config.model import ComponentRef
-    from rlvr_core.config.resolve import build
-    from rlvr_core.plugins.host import load_host
 
     ref = ComponentRef.model_validate({"use": job.launcher, "with": dict(job.options)})
     return build(load_host(), "launcher", ref, f"job {job.job}")

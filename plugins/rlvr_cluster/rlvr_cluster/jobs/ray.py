@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlvr_cluster.jobs.attempt import MODULE, attempt_words
+from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_cluster.jobs.ray_client import JobServer, address_of
 from rlvr_cluster.jobs.staging import IGNORE, Staged, stage
 from rlvr_cluster.stores.elsewhere import (
@@ -37,7 +38,6 @@ from rlvr_core.api import (
     LaunchRequest,
     MachineError,
 )
-from rlvr_core.launch.job_book import Job, JobBook
 from rlvr_core.launch.processes import GpuCount, counted
 
 _STATES: dict[str, JobState] = {
@@ -48,16 +48,16 @@ _STATES: dict[str, JobState] = {
     "FAILED": "failed",
 }
 _MOST_MB = 100
-"""What Ray's job server takes at a time."""
+"""Largest upload that Ray's job server accepts."""
 _GRACE = "RAY_JOB_STOP_WAIT_TIME_S"
-"""Variable of a job that says after how many seconds of stopping Ray kills it."""
+"""Variable of a job: the seconds after which Ray kills a job that is stopping."""
 _INTERRUPTED = 130
 _QUIET = 3600.0
 """Seconds without an answer after which waiting ends."""
 
 
 class RayLauncher:
-    """Submits a run as a job of Ray, which copies it to a store as it goes on."""
+    """Submits a run as a job of Ray; the job copies its run to a store."""
 
     traits = LauncherTraits(elsewhere=True, evaluates=True)
 
@@ -65,41 +65,41 @@ class RayLauncher:
         """Options of ``cluster/ray``. GPUs are given by number; Ray assigns them."""
 
         address: str | None = None
-        """URL of the cluster's job server; else that of RAY_API_SERVER_ADDRESS or RAY_ADDRESS, else
+        """URL of the cluster's job server; null for RAY_API_SERVER_ADDRESS or RAY_ADDRESS, or else
         http://127.0.0.1:8265."""
         store: str | None = None
-        """URI of a folder that the job copies its run to, as it goes on: s3://bucket/runs, or
-        file:///shared/runs on nodes that share it. What lies on the node goes with the job."""
+        """URI of a folder that the job copies its run to while it runs: s3://bucket/runs, or
+        file:///shared/runs on nodes that share it. Files on the node are lost with the job."""
         cpus: Annotated[float, Field(ge=0)] = 1
         """CPUs of the job itself; actors and engines on the cluster have their own."""
         gpus: GpuCount | None = None
         """Number of GPUs to train on."""
         engine_gpus: GpuCount | None = None
-        """Number of additional GPUs there for an engine that runs in its own processes."""
+        """Number of additional GPUs for an engine that runs in its own processes."""
         processes: Annotated[int, Field(gt=0)] | None = None
-        """Number of processes; null: one per GPU of ``gpus``, or one."""
+        """Number of processes; null for one per GPU of ``gpus``, or one without GPUs."""
         memory_gb: Annotated[float, Field(gt=0)] | None = None
         """Memory of the job itself."""
         resources: list[str] = []
-        """NAME=NUMBER of a resource of the cluster's own that the job needs."""
+        """NAME=NUMBER of a custom resource of the cluster that the job needs."""
         env: list[str] = []
-        """NAME=VALUE for the environment of the job and its actors; no secrets."""
+        """NAME=VALUE for the environment of the job and its actors; secrets are refused."""
         include: list[str] = []
         """More files or folders that the job needs."""
         python: str = "python"
-        """The command of the Python on the nodes that has rlvr."""
+        """The command of the Python on the nodes in which rlvr is installed."""
         grace: Annotated[int, Field(gt=0)] = 600
-        """Seconds that a job which is stopped has to finish its step and write a checkpoint."""
+        """Seconds that a stopped job has to finish its step and write a checkpoint."""
         wait: bool = False
-        """Show what the job prints, and end with its exit code."""
+        """Show the job's output, and end with its exit code."""
         poll: Annotated[float, Field(gt=0)] = 2.0
-        """Seconds between two looks while waiting."""
+        """Seconds between two requests while waiting."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
-        """Command, files, resources and environment of the job; see ``Launcher.plan``.
+        """Plan command, files, resources and environment of the job; see ``Launcher.plan``.
 
         Raises:
             ConfigError: If an option is missing or wrong, or something must not leave this machine.
@@ -113,8 +113,8 @@ class RayLauncher:
             config.include,
             _MOST_MB,
             (
-                "put it in a folder that the nodes see, or on a store, and name it so",
-                f"or leave things out by {IGNORE}",
+                "put it in a folder or a store that the nodes can read, and give that path",
+                f"or exclude files by {IGNORE}",
             ),
         )
         details: dict[str, Any] = {
@@ -125,7 +125,7 @@ class RayLauncher:
             "directory": staged.layout.directory,
             "resources": self._resources(),
             "environment": pairs(config.env) | {_GRACE: str(config.grace)},
-            "files": [one.as_json() for one in staged.files],
+            "files": [file.as_json() for file in staged.files],
             "store": store,
             "continues": request.continues,
             "kept": kept_of(request),
@@ -147,7 +147,7 @@ class RayLauncher:
         name = details["name"] if rlvr[0] == "eval" else ""
         attempt = attempt_words(runs, job, rlvr, takes_over=bool(before), name=name)
         words = [python, "-m", MODULE, *attempt]
-        # Ray watches the job as a launcher does: its signal then waits for the end of the step
+        # this marks a job watched by a launcher, so that SIGTERM waits for the end of the step
         marked = ["env", f"TORCHELASTIC_RUN_ID={job}", *words]
         entry = f"cd {shlex.quote(details['directory'])} && exec {shlex.join(marked)}"
         with tempfile.TemporaryDirectory() as folder:
@@ -177,26 +177,31 @@ class RayLauncher:
         return self._wait(server, job) if self._config.wait else 0
 
     def status(self, job: str) -> JobStatus:
-        """What the cluster says; see ``JobLauncher.status``."""
+        """Query the cluster; see ``JobLauncher.status``."""
         return _status(self._server().info(job))
 
     def logs(self, job: str) -> Iterator[str]:
-        """Lines of the job's output; see ``JobLauncher.logs``."""
+        """Yield the lines of the job's output; see ``JobLauncher.logs``."""
         yield from self._server().log(job).splitlines()
 
     def stop(self, job: str) -> None:
-        """SIGTERM, and ``grace`` seconds; see ``JobLauncher.stop``."""
+        """Send SIGTERM, and SIGKILL ``grace`` seconds later; see ``JobLauncher.stop``."""
         server = self._server()
         if _status(server.info(job)).state in ("waiting", "running"):
             server.stop(job)
 
     @staticmethod
+    def find_job(name: str) -> Job:
+        """Return the earlier job that a user names; see ``ResumesJobs``."""
+        return JobBook().find(name)
+
+    @staticmethod
     def resume_remote(job: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The options of an earlier job; see ``ResumesJobs``."""
+        """Return the options of an earlier job; see ``ResumesJobs``."""
         return options_as_before(job, given, gone=("wait", "poll"))
 
     def _status_there(self, job: Job) -> JobStatus:
-        """What the cluster that a job was submitted to says of it."""
+        """Query the cluster that a job was submitted to."""
         address = str(job.options.get("address") or address_of(self._config.address))
         return _status(JobServer(address).info(job.job))
 
@@ -204,17 +209,17 @@ class RayLauncher:
         return JobServer(address_of(self._config.address))
 
     def _check(self) -> None:
-        """Refuse options that do not go together, and what is no pair or looks like a secret.
+        """Refuse malformed options, and values that look like secrets.
 
-        The dashboard shows it to everybody.
+        Ray's dashboard shows them to everyone.
         """
         config = self._config
-        found = wrong_pairs("--env", config.env) + wrong_pairs("--resources", config.resources)
+        faults = wrong_pairs("--env", config.env) + wrong_pairs("--resources", config.resources)
         for name, number in pairs(config.resources).items():
             if not re.fullmatch(r"\d+(\.\d+)?", number):
-                found.append(Complaint(f"the resource {name} takes a number", "--resources"))
-        if found:
-            raise ConfigError.collect(found)
+                faults.append(Complaint(f"the resource {name} takes a number", "--resources"))
+        if faults:
+            raise ConfigError.collect(faults)
 
     def _command(self, request: LaunchRequest, staged: Staged) -> list[str]:
         config = self._config
@@ -227,27 +232,27 @@ class RayLauncher:
         return [*begin, "launch", *words, "--backend", "local", *counts]
 
     def _resources(self) -> dict[str, Any]:
-        """What Ray is to reserve for the job, as ``submit_job`` calls it."""
+        """Return the resources that Ray reserves for the job, by the names of ``submit_job``."""
         config = self._config
         gpus = (config.gpus or 0) + (config.engine_gpus or 0)
-        found: dict[str, Any] = {"entrypoint_num_cpus": config.cpus}
+        reserved: dict[str, Any] = {"entrypoint_num_cpus": config.cpus}
         if gpus:
-            found["entrypoint_num_gpus"] = gpus
+            reserved["entrypoint_num_gpus"] = gpus
         if config.memory_gb:
-            found["entrypoint_memory"] = int(config.memory_gb * 2**30)
+            reserved["entrypoint_memory"] = int(config.memory_gb * 2**30)
         if config.resources:
             named = pairs(config.resources)
-            found["entrypoint_resources"] = {name: float(n) for name, n in named.items()}
-        return found
+            reserved["entrypoint_resources"] = {name: float(n) for name, n in named.items()}
+        return reserved
 
     def _wait(self, server: JobServer, job: str) -> int:
-        """Wait for a job, print its log, and return its exit code; Ctrl-C leaves it as it is."""
+        """Wait for a job, print its log, and return its exit code; Ctrl-C does not stop the job."""
         sys.stderr.write(f"Ctrl-C ends this command alone; the job: rlvr jobs stop {job}\n")
         answered, shown = time.monotonic(), 0
         while True:
             try:
                 info, log = server.info(job), server.log(job)
-            except MachineError as error:  # the job goes on, whatever is between it and us
+            except MachineError as error:  # the job runs on although it cannot be reached
                 if time.monotonic() - answered >= _QUIET:
                     raise
                 sys.stderr.write(f"{error.complaints[0].what}; asking again\n")
@@ -268,17 +273,17 @@ def _status(info: Any) -> JobStatus:
     return JobStatus(_STATES.get(word, "unknown"), f"{word}: {first}" if first else word)
 
 
-def _exit_code(status: JobStatus, told: int | None) -> int:
-    if told is not None:  # that of a process which a signal has ended is negative
-        return told if told >= 0 else 128 - told
+def _exit_code(status: JobStatus, code: int | None) -> int:
+    if code is not None:  # negative if a signal ended the process
+        return code if code >= 0 else 128 - code
     return {"finished": 0, "stopped": _INTERRUPTED}.get(status.state, 1)
 
 
 def _packed(files: list[Mapping[str, Any]], path: Path) -> Path:
-    """Put the files into an archive; Ray's own would leave out what a .gitignore names."""
+    """Put the files into an archive; Ray's own would omit what a .gitignore names."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for one in files:
-            archive.write(one["path"], one["key"])
+        for file in files:
+            archive.write(file["path"], file["key"])
     return path
 
 
@@ -288,14 +293,14 @@ def _lines(details: Mapping[str, Any]) -> Iterator[str]:
     if memory := resources.pop("entrypoint_memory", None):
         resources["GiB of memory"] = memory / 2**30
     resources |= resources.pop("entrypoint_resources", {})
-    asked = ", ".join(f"{count:g} {words.get(name, name)}" for name, count in resources.items())
+    needs = ", ".join(f"{count:g} {words.get(name, name)}" for name, count in resources.items())
     yield f"a Ray job for {details['name']}, submitted to {details['address']}"
-    yield f"it needs: {asked}"
+    yield f"it needs: {needs}"
     yield f"command: {shlex.join(details['command'])}, in {details['directory']}"
     yield f"copies of the run: {details['store']}/JOB"
     for name, value in details["environment"].items():
         yield f"environment: {name}={value}"
     files = details["files"]
-    yield f"{len(files)} files go along, {sum(one['size'] for one in files):,} bytes"
-    for one in files:
-        yield f"  {one['key']}" + (f" (by a link: {one['real']})" if "real" in one else "")
+    yield f"{len(files)} files go along, {sum(file['size'] for file in files):,} bytes"
+    for file in files:
+        yield f"  {file['key']}" + (f" (by a link: {file['real']})" if "real" in file else "")

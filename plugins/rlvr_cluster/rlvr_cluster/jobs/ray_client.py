@@ -1,4 +1,4 @@
-"""The job server of a Ray cluster: asked over HTTP, from any machine that reaches it."""
+"""A client of the job server of a Ray cluster, over HTTP."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from urllib.parse import urlsplit
 from rlvr_core.api import ConfigError, MachineError
 
 DEFAULT = "http://127.0.0.1:8265"
-"""Where a cluster's head on this machine has its job server."""
+"""URL of the job server of a cluster's head on this machine."""
 _VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 _REACH = 5.0
-"""Seconds for the server to take a connection."""
+"""Seconds in which the server must accept a connection."""
 _environment = threading.Lock()
 
 
 def address_of(given: str | None) -> str:
-    """Return the address of the job server: the given one, the environment's, this machine's.
+    """Return the address of the job server: the given one, the environment's or this machine's.
 
     Raises:
-        ConfigError: If it is not that of a job server.
+        ConfigError: If it is not the address of a job server.
     """
     kept = [os.environ.get(name, "") for name in _VARIABLES]
-    # RAY_ADDRESS may be that of the cluster itself, for runs on its nodes
-    address = given or next((one for one in kept if one.startswith("http")), DEFAULT)
+    # RAY_ADDRESS may be the address of the cluster itself, for runs on its nodes
+    address = given or next((url for url in kept if url.startswith("http")), DEFAULT)
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.password:
         shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
@@ -46,7 +46,7 @@ class JobServer:
     """A client of the job server.
 
     Args:
-        address: Its URL.
+        address: URL of the server.
 
     Raises:
         MachineError: If Ray is not installed, or no server answers.
@@ -61,7 +61,7 @@ class JobServer:
         self._address = address
         parts = urlsplit(address)
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        with self._reached():  # Ray itself waits without end
+        with self._reached():  # Ray itself would wait forever
             socket.create_connection((str(parts.hostname), port), timeout=_REACH).close()
         from ray.job_submission import JobSubmissionClient
 
@@ -71,7 +71,7 @@ class JobServer:
             self._client: Any = JobSubmissionClient(address)
 
     def submit(self, job: str, **what: Any) -> None:
-        """Submit a job under this name; an answer that is lost does not make it look refused."""
+        """Submit a job under this name; if the answer is lost, check whether it was accepted."""
         try:
             self._client.submit_job(submission_id=job, **what)
         except Exception as error:
@@ -81,31 +81,31 @@ class JobServer:
             raise self._failed(f"did not take job {job}", error) from error
 
     def info(self, job: str) -> Any:
-        """Return what the cluster knows of a job, a ``JobDetails`` of Ray."""
-        return self._asked(job, self._client.get_job_info)
+        """Return Ray's ``JobDetails`` of a job."""
+        return self._ask_job(job, self._client.get_job_info)
 
     def stop(self, job: str) -> None:
-        """Have a job's processes get SIGTERM, and SIGKILL after the time that the job was given."""
-        self._asked(job, self._client.stop_job)
+        """Send SIGTERM to a job's processes, and SIGKILL after the job's grace period."""
+        self._ask_job(job, self._client.stop_job)
 
     def log(self, job: str) -> str:
-        """Return all that a job has printed."""
-        return str(self._asked(job, self._client.get_job_logs))
+        """Return all output of a job."""
+        return str(self._ask_job(job, self._client.get_job_logs))
 
-    def _asked(self, job: str, ask: Callable[[str], Any]) -> Any:
+    def _ask_job(self, job: str, ask: Callable[[str], Any]) -> Any:
         try:
             return ask(job)
         except Exception as error:
             if "404" in str(error):
                 raise MachineError(
                     f"the Ray cluster at {self._address} knows no job {job}",
-                    remedy="a cluster forgets its jobs when its head is started anew",
+                    remedy="a cluster forgets its jobs when its head restarts",
                 ) from error
             raise self._failed(f"did not answer about job {job}", error) from error
 
     def _failed(self, what: str, error: Exception) -> MachineError:
-        told = " ".join(str(error).split())[:500]
-        return MachineError(f"the Ray cluster at {self._address} {what}: {told}")
+        reason = " ".join(str(error).split())[:500]
+        return MachineError(f"the Ray cluster at {self._address} {what}: {reason}")
 
     @contextlib.contextmanager
     def _reached(self) -> Iterator[None]:
@@ -124,7 +124,7 @@ class JobServer:
 
 @contextlib.contextmanager
 def _without_variables() -> Iterator[None]:
-    """Hide Ray's variables, which it would prefer to an address that was given."""
+    """Hide Ray's variables, which Ray would prefer to the given address."""
     with _environment:
         kept = {name: os.environ.pop(name) for name in _VARIABLES if name in os.environ}
         try:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_core.api import (
     ComponentConfig,
     ConfigError,
@@ -21,7 +22,6 @@ from rlvr_core.api import (
     LaunchRequest,
     MachineError,
 )
-from rlvr_core.launch.job_book import Job, JobBook
 from rlvr_core.launch.processes import GpuCount, counted
 
 _STATES: dict[str, JobState] = {
@@ -149,7 +149,9 @@ class SlurmLauncher:
             raise ConfigError("an option of sbatch is one line", where="--extra")
         processes, words = counted(config.processes, config.gpus, config.engine_gpus, request)
         script = _TEMPLATE.format(
-            directives="\n".join(f"#SBATCH {one}" for one in self._directives(request, processes)),
+            directives="\n".join(
+                f"#SBATCH {directive}" for directive in self._directives(request, processes)
+            ),
             directory=shlex.quote(str(Path.cwd())),
             runs=shlex.quote(RUNS),
             grace=config.grace,
@@ -159,7 +161,7 @@ class SlurmLauncher:
             else "",
             # since 22.05 srun no longer takes it from sbatch
             cpus=f" --cpus-per-task={config.cpus}" if config.cpus else "",
-            srun="".join(f" {shlex.quote(one)}" for one in config.srun),
+            srun="".join(f" {shlex.quote(option)}" for option in config.srun),
             setup="".join(f"{line}\n" for line in config.setup),
             command=shlex.quote(self._command(request, words)),
         )
@@ -283,6 +285,6 @@ def _slurm(command: list[str], script: str | None = None, *, check: bool = True)
             remedy="give the command on a machine of the cluster that can submit jobs",
         ) from error
     if check and done.returncode != 0:
-        told = re.sub(r"\s+", " ", done.stderr).strip()
-        raise MachineError(f"{command[0]} failed ({done.returncode}): {told}")
+        reason = re.sub(r"\s+", " ", done.stderr).strip()
+        raise MachineError(f"{command[0]} failed ({done.returncode}): {reason}")
     return done.stdout

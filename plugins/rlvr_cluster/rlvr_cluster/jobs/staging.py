@@ -21,7 +21,7 @@ from rlvr_core.plugins import files
 from rlvr_core.record.secrets import secrets_in
 
 IGNORE = ".rlvrignore"
-"""File of patterns, as in .gitignore, of what an included folder keeps to itself."""
+"""File of patterns, as in .gitignore, of files in an included folder that are not sent."""
 
 ALWAYS = (
     ".git/",
@@ -41,18 +41,18 @@ ALWAYS = (
     ".tmp-*",
     IGNORE,
 )
-"""What never goes along. .gitignore is not read: it leaves out data as well (T98)."""
+"""Patterns of files that are never sent. .gitignore is not read: it also excludes data (T98)."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that goes along.
+    """A file that is sent with a job.
 
     Attributes:
-        path: Where it is.
-        key: Where it will be, below the job's folder.
-        size: In bytes.
-        real: Where it really is, if links lead there; else None.
+        path: Path on this machine.
+        key: Path below the job's folder.
+        size: Size in bytes.
+        real: Path with all links resolved, if that differs; else None.
     """
 
     path: Path
@@ -61,19 +61,19 @@ class File:
     real: Path | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The file in a plan."""
-        found: dict[str, Any] = {"path": str(self.path), "key": self.key, "size": self.size}
-        return found | ({"real": str(self.real)} if self.real else {})
+        """Return the file's entry in a plan."""
+        data: dict[str, Any] = {"path": str(self.path), "key": self.key, "size": self.size}
+        return data | ({"real": str(self.real)} if self.real else {})
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Everything that goes along.
+    """All files that are sent with a job.
 
     Attributes:
-        files: In the order of their keys.
-        layout: Where they come from, and go to.
-        install: Folders among them that the job installs.
+        files: The files in the order of their keys.
+        layout: Their locations on this machine and on the job's.
+        install: Keys of the folders that the job installs.
     """
 
     files: tuple[File, ...]
@@ -81,11 +81,11 @@ class Staged:
     install: tuple[str, ...]
 
     def arguments(self, request: LaunchRequest) -> list[str]:
-        """The words after ``rlvr`` that do there what the request's do here."""
+        """Return the arguments of ``rlvr`` in the job, with the paths that are valid there."""
         moved = {str(path): self.layout.moved(path) for path in request.files[:1]}
         words = [moved.get(word, word) for word in request.arguments]
-        for one in overrides(request.references, self.layout):
-            words += ["--set", one]
+        for override in overrides(request.references, self.layout):
+            words += ["--set", override]
         return words
 
 
@@ -100,14 +100,15 @@ def stage(
     """Find the files of a job.
 
     Args:
-        request: What is launched.
-        include: More files and folders that it needs.
-        max_mb: Largest total, in MB.
-        smaller: What can be done where it is larger.
-        reserved: A name that the launcher itself uses.
+        request: The request to launch.
+        include: More files and folders that the job needs.
+        max_mb: Largest total size, in MB.
+        smaller: Remedies if the total is larger.
+        reserved: Name of a file that the launcher itself puts beside them.
 
     Raises:
-        ConfigError: If one is missing, looks like a secret, or they are too large; all at once.
+        ConfigError: If a file is missing or looks like a secret, or the total is too large; reports
+            all faults at once.
     """
     faults: list[Complaint] = []
     included = [Path(text).expanduser() for text in include]
@@ -117,20 +118,22 @@ def stage(
     if faults:
         raise ConfigError.collect(faults)
     beside = request.beside
-    named = [*request.files, *(one.path for one in request.references), *included]
+    named = [*request.files, *(reference.path for reference in request.references), *included]
     if beside is not None:
-        named += [*beside.files, *(one.path for one in beside.references)]
+        named += [*beside.files, *(reference.path for reference in beside.references)]
     layout = Layout.of(Path.cwd(), named)
     root = layout.root.resolve()
     files: dict[str, File] = {}
     for path in dict.fromkeys(named):
         try:
-            for found in walk(path):
-                key, real = layout.place(found), found.resolve()
-                file = File(found, key, found.stat().st_size, None if real == root / key else real)
+            for source in walk(path):
+                key, real = layout.place(source), source.resolve()
+                file = File(
+                    source, key, source.stat().st_size, None if real == root / key else real
+                )
                 if files.setdefault(key, file).path.resolve() != real:
                     what = f"two files would be {key} there: {real}, {files[key].path.resolve()}"
-                    faults.append(Complaint(what, str(found), ("name both without links",)))
+                    faults.append(Complaint(what, str(source), ("name both without links",)))
         except ConfigError as error:
             faults += error.complaints
     for file in files.values():
@@ -139,7 +142,8 @@ def stage(
         except ConfigError as error:
             faults += error.complaints
     if reserved in files:
-        faults.append(Complaint(f"the name {reserved} is ours", reserved))
+        what = f"the launcher writes a file {reserved} there itself"
+        faults.append(Complaint(what, reserved, ("give yours a different name",)))
     faults += _too_much(files, max_mb, smaller)
     if faults:
         raise ConfigError.collect(faults)
@@ -159,11 +163,11 @@ def _too_much(
 
 
 def walk(path: Path) -> Iterator[Path]:
-    """A file, or the files of a folder that its rules let go. Links are followed.
+    """Yield a file, or the files of a folder that its rules allow; links are followed.
 
     Raises:
-        ConfigError: If a link leads nowhere or back to where it is, or a thing is no file; after
-            all the others.
+        ConfigError: If a link leads nowhere or in a circle, or an entry is not a file; raised after
+            all valid files.
     """
     if path.is_file():
         yield path
@@ -172,8 +176,8 @@ def walk(path: Path) -> Iterator[Path]:
         raise ConfigError("this is no file and no folder, or a link to nothing", where=str(path))
     from pathspec import GitIgnoreSpec
 
-    own = path / IGNORE
-    rules = own.read_text(encoding="utf-8").splitlines() if own.is_file() else []
+    ignore_file = path / IGNORE
+    rules = ignore_file.read_text(encoding="utf-8").splitlines() if ignore_file.is_file() else []
     spec = GitIgnoreSpec.from_lines([*ALWAYS, *rules])
     faults: list[Complaint] = []
     yield from _below(path, path, spec, (path.resolve(),), faults)
@@ -184,25 +188,25 @@ def walk(path: Path) -> Iterator[Path]:
 def _below(
     root: Path, folder: Path, spec: Any, above: tuple[Path, ...], faults: list[Complaint]
 ) -> Iterator[Path]:
-    def wrong(one: Path, what: str) -> None:
-        faults.append(Complaint(what, str(one), (f"take it away, or name it in {root / IGNORE}",)))
+    def wrong(path: Path, what: str) -> None:
+        faults.append(Complaint(what, str(path), (f"take it away, or name it in {root / IGNORE}",)))
 
     try:
         inside = sorted(folder.iterdir())
     except OSError as error:
         return wrong(folder, f"this folder cannot be read: {error.strerror}")
-    for one in inside:
-        name = one.relative_to(root).as_posix()
-        if spec.match_file(f"{name}/" if one.is_dir() else name):
+    for entry in inside:
+        name = entry.relative_to(root).as_posix()
+        if spec.match_file(f"{name}/" if entry.is_dir() else name):
             continue
-        if one.is_file():
-            yield one
-        elif not one.is_dir():
-            wrong(one, "this link leads nowhere" if one.is_symlink() else "this is no file")
-        elif one.is_symlink() and one.resolve() in above:
-            wrong(one, f"this link leads back to a folder above it: {one.resolve()}")
+        if entry.is_file():
+            yield entry
+        elif not entry.is_dir():
+            wrong(entry, "this link leads nowhere" if entry.is_symlink() else "this is no file")
+        elif entry.is_symlink() and entry.resolve() in above:
+            wrong(entry, f"this link leads back to a folder above it: {entry.resolve()}")
         else:
-            yield from _below(root, one, spec, (*above, one.resolve()), faults)
+            yield from _below(root, entry, spec, (*above, entry.resolve()), faults)
     return None
 
 
@@ -239,14 +243,18 @@ class Layout:
         return os.path.relpath(path, self.here)
 
 
-def overrides(found: Sequence[Reference], layout: Layout) -> list[str]:
+def overrides(references: Sequence[Reference], layout: Layout) -> list[str]:
     """Return ``--set`` options for the references that are invalid elsewhere as written."""
-    return [f"{one.key}={_written(_moved(one, layout))}" for one in found if moves(one.value)]
+    return [
+        f"{reference.key}={_written(_moved(reference, layout))}"
+        for reference in references
+        if moves(reference.value)
+    ]
 
 
-def _moved(one: Reference, layout: Layout) -> str:
-    named = files.parse(one.value)
-    path = layout.moved(one.path)
+def _moved(reference: Reference, layout: Layout) -> str:
+    named = files.parse(reference.value)
+    path = layout.moved(reference.path)
     return f"{path}:{named.name}" if named is not None and named.name else path
 
 

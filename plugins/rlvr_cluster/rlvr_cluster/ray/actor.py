@@ -1,7 +1,7 @@
-"""The remote end: a Ray actor around an ``EngineHost``.
+"""The Ray actor of a rollout engine, around an ``EngineHost``.
 
-Nothing is raised to Ray: each answer is a ``Reply``, so that what an engine raises arrives as it
-is, and an exception of Ray always means that the actor is lost.
+Nothing is raised to Ray: each answer is a ``Reply``. So an engine's error arrives unchanged, and an
+exception of Ray always means that the actor is lost.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RolloutActor:
         return await self._reply(self._host.call(self._host.start))
 
     async def load_weights(self, weights: SentWeights) -> Reply:
-        """Load weights and sample the probe; the reply has what was sampled."""
+        """Load weights and sample the probe; the reply holds the sample."""
         host = self._host
         loaded = await self._reply(host.call(lambda: host.load_weights(weights)))
         if loaded.kind != "done":
@@ -47,7 +47,7 @@ class RolloutActor:
         return Reply("done", answered.value[0])
 
     async def submit(self, batch: Sequence[tuple[int, GenerationRequest]]) -> None:
-        """Take requests, all at once; ``answer`` waits for each."""
+        """Take a batch of requests; ``answer`` waits for each."""
         host = self._host
         opened = [(request, self._answer_to(ticket)) for ticket, request in batch]
         host.post(lambda: host.submit(opened))
@@ -63,11 +63,11 @@ class RolloutActor:
         return await self._reply(self._host.call(self._host.abort))
 
     async def fingerprint(self) -> Reply:
-        """Checksums of the weights it computes with; see ``FingerprintsWeights``."""
+        """Return the checksums of the engine's weights; see ``FingerprintsWeights``."""
         return await self._reply(self._host.call(self._host.fingerprint))
 
     async def stay(self) -> None:
-        """Never return, so that whoever waits for it hears of the actor's end at once."""
+        """Never return, so that the caller learns of the actor's end at once."""
         await asyncio.Event().wait()
 
     async def close(self) -> None:
@@ -81,7 +81,7 @@ class RolloutActor:
         return self._started
 
     def _answer_to(self, ticket: int) -> Future[Answers]:
-        # Ray does not promise that submit begins before answer
+        # Ray does not guarantee that submit begins before answer
         return self._answers.setdefault(ticket, Future())
 
     async def _reply(self, future: Future[Any]) -> Reply:

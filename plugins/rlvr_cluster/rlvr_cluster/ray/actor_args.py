@@ -1,4 +1,4 @@
-"""How rollout actors are made: their places on the cluster, and what they are started with."""
+"""Creates the slots of rollout actors and the arguments that they start with."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rlvr_cluster.ray.messages import ActorArgs
 from rlvr_cluster.ray.placement import Placement
 from rlvr_cluster.ray.slots import Slot
 from rlvr_cluster.ray.weights import without_weights
-from rlvr_core import __version__
 from rlvr_core.api import EngineContext, MachineError
 from rlvr_core.record.text import is_secret
+from rlvr_core.toolkit import __version__
 
 _EXTRA_CALLS = 64
-"""Calls of an actor beside those for completions."""
+"""Concurrent calls of an actor besides those for completions."""
 _PASSED_ON = ("RLVR_PLUGINS", "VLLM_", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-"""Variables of this process that actors get; those named like a secret are left out."""
+"""Prefixes of the variables that actors get; names of secrets are left out."""
 
 
 def slots(config: RayConfig, placement: Placement) -> list[Slot]:
@@ -51,7 +51,7 @@ def actor_args(
     *,
     own_weights: bool,
 ) -> ActorArgs:
-    """Return what each actor is started with."""
+    """Return the arguments of each actor."""
     model: Any = context.model
     bare: Any = SimpleNamespace(
         config=model.config, generation_config=getattr(model, "generation_config", None)
@@ -84,7 +84,7 @@ def passed_on() -> dict[str, str]:
 
 
 def put(args: ActorArgs) -> Any:
-    """Put an actor's arguments into Ray's object store; returns the reference.
+    """Put an actor's arguments into Ray's object store, and return the reference.
 
     Raises:
         MachineError: If they cannot be sent to another process.
@@ -95,7 +95,7 @@ def put(args: ActorArgs) -> Any:
         return ray.put(args)
     except Exception as error:
         raise MachineError(
-            f"what engine {args.use} needs cannot be sent to a rollout actor: {error}",
+            f"the arguments of engine {args.use} cannot be sent to a rollout actor: {error}",
             where="engine.with.engine",
             remedy="choose another engine",
         ) from error

@@ -1,4 +1,4 @@
-"""The actors of a pool: started, called, and replaced when they are lost."""
+"""Starts and calls the actors of a pool, and replaces lost ones."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from rlvr_cluster.ray.slots import Limits, Slot
 from rlvr_core.api import RunError
 
 FIRST_PAUSE = 1.0
-"""Seconds before the first replacement of an actor; doubled at each further one."""
+"""Seconds before the first replacement of an actor; doubled for each further one."""
 _LONGEST_PAUSE = 30.0
 _NODE_DIED = "node has died"
-"""What Ray says of an actor whose node is gone."""
+"""Ray's text for an actor whose node is gone."""
 
 Method = Literal["start", "load_weights", "submit", "answer", "abort", "fingerprint", "stay"]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of an actor that has ended.
+    """A finished call of an actor.
 
     Attributes:
-        slot: Where the actor was.
-        number: Its number there.
-        method: What was called.
-        ticket: Of an ``answer``.
-        result: The reply, or why Ray says that the actor is lost.
+        slot: The actor's slot.
+        number: The actor's number in the slot.
+        method: The called method.
+        ticket: The ticket of an ``answer``; -1 for other methods.
+        result: The reply, or Ray's exception if the actor is lost.
     """
 
     slot: Slot
@@ -48,15 +48,15 @@ class Actors:
     """The actors of a pool. The pool's lock guards it.
 
     Args:
-        slots: Their places.
+        slots: The slots of the actors.
         limits: Deadlines and numbers.
         args: Reference to the ``ActorArgs``.
 
     Attributes:
-        ended: Calls that have ended, for the pool's thread; it may be woken by None.
-        up: Whether the run has begun: one that cannot start is now replaced.
-        restarts: Replacements so far.
-        events: Messages about lost actors and those that joined.
+        ended: Finished calls, for the pool's thread; None only wakes it.
+        up: Whether the run has begun; from then on, an actor that fails to start is replaced.
+        restarts: Number of replacements so far.
+        events: Messages about lost and new actors.
     """
 
     def __init__(self, slots: Sequence[Slot], limits: Limits, args: Any) -> None:
@@ -71,18 +71,18 @@ class Actors:
 
     @property
     def ready(self) -> list[Slot]:
-        """Those that hold the weights and can be asked."""
+        """The slots whose actors hold the weights and accept requests."""
         return [slot for slot in self.slots if slot.state == "ready"]
 
     @property
     def loading(self) -> bool:
-        """Whether one is loading weights."""
+        """Whether any actor is loading weights."""
         return any(slot.state == "loading" for slot in self.slots)
 
     # -- calls -----------------------------------------------------------------------------------
 
     def start_due(self) -> None:
-        """Create the actors that are missing and due."""
+        """Create the missing actors whose start time has come."""
         now = time.monotonic()
         for slot in self.slots:
             if slot.state == "absent" and slot.start_at <= now:
@@ -90,7 +90,7 @@ class Actors:
                 self.call(slot, "start", self._args, slot.index)
 
     def joined(self, slot: Slot, where: dict[str, Any]) -> None:
-        """Take an actor that has started."""
+        """Register an actor that has started."""
         slot.where, slot.state = where, "started"
         self.call(slot, "stay")
         if slot.number > 1:
@@ -102,7 +102,7 @@ class Actors:
         self.call(slot, "load_weights", weights)
 
     def give(self, slot: Slot, items: Sequence[WorkItem]) -> None:
-        """Ask an actor for completions."""
+        """Request completions from an actor."""
         batch = {next(self._tickets): item for item in items}
         slot.items |= batch
         self.call(slot, "submit", [(ticket, item.request) for ticket, item in batch.items()])
@@ -110,7 +110,7 @@ class Actors:
             self.call(slot, "answer", ticket)
 
     def call(self, slot: Slot, method: Method, *arguments: Any) -> Any:
-        """Call an actor; what comes of it is put to ``ended``. Returns Ray's reference to it."""
+        """Call an actor, whose result goes to ``ended``; return Ray's reference."""
         reference = getattr(slot.actor, method).remote(*arguments)
         number, ticket = slot.number, arguments[0] if method == "answer" else -1
         reference.future().add_done_callback(
@@ -121,7 +121,7 @@ class Actors:
     # -- losses ----------------------------------------------------------------------------------
 
     def lost(self, slot: Slot, error: BaseException) -> list[WorkItem]:
-        """Have an actor that is lost replaced; returns what it has not answered.
+        """Replace a lost actor; return its unanswered work.
 
         Raises:
             RunError: If its place lost too many, or too many were lost with the same completion.
@@ -130,9 +130,9 @@ class Actors:
 
         items, slot.items = list(slot.items.values()), {}
         before, slot.state = slot.state, "absent"
-        ray.kill(slot.actor)  # one that Ray cannot reach may live
+        ray.kill(slot.actor)  # it may live on although Ray cannot reach it
         cause = cause_of(error)
-        if before == "starting" and _NODE_DIED in cause:  # Ray had queued it on a node that went
+        if before == "starting" and _NODE_DIED in cause:  # Ray had queued it on a lost node
             slot.start_at = time.monotonic() + FIRST_PAUSE
             return items
         slot.deaths += 1
@@ -146,7 +146,7 @@ class Actors:
         n = sum(item.n for item in items)
         doing = f"with {n} completions unfinished" if before == "ready" else f"while {before}"
         self.events.append(
-            f"{slot.label} was lost {doing}: {cause}; it is replaced where there is room"
+            f"{slot.label} was lost {doing}: {cause}; it is replaced when there is room"
         )
         return items
 
@@ -166,13 +166,13 @@ class Actors:
         )
 
     def check_present(self, wanted: bool) -> None:
-        """See that there are actors.
+        """Check that there are actors.
 
         Args:
-            wanted: Whether completions are.
+            wanted: Whether completions are wanted.
 
         Raises:
-            RunError: If they are, and no actor has been there for too long.
+            RunError: If they are, and there has been no actor for longer than the deadline.
         """
         now = time.monotonic()
         if not self.up or not wanted or self.ready or self.loading:
@@ -191,7 +191,7 @@ class Actors:
             )
 
     def close(self, timeout: float) -> None:
-        """End all actors; the engines of those that run have so many seconds to close."""
+        """End all actors; running engines have ``timeout`` seconds to close."""
         import ray
 
         running = [slot for slot in self.slots if slot.state in ("started", "loading", "ready")]
@@ -204,7 +204,7 @@ class Actors:
 
 
 def cause_of(error: BaseException) -> str:
-    """Why Ray says that an actor is lost, in a line."""
+    """Return Ray's reason for the loss of an actor, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [
         line for line in lines if " died" in line or "dead because" in line or "Error" in line

@@ -1,4 +1,4 @@
-"""The Ray cluster: reaching it, and saying what it has."""
+"""Connects to a Ray cluster, and describes its resources."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from rlvr_core.api import ConfigError, MachineError
 
 _REACH = 5.0
-"""Seconds for the head of a cluster to take a connection."""
+"""Seconds in which the head of a cluster must accept a connection."""
 
 OPTION = "engine.with.address"
 START = "start one: ray start --head, and on each further machine ray start --address=HEAD:6379"
@@ -41,16 +41,16 @@ def connect(address: str | None, wanted_by: str = "engine ray", where: str = OPT
     It never starts one.
 
     Args:
-        address: ``host:port`` of its head; None for that of ``RAY_ADDRESS``, else for the one that
-            runs on this machine.
-        wanted_by: What needs the cluster.
-        where: The option that says where it is.
+        address: ``host:port`` of its head; None for ``RAY_ADDRESS``, or else for the cluster on
+            this machine.
+        wanted_by: The part of the run that needs the cluster.
+        where: The option that gives the address.
 
     Returns:
-        Whether the connection is new; False if this process had one.
+        Whether the connection is new; False if this process already had one.
 
     Raises:
-        ConfigError: If the address is one of Ray Client.
+        ConfigError: If the address belongs to Ray Client.
         MachineError: If there is no cluster, or it has another version of Ray or Python.
     """
     ray = import_ray(wanted_by)
@@ -59,9 +59,9 @@ def connect(address: str | None, wanted_by: str = "engine ray", where: str = OPT
     at = address or os.environ.get("RAY_ADDRESS") or "auto"
     if "://" in at:
         raise ConfigError(
-            f"{wanted_by} has to be on a node of the cluster, and {at} is the address of a client",
+            f"{wanted_by} must run on a node of the cluster, and {at} is an address for clients",
             where=where,
-            remedy="give the command on a node of the cluster, or there by ray job submit",
+            remedy="start the run on a node of the cluster, or with ray job submit",
         )
     _check_reachable(at, where)
     with _signals_kept():
@@ -72,13 +72,13 @@ def connect(address: str | None, wanted_by: str = "engine ray", where: str = OPT
                 configure_logging=False,
                 include_dashboard=None,
             )
-        except (Exception, SystemExit) as error:  # Ray exits where the head says nothing
+        except (Exception, SystemExit) as error:  # Ray exits if the head does not answer
             raise _no_cluster(at, " ".join(str(error).split()), where) from error
     return True
 
 
 def _check_reachable(at: str, where: str) -> None:
-    """See that the head takes a connection: Ray itself would try for minutes, and then exit."""
+    """Check that the head accepts a connection: Ray would try for minutes and then exit."""
     if at == "auto":
         return
     host, _, port = at.rpartition(":")
@@ -105,18 +105,18 @@ def _no_cluster(at: str, why: str, where: str) -> MachineError:
 
 @contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Give signals back to the run, whose handlers Ray replaces."""
-    kept = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+    """Restore the run's signal handlers, which Ray replaces."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        for one, handler in kept.items():
-            with contextlib.suppress(ValueError):  # in a thread, where Ray has set none either
-                signal.signal(one, handler)
+        for number, handler in kept.items():
+            with contextlib.suppress(ValueError):  # in a thread, where Ray has set none
+                signal.signal(number, handler)
 
 
 def resources() -> str:
-    """What the cluster has, and how much of it is free."""
+    """Describe the resources of the cluster and how many are free."""
     ray = import_ray("engine ray")
     every, free = ray.cluster_resources(), ray.available_resources()
     nodes = sum(bool(node["Alive"]) for node in ray.nodes())

@@ -7,13 +7,13 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from rlvr_core.api import ComponentConfig
-from rlvr_core.config.model import ComponentRef
+from rlvr_core.toolkit import ComponentRef
 
 Count = Annotated[int, Field(gt=0)]
 
 
 class RayConfig(ComponentConfig):
-    """The actors, and what is in each."""
+    """The actors and their engine."""
 
     engine: ComponentRef = ComponentRef(use="transformers")
     """The engine of each actor, with its options."""
@@ -25,14 +25,14 @@ class RayConfig(ComponentConfig):
     gpus: Annotated[float, Field(ge=0)] = 0
     """GPUs of each actor."""
     address: str | None = None
-    """``host:port`` of the cluster's head. null: that of RAY_ADDRESS, else the cluster that
-    runs on this machine."""
+    """``host:port`` of the cluster's head; null for RAY_ADDRESS, or else for the cluster on this
+    machine."""
     restarts: Annotated[int, Field(ge=0)] = 3
-    """How often in a row an actor is replaced that has answered nothing."""
+    """How often in a row an actor that has answered nothing is replaced."""
     deadline: Annotated[float, Field(gt=0)] = 600
-    """Seconds for places to be free, for actors to start, and for them to take weights."""
+    """Seconds for resources to become free, for actors to start, and for them to load weights."""
     max_in_flight: Count = 256
-    """Completions one actor is asked for at a time."""
+    """Largest number of completions requested from one actor at a time."""
 
     @model_validator(mode="after")
     def _has_resources(self) -> RayConfig:

@@ -1,7 +1,7 @@
-"""One thread hears of everything that happens to actors, and hands them work.
+"""A thread that handles the actors' answers and losses, and gives them work.
 
-What an actor has not answered when it is lost goes back to the head of the queue, with its seeds:
-nothing is lost and nothing counted twice.
+The unanswered work of a lost actor goes back to the head of the queue with its seeds, so nothing is
+lost and nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rlvr_cluster.ray.requests import RequestQueue, resolve
 from rlvr_core.api import Generation, RlvrError, RunError
 
 POLL = 0.5
-"""Seconds between looks at the clock while nothing happens."""
+"""Seconds between checks of the deadlines while nothing happens."""
 
 
 class Dispatcher:
@@ -24,16 +24,16 @@ class Dispatcher:
 
     Args:
         actors: The actors.
-        requests: What they are to answer.
+        requests: The requests to answer.
         check: See ``ActorPool``.
-        max_in_flight: Completions one actor is asked for at a time.
-        interleave: Whether an actor that is generating is given more work.
+        max_in_flight: Largest number of completions requested from one actor at a time.
+        interleave: Whether an actor gets more work while it generates.
 
     Attributes:
-        state: Guards the actors, the requests, and all below; notified when any changes.
-        weights: What the actors are to hold; None for those of the model's files.
-        paused: Whether nothing is dispatched, and who joins has to wait for its weights.
-        broken: Why the actors cannot go on.
+        state: Guards the actors, the requests and the attributes below; notified of changes.
+        weights: The weights that the actors must hold; None for those of the model's files.
+        paused: Whether nothing is dispatched and new actors wait for their weights.
+        broken: The error that stops the actors.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Dispatcher:
         self._thread.start()
 
     def fail(self, error: RlvrError) -> None:
-        """Fail every request, and all to come."""
+        """Fail every request, now and in future."""
         with self.state:
             self.broken = self.broken or error
             self._requests.fail_all(self.broken)
@@ -67,7 +67,7 @@ class Dispatcher:
         self._actors.ended.put(None)
 
     def close(self, timeout: float) -> None:
-        """End the thread; what is unfinished fails."""
+        """End the thread; unfinished requests fail."""
         self._closing = True
         self.fail(RunError("the engine was closed before the request was finished"))
         if self._thread.is_alive():
@@ -76,12 +76,12 @@ class Dispatcher:
     # -- under the lock --------------------------------------------------------------------------
 
     def raise_broken(self) -> None:
-        """Raise what ``fail`` was given, if anything."""
+        """Raise the error given to ``fail``, if any."""
         if self.broken is not None:
             raise self.broken
 
     def go_on(self) -> None:
-        """Start what is due, give weights to who waits for them, and dispatch."""
+        """Start due actors, give weights to those that wait for them, and dispatch."""
         if self.broken is not None:
             return
         self._actors.start_due()
@@ -97,10 +97,10 @@ class Dispatcher:
         self.state.notify_all()
 
     def dispatch(self) -> None:
-        """Hand queued work to the actors with least to do.
+        """Hand queued work to the least loaded actors.
 
-        An engine that takes no requests while it generates is given its next ones when it has
-        finished those before, so that what is in its batch is no matter of timing.
+        An engine that takes no requests while it generates gets its next ones when it has finished
+        the earlier ones, so that its batches do not depend on timing.
         """
         if self.paused or self.broken is not None:
             return
@@ -133,7 +133,7 @@ class Dispatcher:
     def _resolve(self) -> None:
         with self.state:
             outcomes = self._requests.take_outcomes()
-        for pending, error in outcomes:  # without the lock: what is called back may submit more
+        for pending, error in outcomes:  # without the lock, because callbacks may submit more
             resolve(pending, error)
         if outcomes:
             with self.state:
@@ -141,10 +141,10 @@ class Dispatcher:
                 self.state.notify_all()
 
     def _handle(self, call: Call) -> None:
-        """Act on what an actor said, or on its end."""
+        """Act on an actor's answer or loss."""
         slot = call.slot
         if call.number != slot.number or slot.state == "absent":
-            return  # of an actor that was lost already
+            return  # from an actor that was already lost
         if (error := call.result.exception()) is not None:
             self._requests.put_back(self._actors.lost(slot, error))
             return
@@ -152,7 +152,7 @@ class Dispatcher:
         match call.method:
             case "start" if reply.kind == "done":
                 self._actors.joined(slot, reply.value)
-            case "start" if self._actors.up:  # it lives, but is of no use
+            case "start" if self._actors.up:  # it lives, but cannot be used
                 self._actors.lost(slot, reply.value)
             case "load_weights" if reply.kind == "done":
                 assert self.weights is not None

@@ -30,10 +30,8 @@ from rlvr_core.api import (
     WeightSource,
     traits_of,
 )
-from rlvr_core.config.model import ComponentRef
-from rlvr_core.config.resolve import build
 from rlvr_core.plugins import files
-from rlvr_core.plugins.host import Host, load_host
+from rlvr_core.toolkit import ComponentRef, Host, build, load_host
 
 
 class RayEngine:
@@ -41,11 +39,11 @@ class RayEngine:
 
     Config = RayConfig
     reports = (
-        Metric("engine/actors", "Rollout actors that hold the weights and can be asked.", "actors"),
+        Metric("engine/actors", "Rollout actors that hold the weights and are ready.", "actors"),
         Metric("engine/restarts", "Rollout actors replaced since the last step.", "restarts"),
         Metric(
             "engine/resent",
-            "Completions asked for again, as their actor was lost or aborted them.",
+            "Completions requested again because their actor was lost or aborted them.",
             "completions",
         ),
     )
@@ -57,10 +55,10 @@ class RayEngine:
         traits = traits_of(inner, EngineTraits)
         if traits.separate or traits.text_only or isinstance(inner, RayEngine):
             raise ConfigError(
-                f"engine {self._use} makes processes of its own or asks other machines: an actor "
+                f"engine {self._use} starts its own processes or calls other machines, so an actor "
                 "adds nothing",
                 where="engine.with.engine",
-                remedy="name an engine that generates in its process, as vllm and transformers do, "
+                remedy="name an engine that generates in its own process, as vllm does, "
                 f"or leave ray out: engine: {self._use}",
             )
         self.traits = replace(traits, takes_transport=False, elsewhere=False)
@@ -76,9 +74,9 @@ class RayEngine:
 
         Raises:
             MachineError: If Ray is missing, no cluster answers, or it has too little room.
-            RlvrError: What an engine says that does not start.
+            RlvrError: If an engine does not start.
         """
-        assert context.model is not None, "the trainer's model is what the actors' are made like"
+        assert context.model is not None, "the actors' models are built from the trainer's model"
         self._sync = WeightSync(context)
         self._connected = cluster.connect(self._config.address)
         try:
@@ -109,7 +107,7 @@ class RayEngine:
         """Queue a request for the next ``begin`` or ``drain``.
 
         Raises:
-            RlvrError: If the actors cannot go on.
+            RlvrError: If the actors cannot continue.
         """
         return self._started().submit(request)
 
@@ -121,7 +119,7 @@ class RayEngine:
         """Wait until every request is answered; see ``Engine.drain``.
 
         Raises:
-            RunError: If that took longer than ``timeout`` seconds, or the actors cannot go on.
+            RunError: If that took longer than ``timeout`` seconds, or the actors cannot continue.
         """
         self._started().wait(timeout)
 
@@ -139,12 +137,12 @@ class RayEngine:
     def load_weights(self, version: int, source: WeightSource) -> None:
         """Send the trainer's weights to all actors; see ``Engine.load_weights``.
 
-        Every actor samples a probe that is compared with the trainer's own log-probs. An actor that
-        is lost meanwhile is replaced, and its successor proves the same before it is asked for
-        anything.
+        Every actor samples a probe, which is compared with the trainer's own log-probs. An actor
+        that is lost meanwhile is replaced, and its successor passes the same check before it gets
+        any work.
 
         Raises:
-            RunError: If an actor did not take them. The engine then refuses all further work.
+            RunError: If an actor did not load them. The engine then refuses all further work.
         """
         pool = self._started()
         assert self._sync is not None
@@ -166,21 +164,23 @@ class RayEngine:
             raise
 
     def fingerprint(self) -> dict[str, int]:
-        """See ``FingerprintsWeights``; nothing of an engine that cannot read its weights back.
+        """See ``FingerprintsWeights``; empty for an engine that cannot read its weights back.
 
         Raises:
             RunError: If actors hold different weights.
         """
-        found: dict[str, int] = {}
+        checksums: dict[str, int] = {}
         for name, held in self._started().fingerprints():
-            if other := sorted(one for one in held.keys() & found if held[one] != found[one]):
+            if other := sorted(
+                tensor for tensor in held.keys() & checksums if held[tensor] != checksums[tensor]
+            ):
                 raise RunError(
                     f"{name} holds other weights than the actors before it in {len(other)} of "
                     f"{len(held)} tensors: {other[0]}",
                     remedy="part of the weights did not arrive there; see rlvr docs guards#sync",
                 )
-            found |= held
-        return found
+            checksums |= held
+        return checksums
 
     def _weights_of(
         self, source: WeightSource
@@ -188,7 +188,7 @@ class RayEngine:
         """Return the weights to send, and the adapter's configuration if they are an adapter."""
         if self.traits.takes_adapter:
             adapter = source.adapter()
-            # without peft's types, which an actor need not import
+            # as plain JSON, so that an actor need not import peft
             return adapter.tensors.items, json.loads(json.dumps(adapter.config))
         if self.traits.own_weights:
             return source.tensors, None
@@ -198,7 +198,7 @@ class RayEngine:
     # -- the rest --------------------------------------------------------------------------------
 
     def metrics(self) -> dict[str, float]:
-        """Actors, and replacements and repeated completions since the last call."""
+        """Return the number of actors, and of restarts and repeats since the last call."""
         pool = self._started()
         before, self._counts = self._counts, pool.counts()
         restarts, resent = self._counts
@@ -209,17 +209,17 @@ class RayEngine:
         }
 
     def take_events(self) -> list[str]:
-        """Messages about lost actors, and those that joined, since the last call."""
+        """Return the messages about lost and new actors since the last call."""
         return [] if self._pool is None else self._pool.take_events()
 
     def sleep(self) -> None:
-        """Do nothing: the actors have processors and GPUs of their own."""
+        """Do nothing, because the actors have their own processors and GPUs."""
 
     def wake(self) -> None:
-        """Do nothing: they never sleep."""
+        """Do nothing, because the actors never sleep."""
 
     def close(self) -> None:
-        """End the actors and give their places back; see ``Engine.close``."""
+        """End the actors and release their resources; see ``Engine.close``."""
         if self._pool is not None:
             self._pool.close()
         placement, self._placement = self._placement, None
@@ -243,7 +243,7 @@ def _host() -> Host:
 
 
 def _inner(ref: ComponentRef) -> tuple[str, Any]:
-    """Return how an actor on any node may name the engine, and one of it, not started."""
+    """Return a name of the engine that is valid on any node, and an instance, not started."""
     written = files.parse(ref.use)
     use = f"{written.file}:{written.name}" if written and written.in_file else ref.use
     named = ref.model_copy(update={"use": use})

@@ -13,13 +13,13 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from rlvr_cluster.ray.messages import ActorArgs, Answers, SentWeights
-from rlvr_core import __version__
 from rlvr_core.api import (
     FingerprintsWeights,
     GenerationRequest,
     Interruptible,
     MachineError,
 )
+from rlvr_core.toolkit import __version__, load_host, quiet_libraries
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,19 +28,18 @@ if TYPE_CHECKING:
 class EngineHost:
     """An engine, and the one thread that works with it.
 
-    What is posted is done between two tokens if the engine is ``Interruptible``, else when it has
-    drained.
+    Posted work is done between two tokens if the engine is ``Interruptible``, and otherwise when it
+    has drained.
 
     Raises:
         MachineError: If this node has another version of rlvr-core than the trainer.
-        RlvrError: If the engine cannot be made.
+        RlvrError: If the engine cannot be constructed.
     """
 
     def __init__(self, args: ActorArgs, index: int) -> None:
         join_run(args.version, args.environment, whose="the trainer", where="engine.with")
         from rlvr_core.config.resolve import find
         from rlvr_core.config.tree import Mark, made
-        from rlvr_core.plugins.host import load_host
 
         self._args, self._index = args, index
         component = find(load_host(), "engine", args.use, args.options, made({}, Mark("")), ())
@@ -53,11 +52,11 @@ class EngineHost:
         threading.Thread(target=self._serve, name="engine", daemon=True).start()
 
     def post(self, work: Callable[[], None]) -> None:
-        """Have the engine's thread do something."""
+        """Have the engine's thread call a function."""
         self._inbox.put(work)
 
     def call(self, work: Callable[[], Any]) -> Future[Any]:
-        """Have the engine's thread do something, and return its result."""
+        """Have the engine's thread call a function, and return its result as a future."""
         future: Future[Any] = Future()
 
         def act() -> None:
@@ -72,7 +71,7 @@ class EngineHost:
     # -- in the engine's thread ------------------------------------------------------------------
 
     def start(self) -> dict[str, str | int]:
-        """Start the engine, and say where it is."""
+        """Start the engine, and return its node, host and process id."""
         import ray
         import torch
 
@@ -123,13 +122,13 @@ class EngineHost:
         self._engine.abort()
 
     def fingerprint(self) -> dict[str, int]:
-        """See ``FingerprintsWeights``; nothing of an engine that cannot read its weights back."""
+        """See ``FingerprintsWeights``; empty for an engine that cannot read its weights back."""
         if not isinstance(self._engine, FingerprintsWeights):
             return {}
         return self._engine.fingerprint()
 
     def close(self) -> None:
-        """End the engine, after whatever it is doing."""
+        """End the engine after its current work."""
         self._closed = True
         self._engine.close()
 
@@ -172,18 +171,17 @@ class EngineHost:
 
 
 def join_run(version: str, variables: Mapping[str, str], *, whose: str, where: str) -> None:
-    """Take a run's environment; this process is no rank of it, even if one started its node.
+    """Take over a run's environment, without the rank of the process that started the node.
 
     Args:
         version: The run's version of rlvr-core.
-        variables: Of the run's environment.
-        whose: Who has that version, for the message.
-        where: What the user wrote that started this process.
+        variables: The run's environment variables.
+        whose: Owner of that version, for the message.
+        where: The option that caused this process to start.
 
     Raises:
         MachineError: If this node has another version.
     """
-    from rlvr_core.terminal.output import quiet_libraries
     from rlvr_core.workers.apart import apart
 
     if version != __version__:

@@ -1,4 +1,4 @@
-"""What the trainer and its rollout actors tell each other."""
+"""The messages between the trainer and its rollout actors."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Answers = tuple[Generation, ...]
 
 @dataclass(frozen=True, slots=True)
 class ActorArgs:
-    """What an actor is started with.
+    """The arguments that an actor starts with.
 
     Attributes:
-        use: The engine, by registered name or place.
-        options: Its options.
-        context: For its ``start``; ``model`` has no weights.
-        own_weights: Whether it loads its first weights by itself, and takes others by name.
-        device: For its copy of the trainer's model.
+        use: The engine, by registered name or ``file:name``.
+        options: The engine's options.
+        context: Argument of the engine's ``start``; its ``model`` has no weights.
+        own_weights: Whether the engine loads its first weights by itself, and later ones by name.
+        device: Device of the copy of the trainer's model.
         threads: Number of compute threads.
-        environment: Variables to set.
+        environment: Environment variables to set.
         version: The trainer's version of rlvr-core.
     """
 
@@ -41,10 +41,10 @@ class SentWeights:
     """Weights in Ray's object store, for an actor to load.
 
     Attributes:
-        version: Their version.
-        tensors: Reference to the tensors by name; in a list, so that Ray hands on the reference.
-        adapter_config: Configuration of the LoRA adapter that they are; None for whole weights.
-        probe: What to sample after they are loaded.
+        version: Version of the weights.
+        tensors: Reference to the tensors by name, in a list so that Ray passes on the reference.
+        adapter_config: Configuration if the weights are a LoRA adapter; None for whole weights.
+        probe: Request to sample after loading.
     """
 
     version: int
@@ -58,8 +58,8 @@ class Reply:
     """An actor's answer.
 
     Attributes:
-        kind: Whether it did what was asked.
-        value: What it gives, or the ``RlvrError``.
+        kind: Whether the call succeeded.
+        value: The result, or the ``RlvrError``.
     """
 
     kind: Literal["done", "failed", "cancelled"]

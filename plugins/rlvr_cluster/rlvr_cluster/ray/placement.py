@@ -1,4 +1,4 @@
-"""Places for actors on the cluster: one bundle of resources each, in one placement group."""
+"""Reserves resources for actors on the cluster, in one placement group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Placement:
         return PlacementGroupSchedulingStrategy(self.group, index)
 
     def remove(self) -> None:
-        """Give the resources back to the cluster."""
+        """Return the resources to the cluster."""
         from ray.util.placement_group import remove_placement_group
 
         remove_placement_group(self.group)
@@ -35,30 +35,25 @@ def reserve(each: Mapping[str, float], actors: int, seconds: float, where: str) 
     Args:
         each: Resources of one actor.
         actors: Number of actors.
-        seconds: How long the cluster has to have room.
-        where: Option that asks for them.
+        seconds: Time within which the cluster must have room.
+        where: The option that requests the actors.
 
     Raises:
-        MachineError: If the cluster has no room for all of them in time.
+        MachineError: If the cluster does not have room for all of them in time.
     """
     from ray.util.placement_group import placement_group
 
     placement = Placement(placement_group([dict(each)] * actors, strategy="SPREAD"))
     if not placement.group.wait(seconds):
         placement.remove()
-        raise no_room(each, actors, seconds, where)
+        wanted = ", ".join(f"{count:g} {name}" for name, count in each.items())
+        raise MachineError(
+            f"the Ray cluster had no room for {actors} actors of {wanted} each within "
+            f"{seconds:g} s; it has {resources()}",
+            where=where,
+            remedy=(
+                "lower actors, cpus or gpus, or add nodes: ray start --address=HEAD:6379",
+                f"raise {where}.deadline if nodes are on their way",
+            ),
+        )
     return placement
-
-
-def no_room(each: Mapping[str, float], actors: int, seconds: float, where: str) -> MachineError:
-    """Return the error for places that the cluster did not have in time."""
-    wanted = ", ".join(f"{count:g} {name}" for name, count in each.items())
-    return MachineError(
-        f"the Ray cluster had no room for {actors} actors of {wanted} each within {seconds:g} s; "
-        f"it has {resources()}",
-        where=where,
-        remedy=(
-            "lower actors, cpus or gpus, or add nodes: ray start --address=HEAD:6379",
-            f"raise {where}.deadline where nodes are on their way",
-        ),
-    )

@@ -1,4 +1,4 @@
-"""The actors of a run, and the requests that are spread over them."""
+"""Spreads the requests of a run over its actors."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class ActorPool:
     """The actors of one process of a run. Methods may be called from any thread.
 
     Args:
-        slots: Their places.
+        slots: The slots of the actors.
         limits: Deadlines and numbers.
         args: Reference to the ``ActorArgs``.
-        split: Whether the engine takes requests while it generates: each completion is then asked
-            for by itself.
-        check: Called with what was sent, an actor's name, and what it says after loading, in the
-            dispatcher's thread; raises ``RlvrError`` if it does not hold what was sent.
+        split: Whether the engine takes requests while it generates; each completion is then
+            requested by itself.
+        check: Called in the dispatcher's thread with the sent weights, an actor's name and its
+            answer to the probe; raises ``RlvrError`` if the actor holds other weights.
     """
 
     def __init__(
@@ -84,17 +84,17 @@ class ActorPool:
             return self._requests.submit(request)
 
     def begin(self) -> None:
-        """Send what was submitted."""
+        """Send the submitted requests."""
         with self._state:
             self._requests.begin()
             self._dispatcher.dispatch()
 
     def wait(self, timeout: float | None) -> None:
-        """Begin what is submitted, also meanwhile, and return when nothing is left.
+        """Send submitted requests, new ones too, and return when all are answered.
 
         Raises:
             RunError: If that took longer than ``timeout`` seconds.
-            RlvrError: If the actors cannot go on.
+            RlvrError: If the actors cannot continue.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -113,18 +113,18 @@ class ActorPool:
         raise RunError(
             f"generation was not finished within {timeout:g} s; {n} completions were left with "
             f"the rollout actors",
-            remedy="raise run.timeout, or ask for fewer or shorter completions",
+            remedy="raise run.timeout, or request fewer or shorter completions",
         )
 
     @property
     def unfinished(self) -> bool:
-        """Whether a request is not answered."""
+        """Whether any request is unanswered."""
         with self._state:
             return bool(self._requests)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Within the block nothing is dispatched; only ``load_weights`` has actors load weights."""
+        """Dispatch nothing within the block; actors load weights only by ``load_weights``."""
         with self._state:
             self._dispatcher.paused = True
         try:
@@ -136,7 +136,7 @@ class ActorPool:
                 self._dispatcher.go_on()
 
     def load_weights(self, weights: SentWeights) -> None:
-        """Within ``paused``: have every ready actor load weights, and check that it did."""
+        """Have every ready actor load weights, and check it; call within ``paused``."""
         with self._state:
             self._dispatcher.weights = weights
             for slot in self._actors.ready:
@@ -144,25 +144,25 @@ class ActorPool:
         self._wait_until_loaded()
 
     def fingerprints(self) -> list[tuple[str, dict[str, int]]]:
-        """Names of the ready actors, and the checksums of their weights; see ``fingerprint``.
+        """Return the ready actors' names with the checksums of their weights.
 
         Raises:
-            RlvrError: If one cannot say.
+            RlvrError: If an actor fails to compute them.
         """
         with self._state:
             calls = [(slot, self._actors.call(slot, "fingerprint")) for slot in self._actors.ready]
-        found = []
+        checksums = []
         for slot, reference in calls:
             reply = self._reply(slot, reference)
             if reply is None:  # lost meanwhile
                 continue
             if reply.kind == "failed":
                 raise reply.value
-            found.append((slot.name, reply.value))
-        return found
+            checksums.append((slot.name, reply.value))
+        return checksums
 
     def cancel(self) -> None:
-        """Cancel every request, on the actors too, before it returns."""
+        """Cancel every request, here and on the actors, before returning."""
         with self._state:
             futures = self._requests.clear()
             busy = [slot for slot in self._actors.ready if slot.items]
@@ -176,21 +176,21 @@ class ActorPool:
             self._reply(slot, reference)
 
     def fail(self, error: RlvrError) -> None:
-        """Fail every request, and all to come."""
+        """Fail every request, now and in future."""
         self._dispatcher.fail(error)
 
     def n_ready(self) -> int:
-        """Actors that hold the right weights and can be asked."""
+        """Return the number of actors that hold the right weights and are ready."""
         with self._state:
             return len(self._actors.ready)
 
     def counts(self) -> tuple[int, int]:
-        """Actors replaced, and completions that were asked for again, so far."""
+        """Return how many actors were replaced and how many completions requested again."""
         with self._state:
             return self._actors.restarts, self._requests.resent
 
     def take_events(self) -> list[str]:
-        """Messages about actors since the last call."""
+        """Return the messages about actors since the last call."""
         with self._state:
             events, self._actors.events = self._actors.events, []
         return events
@@ -209,11 +209,11 @@ class ActorPool:
         )
 
     def _wait_until(self, reached: Callable[[], bool], what: Callable[[], str]) -> None:
-        """Wait for the pool's thread.
+        """Wait until the pool's thread has reached a state.
 
         Raises:
             RunError: If it takes longer than the deadline.
-            RlvrError: If the actors cannot go on.
+            RlvrError: If the actors cannot continue.
         """
         until = time.monotonic() + self._deadline
         with self._state:
@@ -230,7 +230,7 @@ class ActorPool:
             self._dispatcher.raise_broken()
 
     def _reply(self, slot: Slot, reference: Any) -> Reply | None:
-        """Wait for the answer of an actor; None if it was lost, which the pool's thread handles."""
+        """Wait for an actor's answer; None if it was lost, which the pool's thread handles."""
         import ray
 
         try:

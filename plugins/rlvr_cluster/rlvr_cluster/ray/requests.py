@@ -1,7 +1,7 @@
-"""Requests that are not answered yet, and the parts of them that wait for an actor.
+"""Unanswered requests, and the parts of them that wait for an actor.
 
-A work item is a request, or one completion of it where the engine takes requests while it
-generates. It waits in the queue or is with one actor, never both, until it is answered.
+A work item is a request, or one completion of it if the engine takes requests while it generates.
+Until it is answered, it is either in the queue or with one actor.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class PendingRequest:
 
 @dataclass(eq=False, slots=True)
 class WorkItem:
-    """What one actor is asked at a time: neighbouring completions of one request.
+    """A unit of work for one actor: neighbouring completions of one request.
 
     Attributes:
         pending: The request.
         first: Index of the first completion.
         n: Number of completions.
-        lost: Actors that were lost while they had it.
+        lost: Number of actors that were lost while they had it.
     """
 
     pending: PendingRequest
@@ -54,13 +54,13 @@ class WorkItem:
 
 
 class RequestQueue:
-    """All requests of a pool that are not answered. The pool's lock guards it.
+    """The unanswered requests of a pool. The pool's lock guards it.
 
     Args:
         split: Whether each completion is a work item by itself.
 
     Attributes:
-        resent: Completions that went back to the queue.
+        resent: Number of completions that went back to the queue.
     """
 
     def __init__(self, *, split: bool) -> None:
@@ -72,12 +72,12 @@ class RequestQueue:
         self._outcomes: list[tuple[PendingRequest, RlvrError | None]] = []
 
     def __len__(self) -> int:
-        """Requests that are not answered."""
+        """Return the number of unanswered requests."""
         return len(self._unfinished)
 
     @property
     def n_missing(self) -> int:
-        """Completions that are not there."""
+        """The number of missing completions."""
         return sum(pending.answers.count(None) for pending in self._unfinished.values())
 
     @property
@@ -86,14 +86,14 @@ class RequestQueue:
         return bool(self._submitted)
 
     def submit(self, request: GenerationRequest) -> Future[Answers]:
-        """Add a request, for the next ``begin``."""
+        """Add a request for the next ``begin``."""
         pending = PendingRequest(request, Future(), [None] * len(request.seeds))
         self._unfinished[id(pending)] = pending
         self._submitted.append(pending)
         return pending.future
 
     def begin(self) -> None:
-        """Queue what was submitted."""
+        """Queue the submitted requests."""
         for pending in self._submitted:
             n = len(pending.answers)
             size = 1 if self._split else n
@@ -101,14 +101,14 @@ class RequestQueue:
         self._submitted = []
 
     def deal(self, loads: Sequence[int], most: int) -> list[list[WorkItem]]:
-        """Take items from the queue for actors, each for the one with least to do.
+        """Take items from the queue, each for the least loaded actor.
 
         Args:
-            loads: Completions that each actor has.
-            most: Completions that one may have; one that has none gets an item of any size.
+            loads: Number of completions that each actor has.
+            most: Largest number for one actor; an idle actor gets an item of any size.
 
         Returns:
-            Items for each actor.
+            The items of each actor.
         """
         loads = list(loads)
         dealt: list[list[WorkItem]] = [[] for _ in loads]
@@ -124,22 +124,22 @@ class RequestQueue:
         return dealt
 
     def put_back(self, items: Iterable[WorkItem]) -> None:
-        """Put items that were not answered at the head of the queue."""
+        """Put unanswered items back at the head of the queue."""
         back = [item for item in items if item.wanted]
         self.resent += sum(item.n for item in back)
         self._items.extendleft(reversed(back))
 
     def answered(self, item: WorkItem, given: Answers, version: int, by: str) -> None:
-        """Take an actor's completions.
+        """Record an actor's completions.
 
         Raises:
-            RunError: If their number, or the version of their weights, is wrong.
+            RunError: If their number or the version of their weights is wrong.
         """
         pending = item.pending
         if len(given) != item.n:
             what = f"gave {len(given)} completions for {item.n} seeds"
             raise RunError(f"request {pending.request.id}: {by} {what}")
-        if other := [one.version for one in given if one.version != version]:
+        if other := [generation.version for generation in given if generation.version != version]:
             raise RunError(
                 f"request {pending.request.id}: {by} sampled under version {other[0]}, and was to "
                 f"hold {version}",
@@ -150,7 +150,7 @@ class RequestQueue:
             self._outcomes.append((pending, None))
 
     def failed(self, item: WorkItem, error: RlvrError) -> None:
-        """Take what an engine raised for a request."""
+        """Record the error that an engine raised for a request."""
         self._outcomes.append((item.pending, error))
 
     def fail_all(self, error: RlvrError) -> None:
@@ -160,14 +160,14 @@ class RequestQueue:
         self._submitted = []
 
     def clear(self) -> list[Future[Answers]]:
-        """Forget every request; returns their futures."""
+        """Forget every request, and return their futures."""
         futures = [pending.future for pending in self._unfinished.values()]
         self._unfinished, self._submitted, self._outcomes = {}, [], []
         self._items.clear()
         return futures
 
     def take_outcomes(self) -> list[tuple[PendingRequest, RlvrError | None]]:
-        """Take the requests whose futures can be resolved, with what they failed by."""
+        """Return and forget the requests that can be resolved, each with its error or None."""
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -178,9 +178,11 @@ class RequestQueue:
 
 
 def resolve(pending: PendingRequest, error: RlvrError | None) -> None:
-    """Resolve a request's future, which calls back whoever waits for it: without any lock."""
+    """Resolve a request's future; call without a lock, because its callbacks run here."""
     with suppress(InvalidStateError):  # cancelled, or another item of it failed before
         if error is None:
-            pending.future.set_result(tuple(one for one in pending.answers if one is not None))
+            pending.future.set_result(
+                tuple(answer for answer in pending.answers if answer is not None)
+            )
         else:
             pending.future.set_exception(error)

@@ -1,4 +1,4 @@
-"""The places of rollout actors."""
+"""The slots of rollout actors."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ State = Literal["absent", "starting", "started", "loading", "ready"]
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """The place of one actor, and the actor that has it.
+    """The place of one actor on the cluster, and its current actor.
 
     Attributes:
-        index: Its number among the slots.
-        create: Makes an actor there; Ray starts it when its place is free.
+        index: Number of the slot.
+        create: Creates an actor in the slot; Ray starts it when its resources are free.
         actor: Handle of the actor.
-        number: How many actors it has had.
-        state: ``started`` waits for weights; ``ready`` holds those of ``ActorPool.weights``.
-        where: What its actor said of itself at its start.
-        deaths: Actors lost in a row that had answered nothing.
-        start_at: When the next one may be started.
-        items: What its actor is to answer, by ticket.
+        number: Number of actors that the slot has had.
+        state: ``started`` waits for weights; ``ready`` holds the current weights.
+        where: Node, host and process id of the last actor.
+        deaths: Number of actors lost in a row without an answer.
+        start_at: Time from which the next one may be started.
+        items: Unanswered work of the actor, by ticket.
     """
 
     index: int
@@ -39,30 +39,30 @@ class Slot:
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
+        """Name of the slot in messages."""
         return f"rollout actor {self.index}"
 
     @property
     def label(self) -> str:
-        """Its name, and where its last actor is or was."""
+        """Name of the slot, with host and process of its last actor."""
         where = self.where
         return f"{self.name} ({where['host']}, process {where['pid']})" if where else self.name
 
     @property
     def load(self) -> int:
-        """Completions its actor is to answer."""
+        """Number of completions that the actor has yet to answer."""
         return sum(item.n for item in self.items.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long actors are waited for, and how often they are replaced.
+    """The time limits of actors, and how often they are replaced.
 
     Attributes:
         deadline: Seconds for an actor to start, and to load weights.
-        restarts: Actors a place may lose in a row before one answers anything, and actors that may
-            be lost with the same completion.
-        max_in_flight: Completions one actor is asked for at a time.
+        restarts: Number of actors that a slot may lose in a row without an answer, and that may be
+            lost with the same completion.
+        max_in_flight: Largest number of completions requested from one actor at a time.
     """
 
     deadline: float

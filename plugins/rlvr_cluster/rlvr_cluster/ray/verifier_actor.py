@@ -1,8 +1,8 @@
 """The remote end of a verifier pool on Ray: an actor around a ``VerifierPool``.
 
-Nothing is raised to Ray: each answer is a ``Reply``, so that an exception of Ray always means that
-the actor is lost. Verdicts reach the actor as JSON of its worker processes; what travels on is made
-here.
+Nothing is raised to Ray: each answer is a ``Reply``, so an exception of Ray always means that the
+actor is lost. The worker processes send verdicts as JSON, so the run unpickles only objects that
+this actor made.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from typing import Any
 from rlvr_cluster.ray.host import join_run
 from rlvr_cluster.ray.messages import Reply
 from rlvr_core.api import Completion, MachineError, Problem, RlvrError, RunError
-from rlvr_core.verify.verdicts import VerifierSpec
+from rlvr_core.toolkit import VerifierPool, VerifierSpec
 
 
 @dataclass(frozen=True, slots=True)
 class PoolArgs:
-    """What an actor's pool is made of.
+    """The arguments of an actor's pool.
 
     Attributes:
-        verifiers: Target and options of each verifier, by the name verdicts go under.
+        verifiers: Target and options of each verifier, by the name of its verdicts.
         workers: Number of processes.
         timeout: Seconds one verdict may take.
         memory_mb: MiB a worker may take.
-        path: Where the run finds modules: verifiers may be files of the user.
+        path: The run's module path, because verifiers may be files of the user.
         environment: Variables to set.
         version: The run's version of rlvr-core.
     """
@@ -72,27 +72,23 @@ class VerifierActor:
     async def judge(
         self, problem: Problem, completions: Sequence[Completion], names: Sequence[str]
     ) -> Reply:
-        """Judge the completions of one problem; the reply has their verdicts in order."""
+        """Judge the completions of one problem; the reply holds their verdicts in order."""
         try:
             verdicts = self._pool.submit_group(problem, completions, names)
             return Reply("done", await asyncio.wrap_future(verdicts))
         except Exception as error:
-            told = error if isinstance(error, RlvrError) else _said(error)
-            return Reply("failed", told)
+            if not isinstance(error, RlvrError):
+                error = RunError(f"a verifier actor failed: {type(error).__name__}: {error}")
+            return Reply("failed", error)
 
     async def stats(self) -> Any:
-        """Counts and latencies so far; see ``VerifierPool.stats``."""
+        """Return the counts and latencies so far; see ``VerifierPool.stats``."""
         return self._pool.stats()
 
 
 def _started(args: PoolArgs) -> Any:
     join_run(args.version, args.environment, whose="the run", where="verify.pool")
-    sys.path += [one for one in args.path if one not in sys.path and Path(one).is_dir()]
-    from rlvr_core.verify.pool import VerifierPool
+    sys.path += [place for place in args.path if place not in sys.path and Path(place).is_dir()]
 
     specs = {name: VerifierSpec(*spec) for name, spec in args.verifiers.items()}
     return VerifierPool(specs, workers=args.workers, timeout=args.timeout, memory_mb=args.memory_mb)
-
-
-def _said(error: Exception) -> RlvrError:
-    return RunError(f"a verifier actor failed: {type(error).__name__}: {error}")

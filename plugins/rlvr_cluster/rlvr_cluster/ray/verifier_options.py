@@ -1,4 +1,4 @@
-"""What a verifier pool on Ray is made of: its options, the places of its actors, and their work."""
+"""The options of a verifier pool on Ray, and the records of its actors and their work."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from rlvr_cluster.ray.messages import Reply
-from rlvr_core.api import Completion, ComponentConfig, ConfigError, Json, Problem, Verdict
-from rlvr_core.verify.pool import VerifierStats
+from rlvr_core.api import Completion, ComponentConfig, Problem, Verdict
+from rlvr_core.toolkit import VerifierStats
 
 WHERE = "verify.pool.with"
 Verdicts = list[dict[str, Verdict]]
@@ -26,46 +26,46 @@ class RayPoolConfig(ComponentConfig):
     """Actors of each training process: one place for each is reserved, in one placement group,
     spread over the nodes."""
     cpus: Annotated[float, Field(gt=0)] | None = None
-    """Processors of each actor; null: one for each of ``verify.workers``."""
+    """Processors of each actor; null for one for each of ``verify.workers``."""
     address: str | None = None
-    """``host:port`` of the cluster's head. null: that of RAY_ADDRESS, else the cluster that
-    runs on this machine."""
+    """``host:port`` of the cluster's head; null for RAY_ADDRESS, or else for the cluster on this
+    machine."""
     restarts: Annotated[int, Field(ge=0)] = 3
-    """How often in a row an actor is replaced that has answered nothing."""
+    """How often in a row an actor that has answered nothing is replaced."""
     deadline: Annotated[float, Field(gt=0)] = 600
-    """Seconds for places to be free and for actors to start."""
+    """Seconds for resources to become free and for actors to start."""
     groups: Count = 16
-    """Groups one actor is given at a time."""
+    """Largest number of groups that one actor has at a time."""
 
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """Completions of one problem that are to be judged.
+    """Completions of one problem to judge.
 
     Attributes:
-        asked: Arguments of the actor's ``judge``.
-        future: Of their verdicts.
-        lost: How many actors were lost with it.
+        request: Arguments of the actor's ``judge``.
+        future: Future of their verdicts.
+        lost: Number of actors that were lost with it.
     """
 
-    asked: tuple[Problem, Sequence[Completion], tuple[str, ...]]
+    request: tuple[Problem, Sequence[Completion], tuple[str, ...]]
     future: Future[Verdicts] = field(default_factory=Future)
     lost: int = 0
 
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """The place of one actor, and the actor that has it.
+    """The place of one actor on the cluster, and its current actor.
 
     Attributes:
-        index: Its bundle in the placement group.
+        index: Index of its bundle in the placement group.
         actor: Handle of the actor; None while there is none.
-        number: How many actors it has had.
-        ready: Whether its actor can be asked.
-        where: What its actor said of itself.
-        deaths: Actors lost in a row that had answered nothing.
-        start_at: When the next one may be started.
-        groups: What its actor is judging.
+        number: Number of actors that the place has had.
+        ready: Whether the actor accepts groups.
+        where: Host and process of the last actor.
+        deaths: Number of actors lost in a row without an answer.
+        start_at: Time from which the next one may be started.
+        groups: The groups that the actor is judging.
     """
 
     index: int
@@ -80,7 +80,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A call of an actor that has ended: its start if there is no group."""
+    """A finished call of an actor; without a group, it is the actor's start."""
 
     place: Place
     number: int
@@ -88,25 +88,8 @@ class Ended:
     result: Future[Reply]
 
 
-def read_options(options: Mapping[str, Json]) -> RayPoolConfig:
-    """Validate the options.
-
-    Raises:
-        ConfigError: If one is wrong.
-    """
-    try:
-        return RayPoolConfig(**options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(
-            f"{first['msg']}: {first['input']!r}",
-            where=".".join([WHERE, *map(str, first["loc"])]),
-            remedy=f"options: {', '.join(RayPoolConfig.model_fields)}",
-        ) from error
-
-
 def resolve(future: Future[Any], result: object) -> None:
-    """Resolve a future, once, with a result or an error."""
+    """Resolve a future with a result or an error, unless it is resolved already."""
     with contextlib.suppress(InvalidStateError):
         if isinstance(result, BaseException):
             future.set_exception(result)
@@ -115,22 +98,18 @@ def resolve(future: Future[Any], result: object) -> None:
 
 
 def joined_stats(parts: Iterable[Mapping[str, VerifierStats]]) -> dict[str, VerifierStats]:
-    """Add up what actors count."""
-    found: dict[str, VerifierStats] = {}
+    """Add up the actors' counts, and take the largest of their latencies."""
+    joined: dict[str, VerifierStats] = {}
     for part in parts:
-        for name, one in part.items():
-            other = found.get(name)
-            found[name] = (
-                one
-                if other is None
-                else VerifierStats(
-                    one.calls + other.calls,
-                    one.seconds + other.seconds,
-                    max(one.p50, other.p50),
-                    max(one.p99, other.p99),
-                    one.unscorable + other.unscorable,
-                    one.timeouts + other.timeouts,
-                    one.errors + other.errors,
-                )
+        for name, stats in part.items():
+            before = joined.get(name, VerifierStats(0, 0.0, 0.0, 0.0, 0, 0, 0))
+            joined[name] = VerifierStats(
+                stats.calls + before.calls,
+                stats.seconds + before.seconds,
+                max(stats.p50, before.p50),
+                max(stats.p99, before.p99),
+                stats.unscorable + before.unscorable,
+                stats.timeouts + before.timeouts,
+                stats.errors + before.errors,
             )
-    return found
+    return joined

@@ -1,8 +1,8 @@
 """Verifiers in actors on the nodes of a Ray cluster: the verifier pool ``cluster/ray-pool``.
 
-Each actor has a pool of killable worker processes, the one that a run without Ray has on its own
-machine: the same limits, the same verdicts. One thread of the run hands whole groups to the actors.
-What an actor has not answered when it is lost is judged again by another.
+Each actor has a pool of killable worker processes, as a run without Ray has on its own machine, so
+limits and verdicts are the same. One thread of the run hands whole groups to the actors. If an
+actor is lost, another judges its unanswered groups.
 """
 
 from __future__ import annotations
@@ -29,10 +29,8 @@ from rlvr_cluster.ray.verifier_options import (
     RayPoolConfig,
     Verdicts,
     joined_stats,
-    read_options,
     resolve,
 )
-from rlvr_core import __version__
 from rlvr_core.api import (
     Completion,
     Json,
@@ -40,13 +38,12 @@ from rlvr_core.api import (
     RlvrError,
     RunError,
 )
-from rlvr_core.verify.pool import VerifierStats
-from rlvr_core.verify.verdicts import VerifierSpec
+from rlvr_core.toolkit import VerifierSpec, VerifierStats, __version__
 
 _POLL = 0.5
-"""Seconds between looks at the clock while nothing happens."""
+"""Seconds between checks of the deadlines while nothing happens."""
 _FIRST_PAUSE = 1.0
-"""Seconds before the first replacement of an actor; doubled at each further one in a row."""
+"""Seconds before the first replacement of an actor; doubled for each further one in a row."""
 _LONGEST_PAUSE = 30.0
 _STATS_PATIENCE = 5.0
 _CALLS_AT_ONCE = 1000
@@ -56,14 +53,13 @@ class RayVerifierPool:
     """Judges completions in actors; a ``VerifierPool``. Methods may be called from any thread.
 
     Args:
-        options: Values of ``RayPoolConfig``.
-        verifiers: How to construct each verifier, by the name verdicts go under.
+        options: Values of ``RayPoolConfig``, as the config resolves them.
+        verifiers: How to construct each verifier, by the name of its verdicts.
         workers: Processes of each actor.
         timeout: See ``VerifierPool``.
         memory_mb: See ``VerifierPool``.
 
     Raises:
-        ConfigError: If an option is wrong.
         MachineError: If Ray is missing, no cluster answers, or it has too little room.
         RlvrError: If an actor cannot start its workers.
     """
@@ -79,7 +75,7 @@ class RayVerifierPool:
         timeout: float,
         memory_mb: int,
     ) -> None:
-        self._config = read_options(options)
+        self._config = RayPoolConfig(**options)
         self._names = frozenset(verifiers)
         self._cpus = self._config.cpus or workers
         self._connected = connect(self._config.address, "verify.pool ray-pool", f"{WHERE}.address")
@@ -142,19 +138,19 @@ class RayVerifierPool:
     def stats(self) -> dict[str, VerifierStats]:
         """Return counts and seconds of all actors, and the latencies of the slowest.
 
-        Those of an actor that was lost are as they were at the last call.
+        Those of a lost actor are as they were at the last call.
         """
         import ray
 
-        there = [(one.index, one.number, one.actor) for one in self._places if one.ready]
-        asked = [((n, m), actor.stats.remote()) for n, m, actor in there if actor is not None]
-        for key, reference in asked:
+        there = [(place.index, place.number, place.actor) for place in self._places if place.ready]
+        waiting = [((n, m), actor.stats.remote()) for n, m, actor in there if actor is not None]
+        for key, reference in waiting:
             with contextlib.suppress(ray.exceptions.RayError, TimeoutError):
                 self._stats[key] = ray.get(reference, timeout=_STATS_PATIENCE)
         return joined_stats(self._stats.values())
 
     def pids(self) -> list[int]:
-        """Process ids of workers on this machine that are children of the run: none."""
+        """Return no process ids: the workers are not children of the run."""
         return []
 
     def close(self) -> None:
@@ -201,10 +197,10 @@ class RayVerifierPool:
             self._fail(error)
 
     def _fail(self, error: RlvrError) -> None:
-        """Fail everything that waits, and all that is to come."""
+        """Fail all waiting and all future groups."""
         with self._lock:
             self._broken = error
-            left = [*self._queue, *(one for place in self._places for one in place.groups)]
+            left = [*self._queue, *(group for place in self._places for group in place.groups)]
             while not self._news.empty():
                 news = self._news.get()
                 left += [news] if isinstance(news, Group) else []
@@ -238,18 +234,18 @@ class RayVerifierPool:
         )
 
     def _dispatch(self) -> None:
-        """Give each waiting group to the actor with least to do."""
+        """Give each waiting group to the least loaded actor."""
         while self._queue:
-            ready = [one for one in self._places if one.ready]
-            place = min(ready, key=lambda one: len(one.groups), default=None)
+            ready = [place for place in self._places if place.ready]
+            place = min(ready, key=lambda place: len(place.groups), default=None)
             if place is None or len(place.groups) >= self._config.groups:
                 return
             group = self._queue.popleft()
             place.groups.append(group)
-            self._call(place, group, place.actor.judge.remote(*group.asked))
+            self._call(place, group, place.actor.judge.remote(*group.request))
 
     def _listen(self) -> None:
-        """Take what has happened: at least one thing, or half a second."""
+        """Handle new events, or wait half a second for one."""
         with contextlib.suppress(Empty):
             news = self._news.get(timeout=_POLL)
             while True:
@@ -262,7 +258,7 @@ class RayVerifierPool:
     def _take(self, ended: Ended) -> None:
         place, group = ended.place, ended.group
         if place.actor is None:
-            return  # its loss was heard of before, by another of its calls
+            return  # another of its calls has already reported its loss
         lost = ended.result.exception()
         if lost is not None:
             self._lost(place, lost)
@@ -272,7 +268,7 @@ class RayVerifierPool:
             if reply.kind != "done":
                 raise reply.value
             place.ready, place.where = True, reply.value
-            if not self._up.done() and all(one.ready for one in self._places):
+            if not self._up.done() and all(place.ready for place in self._places):
                 self._up.set_result(None)
             return
         place.groups.remove(group)
@@ -280,14 +276,14 @@ class RayVerifierPool:
         resolve(group.future, reply.value)
 
     def _lost(self, place: Place, error: BaseException) -> None:
-        """Have an actor that is lost replaced, and what it had judged again by others.
+        """Replace a lost actor, and queue its groups for others.
 
         Raises:
             RunError: If too many were lost.
         """
         import ray
 
-        ray.kill(place.actor)  # one that Ray cannot reach may live
+        ray.kill(place.actor)  # it may live on although Ray cannot reach it
         groups, place.groups = place.groups, []
         place.actor, place.ready = None, False
         place.deaths += 1
@@ -299,7 +295,7 @@ class RayVerifierPool:
         self._queue.extendleft(reversed(groups))
         worst = max([place.deaths, *(group.lost for group in groups)])
         if worst > self._config.restarts:
-            cause = next((one for one in str(error).splitlines() if one.strip()), type(error))
+            cause = next((line for line in str(error).splitlines() if line.strip()), type(error))
             raise RunError(
                 f"verifier actor {place.index} ({place.where or 'not started'}) was lost, the last "
                 f"of {worst} in a row without an answer or with the same completions: {cause}",
@@ -309,18 +305,18 @@ class RayVerifierPool:
             )
 
     def _check_present(self) -> None:
-        """See that all actors start, and that one is there while there is something to judge.
+        """Check that all actors start, and that one is ready while groups are waiting.
 
         Raises:
-            RunError: If they were waited for too long.
+            RunError: If that takes longer than the deadline.
         """
         starting, now = not self._up.done(), time.monotonic()
-        if not starting and (not self._queue or any(one.ready for one in self._places)):
+        if not starting and (not self._queue or any(place.ready for place in self._places)):
             self._waits_since = None
         elif self._waits_since is None:
             self._waits_since = now
         elif now - self._waits_since > self._config.deadline:
-            missing = sum(not one.ready for one in self._places)
+            missing = sum(not place.ready for place in self._places)
             raise RunError(
                 f"{missing} of {len(self._places)} verifier actors were not there for "
                 f"{self._config.deadline:g} s; the cluster has {resources()}",

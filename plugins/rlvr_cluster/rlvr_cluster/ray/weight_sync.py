@@ -1,4 +1,4 @@
-"""A weight sync: the trainer's weights sent once for all actors, and what each has to prove."""
+"""A weight sync: sends the trainer's weights once for all actors, and probes each actor."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ from rlvr_core.api import (
     SamplingParams,
     WeightSource,
 )
-from rlvr_core.engines.child.prefix import shared_prefix
-from rlvr_core.engines.vllm.probe import PROBE_TOKENS, check_probe, probe_prompt, source_logprobs
+from rlvr_core.engines.vllm.probe import (
+    PROBE_TOKENS,
+    check_probe,
+    probe_prompt,
+    shared_prefix,
+    source_logprobs,
+)
 
 _PROBE_PROMPT = 65
 """Largest probe prompt in tokens: two blocks of a prefix cache plus one token."""
@@ -29,7 +34,7 @@ class WeightSync:
     """Puts weights into Ray's object store, and checks what each actor samples with them.
 
     Args:
-        context: What the engine was started with.
+        context: The context that the engine was started with.
     """
 
     def __init__(self, context: EngineContext) -> None:
@@ -47,7 +52,7 @@ class WeightSync:
         weights: Callable[[], NamedTensors],
         adapter_config: Mapping[str, Json] | None = None,
     ) -> SentWeights:
-        """Put weights into the object store, once for all actors and those that join later."""
+        """Put weights into the object store, once for all present and later actors."""
         import ray
 
         self._answers, self._expected = {}, None
@@ -58,10 +63,10 @@ class WeightSync:
         return SentWeights(version, [ray.put(tensors)], adapter_config, probe)
 
     def check(self, sent: SentWeights, name: str, answer: Generation) -> None:
-        """Check what an actor samples for the probe after it has loaded weights.
+        """Check an actor's answer to the probe after it has loaded weights.
 
         Raises:
-            RunError: If it holds others than were sent.
+            RunError: If it holds other weights than were sent.
         """
         if answer.version != sent.version:
             raise RunError(f"{name} says version {answer.version} after sync to {sent.version}")
@@ -71,14 +76,14 @@ class WeightSync:
     def compare(self, version: int, source: WeightSource) -> None:
         """Compare the actors' answers to the probe with the trainer's log-probs.
 
-        Those of actors that load these weights later are compared when they come.
+        Actors that load these weights later are compared then.
 
         Raises:
             RunError: If they differ.
         """
         answers = list(self._answers.items())
         token_ids = answers[0][1].token_ids if answers else self._prompt[:PROBE_TOKENS]
-        # of a sharded policy a collective: every process takes part, even one without an actor
+        # a collective of a sharded policy: every process takes part, even one without an actor
         logprobs = source_logprobs(source, self._prompt, token_ids, self._dtype)
         if answers:
             self._expected = (version, token_ids, logprobs)
@@ -92,6 +97,6 @@ class WeightSync:
         n = shared_prefix(token_ids, answer.token_ids)
         if n == 0:
             raise RunError(
-                f"{name} answers the probe of version {version} by another token than the others"
+                f"{name} answers the probe of version {version} with another token than the others"
             )
         check_probe(answer.logprobs[:n], ours[:n], self._dtype, self._device, version, name=name)

@@ -1,4 +1,4 @@
-"""Weights at an actor: a model to load them into."""
+"""Prepares a model in an actor, and loads received weights into it."""
 
 from __future__ import annotations
 
@@ -41,31 +41,33 @@ class ReceivedSource:
         """Copy the received tensors into the copy of the trainer's model.
 
         Raises:
-            ValueError: If names differ: a parameter that received nothing would be a random one.
+            ValueError: If names differ, because a parameter that is not received stays random.
         """
-        own = dict(self.module.named_parameters())
-        if own.keys() != self.received.keys():
-            odd = sorted(own.keys() ^ self.received.keys())
+        parameters = dict(self.module.named_parameters())
+        if parameters.keys() != self.received.keys():
+            odd = sorted(parameters.keys() ^ self.received.keys())
             raise ValueError(f"weights and model differ in {len(odd)} names: {odd[0]}")
         with torch.no_grad():
             for name, tensor in self.received.items():
-                own[name].copy_(tensor)
+                parameters[name].copy_(tensor)
 
 
 def without_weights(model: Any) -> Any:
-    """Return a copy of a model whose parameters have shapes and no content.
+    """Return a copy of a model whose parameters have shapes but no content.
 
-    What a model is travels through Ray's object store, its weights do not.
+    The copy is sent to actors through Ray's object store without the weights.
     """
     memo: dict[int, Any] = {
-        id(one): torch.nn.Parameter(torch.empty_like(one, device="meta"), requires_grad=False)
-        for one in model.parameters()
+        id(parameter): torch.nn.Parameter(
+            torch.empty_like(parameter, device="meta"), requires_grad=False
+        )
+        for parameter in model.parameters()
     }
     return copy.deepcopy(model, memo)
 
 
 def materialise(module: Any, device: str) -> None:
-    """Give the parameters of ``without_weights`` memory, whatever it holds; ties stay."""
+    """Give the parameters of ``without_weights`` uninitialized memory; keep ties."""
     made: dict[int, Any] = {}
     for owner in module.modules():
         for name, parameter in owner._parameters.items():

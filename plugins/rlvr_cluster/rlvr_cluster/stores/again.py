@@ -8,13 +8,13 @@ from pathlib import Path
 from rlvr_cluster.stores.fetch import BothChangedError, Fetch, runs_in
 from rlvr_cluster.stores.mirror import BEHIND
 from rlvr_cluster.stores.ownership import beside, is_beside
-from rlvr_core.plugins.host import load_host
+from rlvr_core.toolkit import load_host
 
 
 def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | None:
     """Fetch the newest run of a mirror, with its newest and its best checkpoint.
 
-    A folder of that run from an attempt which a later one has replaced is moved aside first.
+    If the local folder comes from an attempt that a later one has replaced, it is moved aside.
 
     Args:
         uri: URI of the run folders, as in ``run.mirror``.
@@ -29,12 +29,12 @@ def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | Non
     """
     host = load_host()
     names = runs_in(host.ask_store(uri))
-    for name in reversed([one for one in names if not is_beside(one)]):
+    for name in reversed([name for name in names if not is_beside(name)]):
         place, folder = f"{uri.rstrip('/')}/{name}", root / name
         store = host.ask_store(place)
         try:
             fetch = Fetch(store, folder, "last", place=place)
-        except BothChangedError:  # the store has what a later attempt has made
+        except BothChangedError:  # the store has a later attempt's files
             aside = root / beside(name)
             folder.rename(aside)
             say(f"{folder} is not what the store has any more: kept as {aside}")

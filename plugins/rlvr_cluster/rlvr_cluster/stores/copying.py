@@ -19,8 +19,9 @@ from pathlib import Path, PurePosixPath
 from rlvr_cluster.stores.known import Known, hidden
 from rlvr_cluster.stores.ownership import OwnedPlace
 from rlvr_core.api import RefusedError
-from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST, pointed_at
+from rlvr_core.record.checkpoints import pointed_at
 from rlvr_core.record.jsonl import whole_lines
+from rlvr_core.toolkit import BEST, COMPLETE, LATEST
 
 CHECKPOINTS = "checkpoints/"
 
@@ -35,8 +36,8 @@ class Behind:
     """What a mirror has not copied yet.
 
     Attributes:
-        checkpoints: Number of complete checkpoints that the store lacks.
-        files: Number of other files that it lacks, or has in an older state.
+        checkpoints: Names of the complete checkpoints that the store lacks.
+        files: Keys of the other files that it lacks or has in an older state.
     """
 
     checkpoints: list[str] = field(default_factory=list)
@@ -57,7 +58,7 @@ class FolderCopy:
         place: The place to copy to, owned by this process.
         folder: The run's folder.
         keep: How many of the newest checkpoints the store keeps, beside the best one.
-        known: What the folder knows of the place.
+        known: The folder's record of the place.
     """
 
     def __init__(self, place: OwnedPlace, folder: Path, keep: int, known: Known) -> None:
@@ -76,11 +77,11 @@ class FolderCopy:
         """Copy new content.
 
         Args:
-            everything: Whether to also look for files to delete in the store, and for files that
-                are not any more what was sent.
+            everything: Whether to also delete obsolete files in the store, and to send again files
+                that have changed there.
 
         Raises:
-            RefusedError: If the folder is gone: the store then keeps what it has.
+            RefusedError: If the folder is gone; the store then keeps what it has.
             RlvrError: If the store fails.
         """
         self._check_folder()
@@ -110,9 +111,9 @@ class FolderCopy:
             self._rotate()
 
     def _check_folder(self) -> None:
-        """Refuse to go on without the run's folder: its absence must delete nothing in the store.
+        """Raise if the run's folder is gone, so that its absence deletes nothing in the store.
 
-        Called again between listing the folder and deleting: it may be on its way out.
+        Called again between listing and deleting, because the folder may be deleted meanwhile.
         """
         if not (self._folder / "run.json").is_file():
             raise RefusedError(
@@ -122,7 +123,7 @@ class FolderCopy:
             )
 
     def _repair(self) -> bool:
-        """Forget that files were sent that are not there as they were; whether there are any."""
+        """Forget sent files that have changed in the store; return whether there are any."""
         wrong = self._place.altered()
         for key in wrong:
             self._sent.pop(key, None)
@@ -145,7 +146,7 @@ class FolderCopy:
         return behind
 
     def _learn(self) -> None:
-        """Find out, once, what the store already has of this folder."""
+        """Read, once, what the store already has of this folder."""
         if self._known:
             return
         shutil.rmtree(self._aside, ignore_errors=True)
@@ -254,10 +255,10 @@ class FolderCopy:
                 self._files_known.files.pop(key, None)
 
     def _take_away(self) -> bool:
-        """Delete segments of streams that a resumption has removed, or that were compressed.
+        """Delete segments of streams that a resumption has removed or that were compressed.
 
-        A run deletes no other records; what else is missing in the folder, its user has deleted
-        there. So the stream has to be there still: the whole folder may be on its way out.
+        A run deletes no other records; any other missing file was deleted by the user. The stream
+        itself must still exist, because the whole folder may be being deleted.
         """
         here = {key for key, _ in self._files()}
         there = [key for key in self._place.store.list() if not hidden(key)]
@@ -274,16 +275,16 @@ class FolderCopy:
 
     def _complete(self) -> list[tuple[str, str]]:
         """Return name and seal of each complete local checkpoint, oldest first."""
-        found = []
+        complete = []
         for path in (self._folder / CHECKPOINTS).glob("step*"):
             if path.is_symlink() or not re.fullmatch(r"step\d{6,}", path.name):
                 continue
             with contextlib.suppress(FileNotFoundError):
-                found.append((path.name, _digest(path / COMPLETE)))
-        return sorted(found, key=lambda one: _number(one[0]))
+                complete.append((path.name, _digest(path / COMPLETE)))
+        return sorted(complete, key=lambda checkpoint: _number(checkpoint[0]))
 
     def _files(self) -> Iterator[tuple[str, Path]]:
-        """Yield every other file of the run by its key; ``run.json``, with the outcome, last."""
+        """Yield key and path of each file outside checkpoints; ``run.json`` (outcome) last."""
         last = []
         for path in sorted(self._walk()):
             key = path.relative_to(self._folder).as_posix()
@@ -302,13 +303,13 @@ class FolderCopy:
         """
         for root, folders, names in os.walk(self._folder):
             at_top = Path(root) == self._folder
-            hidden = {CHECKPOINTS[:-1]} if at_top else set()
-            folders[:] = [x for x in folders if not x.startswith(".") and x not in hidden]
+            skipped = {CHECKPOINTS[:-1]} if at_top else set()
+            folders[:] = [x for x in folders if not x.startswith(".") and x not in skipped]
             yield from (Path(root, name) for name in names if not name.startswith("."))
 
 
 def _linked(folder: Path, aside: Path) -> Path:
-    """Create a folder of hard links to the same files, which remains when the original is deleted.
+    """Create a folder of hard links to the same files, which outlives the original.
 
     Raises:
         FileNotFoundError: If it is being deleted already.

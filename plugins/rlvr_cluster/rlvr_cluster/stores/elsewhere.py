@@ -1,4 +1,4 @@
-"""What launchers of jobs on machines elsewhere have in common: names, pairs, where runs go."""
+"""Helpers of launchers for other machines: job names, NAME=VALUE pairs, stores."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_core.api import Complaint, ConfigError, JobStatus, LaunchRequest
-from rlvr_core.data.uri import is_uri
-from rlvr_core.launch.job_book import Job, JobBook
 from rlvr_core.record.secrets import secrets_in_words
+from rlvr_core.toolkit import is_uri
 
 _PAIR = re.compile(r"^[A-Za-z_]\w*=", re.ASCII)
 
@@ -25,28 +25,28 @@ def job_name(run: str) -> str:
 
 def pairs(words: Sequence[str]) -> dict[str, str]:
     """Split NAME=VALUE words."""
-    return {one.partition("=")[0]: one.partition("=")[2] for one in words}
+    return {word.partition("=")[0]: word.partition("=")[2] for word in words}
 
 
 def wrong_pairs(flag: str, words: Sequence[str]) -> list[Complaint]:
-    """Complain about what is no NAME=VALUE, or looks like a secret that others would see."""
-    found: list[Complaint] = []
-    for one in words:
-        found += secrets_in_words([flag, one])
-        if not _PAIR.match(one):
-            found.append(Complaint("it takes NAME=VALUE", flag))
-    return found
+    """Return a fault for each word that is not NAME=VALUE, or looks like a secret."""
+    faults: list[Complaint] = []
+    for word in words:
+        faults += secrets_in_words([flag, word])
+        if not _PAIR.match(word):
+            faults.append(Complaint("it takes NAME=VALUE", flag))
+    return faults
 
 
 def checked_store(store: str | None) -> str:
     """Return the URI that runs are copied to.
 
     Raises:
-        ConfigError: If it is none.
+        ConfigError: If it is not a URI.
     """
     if store is None or not is_uri(store):
         raise ConfigError(
-            "where is the run to be copied to? What lies on a node goes with the job",
+            "no store is given, and files on a node are lost when the job ends",
             where="--store",
             remedy="name a URI: s3://bucket/runs, or file:///shared/runs",
         )
@@ -57,16 +57,16 @@ def refuse_second_writer(runs: str, launcher: str, status: Callable[[Job], JobSt
     """Check that no job of the book still writes to a run.
 
     Args:
-        runs: Where the run is copied to.
-        launcher: Whose jobs are looked at.
-        status: Asks how a job stands.
+        runs: URI that the run is copied to.
+        launcher: The launcher whose jobs are checked.
+        status: Returns the status of a job.
 
     Raises:
-        ConfigError: If one is waiting or running.
+        ConfigError: If such a job is waiting or running.
     """
     for job in JobBook().jobs():
-        own = (job.runs, job.launcher) == (runs, launcher)
-        if own and status(job).state in ("waiting", "running"):
+        same_run = (job.runs, job.launcher) == (runs, launcher)
+        if same_run and status(job).state in ("waiting", "running"):
             raise ConfigError(
                 f"job {job.job} is still at work on that run",
                 where="--resume",
@@ -75,7 +75,7 @@ def refuse_second_writer(runs: str, launcher: str, status: Callable[[Job], JobSt
 
 
 def kept_of(request: LaunchRequest) -> dict[str, Any]:
-    """Return what the book of jobs keeps for ``rlvr launch --resume JOB``."""
+    """Return the data that the job book keeps for ``rlvr launch --resume JOB``."""
     words = list(request.arguments)
     return {
         "arguments": words,
@@ -84,12 +84,12 @@ def kept_of(request: LaunchRequest) -> dict[str, Any]:
 
 
 def options_as_before(job: Job, given: Mapping[str, Any], *, gone: Sequence[str]) -> dict[str, Any]:
-    """Return the options of an earlier job, with those that are given now in their place.
+    """Return the options of an earlier job, overridden by those given now.
 
     Args:
         job: The job.
         given: The options that are given now.
-        gone: Options that say how one submission goes, and nothing about the job.
+        gone: Options that concern only one submission.
     """
     options = {name: value for name, value in job.options.items() if name not in gone}
     return options | dict(given)

@@ -1,9 +1,9 @@
 """Fetches a run's folder from a store, to resume it elsewhere or to read it.
 
 Each file is written atomically, and a checkpoint's ``COMPLETE`` last, so a partly fetched folder is
-valid, with fewer checkpoints. Nothing is written over that has changed here since it was sent or
-fetched. A fetched run has no ``run.mirror``: gone on with here, it must not write where the job
-does.
+valid, with fewer checkpoints. A local file that has changed since it was sent or fetched is never
+overwritten. ``run.mirror`` is removed from a fetched run: resumed here, it must not write where the
+job writes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,10 @@ from rlvr_cluster.stores.known import Known, begins_with, hidden
 from rlvr_cluster.stores.ownership import Ownership
 from rlvr_core.api import ConfigError, DataError, Store, StoredFile
 from rlvr_core.config.dialect import read, write
-from rlvr_core.data.uri import cache_folder
-from rlvr_core.plugins.host import load_host
-from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST
-from rlvr_core.record.files import write_atomic
+from rlvr_core.toolkit import BEST, COMPLETE, LATEST, cache_folder, load_host, write_atomic
 
 Which = Literal["none", "last", "all"]
-"""Which checkpoints to fetch; ``last`` is the newest complete one, and the best one."""
+"""Which checkpoints to fetch; ``last`` means the newest complete one and the best one."""
 
 RUN_FILES = frozenset({"run.json", "resolved.yaml", "config.yaml"})
 """Files that describe how a run was configured."""
@@ -42,15 +39,15 @@ _POINTERS = tuple(f"checkpoints/{name}" for name in (LATEST, BEST))
 
 def runs_in(store: Store) -> list[str]:
     """List the names of the run folders in a store, oldest first by the time in their names."""
-    found = [name for name in store.folders() if not name.startswith(".")]
-    return sorted(found, key=lambda name: (re.findall(r"\d{8}-\d{6}", name)[-1:], name))
+    names = [name for name in store.folders() if not name.startswith(".")]
+    return sorted(names, key=lambda name: (re.findall(r"\d{8}-\d{6}", name)[-1:], name))
 
 
 def choose(there: Mapping[str, StoredFile], which: Which, best: str | None) -> list[str]:
     """Return the keys to fetch.
 
     Args:
-        there: What the store has of the run, by key.
+        there: The run's files in the store, by key.
         which: Which checkpoints.
         best: Name of the best checkpoint.
     """
@@ -73,17 +70,17 @@ def choose(there: Mapping[str, StoredFile], which: Which, best: str | None) -> l
 
 
 def _listed(store: Store) -> dict[str, StoredFile]:
-    """List all files, until two listings have the same names: a listing has no checksum."""
-    found = store.list()
+    """List all files, again until two listings agree, because a listing has no checksum."""
+    listing = store.list()
     for _ in range(_LOOKS):
-        before, found = found, store.list()
-        if before.keys() == found.keys():
+        before, listing = listing, store.list()
+        if before.keys() == listing.keys():
             break
-    return found
+    return listing
 
 
 class BothChangedError(DataError):
-    """Files of a run have changed both here and in the store since they were the same."""
+    """Files of a run have changed both locally and in the store since they were the same."""
 
 
 class Fetch:
@@ -95,10 +92,10 @@ class Fetch:
         which: Which checkpoints to fetch.
         at_once: Number of files fetched concurrently.
         only: Predicate that selects keys, instead of ``which``.
-        place: URI of the run in the store, by which a later fetch knows what has changed where.
+        place: URI of the run in the store, so that a later fetch knows which side has changed.
 
     Raises:
-        BothChangedError: If files have changed both here and there since they were the same.
+        BothChangedError: If files have changed on both sides since they were the same.
     """
 
     def __init__(
@@ -124,7 +121,7 @@ class Fetch:
         keys = choose(there, which, best) if only is None else [*filter(only, there)]
         self._left = {key: there[key] for key in keys if not self._has(key, there[key])}
         self._gone = [key for key in self._known.files.keys() - there if not _CHECKPOINT.match(key)]
-        if Ownership(store, self._known).from_here():  # only what was lost here is of use
+        if Ownership(store, self._known).from_here():  # fetch only what was lost here
             self._gone = []
             self._left = {k: f for k, f in self._left.items() if not self._path(k).exists()}
         self.changed_here = self._changed(keys)
@@ -134,19 +131,16 @@ class Fetch:
 
     @property
     def files(self) -> int:
-        """Number of files to fetch."""
+        """The number of files to fetch."""
         return len(self._left)
 
     @property
     def size(self) -> int:
-        """Their size in bytes."""
+        """The size of the files to fetch, in bytes."""
         return sum(file.size for file in self._left.values())
 
-    def run(self, told: Callable[[int], None] | None = None) -> None:
+    def run(self) -> None:
         """Fetch the files.
-
-        Args:
-            told: Called with the number of bytes received, from several threads.
 
         Raises:
             MachineError: If the store fails; files already fetched are kept.
@@ -156,10 +150,10 @@ class Fetch:
         others = sorted(self._left.keys() - seals)
         try:
             with ThreadPoolExecutor(self._at_once) as pool:
-                for _ in pool.map(lambda key: self._one(key, told), others):
+                for _ in pool.map(self._fetch_file, others):
                     pass
             for key in sorted(seals):
-                self._one(key, told)
+                self._fetch_file(key)
             self._drop_gone()
             for key, name in self.pointers.items():
                 if (self._folder / "checkpoints" / name / COMPLETE).is_file():
@@ -167,10 +161,10 @@ class Fetch:
         finally:
             self._known.save()
 
-    def _one(self, key: str, told: Callable[[int], None] | None) -> None:
+    def _fetch_file(self, key: str) -> None:
         path = self._path(key)
         with contextlib.suppress(FileNotFoundError):  # rotated away since it was listed
-            self._store.get(key, path, told)
+            self._store.get(key, path)
             if key == "resolved.yaml":
                 _without_mirror(path)
             stat, match = path.stat(), _CHECKPOINT.match(key)
@@ -178,7 +172,7 @@ class Fetch:
             with self._lock:
                 self._known.note(key, self._left[key].tag, path, state, whole=whole)
                 if key in RUN_FILES or time.monotonic() - self._saved > 1:
-                    self._known.save()  # a fetch that is killed knows what it has fetched
+                    self._known.save()  # so that a killed fetch knows what it has fetched
                     self._saved = time.monotonic()
 
     def _drop_gone(self) -> None:
@@ -188,12 +182,12 @@ class Fetch:
             del self._known.files[key]
 
     def _changed(self, keys: list[str]) -> list[str]:
-        """Return the files that have changed here since they were the same in both places."""
+        """Return the files that have changed locally since both sides were the same."""
         keys = sorted({*keys, *self._known.files})
         return [key for key in keys if self._known.changed_here(key, self._path(key))]
 
     def _refuse_both(self) -> None:
-        """Refuse where both sides went on: neither may be written over with the other."""
+        """Refuse if both sides have changed, because neither may overwrite the other."""
         there = sorted({*self._left, *self._gone} - {key for key in self._left if self._same(key)})
         if not self.changed_here or not there:
             return
@@ -207,20 +201,20 @@ class Fetch:
             )
 
     def _same(self, key: str) -> bool:
-        """Whether the file of the store has all that the one here has, although no one noted it."""
+        """Return whether the stored file contains the local one, although no record says so."""
         path, file = self._path(key), self._left[key]
         grows = key.endswith(".jsonl")
         if not path.is_file() or (path.stat().st_size != file.size and not grows):
             return False
-        if (found := self._compared.get(key)) is None:
+        if (same := self._compared.get(key)) is None:
             aside = self._folder / f".{uuid.uuid4().hex}.tmp-fetch"
             try:
                 self._store.get(key, aside)
-                found = begins_with(aside, path) if grows else filecmp.cmp(aside, path, False)
+                same = begins_with(aside, path) if grows else filecmp.cmp(aside, path, False)
             finally:
                 aside.unlink(missing_ok=True)
-            self._compared[key] = found
-        return found
+            self._compared[key] = same
+        return same
 
     def _path(self, key: str) -> Path:
         parts = PurePosixPath(key).parts
@@ -284,12 +278,12 @@ def fetch_checkpoint(store: Store, folder: Path, name: str) -> Path:
 
 
 def _without_mirror(path: Path) -> None:
-    """Take ``run.mirror`` out of a run's configuration."""
+    """Remove ``run.mirror`` from a run's configuration."""
     try:
         root = read(path.read_text(encoding="utf-8"), str(path))
         data = root.plain() if root is not None else None
     except (ConfigError, UnicodeDecodeError):
-        return  # who goes on with the run is told what is wrong with it
+        return  # resuming the run reports what is wrong with it
     if isinstance(data, dict) and isinstance(data.get("run"), dict) and data["run"].get("mirror"):
         data["run"]["mirror"] = None
         write_atomic(path, write(data))

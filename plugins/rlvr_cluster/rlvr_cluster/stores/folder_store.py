@@ -1,13 +1,13 @@
 """A folder as a store: ``file:///shared/runs``.
 
-A file appears under its name complete, by renaming. Writes to one place wait for each other by a
-lock (``flock``) on a file in it, so that comparing and writing are one act, of all processes of one
-machine. The kernel gives a killed process's lock back.
+A file is renamed into place, so it is never seen half written. All processes of a machine take a
+lock (``flock``) on a file in the store before they compare and write. The kernel releases the lock
+of a killed process.
 
-On a network file system that holds as far as its locks do: NFS from version 4, or version 3 with
-its lock service, mounted without ``local_lock`` or ``nolock``; Lustre mounted with ``flock``; not
-on object stores mounted as folders, which have neither locks nor renaming. Where locks cannot be
-had at all, writing is refused.
+On a network file system this depends on its locks. They work on NFS version 4, on NFS version 3
+with its lock service, mounted without ``local_lock`` or ``nolock``, and on Lustre mounted with
+``flock``. Object stores mounted as folders have neither locks nor renaming. Without locks, writing
+is refused.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rlvr_core.api import ChangedError, DataError, MachineError, RefusedError, StoredFile
-from rlvr_core.data.uri import local_path
 from rlvr_core.record.files import sync_file, sync_folder
+from rlvr_core.toolkit import local_path
 
 _LOCK = ".store.lock"
 _PART = ".part-"
 _FOR_GOOD = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG}
-_FOR_GOOD |= {errno.ENOSPC, errno.EDQUOT}  # until somebody makes room
+_FOR_GOOD |= {errno.ENOSPC, errno.EDQUOT}  # until someone frees space
 
 
 def folder_store(uri: str) -> FolderStore | None:
@@ -38,10 +38,10 @@ def folder_store(uri: str) -> FolderStore | None:
 
 
 class FolderStore:
-    """The files below a folder; see ``Store``.
+    """A store of the files below a folder; see ``Store``.
 
     Args:
-        root: The folder; made when something is written.
+        root: The folder; created by the first write.
     """
 
     def __init__(self, root: Path) -> None:
@@ -49,29 +49,29 @@ class FolderStore:
 
     def list(self, prefix: str = "") -> dict[str, StoredFile]:
         """See ``Store.list``."""
-        found = {}
-        with self._told("list"):
+        files = {}
+        with self._as_machine_error("list"):
             for folder, _, names in os.walk(self._root.joinpath(*prefix.split("/")[:-1])):
                 for name in names:
                     path = Path(folder, name)
                     key = path.relative_to(self._root).as_posix()
                     ours = name == _LOCK or name.startswith(_PART)
                     if key.startswith(prefix) and not ours and (file := _stored(path)):
-                        found[key] = file
-        return found
+                        files[key] = file
+        return files
 
     def folders(self) -> Sequence[str]:
         """See ``Store.folders``."""
         if not self._root.is_dir():
             return []
-        with self._told("list"):
+        with self._as_machine_error("list"):
             return sorted(path.name for path in self._root.iterdir() if path.is_dir())
 
     def put(self, path: Path, key: str, size: int | None = None, expect: str | None = None) -> str:
         """See ``Store.put``."""
         target = self._path(key)
         part = target.with_name(f"{_PART}{uuid.uuid4().hex}")
-        with path.open("rb") as source, self._told("write"):
+        with path.open("rb") as source, self._as_machine_error("write"):
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 with part.open("wb") as file:
@@ -94,7 +94,7 @@ class FolderStore:
         """See ``Store.get``."""
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f"{_PART}{uuid.uuid4().hex}")
-        with self._told("read"):
+        with self._as_machine_error("read"):
             try:
                 shutil.copyfile(self._path(key), part)
                 sync_file(part)
@@ -106,7 +106,7 @@ class FolderStore:
 
     def delete(self, keys: Sequence[str]) -> None:
         """See ``Store.delete``."""
-        with self._told("delete"), self._locked():
+        with self._as_machine_error("delete"), self._locked():
             for key in keys:
                 self._path(key).unlink(missing_ok=True)
 
@@ -124,7 +124,7 @@ class FolderStore:
             yield
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _as_machine_error(self, what: str) -> Iterator[None]:
         try:
             yield
         except FileNotFoundError:
@@ -146,7 +146,7 @@ def _stored(path: Path) -> StoredFile | None:
         stat = path.stat()
     except FileNotFoundError:
         return None
-    # each write makes a new file, which is renamed: never two with one inode and time
+    # each write renames a new file into place, so no two states share inode and time
     return StoredFile(stat.st_size, f"{stat.st_ino:x}-{stat.st_mtime_ns:x}-{stat.st_size:x}")
 
 

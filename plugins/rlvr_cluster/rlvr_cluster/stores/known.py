@@ -1,8 +1,8 @@
-"""What a run's folder and its place in a store know of each other: ``.store.json``.
+"""Records what a run's folder and its place in a store had in common: ``.store.json``.
 
-For each file that was sent or fetched: the tag it has in the store, and what the file here was
-then. So both sides' changes since are known: the file there has another tag, the file here another
-content.
+For each file that was sent or fetched, it holds the tag in the store and the size, time and hash
+of the local file. This shows what has changed since: the stored file has another tag, or the local
+file has other content.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.record.files import write_atomic
+from rlvr_core.toolkit import write_atomic
 
 KNOWN = ".store.json"
-"""File in a run's folder that holds this."""
+"""Name of the record in a run's folder."""
 
 _HASHED = 64 << 20
 """Files up to this size are compared by content when their time has changed."""
@@ -25,13 +25,13 @@ _HASHED = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A file when it was last the same here and in the store.
+    """The state of a file when the local and the stored copy were last the same.
 
     Attributes:
-        tag: Its tag there.
-        size: Its bytes here.
-        mtime_ns: When it was changed here.
-        sha256: Of its content here; empty for large files and parts of files.
+        tag: Tag in the store.
+        size: Size of the local file in bytes.
+        mtime_ns: Modification time of the local file.
+        sha256: Hash of the local file; empty for large files and for parts of files.
     """
 
     tag: str
@@ -41,15 +41,15 @@ class Seen:
 
 
 class Known:
-    """What is known of a folder and its place.
+    """The record of what a folder and its place in a store had in common.
 
     Args:
         folder: The run's folder.
-        place: URI of the run in the store; what is known of another place does not count.
+        place: URI of the run in the store; a record of another place is ignored.
 
     Attributes:
-        files: By key.
-        nonces: Of the owner objects that this folder has written, or was about to write.
+        files: Last common state of each file, by key.
+        nonces: Nonces of the owner objects that this folder has written or was about to write.
         fetched: Whether the folder came from the store.
     """
 
@@ -65,39 +65,39 @@ class Known:
                 self.place = data["place"] or place
                 self.nonces = [str(nonce) for nonce in data["nonces"]]
                 self.fetched = bool(data["fetched"])
-                self.files = {key: Seen(**one) for key, one in data["files"].items()}
+                self.files = {key: Seen(**fields) for key, fields in data["files"].items()}
 
     def save(self) -> None:
-        """Write it down; does nothing where the folder is gone."""
+        """Write the record; do nothing if the folder is gone."""
         if not self._folder.is_dir():
             return
         data = {
             "place": self.place,
             "fetched": self.fetched,
             "nonces": self.nonces[-4:],
-            "files": {key: asdict(one) for key, one in self.files.items()},
+            "files": {key: asdict(seen) for key, seen in self.files.items()},
         }
         write_atomic(self._folder / KNOWN, json.dumps(data, indent=0) + "\n")
 
     def note(
         self, key: str, tag: str, path: Path, state: tuple[int, int], *, whole: bool = True
     ) -> None:
-        """Note that a file here and in the store are the same.
+        """Record that a local file and its copy in the store are the same.
 
         Args:
-            key: Its key.
-            tag: Its tag there.
-            path: The file here.
-            state: Its size and ``mtime_ns`` when it was sent or fetched.
-            whole: Whether its content, which is then all there, is to be compared later.
+            key: Key in the store.
+            tag: Tag in the store.
+            path: The local file.
+            state: Size and ``mtime_ns`` when it was sent or fetched.
+            whole: Whether all of the file is in the store, so that its hash can be compared later.
         """
         digest = _digest(path) if whole and state[0] <= _HASHED else ""
         self.files[key] = Seen(tag, *state, digest)
 
     def changed_here(self, key: str, path: Path) -> bool:
-        """Whether a file here is another than the one that was sent or fetched.
+        """Return whether a local file differs from the one that was sent or fetched.
 
-        A file that is gone has not changed: it can be fetched again.
+        A missing file counts as unchanged, because it can be fetched again.
         """
         try:
             stat = path.stat()
@@ -109,17 +109,17 @@ class Known:
         if (stat.st_size, stat.st_mtime_ns) == (seen.size, seen.mtime_ns):
             return False
         if stat.st_size == seen.size and not seen.sha256:
-            return not key.startswith("checkpoints/")  # whose files are never written again
+            return not key.startswith("checkpoints/")  # a checkpoint's files are never rewritten
         return stat.st_size != seen.size or _digest(path) != seen.sha256
 
 
 def hidden(key: str) -> bool:
-    """Whether a file of a store is no file of the run: owner, probes, what was kept aside."""
+    """Return whether a stored file is not part of the run: the owner object, probes, ``.kept``."""
     return any(part.startswith(".") and part not in (".", "..") for part in key.split("/"))
 
 
 def begins_with(path: Path, start: Path) -> bool:
-    """Whether a file begins with the content of another."""
+    """Return whether a file begins with the content of another."""
     try:
         with path.open("rb") as long, start.open("rb") as short:
             while block := short.read(1 << 20):

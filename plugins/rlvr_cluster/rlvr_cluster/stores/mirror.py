@@ -1,8 +1,8 @@
 """Copies a run's folder to a store during the run: ``run.mirror``.
 
-A separate thread does this, so that no step waits for the network. If the store fails, it is
-retried with growing pauses, and never stops a run. Only the owner of the run's place in the store
-writes there (``ownership.py``); one that finds its place taken over goes on in another.
+A separate thread does this, so that no step waits for the network. If the store fails, the thread
+retries with growing pauses; the run never stops for it. Only the owner of the run's place in the
+store writes there (``ownership.py``); if its place is taken over, it continues in another.
 """
 
 from __future__ import annotations
@@ -43,35 +43,35 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.launching import RunMirror
 from rlvr_core.api.progress import progress
-from rlvr_core.record.checkpoints import COMPLETE
+from rlvr_core.toolkit import COMPLETE
 
 BEHIND = ".mirror-behind"
-"""File in a run's folder that exists as long as its store may not have everything."""
+"""File in a run's folder that exists while its store may be incomplete."""
 
 PATIENCE = 600.0
 """Seconds without progress after which the end of a run no longer waits for its mirror."""
 
 GRACE = 60.0
-"""The same for a run that was told to stop: managed machines shut down two minutes after notice."""
+"""The same for an interrupted run: managed machines shut down two minutes after notice."""
 
 REFUSED_GRACE = 5.0
-"""The same where the store refuses for good."""
+"""The same if the store refuses permanently."""
 
 _LONGEST_WAIT = 60.0
 _TRIES = 5
 
 
 class BehindError(RunError):
-    """A run that finished, and whose store lacks a part of it. Exit code 5."""
+    """A run has finished, and its store lacks a part of it. Exit code 5."""
 
     exit_code = 5
 
 
 def probe(store: Store) -> None:
-    """Write, list and delete a small file, to learn before the run what a store refuses.
+    """Write, list and delete a small file, so that a refusing store is noticed before the run.
 
     Raises:
-        MachineError: If the store fails; a ``RefusedError`` if it always will.
+        MachineError: If the store fails; ``RefusedError`` if it refuses permanently.
     """
     key = f".probe-{uuid.uuid4().hex}"
     with tempfile.TemporaryDirectory() as folder:
@@ -83,7 +83,7 @@ def probe(store: Store) -> None:
 
 
 class FolderMirror(RunMirror):
-    """The mirror of a run: observes the run's events, and copies new content of the folder.
+    """The mirror of a run: on the run's events, it copies new content of the folder.
 
     Args:
         uri: ``run.mirror``.
@@ -186,8 +186,8 @@ class Mirror:
         keep: How many of the newest checkpoints the store keeps, beside the best one.
         every: Seconds between copies of growing files.
         place: URI of the place.
-        request: Names the request to take the place over, if the user has made one.
-        open_store: Opens another place, where this one goes on if its own is taken over.
+        request: Name of the user's request to take the place over, if there is one.
+        open_store: Opens another place, for use when this one is taken over.
 
     Attributes:
         behind: What the store lacked at the end.
@@ -213,12 +213,12 @@ class Mirror:
         self._every = every
         self._moved = 0
         self._wake = threading.Condition()
-        self._asked = 0
-        self._done = 0
+        self._changes = 0
+        self._copied_changes = 0
         self._closing = False
         self._failures = 0
         self._refused = False
-        self._told: list[str] = []
+        self._messages: list[str] = []
         self._urgent = False
         self._last = 0.0
         self._fresh = False
@@ -248,7 +248,7 @@ class Mirror:
         except RefusedError:
             raise
         except MachineError as error:
-            self._told.append(f"run.mirror: {error.complaints[0].what}; the run goes on")
+            self._messages.append(f"run.mirror: {error.complaints[0].what}; the run goes on")
         (self._folder / BEHIND).touch()
         self._thread.start()
 
@@ -268,8 +268,8 @@ class Mirror:
         self._owner.take(self._request, self._nothing_newer)
 
     def _nothing_newer(self) -> None:
-        """Refuse to write over what the store has and this folder has never had."""
-        # a listing has no checksum: what is new has to be in a second one too
+        """Refuse to overwrite files of the store that this folder has never had."""
+        # a listing has no checksum, so a new file must be in a second one too
         listings = [self._store.list()]
         lacking = self._unseen(listings)
         if lacking:
@@ -286,18 +286,20 @@ class Mirror:
             )
 
     def _unseen(self, listings: list[dict[str, StoredFile]]) -> list[str]:
-        """Return the keys, in all listings of the store, of what this folder has never had.
+        """Return the keys that are in all listings and that this folder has never had.
 
-        Checkpoints without ``COMPLETE`` do not count: who sent them was killed in the middle, and
-        no fetch takes them.
+        Checkpoints without ``COMPLETE`` do not count: their sender was killed, and no fetch takes
+        them.
         """
         here = (self._folder / CHECKPOINTS).glob("step*")
         newest = max((step_of(f"{CHECKPOINTS}{path.name}/") for path in here), default=0)
-        sealed = {step_of(key) for one in listings for key in one if key.endswith(f"/{COMPLETE}")}
+        sealed = {
+            step_of(key) for listing in listings for key in listing if key.endswith(f"/{COMPLETE}")
+        }
         unseen = []
         for key in sorted(set(listings[0]).intersection(*listings)):
             seen, step = self._known.files.get(key), step_of(key)
-            if hidden(key) or (seen and all(seen.tag == one[key].tag for one in listings)):
+            if hidden(key) or (seen and all(seen.tag == listing[key].tag for listing in listings)):
                 continue
             if step and step not in sealed:
                 continue
@@ -316,7 +318,7 @@ class Mirror:
             Messages for the user since the last call.
         """
         with self._wake:
-            self._asked += 1
+            self._changes += 1
             if checkpoint:
                 self._urgent = True
                 self._wake.notify_all()
@@ -325,8 +327,8 @@ class Mirror:
     def news(self) -> list[str]:
         """Return messages for the user since the last call."""
         with self._wake:
-            told, self._told = self._told, []
-        return told
+            messages, self._messages = self._messages, []
+        return messages
 
     def close(self, limit: float) -> list[str]:
         """Copy what is left, and stop.
@@ -339,27 +341,27 @@ class Mirror:
         """
         with self._wake:
             self._closing = True
-            self._asked += 1
-            wanted = self._asked
+            self._changes += 1
+            wanted = self._changes
             self._wake.notify_all()
         sent = self._place.puts
         with progress("files sent", lambda: self._place.puts - sent):
             self._await(wanted, limit)
         self.behind = self._settle()
-        told = self.news()
+        messages = self.news()
         if self.behind:
             lacks = f"run.mirror lacks {self.behind}"
-            told.append(f"{lacks}; copy it with: rlvr jobs push {self._folder}")
-        return told
+            messages.append(f"{lacks}; copy it with: rlvr jobs push {self._folder}")
+        return messages
 
     def _await(self, wanted: int, limit: float) -> None:
-        """Wait until all is copied, or nothing has moved for so many seconds."""
+        """Wait until everything is copied, or until ``limit`` seconds pass without progress."""
         last, moved = self._progress(), time.monotonic()
         while self._thread.is_alive():
             if time.monotonic() - moved >= (min(limit, REFUSED_GRACE) if self._refused else limit):
                 break
             with self._wake:
-                if self._done >= wanted:
+                if self._copied_changes >= wanted:
                     break
                 self._wake.wait(0.2)
             if (now := self._progress()) != last:
@@ -379,7 +381,7 @@ class Mirror:
         self._settle()
 
     def _progress(self) -> tuple[int, int]:
-        """Return values that change while copying progresses; failed uploads count only briefly."""
+        """Return values that change with progress; bytes of failing uploads stop counting."""
         if self._failures < _TRIES and isinstance(self._store, CountsBytes):
             self._moved = self._store.moved
         return self._place.puts, self._moved
@@ -397,7 +399,7 @@ class Mirror:
         while True:
             with self._wake:
                 self._wait_until_due()
-                wanted, closing = self._asked, self._closing
+                wanted, closing = self._changes, self._closing
                 self._urgent = False
             try:
                 self._update(everything=closing)
@@ -406,9 +408,9 @@ class Mirror:
                 continue
             self._recovered()
             with self._wake:
-                self._done, self._last = wanted, time.monotonic()
+                self._copied_changes, self._last = wanted, time.monotonic()
                 self._wake.notify_all()
-                if closing and self._asked == wanted:
+                if closing and self._changes == wanted:
                     return
 
     def _update(self, *, everything: bool) -> None:
@@ -421,23 +423,25 @@ class Mirror:
         except (NotOwnerError, ConfigError) as error:
             if self._open_store is None or not self._uri:
                 raise
-            # what this process has made must not be lost with its machine
+            # this process's files must not be lost with its machine
             self._uri = beside(self._uri)
             with self._wake:
                 what = error.complaints[0].what
-                self._told.append(f"run.mirror: {what}; this run is copied to {self._uri} instead")
+                self._messages.append(
+                    f"run.mirror: {what}; this run is copied to {self._uri} instead"
+                )
             self._fresh = False
             self._move_to(self._open_store(self._uri), self._uri)
             self._update(everything=everything)
         with self._wake:
-            self._told += [f"run.mirror: kept aside: {key}" for key in self._place.kept]
+            self._messages += [f"run.mirror: kept aside: {key}" for key in self._place.kept]
             self._place.kept.clear()
 
     def _wait_until_due(self) -> None:
         """Wait for a new checkpoint or the end, at most ``every`` seconds."""
         while not (self._closing or self._urgent):
             left = self._last + self._every - time.monotonic()
-            if left <= 0 and self._asked != self._done:
+            if left <= 0 and self._changes != self._copied_changes:
                 return
             self._wake.wait(max(left, 0.5))
 
@@ -454,7 +458,7 @@ class Mirror:
         with self._wake:
             self._urgent = True
             if self._failures == 1 or (self._refused and waited):
-                self._told.append(f"run.mirror: {what}; the run goes on, and so do attempts")
+                self._messages.append(f"run.mirror: {what}; the run goes on, and so do attempts")
             while (left := again - time.monotonic()) > 0 and not self._closing:
                 self._wake.wait(left)
             if self._closing:
@@ -464,5 +468,5 @@ class Mirror:
         self._refused = False
         if self._failures:
             with self._wake:
-                self._told.append(f"run.mirror works again, after {self._failures} failures")
+                self._messages.append(f"run.mirror works again, after {self._failures} failures")
             self._failures = 0

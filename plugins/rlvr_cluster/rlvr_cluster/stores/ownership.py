@@ -1,14 +1,14 @@
 """One owner for each run in a store, so that two writers never mix their records.
 
-Beside the run's files lies an owner object, ``.owner.json``. Whoever writes there has taken it by a
-conditional write: created where there was none, or replaced where it was still what had been read.
-It carries a fencing token, a number that every change of owner raises, and a nonce of the owner's.
-Before each write, overwrite and deletion the owner looks whether the object is still its own. An
-owner that finds another one there stops writing; nobody takes a place over unasked.
+Beside the run's files lies an owner object, ``.owner.json``. A writer takes it by a conditional
+write: it creates the object if there is none, or replaces it if it has not changed since it was
+read. The object holds a fencing token, a number that rises with every change of owner, and a nonce
+of the owner. Before each write and deletion the owner checks that the object is still its own. If
+it is not, the owner stops writing. A place is taken over only if the user asks for it.
 
-Looking and writing are two requests. What slips through between them, of a writer that slept
-meanwhile, meets the second guard: each write expects the tag that its file had for this writer, and
-what somebody else has written is kept aside (``.kept/``) before it is replaced.
+Checking and writing are two requests, and a writer may sleep between them. So there is a second
+guard: each write expects the tag that the file had for this writer, and a file that another writer
+has changed is copied to ``.kept/`` before it is replaced.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ OWNER = ".owner.json"
 """Key of the owner object."""
 
 HOLDER = "RLVR_OWNER"
-"""Environment variable: a name under which attempts of one job are the same owner."""
+"""Environment variable: the name of a job, whose attempts count as one owner."""
 
 TAKE_OVER = "RLVR_TAKE_OVER"
-"""Environment variable: asks to take the run's place over; a name of the request, granted once."""
+"""Environment variable: the name of a request to take over the run's place, granted once."""
 
 _APART = "-apart-"
 
 RENEWED = 60.0
-"""Seconds after which an owner renews its object, so that others can see that it works."""
+"""Seconds after which an owner renews its object, to show that it is still at work."""
 
 _TRIES = 20
 
 
 class NotOwnerError(MachineError):
-    """Another process has taken over the place that this one wrote to."""
+    """Another process has taken over the place that this process wrote to."""
 
 
 class TakenError(ConfigError):
-    """A place has an owner already, and taking it over was not asked for."""
+    """A place already has an owner, and the user has not asked to take it over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ class Claim:
 
     Attributes:
         fence: The fencing token: one more with every change of owner or session.
-        nonce: Of the session that wrote it.
-        holder: Name of the job whose attempts are the same owner; may be empty.
-        where: Host and process, for people.
-        renewed: Seconds since 1970 by the owner's clock, for people.
+        nonce: Nonce of the session that wrote it.
+        holder: Name of the job whose attempts count as one owner; may be empty.
+        where: Host and process, for people to read.
+        renewed: Seconds since 1970 by the owner's clock, for people to read.
         released: Whether the owner has ended and sent everything.
         granted: Requests to take over that were granted so far.
     """
@@ -79,7 +79,7 @@ class Claim:
         """Parse an owner object.
 
         Raises:
-            ValueError: If it is none.
+            ValueError: If the text is not an owner object.
         """
         data = json.loads(text)
         try:
@@ -94,12 +94,12 @@ class Claim:
 
 
 def beside(place: str) -> str:
-    """Name a new place beside one that a later attempt has: an earlier one goes on there."""
+    """Return a new place beside one that a later attempt has taken, for the earlier attempt."""
     return f"{place}{_APART}{uuid.uuid4().hex[:6]}"
 
 
 def is_beside(name: str, place: str = "") -> bool:
-    """Whether a name was made by ``beside``, of that place or of any."""
+    """Return whether ``beside`` made a name, from the given place or from any."""
     return bool(re.fullmatch(f"{re.escape(place) or '.+'}({_APART}[0-9a-f]{{6}})+", name))
 
 
@@ -108,14 +108,13 @@ class Ownership:
 
     Args:
         store: The place.
-        known: What the folder knows of it; keeps the nonces, which survive a kill.
-        holder: See ``Claim.holder``.
+        known: The folder's record of the place; it keeps the nonces across a kill.
     """
 
-    def __init__(self, store: Store, known: Known, holder: str | None = None) -> None:
+    def __init__(self, store: Store, known: Known) -> None:
         self._store = store
         self._known = known
-        self._holder = os.environ.get(HOLDER, "") if holder is None else holder
+        self._holder = os.environ.get(HOLDER, "")
         self._claim: Claim | None = None
         self._tag = ""
         self._renewed = 0.0
@@ -129,13 +128,13 @@ class Ownership:
         """Become the owner.
 
         Args:
-            request: Names the request to take over, if the user has made one.
-            may: Raises ``TakenError`` if this folder lacks what is there. Called where the place
-                is another owner's or a later attempt's, and again after an owner's was taken.
+            request: Name of the user's request to take over, if there is one.
+            may: Raises ``TakenError`` if this folder lacks files of the place. Called if the place
+                belongs to another owner or a later attempt, and again after a takeover.
 
         Raises:
-            TakenError: If the place has another owner, and taking it over was not asked for.
-            NotOwnerError: If a later attempt of this job has gone on there.
+            TakenError: If the place has another owner and the user did not ask to take it over.
+            NotOwnerError: If a later attempt of this job has continued there.
             MachineError: If the store fails.
         """
         for _ in range(_TRIES):
@@ -166,7 +165,7 @@ class Ownership:
             try:
                 self._tag = self._write(claim, tag)
             except ChangedError:
-                continue  # somebody was faster: look again
+                continue  # another process was faster
             self._claim, self._renewed = claim, time.monotonic()
             if taken_over:
                 may()
@@ -174,24 +173,24 @@ class Ownership:
         raise MachineError("the owner of the run's place in the store changes all the time")
 
     def from_here(self) -> bool:
-        """Whether what the place holds was sent from this folder, by whatever process."""
+        """Return whether the files of the place were sent from this folder, by any process."""
         if not self._known.nonces:
             return False
         there, _ = self.read()
         return there is not None and there.nonce in self._known.nonces
 
     def check(self) -> None:
-        """Make sure, before a write, that this process still is the owner; renew now and then.
+        """Check before a write that this process still is the owner, and renew the claim.
 
         Raises:
             NotOwnerError: If it is not.
-            MachineError: If that cannot be known.
+            MachineError: If the store fails.
         """
         assert self._claim is not None, "nothing is written to a place that was not taken"
-        found = self._store.list(OWNER).get(OWNER)
-        if found is None:  # deleted by hand: still ours, unless somebody is faster
+        stored = self._store.list(OWNER).get(OWNER)
+        if stored is None:  # deleted by hand: still ours, unless another is faster
             self._put(self._claim, "")
-        elif found.tag != self._tag:
+        elif stored.tag != self._tag:
             there, tag = self.read()
             if there is None or there.nonce != self._claim.nonce:
                 raise self._lost(there)
@@ -200,26 +199,26 @@ class Ownership:
             self._put(self._claim, self._tag)
 
     def release(self) -> None:
-        """Say that this owner has ended and has sent everything; it stays the owner."""
+        """Record that this owner has ended and has sent everything; it remains the owner."""
         if self._claim is not None:
             self._put(replace(self._claim, released=True), self._tag)
 
     def read(self) -> tuple[Claim | None, str]:
-        """Return the owner object and its tag; None and "" if there is none.
+        """Return the owner object and its tag, or None and "" if there is none.
 
         Raises:
-            MachineError: If it cannot be read, or is none.
+            MachineError: If it cannot be read or is damaged.
         """
-        found: StoredFile | None = None
+        stored: StoredFile | None = None
         for _ in range(2):  # a listing has no checksum: one may lack what is there
-            found = found or self._store.list(OWNER).get(OWNER)
-        if found is None:
+            stored = stored or self._store.list(OWNER).get(OWNER)
+        if stored is None:
             return None, ""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "owner"
             try:
                 self._store.get(OWNER, path)
-                return Claim.read(path.read_bytes()), found.tag
+                return Claim.read(path.read_bytes()), stored.tag
             except FileNotFoundError:
                 return None, ""
             except ValueError as error:
@@ -236,9 +235,9 @@ class Ownership:
         return same_job or there.nonce in self._known.nonces
 
     def _refuse_superseded(self, there: Claim, may: Callable[[], None]) -> None:
-        """Refuse an attempt that had the place, lost it to a later one, and was started again.
+        """Refuse an attempt that lost the place to a later one and was started again.
 
-        Where the later one has sent nothing that this folder lacks, the place is free to take.
+        If the later one has sent nothing that this folder lacks, the place may be taken.
         """
         if not self._known.nonces or there.nonce in self._known.nonces:
             return
@@ -259,7 +258,7 @@ class Ownership:
             there, tag = self.read()
             if there is None or there.nonce != claim.nonce:
                 raise self._lost(there) from error
-            self._tag = tag  # an answer to a renewal of ours had been lost
+            self._tag = tag  # the response to our earlier renewal was lost
         self._claim, self._renewed = claim, time.monotonic()
 
     def _write(self, claim: Claim, expect: str) -> str:
@@ -277,7 +276,7 @@ class Ownership:
 
 
 class OwnedPlace:
-    """A place in a store as its owner writes to it: every request that changes it is guarded.
+    """A place in a store, with a guard on every request that changes it.
 
     Args:
         store: The place.
@@ -286,7 +285,7 @@ class OwnedPlace:
 
     Attributes:
         puts: Number of files sent so far.
-        kept: Keys of what somebody else had written, and that was kept aside.
+        kept: Keys of the copies of files that another writer had changed.
     """
 
     def __init__(self, store: Store, owner: Ownership, folder: Path) -> None:
@@ -301,8 +300,8 @@ class OwnedPlace:
         """Read which files the place has; return their tags.
 
         Args:
-            known: What this folder has sent or fetched. A record that is another since, or that it
-                never had, is somebody else's.
+            known: What this folder has sent or fetched. A record that has changed since, or that
+                this folder never had, belongs to another writer.
         """
         there = {key: file.tag for key, file in self.store.list().items() if key != OWNER}
         files = known.files
@@ -314,7 +313,7 @@ class OwnedPlace:
         """Store a file; return its tag.
 
         Raises:
-            NotOwnerError: If this process is not the owner any more.
+            NotOwnerError: If this process is no longer the owner.
             MachineError: If the store fails.
         """
         self.owner.check()
@@ -328,7 +327,7 @@ class OwnedPlace:
         return tag
 
     def delete(self, keys: list[str]) -> None:
-        """Delete files; what somebody else has written is kept aside."""
+        """Delete files; keep copies of those that another writer has changed."""
         if not keys:
             return
         self.owner.check()
@@ -342,15 +341,15 @@ class OwnedPlace:
             self._tags.pop(key, None)
 
     def altered(self) -> set[str]:
-        """Return the keys of files that are not what was last stored here."""
+        """Return the keys of files that have changed since this process stored them."""
         there = self.store.list()
-        found = {key for key, tag in self._tags.items() if _tag(there, key) != tag}
-        for key in found - there.keys():
+        altered = {key for key, tag in self._tags.items() if _tag(there, key) != tag}
+        for key in altered - there.keys():
             del self._tags[key]
-        return found
+        return altered
 
     def _keep(self, key: str, ours: Path | None) -> str:
-        """Copy a file that somebody else has written to ``.kept/``; return its tag."""
+        """Copy a file that another writer has changed to ``.kept/``; return its tag."""
         tag = _tag(self.store.list(key), key)
         if tag is None:
             return ""
@@ -360,7 +359,7 @@ class OwnedPlace:
                 self.store.get(key, aside)
             except FileNotFoundError:
                 return ""
-            # an older state of a growing file, of ours or not, is in the newer one
+            # an older state of a growing file is contained in the newer one
             if ours is None or not begins_with(ours, aside):
                 there = f".kept/{self.owner.fence:04d}/{key}-{uuid.uuid4().hex[:8]}"
                 self.store.put(aside, there, None, "")
@@ -373,7 +372,7 @@ def _tag(there: Mapping[str, StoredFile], key: str) -> str | None:
 
 
 def _common(keys: list[str]) -> str:
-    """Return what all keys begin with."""
+    """Return the common prefix of all keys."""
     low, high = min(keys), max(keys)
     pairs = enumerate(zip(low, high, strict=False))
     return low[: next((n for n, (a, b) in pairs if a != b), min(len(low), len(high)))]

@@ -79,7 +79,7 @@ def read_axis(key: str, written: Any, where: str, *, grid: bool) -> Axis:
     """Parse the values of a parameter.
 
     Args:
-        key: Its key.
+        key: Key of the parameter.
         written: A list for a grid, else a mapping with one distribution.
         where: File, line and key, for messages.
         grid: Whether the method is ``grid``.
@@ -90,7 +90,7 @@ def read_axis(key: str, written: Any, where: str, *, grid: bool) -> Axis:
     if grid:
         return _choice(written, where, f"for example: {key}: [first, second]")
     if not isinstance(written, dict) or len(written) != 1:
-        raise ConfigError("a distribution is wanted here", where=where, remedy=EXAMPLE)
+        raise ConfigError("a distribution belongs here", where=where, remedy=EXAMPLE)
     kind, bounds = next(iter(written.items()))
     if kind == "choice":
         return _choice(bounds, where, EXAMPLE)
@@ -101,13 +101,13 @@ def read_axis(key: str, written: Any, where: str, *, grid: bool) -> Axis:
 
 def _choice(written: Any, where: str, remedy: str) -> Choice:
     if not isinstance(written, list) or not written:
-        what = "the list of values is empty" if written == [] else "a list of values is wanted here"
+        what = "the list of values is empty" if written == [] else "a list of values belongs here"
         raise ConfigError(what, where=where, remedy=remedy)
     texts = [json.dumps(value, sort_keys=True) for value in written]
     twice = next((text for text in texts if texts.count(text) > 1), None)
     if twice is not None:
         raise ConfigError(
-            f"the value {twice} stands there twice",
+            f"the value {twice} is listed twice",
             where=where,
             remedy="name each once; seeds repeats every trial",
         )
@@ -117,8 +117,8 @@ def _choice(written: Any, where: str, remedy: str) -> Choice:
 def _range(kind: str, bounds: Any, where: str) -> Range:
     number_type = int if kind == "integer" else (int, float)
     numbers = isinstance(bounds, list) and all(
-        isinstance(one, number_type) and not isinstance(one, bool) and math.isfinite(one)
-        for one in bounds
+        isinstance(bound, number_type) and not isinstance(bound, bool) and math.isfinite(bound)
+        for bound in bounds
     )
     if not numbers or len(bounds) != 2:
         what = "two whole numbers" if kind == "integer" else "two numbers"

@@ -1,4 +1,4 @@
-"""``rlvr sweep``: many runs of one configuration with other values."""
+"""``rlvr sweep``: runs one configuration with different values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.terminal.output import print_line
+from rlvr_core.toolkit import print_json, print_line
 
 if TYPE_CHECKING:
     from rlvr_cluster.sweeps.spec import Sweep
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     "--parallel", type=click.IntRange(1), default=1, show_default=True, help="Runs at once."
 )
 @click.option("--trial", type=click.IntRange(0), metavar="NUMBER", help="Only this trial, from 0.")
-@click.option("--collect", is_flag=True, help="Run nothing: table and report of what there is.")
-@click.option("--dry-run", is_flag=True, help="Print the trials and how far they are, and stop.")
+@click.option("--collect", is_flag=True, help="Run nothing: print table, write report.")
+@click.option("--dry-run", is_flag=True, help="Print the trials and their progress, and stop.")
 @click.option("--json", "as_json", is_flag=True, help="Print the table as a JSON object.")
 def sweep(
     file: Path, parallel: int, trial: int | None, collect: bool, dry_run: bool, as_json: bool
 ) -> int:
     """Run the trials that SWEEP (a YAML file) describes, and compare them.
 
-    Every trial is checked before the first begins. Given again, the same command goes on: runs
-    that have finished are not repeated, and the others resume. At the end it prints one table,
+    Every trial is checked before the first begins. The same command given again continues:
+    finished runs are not repeated, and the others resume. At the end it prints one table,
     best trial first, and writes a report of all runs.
 
     Example: rlvr sweep examples/sweep.yaml --parallel 2
@@ -55,10 +55,9 @@ def sweep(
 def _show(sweep: Sweep, results: list[Result], report: str | None, as_json: bool) -> None:
     from rlvr_cluster.sweeps.table import as_json as table
     from rlvr_cluster.sweeps.table import print_results
-    from rlvr_core.terminal import output
 
     if as_json:
-        output.print_json(table(sweep, results, report))
+        print_json(table(sweep, results, report))
     else:
         print_results(sweep, results)
 

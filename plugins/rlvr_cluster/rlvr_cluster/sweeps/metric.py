@@ -7,15 +7,13 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import ConfigError, Metric
-from rlvr_core.record.view import RunView, finite
+from rlvr_core.toolkit import Host, Resolved, RunView, finite
 
 if TYPE_CHECKING:
     from rlvr_cluster.sweeps.spec import Sweep
-    from rlvr_core.config.resolve import Resolved
-    from rlvr_core.plugins.host import Host
 
 LAST_STEPS = 10
-"""Number of last steps over which a metric of training is averaged: a single one is noisy."""
+"""Number of last steps over which a training metric is averaged, because one is noisy."""
 RISING = ("reward/", "pass_rate")
 """Prefixes of training metrics that improve by rising, without a declaration."""
 
@@ -46,21 +44,21 @@ def check_metric(sweep: Sweep, resolved: Resolved, host: Host) -> str:
             )
         component = resolved.make(("eval", "tasks", place))
         return str(direction_of(name, component, stated, sweep.where("direction")))
-    found = _declared(metric, resolved, host, where)
-    falls = found.better == "down"
-    declared_direction = None if found.better is None else "minimize" if falls else "maximize"
+    declared = _declared(metric, resolved, host, where)
+    falls = declared.better == "down"
+    declared_direction = None if declared.better is None else "minimize" if falls else "maximize"
     if declared_direction and stated and declared_direction != stated:
         raise ConfigError(
             f"direction: {stated} contradicts the metric '{metric}', which is declared to improve "
             f"by {'falling' if falls else 'rising'}",
             where=sweep.where("direction"),
-            remedy="take the direction out: the metric's own is taken",
+            remedy="remove the direction: the declared one is used",
         )
     if declared_direction is None and stated is None and not metric.startswith(RISING):
         raise ConfigError(
             f"whether '{metric}' should rise or fall is declared nowhere",
             where=where,
-            remedy="say it: direction: maximize, or direction: minimize",
+            remedy="add direction: maximize, or direction: minimize",
         )
     return declared_direction or stated or "maximize"
 
@@ -92,7 +90,7 @@ def value_in(view: RunView, metric: str) -> float | None:
 
 
 def _same(named: str, full: str) -> bool:
-    """Whether a name, which may be a short one, denotes a task."""
+    """Return whether a name, which may be a short one, denotes a task."""
     return named == full or ("/" not in named and named == full.rpartition("/")[2])
 
 
@@ -101,9 +99,9 @@ def _declared(metric: str, resolved: Resolved, host: Host, where: str) -> Metric
     from rlvr_core.record.metrics import run_glossary as glossary
 
     whole = glossary(*{component.cls for component in resolved.components.values()})
-    found: Metric | None = whole.lookup(metric)
-    if found is not None:
-        return found
+    declared: Metric | None = whole.lookup(metric)
+    if declared is not None:
+        return declared
     close = difflib.get_close_matches(metric, _COMMON, n=3)
     tasks = [f"{ref.use}:accuracy" for ref in resolved.config.eval.tasks]
     hint = [f"did you mean: {', '.join(close)}?"] if close else []
@@ -116,4 +114,4 @@ def _declared(metric: str, resolved: Resolved, host: Host, where: str) -> Metric
 
 
 _COMMON = ("reward/mean", "pass_rate", "loss", "entropy", "grad_norm", "kl", "tokens/completion")
-"""Names that are suggested for one that is almost the same."""
+"""Names that are suggested for a similar one."""

@@ -15,9 +15,8 @@ from typing import IO, TYPE_CHECKING
 from rlvr_cluster.sweeps.state import CONFIG_FILE, forget_fault, is_done, note_fault
 from rlvr_core.api import RunError
 from rlvr_core.config.layers import escape
-from rlvr_core.record.files import lock_folder
-from rlvr_core.record.find import list_runs
 from rlvr_core.script.train import option
+from rlvr_core.toolkit import list_runs, lock_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,14 +26,14 @@ if TYPE_CHECKING:
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 POLL = 0.05
 PATIENCE = 60
-"""Seconds for processes to end after they are asked to."""
+"""Seconds for processes to end after SIGTERM."""
 
-REMEDY = "another rlvr sweep works there: wait until it has ended, or stop it"
+REMEDY = "another rlvr sweep is running there: wait for its end, or stop it"
 
 
 @dataclass(slots=True)
 class _Started:
-    """A process of this machine that carries out a run."""
+    """A process of this machine that executes a run."""
 
     run: Run
     process: subprocess.Popen[bytes]
@@ -66,17 +65,17 @@ def carry_out(runs: Sequence[Run], parallel: int, say: Callable[[str], None]) ->
     try:
         while waiting or running:
             while waiting and len(running) < parallel:
-                slot = min(set(range(parallel)) - {one.slot for one in running})
+                slot = min(set(range(parallel)) - {started.slot for started in running})
                 started = _start(waiting.popleft(), slot, cards[slot], say)
                 running += [started] if started is not None else []
-            for one in list(running):
-                code = one.process.poll()
+            for finished in list(running):
+                code = finished.process.poll()
                 if code is None:
                     continue
-                running.remove(one)
-                note_fault(one.run, code)
-                one.close()
-                say(f"{one.run.label}: {'finished' if code == 0 else 'failed'}")
+                running.remove(finished)
+                note_fault(finished.run, code)
+                finished.close()
+                say(f"{finished.run.label}: {'finished' if code == 0 else 'failed'}")
             time.sleep(POLL)
     finally:
         _stop(running)
@@ -85,7 +84,7 @@ def carry_out(runs: Sequence[Run], parallel: int, say: Callable[[str], None]) ->
 def child_command(folder: Path) -> list[str]:
     """Return the command that starts the run in a trial's folder, or resumes it.
 
-    Its process ends with the one that starts it.
+    The process ends when its parent does.
     """
     folders = list_runs(folder)
     if folders:
@@ -119,11 +118,11 @@ def given_gpus() -> list[str]:
     shown = os.environ.get(VISIBLE)
     if shown is None:
         return [str(number) for number in range(torch.cuda.device_count())]
-    return [one.strip() for one in shown.split(",")][: torch.cuda.device_count()]
+    return [number.strip() for number in shown.split(",")][: torch.cuda.device_count()]
 
 
 def _start(run: Run, slot: int, cards: str | None, say: Callable[[str], None]) -> _Started | None:
-    """Start a run; return None if another process has it, or has finished it."""
+    """Start a run; return None if another process is running it or has finished it."""
     run.prepare()
     try:
         lock = lock_folder(run.folder, REMEDY)
@@ -150,11 +149,13 @@ def _start(run: Run, slot: int, cards: str | None, say: Callable[[str], None]) -
 
 def _stop(running: Sequence[_Started]) -> None:
     """End runs; kill them on a further interrupt or if they take too long."""
-    for one in running:
-        one.process.terminate()
+    for started in running:
+        started.process.terminate()
     until = time.monotonic() + PATIENCE
     with contextlib.suppress(KeyboardInterrupt):
-        while time.monotonic() < until and any(one.process.poll() is None for one in running):
+        while time.monotonic() < until and any(
+            started.process.poll() is None for started in running
+        ):
             time.sleep(POLL)
-    for one in running:
-        one.close()
+    for started in running:
+        started.close()

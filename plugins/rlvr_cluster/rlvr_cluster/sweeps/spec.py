@@ -1,4 +1,4 @@
-"""The file of a sweep: parameters, method, and the metric that trials are compared by."""
+"""Reads the file of a sweep: parameters, method, and the metric to compare trials by."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rlvr_core.config.model import Natural, Positive
 from rlvr_core.config.tree import Node
 
 OWN_KEYS = {
-    "run.dir": "every run of a sweep has its place in the sweep's folder: dir",
-    "run.name": "the sweep names its runs: name",
-    "run.seed": "repeat trials with other seeds by: seeds",
+    "run.dir": "every run of a sweep has its folder in the sweep's; use dir",
+    "run.name": "the sweep names its runs; use name",
+    "run.seed": "to repeat trials with other seeds, use seeds",
 }
 """Keys of a run's config that cannot be parameters, and what to use instead."""
 
@@ -31,7 +31,7 @@ class SweepConfig(ComponentConfig):
     dir: str = "sweeps"
     """Folder that holds folders of sweeps, relative to the working directory."""
     config: str
-    """Config of the run that is varied, relative to this file."""
+    """Config of the run to vary, relative to this file."""
     method: Literal["grid", "random"] = "grid"
     """``grid`` takes all combinations, ``random`` draws values."""
     parameters: dict[str, Any] = Field(min_length=1)
@@ -43,9 +43,9 @@ class SweepConfig(ComponentConfig):
     seeds: Positive | Annotated[list[Natural], Field(min_length=1)] = 1
     """Runs of each trial: a number, which counts up from the config's ``run.seed``, or a list."""
     metric: str = Field(min_length=1)
-    """``TASK:METRIC`` of the last evaluation, or a metric of training, over its last steps."""
+    """``TASK:METRIC`` of the last evaluation, or a training metric, a mean of its last steps."""
     direction: Literal["maximize", "minimize"] | None = None
-    """Whether the metric should rise or fall; null: as it is declared, or to rise."""
+    """Whether the metric should rise or fall; null for its declaration, or else for rising."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Sweep:
 
     Attributes:
         path: The file.
-        spec: Its content.
+        spec: The content of the file.
         axes: The values of each parameter.
         root: The file's values, with their line numbers.
     """
@@ -66,7 +66,7 @@ class Sweep:
 
     @property
     def base(self) -> Path:
-        """The config that is varied."""
+        """The config to vary."""
         return self.path.parent / self.spec.config
 
     @property
@@ -90,8 +90,8 @@ def read_sweep(path: str | os.PathLike[str]) -> Sweep:
     try:
         spec = SweepConfig.model_validate(data)
     except ValidationError as error:
-        found = draft.hide(complaints(error, data, SweepConfig, draft.root))
-        raise ConfigError.collect(found) from error
+        invalid = draft.hide(complaints(error, data, SweepConfig, draft.root))
+        raise ConfigError.collect(invalid) from error
     axes: dict[str, Axis] = {}
     faults = list(_method_faults(spec, draft.root))
     for key, written in spec.parameters.items():
@@ -114,7 +114,7 @@ def read_sweep(path: str | os.PathLike[str]) -> Sweep:
 def _method_faults(spec: SweepConfig, root: Node) -> list[Complaint]:
     faults = []
     if spec.method == "grid" and spec.trials is not None:
-        remedy = "take it out, or choose method: random"
+        remedy = "remove it, or choose method: random"
         what = "a grid has as many trials as it has combinations"
         faults.append(Complaint(what, root.where(("trials",)), (remedy,)))
     if spec.method != "grid" and spec.trials is None:

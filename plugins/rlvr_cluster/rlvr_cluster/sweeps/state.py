@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING
 
 from rlvr_cluster.sweeps.metric import value_in
 from rlvr_core.api import Estimate
-from rlvr_core.record.files import write_atomic
-from rlvr_core.record.find import list_runs
-from rlvr_core.record.text import printable
-from rlvr_core.record.view import RunView
+from rlvr_core.toolkit import RunView, list_runs, printable, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +37,7 @@ class State:
 
     Attributes:
         status: ``finished``, ``failed``, ``running``, ``interrupted`` or ``waiting``.
-        run: Its run folder, if it has one.
+        run: The run folder, if there is one.
         value: The metric, if it has finished.
         error: Why it failed, or has no metric.
     """
@@ -90,14 +87,16 @@ def state_of(run: Run, metric: str) -> State:
         error = None if value is not None else _no_metric(view, metric)
         return State(FINISHED if error is None else FAILED, view.path, value, error)
     if view.outcome == "failed":
-        return State(FAILED, view.path, error=_short(view.error or fault or "it does not say why"))
+        return State(
+            FAILED, view.path, error=_short(view.error or fault or "no reason is recorded")
+        )
     if view.outcome == "running":
         return State(RUNNING, view.path)
     return State(INTERRUPTED if fault is None else FAILED, view.path, error=fault)
 
 
 def is_done(run: Run) -> bool:
-    """Whether a run has taken all its steps, or ended by early stopping."""
+    """Return whether a run has taken all its steps, or ended by early stopping."""
     folders = list_runs(run.folder)
     return bool(folders) and RunView(folders[0]).outcome in ("finished", "stopped")
 
@@ -137,7 +136,7 @@ def _read_fault(run: Run) -> str | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):
-        return "it is not known why: failed.json is damaged"
+        return "the reason is unknown, because failed.json is damaged"
 
 
 def _reason(run: Run, code: int) -> str:
@@ -145,11 +144,11 @@ def _reason(run: Run, code: int) -> str:
     if code < 0:
         import signal
 
-        memory = ", as for lack of memory" if -code == signal.SIGKILL else ""
+        memory = ", perhaps for lack of memory" if -code == signal.SIGKILL else ""
         return f"its process was ended by {signal.Signals(-code).name}{memory}"
     text = run.log.read_text(encoding="utf-8", errors="replace")
-    _, found, error = text.rpartition("error: ")
-    return _short(error) if found else f"its process ended with exit code {code}"
+    _, separator, error = text.rpartition("error: ")
+    return _short(error) if separator else f"its process ended with exit code {code}"
 
 
 def _no_metric(view: RunView, metric: str) -> str:

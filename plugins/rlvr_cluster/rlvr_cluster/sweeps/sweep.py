@@ -8,7 +8,6 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlvr_cluster.sweeps import table
 from rlvr_cluster.sweeps.processes import REMEDY, carry_out
@@ -17,12 +16,8 @@ from rlvr_cluster.sweeps.state import Result, is_done, result_of
 from rlvr_cluster.sweeps.trials import Trial, make_trials
 from rlvr_core.api import ConfigError
 from rlvr_core.cli.main import main
-from rlvr_core.plugins.host import load_host
-from rlvr_core.record.files import lock_folder
 from rlvr_core.script.train import signals_restored
-
-if TYPE_CHECKING:
-    from rlvr_core.plugins.host import Host
+from rlvr_core.toolkit import Host, load_host, lock_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +27,7 @@ class CheckedSweep:
     Attributes:
         sweep: The content of its file.
         host: The plugins.
-        trials: Its trials, or the requested one.
+        trials: The trials, or the requested one.
         only: The number of the single requested trial.
     """
 
@@ -46,8 +41,8 @@ class CheckedSweep:
         """Read a sweep, and check every trial.
 
         Args:
-            file: Its file.
-            only: The number of the one trial to carry out; None for all.
+            file: The file of the sweep.
+            only: The number of the one trial to execute; None for all.
 
         Raises:
             RlvrError: If the file or a trial is wrong; reports all faults at once.

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from rlvr_cluster.sweeps.state import FAILED
 from rlvr_core.api import Json
-from rlvr_core.record.text import brief
-from rlvr_core.terminal.output import print_line, print_table
+from rlvr_core.toolkit import brief, print_line, print_table
 
 if TYPE_CHECKING:
     from rlvr_cluster.sweeps.spec import Sweep

@@ -16,14 +16,11 @@ from rlvr_cluster.sweeps.metric import check_metric, check_reported
 from rlvr_cluster.sweeps.state import CONFIG_FILE, LOG_FILE
 from rlvr_core.api import Complaint, ConfigError, Json, RlvrError
 from rlvr_core.config.dialect import write
-from rlvr_core.config.resolve import resolve_file
-from rlvr_core.record.files import write_atomic
 from rlvr_core.script.train import option
+from rlvr_core.toolkit import Host, Resolved, resolve_file, write_atomic
 
 if TYPE_CHECKING:
     from rlvr_cluster.sweeps.spec import Sweep
-    from rlvr_core.config.resolve import Resolved
-    from rlvr_core.plugins.host import Host
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +29,9 @@ class Run:
 
     Attributes:
         trial: Number of its trial.
-        seed: Its ``run.seed``.
+        seed: The ``run.seed``.
         folder: Folder of its config and its run folder.
-        config: Its whole config, as plain data.
+        config: The whole config, as plain data.
     """
 
     trial: int
@@ -167,10 +164,10 @@ def _check_same(run: Run) -> None:
         return
     differing = ", ".join(_differing(there, now)[:5])
     raise ConfigError(
-        f"this folder has a trial of another config: {differing}",
+        f"this folder holds a trial of another config: {differing}",
         where=str(run.folder),
         remedy=(
-            "give the sweep another name to start anew",
+            "give the sweep another name to start afresh",
             "or remove the sweep's folder",
         ),
     )

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from rlvr_cluster.jobs import command as jobs_module
 from rlvr_cluster.jobs.command import jobs
+from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_cluster.stores.again import fetch_newest
 from rlvr_core.api import ConfigError, JobStatus, MachineError, StoredFile
-from rlvr_core.launch.job_book import Job, JobBook
 
 
 class Store:
@@ -103,7 +103,11 @@ def test_t90_what_was_submitted_is_listed_newest_first(there):
     for number in range(3):
         book.add(Job(f"job-{number}", "x/y", f"run-{number}", "c.yaml", submitted=float(number)))
     Launcher.states = {"job-2": "running", "job-1": "finished"}
-    assert [one["job"] for one in json.loads(call("list", "--json"))] == ["job-2", "job-1", "job-0"]
+    assert [load["job"] for load in json.loads(call("list", "--json"))] == [
+        "job-2",
+        "job-1",
+        "job-0",
+    ]
     table = call("list", "--states").splitlines()
     assert [line.split()[2] for line in table[1:]] == ["running", "finished", "unknown"]
     assert len(call("list", "--limit", 1).splitlines()) == 2
@@ -168,7 +172,7 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from rlvr_core.api.errors import MachineError
-from rlvr_core.launch.job_book import Job, JobBook
+from rlvr_cluster.jobs.job_book import Job, JobBook
 book = JobBook(Path(sys.argv[1]))
 room = book.path.stat().st_size + int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))

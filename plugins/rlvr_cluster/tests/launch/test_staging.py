@@ -51,7 +51,10 @@ def test_a_folder_named_like_a_hub_id_is_what_it_is_here(here):
 def test_what_can_only_be_a_path_and_is_not_there_is_told(here):
     with pytest.raises(ConfigError) as caught:
         references({"model": {"path": "/no/model"}, "data": {"order": "none.txt"}})
-    assert [one.where for one in caught.value.complaints] == ["model.path", "data.order"]
+    assert [complaint.where for complaint in caught.value.complaints] == [
+        "model.path",
+        "data.order",
+    ]
 
 
 def test_files_keep_their_places_to_each_other(here, tmp_path):

@@ -182,11 +182,11 @@ def context(plain, tmp_path):
 def of_the_cluster(*words):
     """Process ids of the cluster's processes, those of actors included, by their first words."""
     found = set()
-    for one in psutil.Process().children(recursive=True):
+    for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            line = " ".join(one.cmdline())
+            line = " ".join(child.cmdline())
             if any(word in line for word in words):
-                found.add(one.pid)
+                found.add(child.pid)
     return found
 
 
@@ -211,7 +211,7 @@ def requests(n=6):
 
 def generated(engine, *, meanwhile=lambda: None):
     """Token ids, log-probs and versions of the requests' completions, in order."""
-    futures = [engine.submit(one) for one in requests()]
+    futures = [engine.submit(request) for request in requests()]
     if isinstance(engine, RayEngine):
         engine.begin()
         meanwhile()
@@ -234,8 +234,8 @@ def alike(found, expected):
 
 def change(model):
     with torch.no_grad():
-        for one in model.parameters():
-            one.mul_(1.05)
+        for parameter in model.parameters():
+            parameter.mul_(1.05)
 
 
 def with_actors(nodes, n, engine="transformers"):
@@ -261,7 +261,7 @@ def test_a_run_with_one_actor_is_the_run_without_ray_bit_for_bit(lab, nodes):
     assert len(found[0][0]) == 8  # 2 steps of 4 groups
     assert found[0] == found[1]
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [one["engine/actors"] for one in metrics] == [1, 1]
+    assert [metric["engine/actors"] for metric in metrics] == [1, 1]
     assert metrics[-1]["sync/read_back"] == 1
     assert wait_for(lambda: not actors())
 
@@ -277,7 +277,7 @@ def test_an_actor_killed_while_training_runs_costs_no_completion_and_the_ledger_
 
     def reached(lost):
         """Whether a step has seen so many actors lost, and the one after it is done too."""
-        found = [one["engine/restarts"] for run in lab.runs() for one in steps(run)]
+        found = [step["engine/restarts"] for run in lab.runs() for step in steps(run)]
         return (sum(found[:-1]) == lost and len(found) > 1) or process.poll() is not None
 
     try:
@@ -295,7 +295,7 @@ def test_an_actor_killed_while_training_runs_costs_no_completion_and_the_ledger_
     (run,) = lab.runs()
     shown = json.loads(lab.rlvr("show", run.name, "--json").stdout)
     assert shown["ledger"]["balanced"] is True
-    assert max(one["staleness/max"] for one in steps(run)) == 1
+    assert max(step["staleness/max"] for step in steps(run)) == 1
     assert wait_for(lambda: not actors())
 
 
@@ -391,7 +391,7 @@ def test_actors_are_killed_and_nodes_come_and_go_and_no_completion_changes(
         alike(generated(engine), expected)
 
         # the actor of the node that goes, whichever it is
-        (gone,) = (one for one in pool.slots if one.where.get("node") == nodes.second.node_id)
+        (gone,) = (slot for slot in pool.slots if slot.where.get("node") == nodes.second.node_id)
 
         def remove():
             assert wait_for(lambda: gone.load == 12)
@@ -435,7 +435,7 @@ def test_where_no_cluster_answers_the_error_says_where_and_how_to_start_one(cont
     assert f"no Ray cluster can be reached at 127.0.0.1:{port}" in str(caught.value)
     assert "ray start --head" in str(caught.value)
     assert signal.getsignal(signal.SIGTERM) is handler
-    with pytest.raises(ConfigError, match="address of a client"):
+    with pytest.raises(ConfigError, match="an address for clients"):
         RayEngine(RayEngine.Config(address="ray://10.0.0.7:10001")).start(context)
 
 
@@ -453,7 +453,7 @@ def test_options_that_cannot_be_meant_are_refused(options, what):
 
 @pytest.mark.parametrize("engine", ["vllm-server", "ray"])
 def test_an_engine_with_processes_of_its_own_needs_no_actor(engine):
-    with pytest.raises(ConfigError, match=f"engine {engine} makes processes of its own"):
+    with pytest.raises(ConfigError, match=f"engine {engine} starts its own processes"):
         RayEngine(RayEngine.Config(engine=engine))
 
 

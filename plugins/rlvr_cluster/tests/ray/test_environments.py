@@ -97,9 +97,9 @@ def remote(nodes, tmp_path, monkeypatch):
 def servers():
     """Our descendants that are servers."""
     found = []
-    for one in psutil.Process().children(recursive=True):
+    for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            found += [one.pid] if "ray::ServerActor" in " ".join(one.cmdline()) else []
+            found += [child.pid] if "ray::ServerActor" in " ".join(child.cmdline()) else []
     return found
 
 

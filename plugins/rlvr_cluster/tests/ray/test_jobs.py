@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from rlvr_cluster.jobs.job_book import JobBook
 from rlvr_cluster.jobs.ray import RayLauncher
 from rlvr_cluster.jobs.ray_client import JobServer, address_of
 from rlvr_core.api import ConfigError, JobLauncher, LaunchRequest, MachineError, Reference
-from rlvr_core.launch.job_book import JobBook
 
 NEEDS_RAY = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="needs Ray: pip install 'rlvr-core[ray]'"
@@ -109,8 +109,8 @@ def test_gpus_are_given_by_number_and_have_to_fit(here):
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"store": None}, "where is the run to be copied to"),
-        ({"store": "/shared/runs"}, "where is the run to be copied to"),
+        ({"store": None}, "no store is given"),
+        ({"store": "/shared/runs"}, "no store is given"),
         ({"address": "10.0.0.7:6379"}, "'10.0.0.7:6379' is no address of a Ray cluster's job"),
         ({"address": "ray://10.0.0.7:10001"}, "is no address of a Ray cluster's job server"),
         ({"env": ["WANDB_API_KEY=0123456789abcdef0123456789abcdef01234567"]}, "like a secret"),
@@ -195,8 +195,8 @@ def test_a_run_with_actors_goes_through_ray_is_followed_listed_and_fetched(lab, 
     assert [line.split()[1] for line in log if line.startswith("step ")][-2:] == ["1/2", "2/2"]
     assert f"{job}: finished (SUCCEEDED" in done.stderr
     ((name, state),) = [
-        (one["job"], one["state"])
-        for one in json.loads(lab.rlvr("jobs", "list", "--states", "--json").stdout)
+        (load["job"], load["state"])
+        for load in json.loads(lab.rlvr("jobs", "list", "--states", "--json").stdout)
     ]
     assert (name, state) == (job, "finished")
     assert "step 2/2" in lab.rlvr("jobs", "logs", job).stdout
@@ -204,7 +204,7 @@ def test_a_run_with_actors_goes_through_ray_is_followed_listed_and_fetched(lab, 
     lab.rlvr("jobs", "fetch", job)
     (run,) = lab.runs()
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [one["engine/actors"] for one in steps] == [1, 1]
+    assert [step["engine/actors"] for step in steps] == [1, 1]
     assert json.loads((run / "run.json").read_text())["outcome"] == "finished"
 
 

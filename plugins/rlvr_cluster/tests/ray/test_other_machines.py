@@ -18,8 +18,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-sys.path.insert(0, str(Path(__file__).parent))
-from machines import Machine, Network, ip
+from plugins.rlvr_cluster.tests.ray.machines import Machine, Network, ip
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -95,12 +94,12 @@ def start(lab, machines, **sections):
 
 def steps(lab):
     files = [run / "metrics.jsonl" for run in lab.runs()]
-    lines = [line for one in files if one.exists() for line in one.read_text().splitlines(True)]
+    lines = [line for file in files if file.exists() for line in file.read_text().splitlines(True)]
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def left(machines):
-    return [name for one in machines for name in one.left() if "rlvr-weights-" in name]
+    return [name for machine in machines for name in machine.left() if "rlvr-weights-" in name]
 
 
 def actor_of(machine):
@@ -135,7 +134,7 @@ def test_an_actor_on_another_machine_gets_every_version_and_so_does_its_successo
     finally:
         process.kill()
     size = sum(one.stat().st_size for one in model_dir.glob("*.safetensors"))
-    syncs = sum(one["engine/actors"] == 2 for one in steps(lab)) - 1
+    syncs = sum(step["engine/actors"] == 2 for step in steps(lab)) - 1
     assert network.sent(0) - before > syncs * size > size
     assert left(machines) == []
 

@@ -414,7 +414,7 @@ def test_what_is_new_in_a_listing_has_to_be_in_a_second(
     store, run, monkeypatch, listings, asked, refused
 ):
     mirror = Mirror(store, run, keep=2)
-    answers = [dict.fromkeys(one, StoredFile(1, "tag")) for one in listings]
+    answers = [dict.fromkeys(listing, StoredFile(1, "tag")) for listing in listings]
     monkeypatch.setattr(store, "list", lambda: answers.pop(0))
     with pytest.raises(TakenError, match=r"as b\n") if refused else contextlib.nullcontext():
         mirror._nothing_newer()

@@ -128,7 +128,7 @@ def test_a_second_sweep_in_the_folder_is_refused(write, tmp_path):
         with pytest.raises(RunError) as caught:
             checked.run(1, print)
         other.stdin.close()
-    assert "another rlvr sweep works there" in str(caught.value)
+    assert "another rlvr sweep is running there" in str(caught.value)
     assert not (checked.sweep.folder / "trial000").exists()
 
 

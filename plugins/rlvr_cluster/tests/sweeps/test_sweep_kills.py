@@ -84,7 +84,7 @@ def test_a_killed_sweep_goes_on_where_it_was(command, tmp_path):
     # the two models are one, and so are the runs: the kill has changed nothing
     assert whole.metrics.rows == RunView(run_of(tmp_path, 0)).metrics.rows
 
-    told = {one["trial"]: one for one in json.loads(second.stdout)["trials"]}
+    told = {load["trial"]: load for load in json.loads(second.stdout)["trials"]}
     assert [told[n]["status"] for n in range(3)] == ["finished", "failed", "finished"]
     assert "nowhere" in told[1]["runs"][0]["error"]
     last = [row["reward/mean"] for row in whole.metrics.rows[-10:]]

@@ -15,7 +15,7 @@ def judged_step(traits: AdvantageTraits) -> JudgedStep:
     import numpy as np
 
     groups = group((1.0, 0.0, 0.25, 1.0)), group((0.0, None, 1.0, 0.5))
-    members = [member for one in groups for member in one.members]
+    members = [member for group in groups for member in group.members]
     reward_N = np.array([math.nan if m.reward is None else m.reward for m in members])
     lengths = [len(member.completion.token_ids) for member in members]
     return JudgedStep(

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import EngineContext, Example
-from rlvr_core.plugins.host import load_host
+from rlvr_core.api import Example
+from rlvr_core.toolkit import load_host
 from rlvr_devkit.conformance.cases import load_cases
 from rlvr_devkit.conformance.checks import CHECKS
 from rlvr_devkit.conformance.of_plugins import components_of, record_of
@@ -19,29 +19,22 @@ def component_conformance(
     kind: str,
     component: Any,
     example: Example | None = None,
-    *,
-    config: Mapping[str, Any] | None = None,
-    context: Callable[[], EngineContext] | None = None,
 ) -> Callable[..., None]:
-    """A test of everything a component promises, one pytest case for each promise.
+    """Return a test of everything a component promises, one pytest case for each promise.
 
     Example:
-        ``test_lion = component_conformance("optimizer", Lion, config={"beta1": 0.9})``
+        ``test_lion = component_conformance("optimizer", Lion, Example(config={"beta1": 0.9}))``
 
     Args:
         kind: One of ``CHECKS``.
-        component: Its class; of a command the command, of a forward path its function.
-        example: What it is tried with; without it what its own ``example()`` says.
-        config: Options to construct it with, for an example of nothing else.
-        context: For an engine, likewise: makes what it is started with.
+        component: The class of the component; for a command or a forward path, its function.
+        example: Data to test it with; None for the component's ``example()``.
 
     Returns:
         A test function; give it a name that begins with ``test``.
     """
     import pytest
 
-    if config is not None or context is not None:
-        example = Example(config=config or {}, context=context)
     used_example = example_of(component) if example is None else example
     checks = [check for check in CHECKS[kind] if check.applies(component)]
 
@@ -61,13 +54,13 @@ def conformance(
     cases: str | Path | Sequence[Mapping[str, Any]],
     config: Mapping[str, Any] | None = None,
 ) -> Callable[..., None]:
-    """A test of everything a verifier promises, one pytest case for each promise.
+    """Return a test of everything a verifier promises, one pytest case for each promise.
 
     Example:
         ``test_boxed = conformance(Boxed, cases="cases.jsonl")``
 
     Args:
-        verifier: Its class.
+        verifier: The verifier's class.
         cases: A JSON-lines file (a relative path starts at the calling file), or rows; see
             ``load_cases``.
         config: Options to construct it with.
@@ -90,14 +83,14 @@ def plugin_conformance(
     *,
     without: Collection[str] = (),
 ) -> Callable[..., None]:
-    """A test of an installed plugin: of itself, and of each component that it registers.
+    """Return a test of an installed plugin and of each component that it registers.
 
     Example:
         ``test_math = plugin_conformance("math", {"math/mixed": Example(config={"path": ROWS})})``
 
     Args:
-        name: Of the plugin.
-        examples: What components are tried with, by full name; others with their ``example()``.
+        name: Name of the plugin.
+        examples: Data to test components with, by full name; others use their ``example()``.
         without: Full names of components that cannot be tried; say why beside them.
 
     Returns:
@@ -121,13 +114,17 @@ def plugin_conformance(
     @pytest.mark.parametrize("part", ["plugin", *tried])
     def test(part: str) -> None:
         if part == "plugin":
-            found = list(results("plugin", record, CHECKS["plugin"]))
+            outcomes = list(results("plugin", record, CHECKS["plugin"]))
         else:
             entry = entries[part]
             example = (examples or {}).get(entry.name)
             kind = str(entry.kind)
-            found = list(results(kind, entry.load(), CHECKS[kind], example))
-        broken = [f"{one.check.id}: {one.detail}" for one in found if one.status == "broken"]
+            outcomes = list(results(kind, entry.load(), CHECKS[kind], example))
+        broken = [
+            f"{outcome.check.id}: {outcome.detail}"
+            for outcome in outcomes
+            if outcome.status == "broken"
+        ]
         assert not broken, "\n".join(broken)
 
     return test

@@ -10,9 +10,15 @@ from pathlib import Path
 import click
 
 from rlvr_core.api import PluginError
-from rlvr_core.plugins.host import Host, load_host
-from rlvr_core.plugins.registry import Entry, kind_words
-from rlvr_core.terminal.output import print_json, print_line, print_table
+from rlvr_core.toolkit import (
+    Entry,
+    Host,
+    kind_words,
+    load_host,
+    print_json,
+    print_line,
+    print_table,
+)
 from rlvr_devkit.conformance.checks import CHECKS, lines
 from rlvr_devkit.conformance.of_plugins import components_of, installed, record_of
 from rlvr_devkit.conformance.subject import Result, results

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from rlvr_core import api
 from rlvr_core.api import config_class, traits_of
 from rlvr_core.api.components import declared_metrics
-from rlvr_core.plugins.loader import PluginRecord
+from rlvr_core.toolkit import PluginRecord
 from rlvr_devkit.conformance.subject import Check, Subject, Unchecked, demand
 
 PROTOCOLS: Mapping[str, tuple[str, ...]] = {
@@ -121,8 +121,8 @@ COMMON_CHECKS: tuple[Check, ...] = (
 def _faults(record: PluginRecord) -> str:
     """Return the faults of a plugin, where they are, and what to do."""
     lines = []
-    for one in record.problems:
-        lines += [f"{one.message} ({one.place})", *(f"  {line}" for line in one.remedy)]
+    for problem in record.problems:
+        lines += [f"{problem.message} ({problem.place})", *(f"  {line}" for line in problem.remedy)]
     return "\n".join(lines)
 
 

@@ -19,7 +19,7 @@ from rlvr_core.api import (
     SamplingParams,
     config_class,
 )
-from rlvr_core.plugins.host import load_host
+from rlvr_core.toolkit import load_host
 from rlvr_devkit.conformance.made import judged
 from rlvr_devkit.conformance.subject import Check, Subject, Unchecked, as_json, demand
 from rlvr_devkit.conformance.verifiers import judge
@@ -34,7 +34,7 @@ def _problems(subject: Subject, instance: Any = None) -> list[Problem]:
     problem_stream = instance.problems() if subject.kind == "eval_task" else instance.load()
     problems = list(islice(problem_stream, _MOST))
     demand(bool(problems), "it gives no problem")
-    odd = next((one for one in problems if not isinstance(one, Problem)), None)
+    odd = next((problem for problem in problems if not isinstance(problem, Problem)), None)
     demand(odd is None, f"it gives a {type(odd).__name__}, not a Problem")
     return problems
 
@@ -86,7 +86,7 @@ def _verifiers(problems: Sequence[Problem]) -> dict[str, Any]:
     Raises:
         Unchecked: If the plugin of a verifier is not installed.
     """
-    host, found = load_host(), {}
+    host, verifiers = load_host(), {}
     for name in {problem.verifier: None for problem in problems}:
         try:
             component = host.entry("verifier", name).load()
@@ -94,8 +94,8 @@ def _verifiers(problems: Sequence[Problem]) -> dict[str, Any]:
             raise Unchecked(f"the plugin of verifier '{name}' is not installed: {error}") from None
         except ConfigError as error:
             raise AssertionError(str(error)) from None
-        found[name] = component(config_class(component)())
-    return found
+        verifiers[name] = component(config_class(component)())
+    return verifiers
 
 
 _PROBLEM_CHECKS: tuple[Check, ...] = (

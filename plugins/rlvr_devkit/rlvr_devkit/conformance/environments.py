@@ -20,7 +20,7 @@ from rlvr_core.api import (
 )
 from rlvr_devkit.conformance.junk import junk
 from rlvr_devkit.conformance.subject import Check, Subject, Unchecked, demand
-from rlvr_env.environments.observations import said
+from rlvr_env.environments.observations import plain_answer
 
 
 def play(
@@ -61,16 +61,16 @@ def play(
     for turn, text in enumerate(replies[:max_turns]):
         state = pickle.loads(pickle.dumps(state))
         turns.append(Turn("assistant", text, 0))
-        found = environment.step(state, Reply(text, turn, max_turns - turn - 1))
-        checked = said(found)
+        answer = environment.step(state, Reply(text, turn, max_turns - turn - 1))
+        checked = plain_answer(answer)
         counts.update(cast("dict[str, float]", checked["counts"]))
-        if isinstance(found, Done):
-            ended, verdict = "done", found.verdict
+        if isinstance(answer, Done):
+            ended, verdict = "done", answer.verdict
             break
         if turn + 1 < max_turns:
             turns += [
-                Turn("tool" if one.role == "tool" else "user", one.content, 0)
-                for one in found.messages
+                Turn("tool" if message.role == "tool" else "user", message.content, 0)
+                for message in answer.messages
             ]
     if ended != "done" and isinstance(environment, JudgesUnfinished):
         verdict = environment.cut(pickle.loads(pickle.dumps(state)), ended)
@@ -122,7 +122,7 @@ def environment_stands_junk(subject: Subject) -> None:
     environment = subject.build()
     for what, text in junk(str(problem.prompt), replies[-1], replies[0]).items():
         try:
-            said(environment.step(environment.start(problem, 5), Reply(text, 0, 7)))
+            plain_answer(environment.step(environment.start(problem, 5), Reply(text, 0, 7)))
         except Exception as error:
             what = f"on {what} it raises {type(error).__name__}: {str(error)[:200]}"
             raise AssertionError(f"{what}; answer the model instead") from error

@@ -42,8 +42,10 @@ def command_explains_itself(subject: Subject) -> None:
     demand(shown.exit_code == 0, f"--help ends with exit code {shown.exit_code}: {shown.output}")
     demand(bool((command.help or "").strip()), "it says nothing of itself: write a docstring")
     below = command.commands.values() if isinstance(command, click.Group) else ()
-    options = (param for one in (command, *below) for param in one.params)
-    bare = [one.opts[0] for one in options if isinstance(one, click.Option) and not one.help]
+    options = (param for shown_command in (command, *below) for param in shown_command.params)
+    bare = [
+        option.opts[0] for option in options if isinstance(option, click.Option) and not option.help
+    ]
     demand(not bare, f"write help= for {', '.join(bare)}")
 
 

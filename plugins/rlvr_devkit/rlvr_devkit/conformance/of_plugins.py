@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError
-from rlvr_core.plugins.host import Host, load_host
-from rlvr_core.plugins.loader import PluginRecord
-from rlvr_core.plugins.registry import Entry
+from rlvr_core.toolkit import Entry, Host, PluginRecord, load_host
 
 
 def record_of(host: Host, name: str) -> PluginRecord:

@@ -54,9 +54,9 @@ def optimizer_resumes(subject: Subject) -> None:
                 storable, f"state '{name}' is a {type(value).__name__}: keep tensors and integers"
             )
     resumed = _optimized(subject, 2, (weights, state))[0]
-    for one, other in zip(whole, resumed, strict=True):
+    for weight, other in zip(whole, resumed, strict=True):
         demand(
-            torch.equal(one, other),
+            torch.equal(weight, other),
             "4 updates differ from 2, a resume, and 2: keep everything in state[parameter]",
         )
 

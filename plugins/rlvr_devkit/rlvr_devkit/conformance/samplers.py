@@ -58,16 +58,16 @@ def _decided(sampler: Any, draw: Draw) -> tuple[Group, Keep | Drop]:
 
 def sampler_draws(subject: Subject) -> None:
     """Check draws, and that two copies with the same observations draw the same."""
-    one, other, index = _started(subject), _started(subject), 0
-    got = one.prompts_per_step
+    sampler, other, index = _started(subject), _started(subject), 0
+    got = sampler.prompts_per_step
     demand(got == _PROMPTS, f"prompts_per_step is {got!r}, not the {_PROMPTS} of start")
     for step in range(10):
-        draws, there = _step(one, step), _step(other, step)
+        draws, there = _step(sampler, step), _step(other, step)
         demand(draws == there, f"two copies draw different problems in step {step}")
         for draw in draws:
             demand(draw.index == index, f"draw {index} of the run has the index {draw.index}")
             index += 1
-        more = one.refill(_PROMPTS, _PROMPTS), other.refill(_PROMPTS, _PROMPTS)
+        more = sampler.refill(_PROMPTS, _PROMPTS), other.refill(_PROMPTS, _PROMPTS)
         demand(not any(more), f"refill asks for {more[0]} more problems, though all were kept")
 
 

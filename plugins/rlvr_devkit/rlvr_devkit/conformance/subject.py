@@ -19,8 +19,8 @@ from rlvr_core.api import (
     ShowsExample,
     config_class,
 )
-from rlvr_core.plugins.loader import describe
 from rlvr_core.testing.offline import without_hub
+from rlvr_core.toolkit import describe
 from rlvr_devkit.conformance.cases import Case, load_cases
 
 
@@ -47,8 +47,8 @@ class Subject:
     """A component under test.
 
     Attributes:
-        kind: Its kind, as ``loss``.
-        component: Its class; of a command the command, of a forward path its function.
+        kind: The component's kind, such as ``loss``.
+        component: The class of the component; for a command or a forward path, its function.
         example: The example to check it with.
         folder: An empty folder that it may write to.
     """
@@ -65,7 +65,7 @@ class Subject:
             Unchecked: If the component needs options that the example lacks.
         """
         config = config_class(self.component)
-        needed = [name for name, one in config.model_fields.items() if one.is_required()]
+        needed = [name for name, option in config.model_fields.items() if option.is_required()]
         lacking = [name for name in needed if name not in self.example.config]
         if lacking:
             raise Unchecked(f"it needs the options {', '.join(lacking)}: give an Example of them")
@@ -116,7 +116,7 @@ class Check:
     needs: str = ""
 
     def applies(self, component: Any) -> bool:
-        """Whether the component has the method that is checked."""
+        """Return whether the component has the method that is checked."""
         return not self.needs or hasattr(component, self.needs)
 
 

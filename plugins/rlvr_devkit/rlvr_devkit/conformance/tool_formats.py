@@ -52,7 +52,7 @@ def stands_junk(subject: Subject) -> None:
         except Exception as error:
             what = f"on {what} parse raises {type(error).__name__}: {str(error)[:200]}"
             raise AssertionError(what) from error
-        odd = [one for one in parsed if not isinstance(one, ToolCall | BadCall)]
+        odd = [call for call in parsed if not isinstance(call, ToolCall | BadCall)]
         demand(not odd, f"on {what} parse gives {odd}")
 
 

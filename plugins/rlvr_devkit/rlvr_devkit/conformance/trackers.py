@@ -41,7 +41,7 @@ TRACKER_CHECKS: tuple[Check, ...] = (
 
 
 def _healthy_steps(guard: Any, steps: range) -> None:
-    """Tell a guard of steps in which nothing is wrong."""
+    """Show a guard steps in which nothing is wrong."""
     try:
         for step in steps:
             groups = (group((1.0, 0.0, float(step % 2), 1.0), version=step),)
@@ -57,10 +57,10 @@ def guard_is_quiet_and_resumes(subject: Subject) -> None:
     _healthy_steps(guard, range(10))
     if isinstance(guard, Stateful):
         resumed.load_state_dict(as_json(guard.state_dict(), "state_dict"))
-    for one in (guard, resumed):
-        _healthy_steps(one, range(10, 20))
+    for instance in (guard, resumed):
+        _healthy_steps(instance, range(10, 20))
     if isinstance(guard, Stateful):
-        now, then = (as_json(one.state_dict(), "state_dict") for one in (guard, resumed))
+        now, then = (as_json(instance.state_dict(), "state_dict") for instance in (guard, resumed))
         demand(now == then, f"after a resume its state is {then}, and {now} without one")
 
 

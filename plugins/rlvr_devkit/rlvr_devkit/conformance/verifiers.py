@@ -28,14 +28,14 @@ def _reward_range(subject: Subject) -> tuple[float, float]:
 
 def _problems(subject: Subject) -> list[Problem]:
     """Return the different problems of the cases."""
-    found: dict[str, Problem] = {}
+    problems: dict[str, Problem] = {}
     for case in subject.cases():
-        found.setdefault(json.dumps(case.problem.spec, sort_keys=True), case.problem)
-    return list(found.values())
+        problems.setdefault(json.dumps(case.problem.spec, sort_keys=True), case.problem)
+    return list(problems.values())
 
 
 def _is_right(subject: Subject, verdict: Verdict) -> bool:
-    """Whether a verdict calls the answer right."""
+    """Return whether a verdict calls the answer right."""
     if verdict.passed is None:
         return verdict.score == _reward_range(subject)[1]
     return verdict.passed

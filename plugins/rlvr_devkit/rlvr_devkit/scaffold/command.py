@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from rlvr_core.api import ConfigError
-from rlvr_core.plugins.registry import kind_words, parse_kind
-from rlvr_core.terminal.output import print_line
+from rlvr_core.plugins.registry import parse_kind
+from rlvr_core.toolkit import kind_words, print_line
 from rlvr_devkit.scaffold.kinds import TEMPLATES
 from rlvr_devkit.scaffold.names import check_name
 from rlvr_devkit.scaffold.package import render, write
@@ -21,7 +21,7 @@ class _WithKinds(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list."""
         with formatter.section("Kinds, and what is written"):
-            rows = [(kind, one.does.replace("`", "")) for kind, one in TEMPLATES.items()]
+            rows = [(kind, template.does.replace("`", "")) for kind, template in TEMPLATES.items()]
             formatter.write_dl(rows)
 
 

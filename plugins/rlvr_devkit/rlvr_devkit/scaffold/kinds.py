@@ -1,4 +1,4 @@
-"""What ``rlvr new`` can write: one entry for each hook that registers, and one for hooks alone."""
+"""Lists what ``rlvr new`` can write: one entry for each registering hook, one for hooks alone."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Template:
 
     Attributes:
         noun: The kind in a sentence, with its article.
-        does: What the component that is written does.
-        change: What an author changes first.
+        does: Function of the written component.
+        change: The part that an author changes first.
         needs: Distributions that the module imports, beside ``rlvr-core``.
         shell: Command lines that use it; empty where a configuration does.
         page: The page and section of the documentation.

@@ -1,4 +1,4 @@
-"""Which names a new plugin may have, and what is made of one."""
+"""Checks the name of a new plugin, and derives the names in its package."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from importlib import metadata
 
 from rlvr_core.api import ConfigError
 from rlvr_core.plugins.discovery import FIRST_PARTY, canonical, find_plugins
-from rlvr_core.plugins.host import load_host
 from rlvr_core.plugins.loader import RESERVED
+from rlvr_core.toolkit import load_host
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
@@ -23,8 +23,8 @@ class Names:
 
     Attributes:
         name: The plugin's, and its component's.
-        module: Its module.
-        distribution: What pip calls it.
+        module: Name of the module.
+        distribution: Name for pip.
     """
 
     name: str
@@ -70,7 +70,7 @@ def _malformed(name: str, snake: str) -> tuple[str, str] | None:
 
 
 def _taken(names: Names, snake: str) -> tuple[str, str] | None:
-    """Return whose a name is already, and what to do."""
+    """Return who has a name already, and what to do."""
     other = "choose another name"
     if names.name in RESERVED or names.name in _commands():
         return f"'rlvr {names.name}' is a command of rlvr", other
@@ -78,11 +78,14 @@ def _taken(names: Names, snake: str) -> tuple[str, str] | None:
         return f"it is the plugin of {FIRST_PARTY[names.name]}", other
     if snake in sys.stdlib_module_names:
         return f"'{snake}' is a module of Python's standard library", other
-    plugins = {one.name: one for one in find_plugins(os.environ)}
+    plugins = {plugin.name: plugin for plugin in find_plugins(os.environ)}
     if names.name in plugins:
-        one = plugins[names.name]
-        remedy = f"{other}, or uninstall that one: pip uninstall {one.distribution}"
-        return f"{one.distribution} {one.version} is installed, a plugin of this name", remedy
+        installed = plugins[names.name]
+        remedy = f"{other}, or uninstall that one: pip uninstall {installed.distribution}"
+        return (
+            f"{installed.distribution} {installed.version} is installed, a plugin of this name",
+            remedy,
+        )
     for distribution in (names.name, names.distribution):
         if version := _version(distribution):
             return f"the distribution {canonical(distribution)} {version} is installed", other

@@ -8,9 +8,8 @@ from importlib import resources
 from pathlib import Path
 from string import Template as Text
 
-from rlvr_core import __version__
 from rlvr_core.api import ConfigError
-from rlvr_core.plugins.registry import kind_words
+from rlvr_core.toolkit import __version__, kind_words
 from rlvr_devkit.scaffold.kinds import TEMPLATES
 from rlvr_devkit.scaffold.names import Names
 
@@ -25,7 +24,7 @@ _OF_KIND = {
     "test.py": "tests/test_{module}.py",
     "config.yaml": "config.yaml",
 }
-"""Where each template goes."""
+"""Target path of each template."""
 
 
 def render(kind: str, names: Names) -> dict[str, str]:
@@ -42,7 +41,7 @@ def render(kind: str, names: Names) -> dict[str, str]:
 
 
 def _words(kind: str, names: Names, texts: dict[str, str]) -> dict[str, str]:
-    """Return what stands for each placeholder."""
+    """Return the value of each placeholder."""
     template = TEMPLATES[kind]
     major, minor, _ = __version__.split(".", 2)
     core = f"rlvr-core>={major}.{minor},<{major}.{int(minor) + 1}"
@@ -57,7 +56,9 @@ def _words(kind: str, names: Names, texts: dict[str, str]) -> dict[str, str]:
         "does": template.does,
         "change": template.change,
         "page": template.page,
-        "dependencies": ", ".join(f'"{one}"' for one in sorted([core, *template.needs])),
+        "dependencies": ", ".join(
+            f'"{requirement}"' for requirement in sorted([core, *template.needs])
+        ),
     }
     if "config.yaml" in texts:
         words["use"] = f"```yaml\n{Text(texts['config.yaml']).substitute(words).strip()}\n```"

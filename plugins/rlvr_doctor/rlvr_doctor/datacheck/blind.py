@@ -26,7 +26,7 @@ class Case:
 
     Attributes:
         problem: The problem.
-        prompt: Its prompt as one text.
+        prompt: The prompt as one text.
         gold: A right response; None if the verifier has none.
         form: The place of the answer in a response.
         half: The half of its tag that it belongs to, 0 or 1.
@@ -42,7 +42,7 @@ class Case:
 def common_answers(cases: Sequence[Case]) -> list[Json]:
     """Return the most common right answers to some problems, without their questions."""
     known = Counter(
-        json.dumps(one.form.answer, sort_keys=True) for one in cases if one.gold is not None
+        json.dumps(case.form.answer, sort_keys=True) for case in cases if case.gold is not None
     )
     return [json.loads(text) for text, _ in known.most_common(COMMON)]
 

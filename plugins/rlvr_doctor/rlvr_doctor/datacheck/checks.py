@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,12 +12,12 @@ from typing import Any
 from rlvr_core.api import Finding, Json, Problem
 from rlvr_core.api.progress import counting
 from rlvr_core.stats.intervals import wilson
-from rlvr_core.verify.reward import outcome
+from rlvr_core.toolkit import outcome
 from rlvr_doctor.datacheck.blind import Case, Tried, common_answers, guesses
 from rlvr_doctor.datacheck.corrupt import corruptions
 from rlvr_doctor.datacheck.forms import Form, form_of
 from rlvr_doctor.datacheck.judging import Judge
-from rlvr_doctor.examination.subject import text_of
+from rlvr_doctor.examination.subject import by_prompt, text_of
 
 CHECKS: Mapping[str, str] = {
     "references": "the responses that the verifier calls right pass",
@@ -62,11 +61,11 @@ class Rate:
         return wilson(self.passed, self.n) if self.n else (0.0, 1.0)
 
     def exceeds(self, limit: float) -> bool:
-        """Whether it is above the limit: with certainty, or as measured on enough problems."""
+        """Return whether the rate is above a limit, for certain or on enough problems."""
         return self.n > 0 and (self.interval[0] >= limit or (self.n >= FEW and self.value >= limit))
 
     def data(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON."""
         low, high = self.interval
         return {**asdict(self), "rate": round(self.value, 4), "low": low, "high": high}
 
@@ -102,13 +101,13 @@ class TagReport:
         return max(LIMIT, self.chance)
 
     def too_good(self, rate: Rate) -> bool:
-        """Whether a strategy is too good; with certainty, if a random guess is near the limit."""
+        """Return whether a rate is too good; near the rate of a random guess, only if certain."""
         if self.chance >= LIMIT:
             return rate.n > 0 and rate.interval[0] >= self.limit
         return rate.exceeds(LIMIT)
 
     def data(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON."""
         rates = {
             name: getattr(self, name).data()
             for name in ("references", "corrupted", "blind", "shuffled")
@@ -119,7 +118,7 @@ class TagReport:
             **rates,
             "chance": round(self.chance, 4),
             "limit": round(self.limit, 4),
-            "faults": [asdict(one) for one in self.faults],
+            "faults": [asdict(fault) for fault in self.faults],
         }
 
 
@@ -139,13 +138,13 @@ class Report:
         return not self.faults and not any(tag.faults for tag in self.tags)
 
     def data(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON."""
         return {
             "source": self.source,
             "ok": self.ok,
             "problems": self.problems,
             "duplicates": self.duplicates,
-            "faults": [asdict(one) for one in self.faults],
+            "faults": [asdict(fault) for fault in self.faults],
             "tags": [tag.data() for tag in self.tags],
         }
 
@@ -161,16 +160,16 @@ def check_problems(
     """Check the problems of a source.
 
     Args:
-        source: Its name, for the report.
+        source: Name of the task set, for the report.
         problems: The problems.
         judge: Judges responses to them; it is opened here.
         by: Tags to report by; if empty, those with few values, all in combination.
         per_tag: Maximum problems to try of each tag.
     """
-    groups = {name: _sample(found, per_tag) for name, found in sorted(by_tag(problems, by).items())}
-    judge.open(one for found in groups.values() for one in found)
+    groups = {name: _sample(group, per_tag) for name, group in sorted(by_tag(problems, by).items())}
+    judge.open(problem for group in groups.values() for problem in group)
     copies, faults = _copies(problems)
-    tags = [_check_tag(name, found, judge) for name, found in groups.items()]
+    tags = [_check_tag(name, group, judge) for name, group in groups.items()]
     if judge.failed:
         counts = ", ".join(f"{status} {n}" for status, n in sorted(judge.failed.items()))
         what = f"verdicts could not be given: {counts}; first: {judge.example}"
@@ -182,38 +181,33 @@ def by_tag(problems: Sequence[Problem], by: Sequence[str] = ()) -> dict[str, lis
     """Group problems by data set and tags."""
     keys = tuple(by) or _telling(problems)
     groups: dict[str, list[Problem]] = defaultdict(list)
-    for one in problems:
-        tags = [f"{key}={one.tags[key]}" for key in keys if key in one.tags]
-        groups[" ".join(tags) or one.dataset].append(one)
+    for problem in problems:
+        tags = [f"{key}={problem.tags[key]}" for key in keys if key in problem.tags]
+        groups[" ".join(tags) or problem.dataset].append(problem)
     return dict(groups)
 
 
 def _telling(problems: Sequence[Problem]) -> tuple[str, ...]:
     """Return the tags whose values have enough problems each, alone and together."""
-    keys = dict.fromkeys(key for one in problems for key in one.tags)
+    keys = dict.fromkeys(key for problem in problems for key in problem.tags)
     chosen: tuple[str, ...] = ()
     for key in keys:
-        combined = {tuple(str(one.tags.get(k)) for k in (*chosen, key)) for one in problems}
+        combined = {tuple(str(problem.tags.get(k)) for k in (*chosen, key)) for problem in problems}
         if len(combined) * FEW <= len(problems) or len(combined) == 1:
             chosen = (*chosen, key)
     return chosen
 
 
 def _sample(problems: Sequence[Problem], n: int) -> list[Problem]:
-    def order(one: Problem) -> bytes:
-        return hashlib.sha256(one.id.encode()).digest()
+    def order(problem: Problem) -> bytes:
+        return hashlib.sha256(problem.id.encode()).digest()
 
     return sorted(problems, key=order)[:n]
 
 
 def _copies(problems: Sequence[Problem]) -> tuple[int, list[Finding]]:
     """Count problems with the same prompt as another, and return the faults."""
-    groups: dict[str, list[Problem]] = defaultdict(list)
-    for one in problems:
-        # the world of a conversation is in the spec, so the prompt alone is not the whole question
-        world = json.dumps(dict(one.spec), sort_keys=True) if one.environment else ""
-        groups[" ".join(text_of(one).lower().split()) + world].append(one)
-    repeated = [group for group in groups.values() if len(group) > 1]
+    repeated = by_prompt(problems)
     copies = sum(len(group) - 1 for group in repeated)
     faults = []
     if Rate(copies, len(problems)).exceeds(RARE):
@@ -228,18 +222,21 @@ def _copies(problems: Sequence[Problem]) -> tuple[int, list[Finding]]:
 
 def _check_tag(name: str, problems: Sequence[Problem], judge: Judge) -> TagReport:
     cases, references = _cases(problems, judge)
-    halves = [[one for one in cases if one.half == half] for half in (0, 1)]
+    halves = [[case for case in cases if case.half == half] for half in (0, 1)]
     common = [common_answers(halves[1]), common_answers(halves[0])]
     rng = random.Random(name)
     tried, shuffled, wrong = Tried(), Counter[bool](), defaultdict[str, list[bool]](list)
-    answers = {id(one): one.form.answer for one in cases if one.gold is not None}
+    answers = {id(case): case.form.answer for case in cases if case.gold is not None}
     for batch in _batches(cases, 32):
         pending = []
-        for one in batch:
-            others = [answer for key, answer in answers.items() if key != id(one)]
+        for tried_case in batch:
+            others = [answer for key, answer in answers.items() if key != id(tried_case)]
             shown = rng.sample(others, min(len(others), OTHERS))
-            pending.append(_Attempt.make(one, common[one.half], shown))
-        results = [(one, judge.outcomes(one.case.problem, one.responses)) for one in pending]
+            pending.append(_Attempt.make(tried_case, common[tried_case.half], shown))
+        results = [
+            (attempt, judge.outcomes(attempt.case.problem, attempt.responses))
+            for attempt in pending
+        ]
         for attempt, future in results:
             passed = future.result()
             tried.add(
@@ -250,8 +247,8 @@ def _check_tag(name: str, problems: Sequence[Problem], judge: Judge) -> TagRepor
             for how, text in attempt.wrong.items():
                 wrong[how].append(passed[text])
     best, most = tried.best()
-    rates = [Rate(sum(found), len(found), how) for how, found in wrong.items()]
-    found = TagReport(
+    rates = [Rate(sum(passes), len(passes), how) for how, passes in wrong.items()]
+    report = TagReport(
         tag=name,
         n=len(cases),
         references=references,
@@ -260,8 +257,8 @@ def _check_tag(name: str, problems: Sequence[Problem], judge: Judge) -> TagRepor
         shuffled=Rate(shuffled[True], shuffled.total()),
         chance=sum(map(_chance, problems)) / len(problems),
     )
-    found.faults = _faults(found, rates)
-    return found
+    report.faults = _faults(report, rates)
+    return report
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +274,7 @@ class _Attempt:
     def make(cls, case: Case, common: Sequence[Json], others: Sequence[Json]) -> _Attempt:
         form = case.form
         wrong = dict(corruptions(form)) if case.gold is not None else {}
-        return cls(case, guesses(case, common), [form.write(one) for one in others], wrong)
+        return cls(case, guesses(case, common), [form.write(other) for other in others], wrong)
 
     @property
     def responses(self) -> list[str]:
@@ -286,22 +283,24 @@ class _Attempt:
 
 def _cases(problems: Sequence[Problem], judge: Judge) -> tuple[list[Case], Rate]:
     """Split references into parts, and count those that pass."""
-    golds = [judge.gold(one) for one in problems]
+    golds = [judge.gold(problem) for problem in problems]
     futures = [
-        None if gold is None else judge.verdicts(one, [gold])
-        for one, gold in zip(problems, golds, strict=True)
+        None if gold is None else judge.verdicts(problem, [gold])
+        for problem, gold in zip(problems, golds, strict=True)
     ]
     cases, passed, failed = [], 0, ""
     each = counting("references", zip(problems, golds, futures, strict=True), len(problems))
-    for index, (one, gold, future) in enumerate(each):
+    for index, (judged, gold, future) in enumerate(each):
         form = Form("", "", "")
         if gold is not None and future is not None:
             verdict = future.result()[0]
             passed += bool(outcome(verdict))
             if not outcome(verdict):
-                failed = failed or f"{one.id}: {gold[-60:]!r}: {verdict.detail or verdict.status}"
+                failed = (
+                    failed or f"{judged.id}: {gold[-60:]!r}: {verdict.detail or verdict.status}"
+                )
             form = form_of(gold, verdict.extracted)
-        cases.append(Case(one, text_of(one), gold, form, index % 2))
+        cases.append(Case(judged, text_of(judged), gold, form, index % 2))
     known = sum(gold is not None for gold in golds)
     return cases, Rate(passed, known, failed)
 
@@ -313,7 +312,7 @@ def _chance(problem: Problem) -> float:
 
 
 def _faults(tag: TagReport, corrupted: Iterable[Rate]) -> list[Finding]:
-    found: list[tuple[str, bool, str]] = [
+    checks: list[tuple[str, bool, str]] = [
         (
             "references",
             tag.references.passed < tag.references.n,
@@ -323,10 +322,10 @@ def _faults(tag: TagReport, corrupted: Iterable[Rate]) -> list[Finding]:
         *(
             (
                 "corrupted",
-                one.passed > 1 and one.value > RARE,
-                f"{one.passed} of {one.n} corrupted references pass ({one.what})",
+                rate.passed > 1 and rate.value > RARE,
+                f"{rate.passed} of {rate.n} corrupted references pass ({rate.what})",
             )
-            for one in corrupted
+            for rate in corrupted
         ),
         ("blind", tag.too_good(tag.blind), f"answered without the question: {tag.blind.what}"),
         (
@@ -335,7 +334,7 @@ def _faults(tag: TagReport, corrupted: Iterable[Rate]) -> list[Finding]:
             f"{tag.shuffled.passed} of {tag.shuffled.n} answers of other problems pass",
         ),
     ]
-    return [Finding(check, "fail", what) for check, wrong, what in found if wrong]
+    return [Finding(check, "fail", what) for check, wrong, what in checks if wrong]
 
 
 def _batches(items: Sequence[Case], n: int) -> Iterable[Sequence[Case]]:

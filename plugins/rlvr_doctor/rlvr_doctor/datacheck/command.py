@@ -5,9 +5,7 @@ from __future__ import annotations
 import click
 
 from rlvr_core.api import RunError
-from rlvr_core.config.model import ComponentRef
-from rlvr_core.config.resolve import parse_options
-from rlvr_core.terminal import output
+from rlvr_core.toolkit import ComponentRef, parse_options, print_json
 
 
 @click.group()
@@ -18,7 +16,7 @@ def data() -> None:
 @data.command()
 @click.argument("source")
 @click.option("--with", "options", multiple=True, metavar="KEY=VALUE", help="Set an option of it.")
-@click.option("--verifier", default=None, help="Judge by this verifier, not the problems' own.")
+@click.option("--verifier", default=None, help="Judge by this verifier, not by the problems' own.")
 @click.option("--by", default="", metavar="TAG,TAG", help="Report by these tags.")
 @click.option(
     "--per-tag",
@@ -55,7 +53,7 @@ def check(
         with Judge(ref) as judge:
             reports.append(check_source(named, judge, by=tags, per_tag=per_tag))
     if as_json:
-        output.print_json({"reports": [report.data() for report in reports]})
+        print_json({"reports": [report.data() for report in reports]})
     else:
         from rlvr_doctor.datacheck.table import print_report
 

@@ -19,7 +19,7 @@ def dataset_conformance(
     per_tag: int = PER_TAG,
     known: Sequence[str] = (),
 ) -> Callable[[str], None]:
-    """A test of everything a task set promises, one pytest case for each promise.
+    """Return a test of everything a task set promises, one pytest case for each promise.
 
     Example:
         ``test_sums = dataset_conformance("hello/sums", config={"n": 200})``
@@ -48,16 +48,16 @@ def dataset_conformance(
     @pytest.mark.parametrize("check", CHECKS)
     def test(check: str) -> None:
         guessable = ("blind", "shuffled")
-        found = [fault.text for fault in report().faults if fault.id == check]
+        failures = [fault.text for fault in report().faults if fault.id == check]
         failing = set()
         for tag in report().tags:
             faults = [f"{tag.tag}: {fault.text}" for fault in tag.faults if fault.id == check]
             if faults and tag.tag in known and check in guessable:
                 failing.add(tag.tag)
             else:
-                found += faults
+                failures += faults
         if check == "blind":
-            found += [f"{tag}: is known to fail, and does not" for tag in {*known} - failing]
-        assert not found, "\n".join(found)
+            failures += [f"{tag}: is known to fail, and does not" for tag in {*known} - failing]
+        assert not failures, "\n".join(failures)
 
     return test

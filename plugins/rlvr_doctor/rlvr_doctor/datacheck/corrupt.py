@@ -37,10 +37,10 @@ def _wrong(value: Json) -> Iterator[tuple[str, Json]]:
 
 def _wrong_text(text: str) -> Iterator[tuple[str, str]]:
     numbers = list(_NUMBER.finditer(text))
-    for name, found in (("first", numbers[:1]), ("last", numbers[-1:])):
-        for one in found:
-            more = str(int(one[0]) + 1)
-            yield f"{name} number one more", text[: one.start()] + more + text[one.end() :]
+    for name, chosen in (("first", numbers[:1]), ("last", numbers[-1:])):
+        for number in chosen:
+            more = str(int(number[0]) + 1)
+            yield f"{name} number one more", text[: number.start()] + more + text[number.end() :]
     if numbers and len(numbers[0][0]) == len(text.strip()):
         yield "a digit appended", text + "7"
         yield "other sign", "-" + text if int(text) else text + "1"

@@ -35,19 +35,19 @@ def cuts(text: str) -> Iterator[tuple[str, str]]:
     yield "the whole text", text
     yield "number of characters", str(len(text))
     for kind, pattern in _KINDS.items():
-        found = [" ".join(piece.split()) for piece in pattern.findall(text)]
-        yield f"number of {kind}s", str(len(found))
-        yield f"number of different {kind}s", str(len(set(found)))
+        excerpts = [" ".join(piece.split()) for piece in pattern.findall(text)]
+        yield f"number of {kind}s", str(len(excerpts))
+        yield f"number of different {kind}s", str(len(set(excerpts)))
         for place, index in PLACES.items():
-            if -len(found) <= index < len(found):
-                yield f"{place} {kind}", found[index]
-        if not found:
+            if -len(excerpts) <= index < len(excerpts):
+                yield f"{place} {kind}", excerpts[index]
+        if not excerpts:
             continue
-        yield f"most frequent {kind}", Counter(found).most_common(1)[0][0]
-        yield f"longest {kind}", max(found, key=len)
-        yield f"shortest {kind}", min(found, key=len)
+        yield f"most frequent {kind}", Counter(excerpts).most_common(1)[0][0]
+        yield f"longest {kind}", max(excerpts, key=len)
+        yield f"shortest {kind}", min(excerpts, key=len)
         if kind == "number":
-            yield from _extremes(found)
+            yield from _extremes(excerpts)
 
 
 def _extremes(numbers: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -51,8 +51,8 @@ def form_of(gold: str, extracted: str | None) -> Form:
     if whole is not None:
         return Form("", "", whole)
     for place in _PLACES:
-        if found := place.fullmatch(gold):
-            return Form(_short(found[1]), found[3], found[2])
+        if match := place.fullmatch(gold):
+            return Form(_short(match[1]), match[3], match[2])
     if extracted and extracted in gold:
         before, _, after = gold.rpartition(extracted)
         return Form(_short(before), after, extracted)

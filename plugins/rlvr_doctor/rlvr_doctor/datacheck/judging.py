@@ -21,12 +21,7 @@ from rlvr_core.api import (
     RlvrError,
     Verdict,
 )
-from rlvr_core.config.model import ComponentRef
-from rlvr_core.config.resolve import build
-from rlvr_core.plugins.host import load_host
-from rlvr_core.verify.pool import VerifierPool
-from rlvr_core.verify.reward import outcome
-from rlvr_core.verify.verdicts import VerifierSpec
+from rlvr_core.toolkit import ComponentRef, VerifierPool, VerifierSpec, build, load_host, outcome
 
 MEMORY_MB = 2048
 SEED = 0
@@ -62,20 +57,20 @@ class Judge:
             PluginError: If a plugin is missing or broken.
         """
         problems, host, specs = list(problems), load_host(), {}
-        for name in sorted({one.verifier for one in problems}):
+        for name in sorted({problem.verifier for problem in problems}):
             ref = self.verifier or ComponentRef(use=name)
             entry = host.entry("verifier", ref.use, "data: problems name it")
             self._names[name] = entry.name
             self._built[name] = build(host, "verifier", ref, "the verifier")
             specs[entry.name] = VerifierSpec(entry.target, ref.with_)
-        for name in sorted({one.environment for one in problems if one.environment}):
+        for name in sorted({problem.environment for problem in problems if problem.environment}):
             ref = ComponentRef(use=name)
             self._worlds[name] = build(host, "environment", ref, "data: problems name it")
         for problem in problems:
             checks = [self._built[problem.verifier], self._worlds.get(problem.environment or "")]
-            for one in checks:
-                if isinstance(one, ChecksProblems):
-                    one.check(problem)
+            for check in checks:
+                if isinstance(check, ChecksProblems):
+                    check.check(problem)
         self._pool = VerifierPool(
             specs, workers=self.workers, timeout=self.timeout, memory_mb=MEMORY_MB
         )
@@ -107,7 +102,7 @@ class Judge:
         name = self._names[problem.verifier]
         completions = [Completion.from_text(text) for text in responses]
         self._pool.submit_group(problem, completions, [name]).add_done_callback(
-            lambda done: answered.set_result([found[name] for found in done.result()])
+            lambda done: answered.set_result([verdicts[name] for verdicts in done.result()])
         )
         return answered
 
@@ -117,10 +112,10 @@ class Judge:
         passed: Future[Mapping[str, bool]] = Future()
 
         def note(done: Future[list[Verdict]]) -> None:
-            found = dict(zip(different, done.result(), strict=True))
-            for text, verdict in found.items():
+            verdicts = dict(zip(different, done.result(), strict=True))
+            for text, verdict in verdicts.items():
                 self._note(problem, text, verdict)
-            passed.set_result({text: bool(outcome(one)) for text, one in found.items()})
+            passed.set_result({text: bool(outcome(verdict)) for text, verdict in verdicts.items()})
 
         self.verdicts(problem, different).add_done_callback(note)
         return passed
@@ -137,13 +132,13 @@ class Judge:
         world = self._worlds[problem.environment or ""]
         try:
             state = world.start(problem, SEED)
-            found = world.step(state, Reply(text, 0, 0))
+            answer = world.step(state, Reply(text, 0, 0))
             if isinstance(world, ClosesConversations):
                 world.close(state)
         except RlvrError:
             raise
         except Exception as error:
             return Verdict(None, "error", detail=f"{type(error).__name__}: {error}")
-        if isinstance(found, Done) and found.verdict is not None:
-            return found.verdict
+        if isinstance(answer, Done) and answer.verdict is not None:
+            return answer.verdict
         return Verdict(0.0)

@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError, Finding, Problem, RunError
-from rlvr_core.config.model import ComponentRef
-from rlvr_core.config.resolve import build, resolve_file
 from rlvr_core.data.load import NamedLoader, fingerprint, load_sources
-from rlvr_core.plugins.host import load_host
+from rlvr_core.toolkit import ComponentRef, build, load_host, resolve_file
 from rlvr_doctor.datacheck.checks import PER_TAG, Report, check_problems
 from rlvr_doctor.datacheck.judging import Judge
 
@@ -35,7 +33,7 @@ class NamedSource:
     """A source of problems that is not loaded yet.
 
     Attributes:
-        name: Its name in messages.
+        name: Name in messages.
         ref: The data set and its options.
         verifier: The verifier that a config names instead of the problems' own.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlvr_core.terminal import output
+from rlvr_core.toolkit import print_line, print_table
 
 if TYPE_CHECKING:
     from rlvr_doctor.datacheck.checks import Rate, Report, TagReport
@@ -14,16 +14,14 @@ HEADERS = ("tag", "n", "references", "corrupted", "blind", "95% interval", "shuf
 
 def print_report(report: Report) -> None:
     """Print a report: one row per tag, then the faults."""
-    output.print_line(
-        f"{report.source}: {report.problems} problems, {report.duplicates} of them copies"
-    )
-    output.print_table(HEADERS, [_row(tag) for tag in report.tags])
+    print_line(f"{report.source}: {report.problems} problems, {report.duplicates} of them copies")
+    print_table(HEADERS, [_row(tag) for tag in report.tags])
     for tag in report.tags:
         for fault in tag.faults:
-            output.print_line(f"{tag.tag}: {fault.text}")
+            print_line(f"{tag.tag}: {fault.text}")
     for fault in report.faults:
-        output.print_line(fault.text)
-    output.print_line("passes" if report.ok else "does not pass")
+        print_line(fault.text)
+    print_line("passes" if report.ok else "does not pass")
 
 
 def _row(tag: TagReport) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections import Counter
 from rlvr_core.api import Finding, Problem, RunError
 from rlvr_core.guards.gold import gold_lines
 from rlvr_core.guards.wrong_answers import wrong_responses
-from rlvr_core.verify.reward import outcome
+from rlvr_core.toolkit import outcome
 from rlvr_doctor.examination.report import Check, refused, share
 from rlvr_doctor.examination.subject import Reference, Subject
 
@@ -32,19 +32,21 @@ def _gold(subject: Subject) -> list[Finding]:
 def _wrong_answers(subject: Subject) -> list[Finding]:
     """Try wrong responses, where a right one is known to pass."""
     by_verifier: dict[str, list[Reference]] = {}
-    for one in subject.references:
-        if one.passes:
-            by_verifier.setdefault(subject.main(one.problem), []).append(one)
+    for reference in subject.references:
+        if reference.passes:
+            by_verifier.setdefault(subject.main(reference.problem), []).append(reference)
     begun, findings = time.monotonic(), []
     for name, references in by_verifier.items():
         passed: Counter[str] = Counter()
         tried: Counter[str] = Counter()
         options = subject.prepared.judge.plan.specs[name].config
-        for one in references:
+        for reference in references:
             if time.monotonic() - begun > SECONDS:
                 break
-            responses = wrong_responses(one.problem, one.response, one.answer, options)
-            verdicts = subject.verdicts(one.problem, list(responses.values()))
+            responses = wrong_responses(
+                reference.problem, reference.response, reference.answer, options
+            )
+            verdicts = subject.verdicts(reference.problem, list(responses.values()))
             for kind, row in zip(responses, verdicts.result(subject.patience), strict=True):
                 tried[kind] += 1
                 passed[kind] += bool(outcome(row[name]))
@@ -70,7 +72,9 @@ def _wrong_answers(subject: Subject) -> list[Finding]:
 
 def _repeatable(subject: Subject) -> Finding | None:
     """Check whether the same response gets the same verdict twice."""
-    some: list[tuple[Problem, str]] = [(one.problem, one.response) for one in subject.references]
+    some: list[tuple[Problem, str]] = [
+        (reference.problem, reference.response) for reference in subject.references
+    ]
     if not some:
         return None
     rounds = []

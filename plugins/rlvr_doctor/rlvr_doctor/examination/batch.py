@@ -42,7 +42,7 @@ class Batch:
 def _pass_rate(batch: Batch) -> Iterator[Finding]:
     by_set: dict[str, list[bool]] = defaultdict(list)
     for group in batch.groups:
-        outcomes = [bool(one.passed) for one in group.members if one.passed is not None]
+        outcomes = [bool(member.passed) for member in group.members if member.passed is not None]
         by_set[group.problem.dataset] += outcomes
     for name, outcomes in sorted(by_set.items()):
         passed, n = sum(outcomes), len(outcomes)
@@ -121,7 +121,7 @@ def _signs(batch: Batch) -> Finding | None:
 
 
 def _ending(batch: Batch) -> Finding:
-    """Say how completions end; that the cap cuts some off is a figure, as the config sets it."""
+    """Report how many completions the token cap cuts off; it is a fault only if it cuts off all."""
     members, cap = batch.members, batch.subject.config.sampling.max_tokens
     cut = sum(member.completion.finish_reason == "length" for member in members)
     text = f"{share(cut, len(members))} completions are cut off at {cap} tokens"
@@ -136,7 +136,7 @@ def _ending(batch: Batch) -> Finding:
 
 
 def _repeats(batch: Batch) -> Finding:
-    distinct = [len({one.completion.token_ids for one in g.members}) for g in batch.groups]
+    distinct = [len({member.completion.token_ids for member in g.members}) for g in batch.groups]
     repeated = sum(count == 1 for count in distinct)
     text = f"{share(sum(distinct), len(batch.members))} completions differ from others of the group"
     if 3 * repeated <= 2 * len(distinct) or not batch.judged_enough:
@@ -149,7 +149,7 @@ def _repeats(batch: Batch) -> Finding:
     )
 
 
-def histogram(lengths: Sequence[int], bins: int = 8, width: int = 40) -> str:
+def histogram(lengths: Sequence[int], bins: int = 8) -> str:
     """Return a histogram of lengths as text, one line per bin."""
     top = max(lengths, default=0) + 1
     step = max(1, -(-top // bins))
@@ -157,7 +157,7 @@ def histogram(lengths: Sequence[int], bins: int = 8, width: int = 40) -> str:
     most = max(counts.values(), default=1)
     return "\n".join(
         f"{at * step:>6} to {at * step + step - 1:<6} {counts[at]:>5} "
-        + "#" * round(width * counts[at] / most)
+        + "#" * round(40 * counts[at] / most)
         for at in range(-(-top // step))
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from rlvr_core.terminal.output import print_json, print_line
+from rlvr_core.toolkit import print_line
 
 
 def doctor(config: Path, overrides: Sequence[str], *, live: bool, as_json: bool) -> int:
@@ -20,11 +20,8 @@ def doctor(config: Path, overrides: Sequence[str], *, live: bool, as_json: bool)
 
     say = nothing if as_json else _say
     report = examine(config, overrides, live=live, say=say)
-    if as_json:
-        print_json(report.as_json())
-    else:
-        report.print()
-    return 1 if report.verdict == "broken" else 0
+    report.show(as_json=as_json)
+    return report.exit_code
 
 
 def _say(text: str) -> None:
@@ -54,8 +51,5 @@ def selftest(config: Path, overrides: tuple[str, ...], steps: int, as_json: bool
 
     say = nothing if as_json else _say
     report = test(config, overrides, steps=steps, say=say)
-    if as_json:
-        print_json(report.as_json())
-    else:
-        report.print()
-    raise click.exceptions.Exit(1 if report.verdict == "broken" else 0)
+    report.show(as_json=as_json)
+    raise click.exceptions.Exit(report.exit_code)

@@ -19,9 +19,9 @@ LITTLE = 1e-3
 """KL in nats per token below which a whole run has hardly changed the policy."""
 
 
-def _agree(found: Agreement, dtype: str, more: float = 0.0) -> bool:
-    within = found.mean <= MEAN[dtype] and found.k3 <= max(K3[dtype], more)
-    return within and (more > 0 or abs(found.slope - 1) <= SLOPE[dtype])
+def _agree(agreement: Agreement, dtype: str, more: float = 0.0) -> bool:
+    within = agreement.mean <= MEAN[dtype] and agreement.k3 <= max(K3[dtype], more)
+    return within and (more > 0 or abs(agreement.slope - 1) <= SLOPE[dtype])
 
 
 def _parity(live: Live) -> Finding | None:

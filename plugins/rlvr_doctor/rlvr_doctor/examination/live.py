@@ -112,8 +112,8 @@ def sampled(
     """Sample and judge completions under the engine's weights."""
     draws = [Draw(problem, n, first + at) for at, problem in enumerate(problems)]
     generator = session.parts.shared
-    found = generator.generate(draws, params, version=session.version, step=session.step)
-    return [one.group for one in found]
+    generated = generator.generate(draws, params, version=session.version, step=session.step)
+    return [result.group for result in generated]
 
 
 def first_batch(subject: Subject, session: Session, say: Callable[[str], None]) -> Batch:

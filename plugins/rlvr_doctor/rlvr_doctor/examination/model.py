@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 from rlvr_core.api import Complaint, ConfigError, Finding
 from rlvr_doctor.examination.report import Check, at_first, first_line
 from rlvr_doctor.examination.subject import Subject
+from rlvr_doctor.modelcheck import token_checks
+from rlvr_doctor.modelcheck.folder import ModelFolder, Question, folder_of
 
 GIB = 2**30
 
@@ -42,15 +45,15 @@ def _lora(subject: Subject) -> Finding | None:
     linear, head = (torch.nn.Linear, Conv1D), subject.skeleton.get_output_embeddings()
     names = [
         name
-        for name, one in subject.skeleton.named_modules()
-        if isinstance(one, linear) and one is not head
+        for name, module in subject.skeleton.named_modules()
+        if isinstance(module, linear) and module is not head
     ]
     targets = section.target_modules
     none = [t for t in targets if not any(f".{name}".endswith(f".{t}") for name in names)]
     if not none:
         return Finding("model/lora", "ok", f"{at_first(list(targets), 8)} match layers' names")
     leaves = list(dict.fromkeys(name.rpartition(".")[2] for name in names))
-    close = [some[0] for one in none if (some := get_close_matches(one, leaves, n=1))]
+    close = [some[0] for target in none if (some := get_close_matches(target, leaves, n=1))]
     near = f"did you mean: {', '.join(dict.fromkeys(close))}? " if close else ""
     return Finding(
         "model/lora",
@@ -61,18 +64,13 @@ def _lora(subject: Subject) -> Finding | None:
     )
 
 
-def _vocabulary(subject: Subject) -> Finding:
-    rows = subject.skeleton.get_input_embeddings().num_embeddings
-    most = max((max(ids) for _, ids in subject.rendered), default=0)
-    text = f"{len(subject.tokenizer)} tokens, {rows} rows of the embedding"
-    if most < rows:
-        return Finding("model/vocabulary", "ok", text)
-    return Finding(
-        "model/vocabulary",
-        "fail",
-        f"{text}; a prompt has token {most}",
-        "use the tokenizer that belongs to the model, or enlarge the embedding",
-    )
+def _tokenizer(subject: Subject, check: Question) -> Finding | Iterable[Finding] | None:
+    """Check the tokenizer with its model's files, as ``rlvr models check`` does."""
+    section, path = subject.config.model, subject.prepared.model_path
+    folder = folder_of(path, section.revision)
+    if folder is None:
+        return None
+    return check(ModelFolder(path, folder, section.revision, section.trust_remote_code))
 
 
 def _disk(subject: Subject) -> Finding:
@@ -100,7 +98,7 @@ def _disk(subject: Subject) -> Finding:
 
 
 def _split_rows(subject: Subject) -> list[Finding]:
-    """Ask whether settings and model allow what ``train.context_parallel`` says."""
+    """Check that settings and model allow ``train.context_parallel``."""
     from rlvr_core.packing.packed import padded_because
     from rlvr_core.parallel.fsdp.checks import check_processes
 
@@ -117,13 +115,14 @@ def _split_rows(subject: Subject) -> list[Finding]:
 
 
 def _failed(id_: str, faults: Sequence[Complaint]) -> list[Finding]:
-    return [Finding(id_, "fail", one.what, "; ".join(one.remedy)) for one in faults]
+    return [Finding(id_, "fail", fault.what, "; ".join(fault.remedy)) for fault in faults]
 
 
 MODEL: tuple[Check[Subject], ...] = (
     ("model/attention", _attention),
     ("model/lora", _lora),
     ("train/context-parallel", _split_rows),
-    ("model/vocabulary", _vocabulary),
+    ("tokenizer/vocabulary", partial(_tokenizer, check=token_checks.vocabulary)),
+    ("tokenizer/special", partial(_tokenizer, check=token_checks.special)),
     ("disk/files", _disk),
 )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 
-from rlvr_core.api import Finding, Problem, RunData
+from rlvr_core.api import Finding, RunData
 from rlvr_doctor.examination.report import Check, share
-from rlvr_doctor.examination.subject import Subject, text_of
+from rlvr_doctor.examination.subject import Subject, by_prompt, text_of
 
 LEAKED = 0.05
 """Maximum share of prompts that state their answer: some do by chance."""
@@ -22,17 +21,8 @@ MANY_LEFT_OUT = 0.1
 """Share of over-long prompts above which there is a warning, though the limit allows them."""
 
 
-def _groups(subject: Subject) -> list[list[Problem]]:
-    """Return the problems with the same prompt, and world of a conversation."""
-    groups: dict[str, list[Problem]] = defaultdict(list)
-    for problem in subject.problems:
-        world = json.dumps(dict(problem.spec), sort_keys=True) if problem.environment else ""
-        groups[" ".join(text_of(problem).casefold().split()) + world].append(problem)
-    return [group for group in groups.values() if len(group) > 1]
-
-
 def _copies(subject: Subject) -> Finding:
-    groups, n = _groups(subject), len(subject.problems)
+    groups, n = by_prompt(subject.problems), len(subject.problems)
     copies = sum(len(group) - 1 for group in groups)
     text = f"{share(copies, n)} problems repeat the prompt of another one under another id"
     if copies <= max(1, COPIES * n):
@@ -48,13 +38,15 @@ def _copies(subject: Subject) -> Finding:
 
 def _contradictions(subject: Subject) -> Finding | None:
     """Check for prompts with several right answers, each under another id."""
-    groups = _groups(subject)
+    groups = by_prompt(subject.problems)
     if not groups:
         return None
-    apart = [group for group in groups if len({subject.gold(one) for one in group} - {None}) > 1]
+    apart = [
+        group for group in groups if len({subject.gold(problem) for problem in group} - {None}) > 1
+    ]
     if not apart:
         return Finding("data/contradictions", "ok", "copies are judged alike")
-    named = ", ".join(one.id for one in apart[0][:3])
+    named = ", ".join(problem.id for problem in apart[0][:3])
     return Finding(
         "data/contradictions",
         "warn",
@@ -64,7 +56,7 @@ def _contradictions(subject: Subject) -> Finding | None:
 
 
 def _variety(subject: Subject) -> Finding | None:
-    answers = Counter(one.answer for one in subject.references)
+    answers = Counter(reference.answer for reference in subject.references)
     total = answers.total()
     if total < FEWEST:
         return None
@@ -82,25 +74,30 @@ def _variety(subject: Subject) -> Finding | None:
 
 def _leaks(subject: Subject) -> Finding | None:
     """Check for prompts that state their answer behind a label, or hold the whole response."""
-    references = [one for one in subject.references if one.answer]
+    references = [reference for reference in subject.references if reference.answer]
     if len(references) < FEWEST:
         return None
-    told = []
-    for one in references:
-        prompt = text_of(one.problem)
+    leaking = []
+    for reference in references:
+        prompt = text_of(reference.problem)
         label = (
-            r"\b(?:answer|solution)\s*(?:is|:|=)\s*" + re.escape(one.answer) + r"(?![\w]|[.,]\d)"
+            r"\b(?:answer|solution)\s*(?:is|:|=)\s*"
+            + re.escape(reference.answer)
+            + r"(?![\w]|[.,]\d)"
         )
-        whole = len(one.response) > len(one.answer) + 3 and one.response.strip() in prompt
+        whole = (
+            len(reference.response) > len(reference.answer) + 3
+            and reference.response.strip() in prompt
+        )
         if whole or re.search(label, prompt, re.IGNORECASE):
-            told.append(one.problem.id)
-    text = f"{share(len(told), len(references))} prompts state their own answer"
-    if len(told) <= LEAKED * len(references):
+            leaking.append(reference.problem.id)
+    text = f"{share(len(leaking), len(references))} prompts state their own answer"
+    if len(leaking) <= LEAKED * len(references):
         return Finding("data/leaks", "ok", text)
     return Finding(
         "data/leaks",
         "fail",
-        f"{text}, such as {told[0]}",
+        f"{text}, such as {leaking[0]}",
         "take the answer out of the prompt (data.sources, or the field that prompt names)",
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,56 +82,11 @@ def _inside(subject: Subject) -> Finding:
     )
 
 
-def _ends(subject: Subject) -> Finding:
-    """Check that the files of the model know a token that ends an answer, and agree on it."""
-    from transformers import AutoConfig, GenerationConfig
-
-    tokenizer, model = subject.tokenizer, subject.config.model
-    options = {"revision": model.revision, "trust_remote_code": model.trust_remote_code}
-    config = AutoConfig.from_pretrained(subject.prepared.model_path, **options)
-    declared = {
-        "tokenizer": token_ids(tokenizer.eos_token_id),
-        "config.json": token_ids(getattr(config, "eos_token_id", None)),
-    }
-    with contextlib.suppress(OSError):  # a model need not have a generation config
-        generation = GenerationConfig.from_pretrained(
-            subject.prepared.model_path, revision=model.revision or "main"
-        )
-        declared["generation_config.json"] = token_ids(generation.eos_token_id)
-    known = {where: ids for where, ids in declared.items() if ids}
-    words = "; ".join(
-        f"{where}: {', '.join(map(str, tokenizer.convert_ids_to_tokens(sorted(ids))))}"
-        for where, ids in known.items()
-    )
-    if not known:
-        return Finding(
-            "prompt/eos",
-            "fail",
-            "no end-of-sequence token is known: no completion can end by itself",
-            "set eos_token in the tokenizer, or sampling.stop",
-        )
-    if any(not ids & declared["tokenizer"] for ids in known.values() if declared["tokenizer"]):
-        return Finding(
-            "prompt/eos",
-            "warn",
-            f"they disagree on the end-of-sequence token: {words}",
-            "generation ends at all of them; name those that the model was trained to end with",
-        )
-    return Finding("prompt/eos", "ok", words)
-
-
-def token_ids(value: Any) -> set[int]:
-    """Return the ids of a config's field, which holds one, several or none."""
-    if value is None or isinstance(value, bool):
-        return set()
-    return {int(one) for one in value} if isinstance(value, list | tuple) else {int(value)}
-
-
 def _round_trip(subject: Subject) -> Finding:
     encode, decode = subject.prepared.renderer.encode, subject.tokenizer.decode
     unknown = subject.tokenizer.unk_token_id
-    texts = [text_of(one) for one in subject.sample]
-    texts += [one.response for one in subject.references]
+    texts = [text_of(problem) for problem in subject.sample]
+    texts += [reference.response for reference in subject.references]
     encoded = [list(encode(text)) for text in texts]
     lost = sum(unknown is not None and unknown in ids for ids in encoded)
     if lost:
@@ -178,7 +132,6 @@ def _context(subject: Subject) -> Finding:
 PROMPTS: tuple[Check[Subject], ...] = (
     ("prompt/bos", _bos),
     ("prompt/special", _inside),
-    ("prompt/eos", _ends),
     ("prompt/round_trip", _round_trip),
     ("prompt/context", _context),
 )

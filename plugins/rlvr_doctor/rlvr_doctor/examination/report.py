@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar
 
 from rlvr_core.api import Finding, Json, RlvrError
-from rlvr_core.terminal import output
+from rlvr_core.toolkit import print_json, print_line, print_table, printable
 
 S = TypeVar("S")
 
@@ -48,7 +48,7 @@ class Report:
 
     def level(self, *levels: str) -> list[Finding]:
         """Return the findings of these levels."""
-        return [one for one in self.findings if one.level in levels]
+        return [finding for finding in self.findings if finding.level in levels]
 
     @property
     def verdict(self) -> Literal["healthy", "doubtful", "broken"]:
@@ -61,28 +61,41 @@ class Report:
         """Return the report as JSON."""
         return {
             "verdict": self.verdict,
-            "checks": [asdict(one) for one in self.findings],
+            "checks": [asdict(finding) for finding in self.findings],
             "shown": dict(self.shown),
         }
 
+    @property
+    def exit_code(self) -> int:
+        """1 if any check failed."""
+        return int(self.verdict == "broken")
+
+    def show(self, *, as_json: bool) -> None:
+        """Print the report as JSON, or for people."""
+        if as_json:
+            print_json(self.as_json())
+        else:
+            self.print()
+
     def print(self) -> None:
-        """Print texts, the table of checks, the verdict and what to do."""
+        """Print the texts, the table of checks, the verdict and the remedies."""
         for title, text in self.shown.items():
-            output.print_line(f"{title}:")
+            print_line(f"{title}:")
             for line in text.splitlines():
-                output.print_line(f"    {line}")
-        rows = [(one.id, MARKS[one.level], output_text(one.text)) for one in self.findings]
-        output.print_table(("check", "", "measured"), rows)
+                print_line(f"    {line}")
+        rows = [
+            (finding.id, MARKS[finding.level], output_text(finding.text))
+            for finding in self.findings
+        ]
+        print_table(("check", "", "measured"), rows)
         wrong, doubts = len(self.level("fail")), len(self.level("warn"))
-        output.print_line(f"verdict: {self.verdict} ({wrong} wrong, {doubts} doubtful)")
-        for one in (*self.level("fail"), *self.level("warn")):
-            output.print_line(f"  {one.id}: {output_text(one.remedy)}")
+        print_line(f"verdict: {self.verdict} ({wrong} wrong, {doubts} doubtful)")
+        for fault in (*self.level("fail"), *self.level("warn")):
+            print_line(f"  {fault.id}: {output_text(fault.remedy)}")
 
 
 def output_text(text: str) -> str:
     """Return a text that may come from a model's files as a terminal can show it."""
-    from rlvr_core.record.text import printable
-
     return printable(text)
 
 
@@ -92,10 +105,10 @@ def refused(id_: str, error: RlvrError) -> list[Finding]:
         Finding(
             id_,
             "fail",
-            one.what + (f" [{one.where}]" if one.where else ""),
-            "; ".join(one.remedy) or f"mend {one.where or 'it'}",
+            complaint.what + (f" [{complaint.where}]" if complaint.where else ""),
+            "; ".join(complaint.remedy) or f"mend {complaint.where or 'it'}",
         )
-        for one in error.complaints
+        for complaint in error.complaints
     ]
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
 import warnings
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Completion, GivesGold, Problem, Verdict
-from rlvr_core.verify.reward import outcome
+from rlvr_core.toolkit import outcome
 
 if TYPE_CHECKING:
     from rlvr_core.config.model import RunConfig
-    from rlvr_core.run.prepare import Prepared
+    from rlvr_core.run.inputs import Inputs
 
 RENDERED = 256
 """Number of prompts to check token by token."""
@@ -56,7 +58,7 @@ class Subject:
         limits: The user's configuration, whose limits apply.
     """
 
-    prepared: Prepared
+    prepared: Inputs
     limits: RunConfig
 
     @property
@@ -87,17 +89,21 @@ class Subject:
     def spread(self, n: int) -> list[Problem]:
         """Return up to n problems, equally many of each data set; always the same ones."""
         by_set: dict[str, list[Problem]] = {}
-        for one in self.problems:
-            by_set.setdefault(one.dataset, []).append(one)
+        for problem in self.problems:
+            by_set.setdefault(problem.dataset, []).append(problem)
         each = max(1, n // len(by_set))
         rng = random.Random(f"{self.config.run.seed}:doctor")
-        return [one for some in by_set.values() for one in rng.sample(some, min(each, len(some)))]
+        return [
+            problem
+            for some in by_set.values()
+            for problem in rng.sample(some, min(each, len(some)))
+        ]
 
     @cached_property
     def rendered(self) -> list[tuple[Problem, tuple[int, ...]]]:
         """The sampled problems with the tokens of their prompts."""
         render = self.prepared.renderer.render
-        return [(one, render(one)) for one in self.sample]
+        return [(problem, render(problem)) for problem in self.sample]
 
     @cached_property
     def references(self) -> list[Reference]:
@@ -147,6 +153,16 @@ class Subject:
     def main(self, problem: Problem) -> str:
         """Return the verifier that decides a problem's outcome."""
         return self.prepared.judge.plan.main_name(problem)
+
+
+def by_prompt(problems: Iterable[Problem]) -> list[list[Problem]]:
+    """Group the problems that repeat the prompt of another, and its world in a conversation."""
+    groups: dict[str, list[Problem]] = defaultdict(list)
+    for problem in problems:
+        # the world of a conversation is in the spec, so the prompt alone is not the whole question
+        world = json.dumps(dict(problem.spec), sort_keys=True) if problem.environment else ""
+        groups[" ".join(text_of(problem).casefold().split()) + world].append(problem)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def text_of(problem: Problem) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlvr_core.api import Finding
-from rlvr_core.config.model import ModelSection
 from rlvr_core.step.model import max_positions
+from rlvr_core.toolkit import ModelSection
 from rlvr_doctor.modelcheck.folder import ModelFolder
 
 TRAINED = 16

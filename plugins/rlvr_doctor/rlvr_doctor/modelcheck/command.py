@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.terminal import output
+from rlvr_core.toolkit import print_json, print_line, printable
 
 if TYPE_CHECKING:
     from rlvr_doctor.modelcheck.examination import Examined
@@ -43,7 +43,7 @@ def check(
     """
     from rlvr_doctor.modelcheck.examination import check as examine
 
-    found = examine(
+    examined = examine(
         model,
         revision=revision,
         step=step,
@@ -52,16 +52,15 @@ def check(
         values=not no_values,
     )
     if as_json:
-        output.print_json(found.as_json())
+        print_json(examined.as_json())
     else:
-        _print(found)
-    raise click.exceptions.Exit(1 if found.report.verdict == "broken" else 0)
+        _print(examined)
+    raise click.exceptions.Exit(1 if examined.report.verdict == "broken" else 0)
 
 
 def _print(examined: Examined) -> None:
-    from rlvr_core.record.text import printable
 
-    output.print_line(printable(f"{examined.name}: {examined.folder or 'not on this machine'}"))
+    print_line(printable(f"{examined.name}: {examined.folder or 'not on this machine'}"))
     for label, value in examined.identity_lines:
-        output.print_line(printable(f"{label}: {value}"))
+        print_line(printable(f"{label}: {value}"))
     examined.report.print()

@@ -1,25 +1,46 @@
-"""Finds and examines a model, with its identity."""
+"""Finds a model, runs every check of it, and reads its identity."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError, Finding, Json, RlvrError
-from rlvr_core.data.uri import check_model_path, is_uri, model_path
 from rlvr_core.eval.model_ref import find_model
-from rlvr_core.plugins.host import load_host
 from rlvr_core.record.provenance.lineage import lineage_lines, lineage_of
 from rlvr_core.record.provenance.model import model_identity, tokenizer_identity
-from rlvr_core.terminal import output
-from rlvr_doctor.examination.report import Report
-from rlvr_doctor.modelcheck.folder import ModelFolder
-from rlvr_doctor.modelcheck.place import folder_of
-from rlvr_doctor.modelcheck.questions import examine
-from rlvr_doctor.modelcheck.report import BrokenPartError
+from rlvr_core.toolkit import check_model_path, is_uri, load_host, model_path, quiet_libraries
+from rlvr_doctor.examination.report import Report, first_line
+from rlvr_doctor.modelcheck import architecture, token_checks, weight_checks
+from rlvr_doctor.modelcheck.folder import ModelFolder, Question, folder_of
+from rlvr_doctor.modelcheck.stored import BrokenPartError
+
+
+def _config(subject: ModelFolder) -> Iterator[Finding]:
+    kind = subject.config.model_type
+    code = subject.raw_config.get("auto_map")
+    yield Finding("config", "ok", f"config.json of a {kind}" + (", with code" if code else ""))
+
+
+_MODEL: tuple[tuple[str, Question], ...] = (
+    ("config", _config),
+    ("weights/files", weight_checks.files),
+    ("weights/values", weight_checks.values),
+    ("weights/names", weight_checks.names),
+    ("model/architecture", architecture.size),
+    ("model/context", architecture.context),
+    ("tokenizer/vocabulary", token_checks.vocabulary),
+    ("tokenizer/special", token_checks.special),
+    ("tokenizer/template", token_checks.template),
+)
+_ADAPTER: tuple[tuple[str, Question], ...] = (
+    ("adapter", weight_checks.adapter),
+    ("weights/files", weight_checks.files),
+    ("weights/values", weight_checks.values),
+)
 
 
 @dataclass(slots=True)
@@ -27,8 +48,8 @@ class Examined:
     """The results about a model.
 
     Attributes:
-        name: Its name as given by the user.
-        folder: Its folder on this machine; None if there is none.
+        name: The model's name as given by the user.
+        folder: The model's folder on this machine; None if there is none.
         report: The findings.
         identity: ``model`` and ``tokenizer`` as in ``identity`` of ``run.json``.
         lineage: Where it came from, if rlvr trained it.
@@ -85,18 +106,18 @@ def check(
     """
     reference = locate(model, step, runs_dir)
     here = folder_of(reference, revision)
-    found = Examined(model, here)
+    examined = Examined(model, here)
     if here is None:
         text = f"'{reference}' is not in the hub's cache on this machine"
         remedy = f"fetch it: hf download {reference}"
-        found.report.findings.append(Finding("files", "fail", text, remedy))
+        examined.report.findings.append(Finding("files", "fail", text, remedy))
     else:
         subject = ModelFolder(reference, here, revision, trust_remote_code, values)
-        output.quiet_libraries()
-        found.report = examine(subject)
-        found.identity = _identity(subject)
-        found.lineage = lineage_of(here)
-    return found
+        quiet_libraries()
+        examined.report = examine(subject)
+        examined.identity = _identity(subject)
+        examined.lineage = lineage_of(here)
+    return examined
 
 
 def locate(model: str, step: int | None, runs_dir: str) -> str:
@@ -124,12 +145,34 @@ def locate(model: str, step: int | None, runs_dir: str) -> str:
 
 def _identity(subject: ModelFolder) -> dict[str, Mapping[str, Any]]:
     """Return its hashes as in ``run.json``."""
-    found: dict[str, Mapping[str, Any]] = {}
+    identity: dict[str, Mapping[str, Any]] = {}
     try:
-        found["model"] = model_identity(subject.reference, subject.revision)
+        identity["model"] = model_identity(subject.reference, subject.revision)
     except OSError:
-        found["model"] = {}
+        identity["model"] = {}
     with contextlib.suppress(BrokenPartError, RlvrError, ValueError):
         if not subject.is_adapter:
-            found["tokenizer"] = tokenizer_identity(subject.tokenizer)
-    return found
+            identity["tokenizer"] = tokenizer_identity(subject.tokenizer)
+    return identity
+
+
+def examine(subject: ModelFolder) -> Report:
+    """Return the findings about a model."""
+    report = Report()
+    named: set[str] = set()
+    for id_, ask in _ADAPTER if subject.is_adapter else _MODEL:
+        answers: list[Finding] = []  # keeps the findings of a check up to an error
+        try:
+            answer = ask(subject)
+            answers += [answer] if isinstance(answer, Finding) else answer or ()
+        except BrokenPartError as error:
+            if error.part in named:
+                answers.append(Finding(id_, "note", f"not examined: {error.part} is broken"))
+            else:
+                answers.append(Finding(id_, "fail", error.text, error.remedy))
+            named.add(error.part)
+        except Exception as error:
+            text = f"could not be examined: {first_line(error)}"
+            answers.append(Finding(id_, "warn", text, "report it, with the model's name"))
+        report.findings += answers
+    return report

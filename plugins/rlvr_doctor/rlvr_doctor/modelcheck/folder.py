@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rlvr_core.api import Finding
 from rlvr_doctor.examination.report import at_first, first_line
-from rlvr_doctor.modelcheck.report import BrokenPartError
-from rlvr_doctor.modelcheck.stored import Stored, broken, read_file
+from rlvr_doctor.modelcheck.stored import BrokenPartError, broken, read_file
 
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
 ADAPTER = ("adapter_model.safetensors", "adapter_model.bin")
@@ -32,7 +32,7 @@ class Weights:
     """
 
     files: tuple[Path, ...]
-    tensors: dict[str, Stored]
+    tensors: dict[str, Any]
     unused: tuple[str, ...] = ()
 
 
@@ -41,7 +41,7 @@ class ModelFolder:
     """A model's folder.
 
     Attributes:
-        reference: Its name for transformers: the folder, or a hub id.
+        reference: The name for transformers: the folder or a hub id.
         folder: The folder of its files.
         revision: Revision on the hub.
         trust: Whether code that comes with the model may run.
@@ -64,7 +64,7 @@ class ModelFolder:
     def json(self, name: str, part: str = "config") -> dict[str, Any]:
         """Read one of its JSON files."""
         try:
-            found = json.loads((self.folder / name).read_text(encoding="utf-8"))
+            data = json.loads((self.folder / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise BrokenPartError(
                 part, f"there is no {name}", "name a folder that transformers can load"
@@ -73,9 +73,9 @@ class ModelFolder:
             raise BrokenPartError(
                 part, f"{name} cannot be read: {first_line(error)}", "fetch it again"
             ) from None
-        if not isinstance(found, dict):
+        if not isinstance(data, dict):
             raise BrokenPartError(part, f"{name} is not a JSON object", "fetch it again")
-        return found
+        return data
 
     @cached_property
     def raw_config(self) -> dict[str, Any]:
@@ -100,10 +100,10 @@ class ModelFolder:
             raise broken(f"{files[0].name} has no tensors", "fetch it again")
         others = {*self.folder.glob("*.safetensors"), *self.folder.glob("*.bin")} - {*files}
         known = ("training_args.bin", *ADAPTER)
-        unused = tuple(sorted(one.name for one in others if one.name not in known))
+        unused = tuple(sorted(other.name for other in others if other.name not in known))
         return Weights(files, tensors, unused)
 
-    def _shards(self, index: Path) -> tuple[tuple[Path, ...], dict[str, Stored]]:
+    def _shards(self, index: Path) -> tuple[tuple[Path, ...], dict[str, Any]]:
         mapping = self.json(index.name, "weights").get("weight_map")
         if not isinstance(mapping, dict) or not mapping:
             raise broken(f"{index.name} has no weight_map", "fetch it again")
@@ -114,21 +114,16 @@ class ModelFolder:
                 f"{len(missing)} of {len(names)} shards are missing: {at_first(missing)}",
                 "fetch them; all the files that the index names belong to the model",
             )
-        found: dict[str, Stored] = {}
-        for name in names:
-            found |= read_file(self.folder / name)
-        lost = [
-            name
-            for name, shard in mapping.items()
-            if name not in found or found[name].file.name != shard
-        ]
+        shards = {name: read_file(self.folder / name) for name in names}
+        lost = [name for name, shard in mapping.items() if name not in shards[shard]]
         if lost:
             raise broken(
                 f"{len(lost)} tensors are not in the shard that {index.name} names: "
                 f"{at_first(lost)}",
                 "index and shards do not belong together: fetch the model again",
             )
-        return tuple(self.folder / name for name in names), found
+        tensors = {name: shards[shard][name] for name, shard in mapping.items()}
+        return tuple(self.folder / name for name in names), tensors
 
     def _no_weights(self) -> BrokenPartError:
         if self.is_adapter:
@@ -209,9 +204,30 @@ class ModelFolder:
         return "files and config.json do not belong together, or need another transformers"
 
 
+def folder_of(reference: str, revision: str | None) -> Path | None:
+    """Return a model's folder: its own, or that in the hub's cache; None if there is none."""
+    folder = Path(reference).expanduser()
+    if folder.is_dir():
+        return folder
+    from huggingface_hub import try_to_load_from_cache
+
+    for name in ("config.json", "adapter_config.json", "tokenizer_config.json"):
+        try:
+            path = try_to_load_from_cache(reference, name, revision=revision)
+        except ValueError:  # not a valid repository name
+            return None
+        if isinstance(path, str):
+            return Path(path).parent
+    return None
+
+
+Question = Callable[[ModelFolder], Finding | Iterable[Finding] | None]
+"""A check of a model."""
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers from printing problems that are reported here."""
+    """Keep transformers from printing problems that the report names."""
     from transformers.utils import logging
 
     before = logging.get_verbosity()

@@ -1,4 +1,4 @@
-"""Checks of a tokenizer, by itself and with its model."""
+"""Checks a tokenizer, alone and with its model."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rlvr_core.api import Finding, Message, Problem
-from rlvr_core.config.model import PromptSection
 from rlvr_core.data.prompts import Renderer
-from rlvr_doctor.examination.prompts import token_ids
+from rlvr_core.toolkit import PromptSection
 from rlvr_doctor.examination.report import at_first, first_line
 from rlvr_doctor.modelcheck.folder import ModelFolder, quiet
 
@@ -21,7 +20,7 @@ _OWN = "use the tokenizer that belongs to the model"
 
 
 def vocabulary(subject: ModelFolder) -> Finding:
-    """Whether every token has a row of the embedding, and most rows a token."""
+    """Check that every token has a row of the embedding, and most rows a token."""
     rows = _rows(subject)
     ids = subject.tokenizer.get_vocab()
     above = sorted((id_, token) for token, id_ in ids.items() if id_ >= rows)
@@ -37,14 +36,14 @@ def vocabulary(subject: ModelFolder) -> Finding:
 
 
 def special(subject: ModelFolder) -> Iterator[Finding]:
-    """Whether model and tokenizer agree on the tokens that end and that pad a text."""
+    """Check that model and tokenizer agree on the tokens that end and pad a text."""
     rows, tokenizer = _rows(subject), subject.tokenizer
     ends = {
-        "tokenizer": token_ids(tokenizer.eos_token_id),
-        "config.json": token_ids(getattr(subject.config.get_text_config(), "eos_token_id", None)),
-        "generation_config.json": token_ids(_generation(subject).get("eos_token_id")),
+        "tokenizer": _token_ids(tokenizer.eos_token_id),
+        "config.json": _token_ids(getattr(subject.config.get_text_config(), "eos_token_id", None)),
+        "generation_config.json": _token_ids(_generation(subject).get("eos_token_id")),
     }
-    pads = token_ids(tokenizer.pad_token_id)
+    pads = _token_ids(tokenizer.pad_token_id)
     eos_ids = {name: sorted(ids) for name, ids in ends.items() if ids}
     shown = ", ".join(
         f"{name} {' '.join(repr(_token(tokenizer, id_)) for id_ in ids)}"
@@ -67,14 +66,14 @@ def special(subject: ModelFolder) -> Iterator[Finding]:
             name,
             "warn",
             f"{disagreement} ({shown})",
-            "generation ends at all of them; name in generation_config.json those it was taught",
+            "generation ends at all of them; name in generation_config.json those of its training",
         )
     else:
         yield Finding(name, "ok", f"ends at: {shown}")
 
 
 def template(subject: ModelFolder) -> Iterator[Finding]:
-    """Whether there is a chat template, and what a run would do with it."""
+    """Check the chat template, and report what a run would do with it."""
     tokenizer = subject.tokenizer
     name = "tokenizer/template"
     with quiet():
@@ -98,10 +97,17 @@ def template(subject: ModelFolder) -> Iterator[Finding]:
     if marker not in text:
         description = description if not text else "the chat template leaves out what the user says"
         yield Finding(
-            name, "fail", description, "put the template of the model's own repository there"
+            name, "fail", description, "use the chat template of the model's own repository"
         )
         return
     yield Finding(name, "note", description)
+
+
+def _token_ids(value: Any) -> set[int]:
+    """Return the ids of a config's field, which holds one, several or none."""
+    if value is None or isinstance(value, bool):
+        return set()
+    return {int(id_) for id_ in value} if isinstance(value, list | tuple) else {int(value)}
 
 
 def _rows(subject: ModelFolder) -> int:
@@ -122,8 +128,8 @@ def _token(tokenizer: Any, id_: int) -> str:
 
 def _disagreement(ends: dict[str, set[int]]) -> str:
     """Return which files lack the tokenizer's end token, in words; empty if none does."""
-    own = ends["tokenizer"]
-    if not own:
+    tokenizer_ids = ends["tokenizer"]
+    if not tokenizer_ids:
         return "the tokenizer has no token that ends a text"
-    others: Iterable[str] = [name for name, ids in ends.items() if ids and not own & ids]
+    others: Iterable[str] = [name for name, ids in ends.items() if ids and not tokenizer_ids & ids]
     return f"the tokenizer's end of a text is not in {' and '.join(others)}" if others else ""

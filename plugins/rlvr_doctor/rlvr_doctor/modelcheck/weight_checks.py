@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from rlvr_core.api import Finding
 from rlvr_doctor.examination.report import at_first
 from rlvr_doctor.modelcheck.folder import ModelFolder
-from rlvr_doctor.modelcheck.stored import NAMES
-from rlvr_doctor.modelcheck.values import values_of
+from rlvr_doctor.modelcheck.stored import values_of
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 _TORN = "take the weights from before the run diverged, or fetch them again"
@@ -18,16 +17,16 @@ _TORN = "take the weights from before the run diverged, or fetch them again"
 
 def files(subject: ModelFolder) -> Iterator[Finding]:
     """Check that every file that transformers would load exists and is complete."""
-    found = subject.weights
-    size = sum(one.n_bytes for one in found.tensors.values())
+    weights = subject.weights
+    size = sum(tensor.nbytes for tensor in weights.tensors.values())
     kinds = Counter[str]()
-    for one in found.tensors.values():
-        kinds[one.dtype] += one.n_bytes
-    types = [NAMES.get(kind, kind) for kind, _ in kinds.most_common()]
-    text = f"{len(found.tensors)} tensors in {len(found.files)} files, {size:,} bytes"
+    for tensor in weights.tensors.values():
+        kinds[str(tensor.dtype).removeprefix("torch.")] += tensor.nbytes
+    types = [kind for kind, _ in kinds.most_common()]
+    text = f"{len(weights.tensors)} tensors in {len(weights.files)} files, {size:,} bytes"
     yield Finding("weights/files", "ok", f"{text}, {' and '.join(types)}")
-    if found.unused:
-        names = at_first(list(found.unused))
+    if weights.unused:
+        names = at_first(list(weights.unused))
         yield Finding(
             "weights/unused",
             "note",
@@ -43,15 +42,20 @@ def values(subject: ModelFolder) -> Iterator[Finding]:
     odd: list[str] = []
     constant: list[str] = []
     numbers = 0
-    for name, one in subject.weights.tensors.items():
-        found = values_of(one)
-        if found is None:
+    for name, tensor in subject.weights.tensors.items():
+        statistics = values_of(tensor)
+        if statistics is None:
             continue
-        numbers += one.numel
-        if found.nan or found.infinite:
-            odd.append(f"{name} ({found.nan:,} NaN, {found.infinite:,} infinite)")
+        numbers += tensor.numel()
+        if statistics.nan or statistics.infinite:
+            odd.append(f"{name} ({statistics.nan:,} NaN, {statistics.infinite:,} infinite)")
         # adapters begin with a zero matrix; a vector of ones is a new norm
-        elif found.constant and len(one.shape) > 1 and one.numel > 1 and ".lora_B" not in name:
+        elif (
+            statistics.constant
+            and len(tensor.shape) > 1
+            and tensor.numel() > 1
+            and ".lora_B" not in name
+        ):
             constant.append(name)
     if odd:
         text = f"{len(odd)} tensors are not finite: {at_first(odd)}"
@@ -63,7 +67,7 @@ def values(subject: ModelFolder) -> Iterator[Finding]:
             "weights/constant",
             "warn",
             f"{len(constant)} matrices are one number throughout: {at_first(constant)}",
-            "they were perhaps never written: compare with the original",
+            "perhaps they were never written: compare with the original",
         )
 
 
@@ -71,7 +75,7 @@ def names(subject: ModelFolder) -> Iterator[Finding]:
     """Check that the files have exactly the weights of the architecture, with their shapes."""
     model, info = subject.loaded
     missing = sorted(info["missing_keys"])
-    shapes = sorted(_name(one) for one in info["mismatched_keys"])
+    shapes = sorted(_name(key) for key in info["mismatched_keys"])
     more = sorted(info["unexpected_keys"])
     kind = type(model).__name__
     if missing or shapes:
@@ -102,7 +106,7 @@ def _name(mismatched: object) -> str:
 
 
 def adapter(subject: ModelFolder) -> Finding:
-    """Say that a LoRA adapter is no model."""
+    """Report that the folder is a LoRA adapter, not a model."""
     config = subject.json("adapter_config.json", "weights")
     return Finding(
         "adapter/kind",

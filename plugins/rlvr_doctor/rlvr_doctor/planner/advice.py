@@ -22,7 +22,7 @@ class Change:
     """A change and the plan with it.
 
     Attributes:
-        settings: What to set, ``KEY=VALUE``.
+        settings: The settings, ``KEY=VALUE``.
         count: GPUs.
         plan: The plan.
     """
@@ -33,12 +33,12 @@ class Change:
 
 
 def advise(planner: Planner, plan: Plan, count: int) -> list[Change]:
-    """Ways to make a run fit that does not, or to make one faster that does; best first."""
+    """Return changes that make a run fit, or make a fitting run faster; best first."""
     if plan.fits:
-        found = [_try(planner, count, some) for some in _faster(plan)]
+        changes = [_try(planner, count, some) for some in _faster(plan)]
         least = 0.99 * plan.speed.step
-        good = [c for c in found if c and c.plan.fits and c.plan.speed.step < least]
-        return sorted(good, key=lambda one: one.plan.speed.step)
+        good = [c for c in changes if c and c.plan.fits and c.plan.speed.step < least]
+        return sorted(good, key=lambda change: change.plan.speed.step)
     tried = [_fitted(planner, count, (), exact=True) or _fitted(planner, count, ())]
     if tried[0] is None and not plan.setup.adapter:
         more = (_fitted(planner, n, ("train.parallel=fsdp",)) for n in _COUNTS if n > count)
@@ -72,12 +72,14 @@ def _fitted(
         tried = [_try(planner, count, settings) for settings in more]
         helping = [change for change in tried if change and _lack(change) < _lack(now)]
         # of those that fit, the one that costs the least time
-        best = min(helping, key=lambda one: (_lack(one), one.plan.speed.step), default=None)
+        best = min(
+            helping, key=lambda change: (_lack(change), change.plan.speed.step), default=None
+        )
     if best is None or not best.plan.fits:
         return None
     for setting in best.settings:
         if setting not in first:
-            without = _try(planner, count, [one for one in best.settings if one != setting])
+            without = _try(planner, count, [kept for kept in best.settings if kept != setting])
             best = without if without and without.plan.fits else best
     return best
 
@@ -86,14 +88,14 @@ def _lack(change: Change) -> float:
     return change.plan.memory.lack
 
 
-def _with(settings: tuple[str, ...], one: str) -> tuple[str, ...]:
-    """Add a setting; another value of the same key goes."""
-    key = one.partition("=")[0]
-    return (*(old for old in settings if old.partition("=")[0] != key), one)
+def _with(settings: tuple[str, ...], setting: str) -> tuple[str, ...]:
+    """Add a setting, in place of another value of its key."""
+    key = setting.partition("=")[0]
+    return (*(old for old in settings if old.partition("=")[0] != key), setting)
 
 
 def _smaller(plan: Plan, exact: bool) -> Iterator[str]:
-    """Changes that may take less memory."""
+    """Yield changes that may need less memory."""
     setup = plan.setup
     if setup.every != 1:
         yield "train.gradient_checkpointing=all"
@@ -116,7 +118,7 @@ def _smaller(plan: Plan, exact: bool) -> Iterator[str]:
 
 
 def _faster(plan: Plan) -> Iterator[tuple[str, ...]]:
-    """Changes that may take less time."""
+    """Yield changes that may need less time."""
     setup = plan.setup
     if setup.every:
         for which in ("none", "every-3", "every-2"):
@@ -136,7 +138,7 @@ def _faster(plan: Plan) -> Iterator[tuple[str, ...]]:
 
 
 def _budgets(setup: Setup) -> Iterator[int]:
-    """Halves of the budget that still hold a completion of the longest kind."""
+    """Yield halves of the token budget that still hold the longest completion."""
     budget = setup.budget // 2
     while budget >= setup.prompt + setup.completion:
         yield budget
@@ -144,7 +146,7 @@ def _budgets(setup: Setup) -> Iterator[int]:
 
 
 def _share(plan: Plan) -> Iterator[str]:
-    """The largest share of the card that an engine can have beside the trainer."""
+    """Yield the largest share of the card that an engine can use beside the trainer."""
     engine, memory = plan.setup.engine, plan.memory
     if not (engine.shared and engine.own_weights):
         return

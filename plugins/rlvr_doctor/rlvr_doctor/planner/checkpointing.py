@@ -1,4 +1,4 @@
-"""``train.gradient_checkpointing: auto``: as few layers computed again as the memory allows."""
+"""``train.gradient_checkpointing: auto``: recomputes as few layers as the memory allows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rlvr_doctor.planner.setup import Setup, every_of, servers_of, setup_of
 from rlvr_doctor.planner.shape import read_model
 
 if TYPE_CHECKING:
-    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.toolkit import Resolved
 
 CHOICES = ("none", "every-4", "every-3", "every-2", "all")
-"""By the time they cost, and the other way round by the memory they take."""
+"""From the fastest, which needs the most memory, to the slowest."""
 MARGIN = 0.03
-"""Share of the free memory that is left alone: formulas were up to 2 % below an H200's peaks."""
+"""Share of the free memory that stays unused: formulas were up to 2 % below an H200's peaks."""
 GIB = 2**30
 
 
@@ -68,19 +68,19 @@ def choose_for_run(resolved: Resolved, model_path: str) -> DataReport:
     except RlvrError as error:
         why = f"auto, and the memory cannot be planned: {error.complaints[0].what}"
         return _report("none", why, {"free_bytes": free})
-    found = choose(setup, free)
-    return _report(found.which, reason(found, free), {"free_bytes": free, "fits": found.fits})
+    choice = choose(setup, free)
+    return _report(choice.which, reason(choice, free), {"free_bytes": free, "fits": choice.fits})
 
 
-def reason(found: Choice, free: float) -> str:
-    """Say why, in words."""
-    need = found.needs[found.which] / GIB
+def reason(choice: Choice, free: float) -> str:
+    """Return the reason for a choice, in words."""
+    need = choice.needs[choice.which] / GIB
     why = f"auto: training is planned to take {need:.1f} of the {free / GIB:.1f} GiB that are free"
-    if not found.fits:
+    if not choice.fits:
         return f"{why}, which DOES NOT FIT; rlvr plan says what else to change"
-    tried = [one for one in found.needs if one != found.which]
+    tried = [need for need in choice.needs if need != choice.which]
     if tried:
-        why += f" ({tried[-1]} would take {found.needs[tried[-1]] / GIB:.1f})"
+        why += f" ({tried[-1]} would take {choice.needs[tried[-1]] / GIB:.1f})"
     return why
 
 
@@ -98,7 +98,7 @@ def setup_for_run(resolved: Resolved, model_path: str, world: int, total: float)
 
     Args:
         resolved: The configuration.
-        model_path: Its model's folder.
+        model_path: The model's folder.
         world: Processes that train, each on a GPU.
         total: Bytes of each GPU.
 
@@ -110,7 +110,7 @@ def setup_for_run(resolved: Resolved, model_path: str, world: int, total: float)
     # its speed does not matter here
     card: Card = replace(CARDS["h100-80"], memory=total)
     count, beside = world, None
-    if config.engine.use == "core/vllm-server" and not config.engine.with_.get("urls"):
+    if config.engine.use == "servers/vllm-server" and not config.engine.with_.get("urls"):
         count += servers_of(config.engine.with_)
     elif config.train.max_staleness > 0 and os.environ.get("RLVR_ENGINE_GPUS"):
         count, beside = 2 * world, world  # rlvr launch --engine-gpus keeps them for engines

@@ -1,4 +1,4 @@
-"""``rlvr plan``: what a run would take on GPUs that need not be here."""
+"""``rlvr plan``: the memory and time of a run on GPUs that need not be here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rlvr_core.parallel.cards import CARDS
     "--engine-gpus",
     type=click.IntRange(1),
     metavar="N",
-    help="How many of them an engine in processes of its own has, as for rlvr launch.",
+    help="How many of them an engine in separate processes uses, as for rlvr launch.",
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one key.")
 @click.option(
@@ -41,7 +41,7 @@ def plan(
     mean_tokens: float | None,
     as_json: bool,
 ) -> None:
-    """Say what memory and time the run that CONFIG describes would take on GPUs.
+    """Compute the memory and time that a run of CONFIG would need on GPUs.
 
     It needs no GPU and reads no weights: the model's config.json is enough. It prints memory by
     part, its peak, the time of a step by phase, MFU, hours and disk; what limits the run, whether
@@ -49,17 +49,16 @@ def plan(
 
     Example: rlvr plan examples/math.yaml --gpu h100-80 --count 8 --set train.parallel=fsdp
     """
-    from rlvr_core.plugins.host import load_host
-    from rlvr_core.terminal import output
+    from rlvr_core.toolkit import load_host, print_json, quiet_libraries
     from rlvr_doctor.planner import report
     from rlvr_doctor.planner.advice import advise
     from rlvr_doctor.planner.plans import Planner
 
-    output.quiet_libraries()
+    quiet_libraries()
     planner = Planner(config, overrides, load_host(), gpu, engine_gpus, mean_tokens)
-    found = planner.plan(count)
-    changes = advise(planner, found, count)
+    planned = planner.plan(count)
+    changes = advise(planner, planned, count)
     if as_json:
-        output.print_json(report.as_json(found, changes))
+        print_json(report.as_json(planned, changes))
     else:
-        report.print_plan(found, changes, gpu)
+        report.print_plan(planned, changes, gpu)

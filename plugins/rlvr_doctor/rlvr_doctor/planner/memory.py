@@ -1,7 +1,7 @@
-"""Bytes of one training GPU, by part and at the worst moment of a step.
+"""Computes the memory of one training GPU, by part and at the worst moment of a step.
 
-``moments.py`` has what a step takes beside what is held throughout. docs/doctor.md has the
-formulas, and what they were compared with.
+``moments.py`` computes what a step needs besides the memory that is held throughout. docs/doctor.md
+has the formulas and their comparison with measurements.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class Held:
     """Bytes that a training GPU holds throughout a run.
 
     Attributes:
-        weights: In float32 where they are trained, and of an engine's own copy.
+        weights: Weights, in float32 if they are trained, with an engine's own copy.
         reference: The reference model.
         optimizer: State of the optimizer.
-        buckets: Gradients that DDP keeps room for between steps.
+        buckets: Gradient buckets that DDP keeps between steps.
     """
 
     weights: float
@@ -32,7 +32,7 @@ class Held:
 
     @property
     def total(self) -> float:
-        """All of them."""
+        """The sum of all parts."""
         return self.weights + self.reference + self.optimizer + self.buckets
 
 
@@ -41,16 +41,15 @@ class Memory:
     """Bytes of one training GPU, and of the engine's.
 
     Attributes:
-        held: Throughout.
+        held: Bytes held throughout.
         worst: The worst moment of training.
-        reserved: What no tensor takes.
-        engine: Share of a colocated engine while it generates; 0 without one.
-        kv_room: For keys and values where completions are generated; below 0 not even the weights
-            fit.
-        kv_needed: For the keys and values of one completion of the longest kind.
+        reserved: Bytes that belong to no tensor.
+        engine: Bytes of a colocated engine while it generates; 0 without one.
+        kv_room: Room for the keys and values of completions; below 0 if not even the weights fit.
+        kv_needed: Bytes of the keys and values of one completion of maximum length.
         training: Peak of training.
         generating: Peak of a training GPU while its engine generates.
-        card: Of the card.
+        card: Memory of the card.
     """
 
     held: Held
@@ -85,7 +84,7 @@ class Memory:
 
 
 def held_by(setup: Setup) -> Held:
-    """What a training GPU holds throughout."""
+    """Return what a training GPU holds throughout a run."""
     shape, width, shards = setup.shape, setup.width, setup.shards
     weights = MASTER * setup.trained + (width * shape.params if setup.adapter else 0)
     # an engine that computes the trainer's model needs a whole one beside shards
@@ -104,24 +103,24 @@ def held_by(setup: Setup) -> Held:
 def memory_of(
     setup: Setup, micros: Iterable[tuple[Micro, bool]] | None = None, reserved: float = RESERVED
 ) -> Memory:
-    """The memory of a GPU that trains.
+    """Compute the memory of a training GPU.
 
     Args:
         setup: The run.
-        micros: Its micro-batches, each with whether gradients are there before; None for the worst
-            that may come.
-        reserved: Bytes that are taken by no tensor.
+        micros: Its micro-batches, each with whether earlier gradients exist; None for the worst
+            possible one.
+        reserved: Bytes that belong to no tensor.
     """
     engine = setup.engine
     if micros is None:
         micros = [(setup.worst_micro(), setup.several_micros)]
     held = held_by(setup)
-    every = [m for one, later in micros for m in moments_of(setup, one, later=later)]
-    worst = max(every, key=lambda one: one.total)
+    every = [m for micro, later in micros for m in moments_of(setup, micro, later=later)]
+    worst = max(every, key=lambda moment: moment.total)
     beside = engine.memory if engine.shared else 0.0
     if engine.own_weights:
         kv_room = engine.memory - setup.width * setup.shape.params / engine.width - RESERVED
-    else:  # the trainer's model generates, beside what is held
+    else:  # the trainer's model generates, besides the held memory
         kv_room = setup.card.memory - held.total - reserved
     return Memory(
         held=held,

@@ -1,7 +1,7 @@
-"""Bytes of the moments of a micro-batch's backward pass that may be the worst of a step.
+"""Computes the memory of the moments in a backward pass that may be the worst of a step.
 
-Counted tensor by tensor as rlvr and transformers compute a layer, and as FSDP2 gathers and sums:
-what autograd keeps, and what is made and freed on the way.
+Bytes are counted tensor by tensor, as rlvr and transformers compute a layer and as FSDP2 gathers
+and sums: the tensors that autograd keeps, and those that are created and freed on the way.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from dataclasses import dataclass
 from rlvr_doctor.planner.setup import MASTER, Micro, Setup
 
 LOGITS = 512 << 20
-"""Bytes of one chunk of float32 logits, as ``rlvr_core/step/logprobs.py`` has it on a GPU."""
+"""Bytes of one chunk of float32 logits in ``rlvr_core/step/logprobs.py`` on a GPU."""
 _CARD_SHARE = 32
-"""One part in so many of a GPU: a chunk of a compiled head's, as ``compiling/head.py`` has it."""
+"""A chunk of a compiled head takes 1/32 of the GPU, as in ``compiling/head.py``."""
 _COMPILED = 0.525
-"""Share of what eager layers keep for a token, attention aside, that compiled ones keep, as seen on
-an H200: the rest is computed again inside of their kernels."""
+"""Activations that compiled layers keep for a token, without attention, as a share of what eager
+layers keep; measured on an H200. Their kernels recompute the rest."""
 _LEAST_CHUNK = 256
 _LOGIT = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A moment of the step: bytes on top of what is held throughout.
+    """A moment of the step: bytes in addition to those held throughout.
 
     Attributes:
-        name: What is being done.
-        gathered: Weights that FSDP has brought together, and gradients that it sends.
-        gradients: Of weights.
-        activations: What autograd keeps.
+        name: Name of the operation.
+        gathered: Weights that FSDP has gathered, and gradients that it sends.
+        gradients: Gradients of weights.
+        activations: Tensors that autograd keeps.
         head: Logits of the LM head, and its gradient.
-        work: What else is made on the way.
+        work: Other temporary tensors.
     """
 
     name: str
@@ -45,12 +45,12 @@ class Moment:
 
     @property
     def total(self) -> float:
-        """All of them."""
+        """The sum of all parts."""
         return self.gathered + self.gradients + self.activations + self.head + self.work
 
 
 def saved_by_layer(setup: Setup, micro: Micro) -> float:
-    """Bytes that autograd keeps of one layer without checkpointing."""
+    """Return the bytes that autograd keeps of one layer without checkpointing."""
     shape, adapter, width = setup.shape, setup.adapter, setup.width
     hidden, queries, keys = shape.hidden, shape.queries, shape.keys
     # float32 inputs of two norms; what a trained weight multiplies is kept for its gradient
@@ -84,7 +84,7 @@ def _attention(setup: Setup, micro: Micro) -> float:
 
 
 def head_chunk(setup: Setup, loss_tokens: int) -> int:
-    """Entries of the vocabulary in a chunk of the LM head."""
+    """Return the number of vocabulary entries in a chunk of the LM head."""
     if setup.compiled:
         entry, parts = setup.width * loss_tokens, 1
         while setup.shape.vocab * entry * _CARD_SHARE > setup.card.memory * parts:
@@ -96,7 +96,7 @@ def head_chunk(setup: Setup, loss_tokens: int) -> int:
 
 
 def moments_of(setup: Setup, micro: Micro, *, later: bool) -> list[Moment]:
-    """The moments of a micro-batch's backward pass that may be the worst.
+    """Return the moments of a micro-batch's backward pass that may need the most memory.
 
     Args:
         setup: The run.
@@ -129,7 +129,7 @@ def moments_of(setup: Setup, micro: Micro, *, later: bool) -> list[Moment]:
     # of an earlier layer that is computed again, the one behind it is gone by then
     once_more = layer - residual if setup.last_recomputed else 0.0
     work = _layer_work(setup, micro)
-    found = [
+    moments = [
         head,
         Moment("backward of the last layer", 0.0, before, held + once_more, waiting, work),
     ]
@@ -138,28 +138,28 @@ def moments_of(setup: Setup, micro: Micro, *, later: bool) -> list[Moment]:
         extra = (3 if shape.tied else 1) * table
         base = 0.0 if setup.buckets else gradients
         base -= 0.0 if later or setup.buckets else float(MASTER * shape.head_params)
-        found.append(Moment("backward of the embedding", 0.0, base, 0.0, extra, 0.0))
-    return found
+        moments.append(Moment("backward of the embedding", 0.0, base, 0.0, extra, 0.0))
+    return moments
 
 
 def _whole(setup: Setup, layers: int) -> float:
-    """What FSDP has brought together: some layers, and what is in none."""
+    """Return the bytes that FSDP has gathered: some layers, and all that is in no layer."""
     shape = setup.shape
     return float(setup.whole_width * (layers * shape.layer_params + shape.outer_params))
 
 
 def _of_shards(setup: Setup, micro: Micro, before: float, beside: float) -> Iterator[Moment]:
-    """Moments behind the head's, where FSDP2 gathers and sums.
+    """Yield the moments after the head's, in which FSDP2 gathers and sums.
 
-    While gradients of a layer are computed, the weights of the next one arrive, and the gradients
-    of the one behind it stay in float32, as they were sent. A layer's own are sent when its weights
-    are gone, and so are those of what is in no layer, at the end.
+    While a layer's gradients are computed, the weights of the next layer arrive, and the sent
+    gradients of the previous layer remain in float32. A layer's gradients are sent after its
+    weights are freed; those outside of layers are sent at the end.
 
     Args:
         setup: The run.
         micro: The micro-batch.
-        before: Gradients of an earlier micro-batch.
-        beside: What autograd keeps that belongs to no layer.
+        before: Bytes of gradients of an earlier micro-batch.
+        beside: Bytes that autograd keeps outside of layers.
     """
     shape, trained = setup.shape, 0 if setup.adapter else 1
     saved, residual = saved_by_layer(setup, micro), setup.stream * shape.hidden * micro.tokens
@@ -182,12 +182,12 @@ def _of_shards(setup: Setup, micro: Micro, before: float, beside: float) -> Iter
         tables = (3 if shape.tied else 2) * table
         embedding = _whole(setup, 0) + sent
         yield Moment("backward of the embedding", embedding, layers, 0.0, tables, 0.0)
-        own = (setup.whole_width + MASTER) * shape.outer_params
-        yield Moment("sum of the embedding's gradients", float(own), layers, 0.0, 0.0, 0.0)
+        outer = (setup.whole_width + MASTER) * shape.outer_params
+        yield Moment("sum of the embedding's gradients", float(outer), layers, 0.0, 0.0, 0.0)
 
 
 def _layer_work(setup: Setup, micro: Micro) -> float:
-    """What the MLP's backward pass makes beside what is kept."""
+    """Return the bytes of temporary tensors in the MLP's backward pass."""
     hidden, inner, width = setup.shape.hidden, setup.shape.inner, setup.width
     if setup.adapter and setup.autocast:  # peft makes a float32 copy of each input
         return float((12 * hidden + 6 * inner) * micro.tokens)
@@ -204,7 +204,7 @@ def _layer_work(setup: Setup, micro: Micro) -> float:
 
 
 def _head(setup: Setup, micro: Micro) -> float:
-    """Logits of a chunk, hidden states, and what the products of a chunk leave for a moment."""
+    """Return the bytes of a chunk's logits, hidden states and temporary products."""
     hidden, width, n = setup.shape.hidden, setup.width, micro.loss_tokens
     size = head_chunk(setup, n)
     logits, states = _LOGIT * n * size, width * hidden * n

@@ -1,38 +1,33 @@
-"""A plan of a run, and the planner that makes one for every change of its configuration."""
+"""Plans a run's memory and time, for a configuration and for changes of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlvr_core.api import ConfigError
-from rlvr_core.config.resolve import resolve_file
-from rlvr_core.data.uri import model_path
 from rlvr_core.parallel.cards import CARDS
+from rlvr_core.toolkit import Host, model_path, resolve_file
 from rlvr_doctor.planner.checkpointing import choose
 from rlvr_doctor.planner.memory import Memory, memory_of
 from rlvr_doctor.planner.setup import Setup, every_of, setup_of
 from rlvr_doctor.planner.shape import read_model
 from rlvr_doctor.planner.speed import Speed, checkpoint_bytes, speed_of
 
-if TYPE_CHECKING:
-    from rlvr_core.plugins.host import Host
-
 UNCHECKED = "computed from formulas and public figures of the card; not measured on a GPU"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run takes.
+    """The memory and the time of a run.
 
     Attributes:
         setup: The run in numbers.
-        memory: Of a GPU that trains.
-        speed: Of a step.
+        memory: Memory of a GPU that trains.
+        speed: Time of a step.
         checkpoint: Bytes of one checkpoint.
-        notes: What was assumed.
+        notes: The assumptions made.
     """
 
     setup: Setup
@@ -49,14 +44,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Planner:
-    """Plans one configuration, as it is or changed.
+    """Plans one configuration, unchanged or changed.
 
     Attributes:
         config: The file.
-        overrides: ``KEY=VALUE`` of the user.
-        host: Plugins.
-        gpu: A name of ``CARDS``.
-        engine_gpus: Of the GPUs, those that ``rlvr launch --engine-gpus`` would name.
+        overrides: The user's ``KEY=VALUE``.
+        host: The plugins.
+        gpu: A name in ``CARDS``.
+        engine_gpus: Number of the GPUs that ``rlvr launch --engine-gpus`` would reserve.
         mean_tokens: Mean tokens of a completion; None for half the cap.
     """
 
@@ -68,11 +63,11 @@ class Planner:
     mean_tokens: float | None = None
 
     def plan(self, count: int, changes: Sequence[str] = ()) -> Plan:
-        """Plan the run on so many GPUs with further ``KEY=VALUE``.
+        """Plan the run on ``count`` GPUs with further ``KEY=VALUE``.
 
         Raises:
-            ConfigError: If the configuration, or what it is to run on, is wrong.
-            MachineError: If its model cannot be read, or is of a kind that is not known.
+            ConfigError: If the configuration or the number of GPUs is wrong.
+            MachineError: If its model cannot be read or is of an unknown kind.
         """
         resolved = resolve_file(self.config, (*self.overrides, *changes), self.host)
         cap = resolved.config.sampling.max_tokens
@@ -87,9 +82,9 @@ class Planner:
         card, mean = CARDS[self.gpu], self.mean_tokens
         setup, notes = setup_of(resolved, card, count, self.engine_gpus, shape, adapter, mean)
         if resolved.config.train.gradient_checkpointing == "auto":
-            found = choose(setup, card.memory)
-            setup = replace(setup, every=every_of(found.which))
-            notes.append(f"train.gradient_checkpointing: auto chooses {found.which} on this card")
+            choice = choose(setup, card.memory)
+            setup = replace(setup, every=every_of(choice.which))
+            notes.append(f"train.gradient_checkpointing: auto chooses {choice.which} on this card")
         memory = memory_of(setup)
         speed = speed_of(setup, memory.kv_room)
         return Plan(setup, memory, speed, checkpoint_bytes(setup), (*notes, UNCHECKED))

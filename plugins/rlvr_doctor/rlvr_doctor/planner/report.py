@@ -1,4 +1,4 @@
-"""A plan in words and as JSON."""
+"""Prints a plan, or returns it as JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rlvr_core.terminal.output import print_line, print_table
+from rlvr_core.toolkit import print_line, print_table
 from rlvr_doctor.planner.advice import Change
 from rlvr_doctor.planner.plans import Plan
 
@@ -15,7 +15,7 @@ _ADVICE = 5
 
 
 def as_json(plan: Plan, changes: Sequence[Change]) -> dict[str, Any]:
-    """Return it as plain data; bytes and seconds."""
+    """Return a plan as plain data, in bytes and seconds."""
     setup, memory = plan.setup, plan.memory
     derived = ("peak", "moment", "left", "lack")
     return {
@@ -35,20 +35,20 @@ def as_json(plan: Plan, changes: Sequence[Change]) -> dict[str, Any]:
         "disk": {"checkpoint": plan.checkpoint, "all": setup.checkpoints * plan.checkpoint},
         "changes": [
             {
-                "settings": list(one.settings),
-                "count": one.count,
-                "fits": one.plan.fits,
-                "peak": one.plan.memory.peak,
-                "step": one.plan.speed.step,
+                "settings": list(change.settings),
+                "count": change.count,
+                "fits": change.plan.fits,
+                "peak": change.plan.memory.peak,
+                "step": change.plan.speed.step,
             }
-            for one in changes
+            for change in changes
         ],
         "notes": list(plan.notes),
     }
 
 
 def print_plan(plan: Plan, changes: Sequence[Change], gpu: str) -> None:
-    """Print it for people."""
+    """Print a plan."""
     setup, speed = plan.setup, plan.speed
     engine = setup.engine
     where = "and generate" if engine.shared else f"and {engine.gpus} more generate"
@@ -79,7 +79,7 @@ def print_plan(plan: Plan, changes: Sequence[Change], gpu: str) -> None:
 
 
 def _memory(plan: Plan) -> list[tuple[str, str]]:
-    """Lines of the table; what is 0 in every part of it is left out."""
+    """Return the lines of the memory table; amounts of 0 are left out."""
     setup, memory = plan.setup, plan.memory
     held, worst = memory.held, memory.worst
     tokens = setup.worst_micro().tokens
@@ -108,7 +108,7 @@ def _memory(plan: Plan) -> list[tuple[str, str]]:
 
 
 def verdict(plan: Plan) -> str:
-    """Say whether it fits, and by how much."""
+    """Return whether a plan fits, and by how much, in words."""
     memory = plan.memory
     if memory.left < 0:
         return (
@@ -133,12 +133,12 @@ def _print_changes(plan: Plan, changes: Sequence[Change]) -> None:
         return
     rows = [
         (
-            " ".join(one.settings),
-            str(one.count),
-            _gib(one.plan.memory.peak),
-            f"{one.plan.speed.step:.3g}",
+            " ".join(change.settings),
+            str(change.count),
+            _gib(change.plan.memory.peak),
+            f"{change.plan.speed.step:.3g}",
         )
-        for one in changes[:_ADVICE]
+        for change in changes[:_ADVICE]
     ]
     does = "faster, and it fits" if plan.fits else "with this it fits"
     print_table((f"{does} (--set)", "--count", "peak GiB", "step s"), rows)

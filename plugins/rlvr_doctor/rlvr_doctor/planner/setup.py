@@ -1,4 +1,4 @@
-"""What the planner's formulas are given: a run on some GPUs, in numbers."""
+"""Derives the numbers of a run on some GPUs, for the planner's formulas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlvr_core.parallel.cards import RESERVED, Card
 from rlvr_doctor.planner.shape import Adapter, Shape
 
 if TYPE_CHECKING:
-    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.toolkit import Resolved
 
 MASTER = 4
 """Bytes of a trained weight, and of its gradient."""
@@ -22,15 +22,15 @@ _MOMENTS = {"core/adamw": 8.0, "algos/adamw-8bit": 2.0, "algos/muon": 4.0}
 
 @dataclass(frozen=True, slots=True)
 class Micro:
-    """A micro-batch, packed; the last three are of attention in grids, as float32 has it.
+    """A packed micro-batch; the last three numbers are for attention in float32, on padded grids.
 
     Attributes:
-        tokens: Packed tokens: each prompt once, and of each completion all but the last.
+        tokens: Packed tokens: each prompt once, and each completion without its last token.
         loss_tokens: Tokens that reach the LM head.
-        keys: Keys of attention, where each completion has its prompt's before its own.
-        query_slots: Queries, padding included.
-        key_slots: The same of keys.
-        mask: Entries of its mask.
+        keys: Keys of attention; each completion has its prompt's keys before its own.
+        query_slots: Queries, including padding.
+        key_slots: Keys, including padding.
+        mask: Entries of the attention mask.
     """
 
     tokens: int
@@ -43,18 +43,18 @@ class Micro:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What generates.
+    """The engine that generates.
 
     Attributes:
-        gpus: Those that generate; the trainers' own if ``shared``.
-        width: GPUs of one engine, over which it splits the weights.
+        gpus: Number of GPUs that generate; the trainers' GPUs if ``shared``.
+        width: Number of GPUs over which one engine splits the weights.
         shared: Whether it shares the trainers' GPUs.
-        own_weights: Whether it has a copy of the weights; else it computes the trainer's model.
-        memory: Bytes that it takes of each of its GPUs.
-        sleeps: Whether it gives them back while the trainer works.
-        swaps: Whether its weights are in host memory meanwhile.
+        own_weights: Whether it has a copy of the weights; else it uses the trainer's model.
+        memory: Bytes that it takes on each of its GPUs.
+        sleeps: Whether it frees them while the trainer works.
+        swaps: Whether its weights move to host memory meanwhile.
         by_host: Whether new weights come through host memory.
-        at_once: Completions that it generates at a time, at most.
+        at_once: Largest number of completions that it generates at a time.
     """
 
     gpus: int
@@ -70,38 +70,37 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A run on some GPUs; bytes and tokens are of one GPU unless said otherwise.
+    """A run on some GPUs; bytes and tokens are per GPU unless stated otherwise.
 
     Attributes:
         card: The GPU.
-        trainers: GPUs that train.
-        engine: What generates.
-        shape: The model.
-        adapter: LoRA's, or None where the whole model is trained.
-        trained: Trained parameters.
-        dtype: Of the computation.
-        every: Activations of each so-manieth layer are computed again in the backward pass; 0: of
-            none.
+        trainers: Number of GPUs that train.
+        engine: The engine that generates.
+        shape: Sizes of the model.
+        adapter: Sizes of the LoRA adapter; None if the whole model is trained.
+        trained: Number of trained parameters.
+        dtype: Data type of the computation.
+        every: The backward pass recomputes the activations of every n-th layer; 0 for none.
         compiled: Whether layers are compiled.
         fsdp: Whether the trainers hold shards.
-        shard_size: Trainers that share one copy; None for all of them.
-        split: Trainers that split the tokens of each micro-batch.
+        shard_size: Number of trainers that share one copy; None for all of them.
+        split: Number of trainers that split the tokens of each micro-batch.
         scored: Whether log-probs of a reference are computed.
-        reference: Whether a reference model is held for them; with LoRA the base is it.
-        offload: Whether it is held in host memory.
+        reference: Whether a reference model is held for them; with LoRA the base model serves.
+        offload: Whether the reference model is held in host memory.
         moments: Bytes of optimizer state for a trained parameter.
         budget: ``train.tokens_per_micro_batch``.
         prompts: Problems of a step, on all GPUs.
-        n: Completions of each.
-        prompt: Most tokens of a prompt.
-        completion: Most tokens of a completion.
-        mean_prompt: Tokens of a prompt, for the time.
-        mean_completion: Tokens of a completion, for the time.
-        steps: Of the run.
-        overlapped: Whether generation goes on beside training.
-        passes: Times that a step trains on its completions.
+        n: Completions of each problem.
+        prompt: Maximum length of a prompt in tokens.
+        completion: Maximum length of a completion in tokens.
+        mean_prompt: Mean length of a prompt, for the time.
+        mean_completion: Mean length of a completion, for the time.
+        steps: Number of steps of the run.
+        overlapped: Whether generation and training overlap.
+        passes: How often a step trains on its completions.
         updates: Optimizer updates of a step.
-        checkpoints: That lie on the disk at a time, the one being written included.
+        checkpoints: Most checkpoints on disk at a time, including the one being written.
     """
 
     card: Card
@@ -194,7 +193,7 @@ class Setup:
         return 2 * self.width * self.shape.keys * self.shape.layers
 
     def worst_micro(self) -> Micro:
-        """The fullest micro-batch, of completions near the cap.
+        """Return the fullest micro-batch, of completions near the cap.
 
         A completion that alone exceeds the budget gets a micro-batch of its own.
         """
@@ -219,7 +218,7 @@ class Setup:
         )
 
     def _own_part(self, tokens: int, loss_tokens: int, prompts: int, rows: int) -> Micro:
-        """What one of the GPUs that split a micro-batch has of it: two pieces of every text.
+        """Return one GPU's part of a micro-batch that GPUs split: two pieces of each text.
 
         The last keys of the two together are one piece more than the whole text's, and both see
         the prompt. Grids are as wide as the longest piece.
@@ -256,7 +255,7 @@ class Setup:
 
     @property
     def loss_tokens(self) -> float:
-        """Those of them that have a log-prob."""
+        """Tokens with a log-prob that one GPU trains on in a step, of mean length."""
         return self.rows * self.mean_completion / self.split
 
 
@@ -269,22 +268,22 @@ def setup_of(
     adapter: Adapter | None,
     mean: float | None,
 ) -> tuple[Setup, list[str]]:
-    """Put a configuration into numbers.
+    """Compute the numbers of a configuration.
 
     Args:
         resolved: The configuration.
         card: The GPU.
-        count: GPUs in all.
-        engine_gpus: Those of them that ``rlvr launch --engine-gpus`` would name.
-        shape: The model's sizes.
-        adapter: LoRA's, if it has one.
+        count: Total number of GPUs.
+        engine_gpus: Number of them that ``rlvr launch --engine-gpus`` would reserve.
+        shape: Sizes of the model.
+        adapter: Sizes of the LoRA adapter, if there is one.
         mean: Mean tokens of a completion; None for half the cap.
 
     Returns:
-        The numbers, and what had to be assumed for them.
+        The numbers, and the assumptions made.
 
     Raises:
-        ConfigError: If the GPUs do not go together with the servers or with the step.
+        ConfigError: If the number of GPUs does not fit the servers or the step.
     """
     config = resolved.config
     notes: list[str] = []
@@ -371,7 +370,7 @@ def _engine(
     use, options = config.engine.use, config.engine.with_
     if use == "cluster/ray":
         return _actors(resolved, card, count, notes)
-    serving, ahead = use == "core/vllm-server", config.train.max_staleness > 0
+    serving, ahead = use == "servers/vllm-server", config.train.max_staleness > 0
     if engine_gpus is not None and not (serving or ahead):
         raise ConfigError(
             "the config's engine works inside the training processes",
@@ -383,7 +382,7 @@ def _engine(
         return Engine(count, 1, True, False, 0.0, True, False, False, 2**31)
     if use == "auto":
         notes.append("engine: auto is taken as core/vllm with its defaults")
-    elif use not in ("core/vllm", "core/vllm-server"):
+    elif use not in ("core/vllm", "servers/vllm-server"):
         notes.append(f"the engine {use} is taken as core/vllm with its defaults")
     memory = (options.get("gpu_memory_utilization") or (0.9 if serving else 0.5)) * card.memory
     gpus, wide = count, 1 if serving or ahead else _shards(options, count)
@@ -396,7 +395,7 @@ def _engine(
             raise ConfigError(
                 f"of {count} GPUs {engine_gpus} are for engines, and as many have to train",
                 where="--engine-gpus",
-                remedy=f"--count {2 * engine_gpus}, or engine: core/vllm-server",
+                remedy=f"--count {2 * engine_gpus}, or engine: servers/vllm-server",
             )
         gpus = engine_gpus
     if options.get("kv_cache_mb"):
@@ -440,7 +439,7 @@ def _actors(resolved: Resolved, card: Card, count: int, notes: list[str]) -> Eng
 
 
 def _shards(options: dict[str, Any], count: int) -> int:
-    """GPUs over which an engine that shares them with the trainer splits its weights.
+    """Return the number of GPUs over which an engine splits its weights.
 
     Raises:
         ConfigError: If the GPUs do not divide into engines.
@@ -456,7 +455,7 @@ def _shards(options: dict[str, Any], count: int) -> int:
 
 
 def _servers(options: dict[str, Any], count: int, engine_gpus: int | None) -> tuple[int, int]:
-    """GPUs of all servers, and of each.
+    """Return the number of GPUs of all servers, and of each.
 
     Raises:
         ConfigError: If they are too many, or do not divide into servers.
@@ -481,7 +480,7 @@ def _servers(options: dict[str, Any], count: int, engine_gpus: int | None) -> tu
 
 
 def servers_of(options: dict[str, Any]) -> int:
-    """GPUs of the servers that a run starts, by the options of ``core/vllm-server``."""
+    """Return the number of GPUs of the servers that a run starts."""
     given = options.get("gpus")
     if given is not None:
         return len(given)
@@ -491,17 +490,17 @@ def servers_of(options: dict[str, Any]) -> int:
 def _needs_reference(resolved: Resolved, notes: list[str]) -> bool:
     config = resolved.config
     traits = [resolved.components[loc].traits(LossTraits) for loc in config.losses]
-    if any(one.teacher is not None for one in traits):
+    if any(trait.teacher is not None for trait in traits):
         notes.append("a teacher model of a loss is not counted")
     estimator = resolved.components.get(("advantage",))
     of_estimator = None if estimator is None else estimator.traits(AdvantageTraits)
-    return any(one.needs_reference for one in traits) or (
+    return any(trait.needs_reference for trait in traits) or (
         of_estimator is not None and of_estimator.needs_reference_kl
     )
 
 
 def _moments(use: str, shape: Shape, adapter: Adapter | None, notes: list[str]) -> float:
-    """Bytes of optimizer state for a trained parameter."""
+    """Return the bytes of optimizer state for a trained parameter."""
     moments = _MOMENTS.get(use)
     if moments is None:
         notes.append(f"the optimizer {use} is taken to hold what AdamW does")

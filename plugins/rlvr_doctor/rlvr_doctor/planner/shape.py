@@ -1,4 +1,4 @@
-"""Sizes of a model, from its config.json and the meta device: no weight is read."""
+"""Reads the sizes of a model from its config.json and the meta device, without weights."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import ConfigError, MachineError
-from rlvr_core.data.uri import check_model_path
+from rlvr_core.toolkit import ModelSection, check_model_path
 
 if TYPE_CHECKING:
-    from rlvr_core.config.model import LoraSection, ModelSection
+    from rlvr_core.config.model import LoraSection
 
 _REMEDY = "it knows dense decoders such as Llama, Qwen2, Qwen3, by folder or hub id (filled cache)"
 _LINEAR = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
-"""Products of a layer, by their names in the models that the formulas are of."""
+"""Names of the linear layers in the models that the formulas describe."""
 _BESIDE = {"", "self_attn", "mlp", "act_fn", "q_norm", "k_norm"}
 _BESIDE |= {"input_layernorm", "post_attention_layernorm"}
-"""What else such a layer may have."""
+"""Names of the other modules that such a layer may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Shape:
     """Sizes of a dense decoder.
 
     Attributes:
-        layers: Number of them.
+        layers: Number of layers.
         hidden: Width of the residual stream.
         inner: Width of the MLP.
         heads: Query heads.
@@ -36,7 +36,7 @@ class Shape:
         tied: Whether embedding and LM head are the same tensor.
         normed: Whether queries and keys are normalised.
         layer_params: Parameters of one layer.
-        params: Parameters in all; a tied one once.
+        params: All parameters; tied ones count once.
     """
 
     layers: int
@@ -77,11 +77,11 @@ class Adapter:
     """A LoRA adapter.
 
     Attributes:
-        rank: Its rank.
-        matrices: Pairs of matrices in a layer.
-        inputs: Widths of their inputs, added up.
-        layer_params: Parameters of a layer's.
-        params: Parameters in all.
+        rank: Rank of the matrices.
+        matrices: Number of pairs of matrices in a layer.
+        inputs: Sum of the widths of their inputs.
+        layer_params: Parameters of the adapter in one layer.
+        params: All parameters of the adapter.
     """
 
     rank: int
@@ -95,11 +95,12 @@ def read_model(path: str, section: ModelSection) -> tuple[Shape, Adapter | None]
     """Return the sizes of a model, and of the adapter that a run trains.
 
     Args:
-        path: Its folder, or an id of the Hub.
+        path: The model's folder, or its id on the Hub.
         section: Revision, trust and adapter.
 
     Raises:
-        MachineError: If its config.json cannot be had, or it cannot be built or is of another kind.
+        MachineError: If config.json cannot be read, or the model cannot be built or is of another
+            kind.
         ConfigError: If an adapter fits none of its layers.
     """
     check_model_path(path)
@@ -110,7 +111,7 @@ def read_model(path: str, section: ModelSection) -> tuple[Shape, Adapter | None]
 
 @functools.lru_cache(maxsize=4)
 def _skeleton(path: str, revision: str | None, trust: bool) -> Any:
-    """The model on the meta device."""
+    """Return the model on the meta device."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -135,9 +136,9 @@ def shape_of(model: Any) -> Shape:
     Raises:
         MachineError: If it is not a decoder whose layers the formulas are of.
     """
-    inner, found = model.config.get_text_config(), _layers(model)
+    inner, layers = model.config.get_text_config(), _layers(model)
     names = ("hidden_size", "intermediate_size", "num_attention_heads")
-    leaves = {name.rpartition(".")[2] for name, _ in found[0].named_modules()} if found else set()
+    leaves = {name.rpartition(".")[2] for name, _ in layers[0].named_modules()} if layers else set()
     known = _LINEAR <= leaves <= _LINEAR | _BESIDE
     if not (known and all(getattr(inner, name, None) for name in names)):
         raise MachineError(
@@ -148,7 +149,7 @@ def shape_of(model: Any) -> Shape:
     heads = inner.num_attention_heads
     embedded, head = model.get_input_embeddings(), model.get_output_embeddings()
     return Shape(
-        layers=len(found),
+        layers=len(layers),
         hidden=inner.hidden_size,
         inner=inner.intermediate_size,
         heads=heads,
@@ -157,34 +158,36 @@ def shape_of(model: Any) -> Shape:
         vocab=inner.vocab_size,
         tied=head is not None and head.weight is embedded.weight,
         normed="q_norm" in leaves,
-        layer_params=sum(one.numel() for one in found[0].parameters()),
-        params=sum(one.numel() for one in model.parameters()),
+        layer_params=sum(parameter.numel() for parameter in layers[0].parameters()),
+        params=sum(parameter.numel() for parameter in model.parameters()),
     )
 
 
 def _layers(model: Any) -> list[Any]:
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    return [one for one in model.modules() if isinstance(one, GradientCheckpointingLayer)]
+    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
 def _adapter(model: Any, lora: LoraSection) -> Adapter:
-    """The adapter that peft would add: rank x (inputs + outputs) for each chosen layer."""
+    """Return the adapter that peft would add: rank x (inputs + outputs) for each chosen layer."""
     import torch
 
     head, targets = model.get_output_embeddings(), lora.target_modules
     chosen = {
-        name: one
-        for name, one in model.named_modules()
-        if isinstance(one, torch.nn.Linear)
-        and one is not head
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear)
+        and module is not head
         and (
             targets == "all-linear"
             or any(name == target or name.endswith(f".{target}") for target in targets)
         )
     }
     first = _layers(model)[0]
-    inside = [one for one in chosen.values() if any(one is other for other in first.modules())]
+    inside = [
+        module for module in chosen.values() if any(module is other for other in first.modules())
+    ]
     if not inside:
         raise ConfigError(
             f"no linear layer is named {', '.join(targets)}",
@@ -193,12 +196,12 @@ def _adapter(model: Any, lora: LoraSection) -> Adapter:
         )
 
     def params(some: Iterable[Any]) -> int:
-        return sum(lora.rank * (one.in_features + one.out_features) for one in some)
+        return sum(lora.rank * (module.in_features + module.out_features) for module in some)
 
     return Adapter(
         rank=lora.rank,
         matrices=len(inside),
-        inputs=sum(one.in_features for one in inside),
+        inputs=sum(module.in_features for module in inside),
         layer_params=params(inside),
         params=params(chosen.values()),
     )

@@ -1,7 +1,7 @@
-"""Seconds of a step by phase, from a roofline: products, bytes and launches against the card.
+"""Computes the seconds of a step by phase from a roofline of FLOPs, bytes and kernel launches.
 
-A phase takes the longer of what the device needs and what its launches take. The counts of bytes
-and launches are of transformers' eager layers; docs/doctor.md says where each comes from.
+A phase takes as long as the device computes or as its launches take, whichever is longer. The
+counts are those of transformers' eager layers; docs/doctor.md explains where each comes from.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from rlvr_doctor.planner.setup import MASTER, Setup
 from rlvr_doctor.planner.shape import Shape
 
 _FORWARD_LAUNCHES, _BACKWARD_LAUNCHES = 68, 150
-"""Kernels of a layer, as the stand-in for a GPU counts them without an adapter."""
+"""Kernels of a layer without an adapter, as counted by the simulated GPU."""
 _DECODE_LAUNCHES = 8
 """Kernels of a layer in vLLM, compiled."""
 _LOGIT_FORWARD, _LOGIT_BACKWARD = 40, 67
-"""Bytes read and written for a logit beside products."""
+"""Bytes read and written for a logit, besides products."""
 _COMPILED_LOGIT_FORWARD, _COMPILED_LOGIT_BACKWARD = 10, 24
-"""The same of a compiled head: the bytes that an H200 moves in the time of its two kernels."""
+"""The same for a compiled head: the bytes that an H200 moves in the time of its kernels."""
 _COMPILED = 0.36
-"""Share of the element-wise bytes of eager layers that compiled ones move, as seen on an H200."""
+"""Element-wise bytes of compiled layers as a share of those of eager ones, on an H200."""
 _UPDATE_BYTES = 40
 """Bytes read and written for a parameter: norm, clipping, AdamW."""
 
@@ -43,8 +43,8 @@ class Speed:
         tokens: Trained tokens per second, all GPUs.
         mfu: 6 FLOPs for each parameter and trained token in the training phases, as a part of the
             peak of the GPUs that train.
-        hours: Of the whole run.
-        bottleneck: What takes longest.
+        hours: Hours of the whole run.
+        bottleneck: The longest phase.
     """
 
     generation: float
@@ -62,12 +62,12 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a GPU has to do.
+    """The work of a GPU.
 
     Attributes:
-        flops: Of products.
-        moved: Bytes read and written beside them.
-        launches: Kernels of layers.
+        flops: FLOPs of products.
+        moved: Bytes read and written besides products.
+        launches: Kernel launches of layers.
     """
 
     flops: float = 0.0
@@ -75,17 +75,17 @@ class Work:
     launches: float = 0.0
 
     def __add__(self, other: Work) -> Work:
-        """Both."""
+        """Return the sum of two amounts of work."""
         return Work(
             self.flops + other.flops, self.moved + other.moved, self.launches + other.launches
         )
 
     def times(self, often: float) -> Work:
-        """It, as often as that."""
+        """Return the work of several repetitions."""
         return Work(often * self.flops, often * self.moved, often * self.launches)
 
     def seconds(self, setup: Setup) -> float:
-        """The longer of what the device needs and what its launches take."""
+        """Return the longer of what the device needs and what its launches take."""
         busy = self.flops / setup.card.products(half=setup.half)
         return max(busy + self.moved / setup.card.elementwise, self.launches * LAUNCH)
 
@@ -166,12 +166,12 @@ def gradient_of(setup: Setup) -> Work:
 
 
 def _products(shape: Shape) -> float:
-    """FLOPs of the products of all layers for one token, forward."""
+    """Return the FLOPs of the products of all layers for one token, forward."""
     return 2.0 * shape.layers * shape.layer_params
 
 
 def _attention(setup: Setup) -> float:
-    """FLOPs of attention for one token, forward: half of what lies before it, in the mean."""
+    """Return the FLOPs of attention for one token, forward; it sees half of its row on average."""
     rows, prompt, mean = setup.rows, setup.mean_prompt, setup.mean_completion
     pairs = rows * mean * (prompt + mean / 2) + rows / setup.n * prompt * prompt / 2
     tokens = setup.step_tokens * setup.split
@@ -179,7 +179,7 @@ def _attention(setup: Setup) -> float:
 
 
 def _elementwise(setup: Setup) -> float:
-    """Bytes that a token reads and writes in all layers beside products, forward."""
+    """Return the bytes that a token reads and writes in all layers beside products, forward."""
     shape = setup.shape
     attention = (110 if shape.normed else 60) * (shape.queries + shape.keys)
     eager = shape.layers * (104.0 * shape.hidden + attention + 10 * shape.inner)
@@ -187,7 +187,7 @@ def _elementwise(setup: Setup) -> float:
 
 
 def _forward(setup: Setup) -> Work:
-    """A forward pass of all layers over a step's tokens on one GPU."""
+    """Return the work of a forward pass of all layers over a step's tokens on one GPU."""
     shape, tokens = setup.shape, setup.step_tokens
     adapter = 2.0 * setup.trained if setup.adapter else 0.0
     casts = setup.micros * 6 * shape.layers * shape.layer_params if setup.autocast else 0
@@ -199,7 +199,7 @@ def _forward(setup: Setup) -> Work:
 
 
 def _backward(setup: Setup) -> Work:
-    """A backward pass of all layers, without computing anything again."""
+    """Return the work of a backward pass of all layers, without recomputation."""
     shape, tokens = setup.shape, setup.step_tokens
     products = _products(shape) if setup.adapter else 2 * _products(shape)
     adapter = 4.0 * setup.trained if setup.adapter else 0.0
@@ -217,7 +217,7 @@ def _logits(setup: Setup, products: float, moved: int) -> Work:
 
 
 def _gathering(setup: Setup, times: float) -> float:
-    """Seconds that gathering shards and scattering gradients take, as if beside nothing."""
+    """Return the seconds for gathering shards and scattering gradients, without overlap."""
     if not setup.fsdp:
         return 0.0
     share = (setup.shards - 1) / setup.shards
@@ -228,7 +228,7 @@ def _gathering(setup: Setup, times: float) -> float:
 
 
 def _exchange(setup: Setup, times: float) -> float:
-    """Seconds in which GPUs that split rows send each other keys and values, beside nothing.
+    """Return the seconds in which GPUs that split rows exchange keys and values.
 
     Args:
         setup: The run.
@@ -238,14 +238,14 @@ def _exchange(setup: Setup, times: float) -> float:
 
 
 def _offloaded(setup: Setup) -> float:
-    """Seconds in which an offloaded reference comes, layer by layer, for each micro-batch."""
+    """Return the seconds in which an offloaded reference is copied, for each micro-batch."""
     if not (setup.reference and setup.offload):
         return 0.0
     return setup.micros * setup.width * setup.shape.params / setup.card.host
 
 
 def _generation(setup: Setup, kv_room: float) -> float:
-    """Seconds until the last completion of a step is there.
+    """Return the seconds until the last completion of a step is finished.
 
     Weights are read once for each token of the longest completions, and once more a token for
     completions that wait for room; every token reads the keys and values before it. The GPUs of
@@ -272,7 +272,7 @@ def _generation(setup: Setup, kv_room: float) -> float:
 
 
 def _sync(setup: Setup) -> float:
-    """Seconds to give the engine the weights; one that slept is also woken from host memory."""
+    """Return the seconds to give the engine the weights, and to wake it if it slept."""
     engine, card = setup.engine, setup.card
     weights = setup.width * setup.shape.params
     if engine.by_host:
@@ -287,7 +287,7 @@ def _sync(setup: Setup) -> float:
 
 
 def checkpoint_bytes(setup: Setup) -> float:
-    """Bytes of one checkpoint."""
+    """Return the bytes of one checkpoint."""
     model = setup.trained * 4.0 if setup.adapter else setup.shape.params * float(setup.width)
     master = 0.0 if setup.adapter or not setup.half else float(MASTER) * setup.trained
     return model + master + setup.moments * setup.trained

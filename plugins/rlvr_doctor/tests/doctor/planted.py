@@ -164,7 +164,7 @@ def special_tokens_in_the_prompt(config, folder):
     config["data"]["prompt"] = {"system": "<|endoftext|>Solve it."}
 
 
-@mistake("prompt/eos")
+@mistake("tokenizer/special")
 def eos_of_the_tokenizer_is_wrong(config, folder):
     path = own_model(config, folder)
     edit(path / "tokenizer_config.json", eos_token="Z")

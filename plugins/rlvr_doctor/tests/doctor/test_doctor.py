@@ -29,11 +29,12 @@ def test_the_quick_start_is_healthy_and_every_part_was_measured():
     report = examine(planted.QUICKSTART, say=said.append)
     assert wrong(report) == []
     assert report.verdict == "healthy"
-    assert {one.id for one in report.findings} >= {
+    assert {finding.id for finding in report.findings} >= {
         "batch/ending", "batch/pass_rate", "batch/variance", "cost/memory", "cost/time",
         "cost/verifiers", "data/copies", "data/held_out", "data/leaks", "disk/files",
-        "model/attention", "prompt/bos", "prompt/context", "prompt/eos", "prompt/round_trip",
-        "verifier/wrong", "verifier/gold", "weights/lr", "weights/parity", "weights/sync",
+        "model/attention", "prompt/bos", "prompt/context", "prompt/round_trip",
+        "tokenizer/special", "tokenizer/vocabulary", "verifier/gold", "verifier/wrong",
+        "weights/lr", "weights/parity", "weights/sync",
     }  # fmt: skip
     assert any(title.startswith("prompt of ") for title in report.shown)
     # how much is sampled is said before, and how far it is
@@ -41,7 +42,7 @@ def test_the_quick_start_is_healthy_and_every_part_was_measured():
         at for at, line in enumerate(said) if line.startswith("sampling up to 48 problems")
     ]
     assert said[before + 1].startswith("sampled 4 of 48 problems, about ")
-    (sync,) = [one for one in report.findings if one.id == "weights/sync"]
+    (sync,) = [finding for finding in report.findings if finding.id == "weights/sync"]
     assert float(sync.text.split("perturbed by ")[1].split()[0]) > 0.05
 
 
@@ -70,7 +71,7 @@ def test_a_reward_without_references_is_left_in_peace(tmp_path):
     path.write_text(yaml.safe_dump(config))
     report = examine(path, live=False)
     assert wrong(report) == []
-    assert not [one for one in report.findings if one.id == "verifier/wrong"]
+    assert not [finding for finding in report.findings if finding.id == "verifier/wrong"]
 
 
 @pytest.mark.slow
@@ -97,7 +98,7 @@ def test_every_fault_of_a_config_is_named(tmp_path):
     path.write_text(yaml.safe_dump(config))
     report = examine(path, live=False)
     assert report.verdict == "broken"
-    text = " ".join(one.text for one in report.findings)
+    text = " ".join(finding.text for finding in report.findings)
     assert "temprature" in text
     assert "warmup_steps" in text
 
@@ -136,7 +137,7 @@ def test_a_check_that_raises_is_noted_and_the_others_are_asked():
         ],
         None,
     )
-    assert [(one.id, one.level) for one in report.findings] == [
+    assert [(finding.id, finding.level) for finding in report.findings] == [
         ("a/broken", "note"), ("a/refused", "fail"), ("a/fine", "ok"),
     ]  # fmt: skip
     assert report.verdict == "broken"
@@ -192,5 +193,5 @@ def test_rows_that_cannot_be_split_are_named_before_the_weights_are_loaded(chang
     text = SimpleNamespace(sliding_window=changes.get("windows"))
     config = SimpleNamespace(get_text_config=lambda: text, _attn_implementation="sdpa")
     answers = _split_rows(SimpleNamespace(limits=limits, skeleton=SimpleNamespace(config=config)))
-    assert [said in one.text for one in answers] == ([True] if said else [])
-    assert all("train.context_parallel: 1" in one.remedy for one in answers)
+    assert [said in answer.text for answer in answers] == ([True] if said else [])
+    assert all("train.context_parallel: 1" in answer.remedy for answer in answers)

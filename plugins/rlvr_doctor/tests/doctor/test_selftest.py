@@ -23,14 +23,14 @@ def selftest(tmp_path):
 
 
 def found(test):
-    return {one.id: one for one in test.report.findings}
+    return {finding.id: finding for finding in test.report.findings}
 
 
 @pytest.mark.essential
 def test_a_healthy_trainer_passes_all(selftest, tmp_path):
     test = selftest()
     report = test.run()
-    assert [(one.id, one.level) for one in report.findings] == [
+    assert [(finding.id, finding.level) for finding in report.findings] == [
         ("selftest/lr0", "ok"),
         ("selftest/direction", "ok"),
         ("selftest/overfit", "ok"),

@@ -65,9 +65,9 @@ def test_where_it_fits_the_advice_is_faster():
     found = asked.plan(1)
     changes = advise(asked, found, 1)
     assert changes
-    steps = [one.plan.speed.step for one in changes]
+    steps = [change.plan.speed.step for change in changes]
     assert steps == sorted(steps)
-    assert all(one.plan.fits and one.plan.speed.step < found.speed.step for one in changes)
+    assert all(change.plan.fits and change.plan.speed.step < found.speed.step for change in changes)
 
 
 def test_an_engine_that_works_ahead_gets_what_training_leaves():
@@ -131,7 +131,7 @@ def test_wrong_words_are_errors_with_remedies(lab, words, said):
         assert part in done.stderr, done.stderr
 
 
-SERVERS = "engine.use=core/vllm-server"
+SERVERS = "engine.use=servers/vllm-server"
 SHARED = "engine={use: core/vllm, with: {tensor_parallel_size: 2, kv_cache_mb: 4096}}"
 
 

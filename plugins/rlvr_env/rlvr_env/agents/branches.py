@@ -1,4 +1,4 @@
-"""Which branch of a conversation a request continues, by what the program sends of its history.
+"""Finds the branch of a conversation that a request of an agent program continues.
 
 Programs send the whole history with every request. A request whose history is that of a branch,
 the model's own replies included, goes on with that branch: only the messages behind it are new,
@@ -24,9 +24,9 @@ class Branch:
     """A branch of a conversation.
 
     Attributes:
-        number: Its number.
+        number: Number of the branch.
         tools: The tools that it was begun with.
-        messages: Its messages, normalised.
+        messages: The messages of the branch, normalised.
         replies: How many messages there are up to and with each of the model's replies.
     """
 
@@ -41,8 +41,8 @@ class Placed:
     """Where a request belongs.
 
     Attributes:
-        branch: Its branch.
-        new: Its messages that the branch did not have.
+        branch: The branch of the request.
+        new: The messages that the branch did not have.
         fresh: Whether the branch is a new one.
         fork: Of a new branch that begins as another one does: the number of that one, and how many
             of its replies they share.
@@ -72,17 +72,19 @@ class Branches:
 
         Args:
             messages: All messages of the request.
-            tools: Its tools.
+            tools: The tools of the request.
         """
-        sent, told = [_normal(message) for message in messages], _plain(tools)
+        sent, plain_tools = [_normal(message) for message in messages], _plain(tools)
         # behind its last message that can only be part of a beginning
-        least = max((n for n, one in enumerate(messages) if one["role"] not in _NEW), default=-1)
+        least = max(
+            (n for n, message in enumerate(messages) if message["role"] not in _NEW), default=-1
+        )
         fitting = [
-            (kept, kept == len(one.messages), one.number, shared)
-            for one in self._all
-            if one.tools == told
-            for most in [min(_common(one.messages, sent), len(sent) - 1)]
-            for shared, kept in enumerate(one.replies, start=1)
+            (kept, kept == len(branch.messages), branch.number, shared)
+            for branch in self._all
+            if branch.tools == plain_tools
+            for most in [min(_common(branch.messages, sent), len(sent) - 1)]
+            for shared, kept in enumerate(branch.replies, start=1)
             if least < kept <= most
         ]
         kept, whole, number, shared = max(fitting, default=(0, False, -1, 0))
@@ -92,12 +94,12 @@ class Branches:
             branch.messages += sent[kept:]
             return Placed(branch, new)
         replies = self._all[number].replies[:shared] if fitting else []
-        made = Branch(len(self._all), told, sent, replies)
+        made = Branch(len(self._all), plain_tools, sent, replies)
         self._all.append(made)
         return Placed(made, new, fresh=True, fork=(number, shared) if fitting else None)
 
     def replied(self, branch: Branch, message: Json) -> None:
-        """Note what the model replied in a branch, as the program was given it."""
+        """Add the model's reply to a branch, as the program received it."""
         branch.messages.append(_normal(message))
         branch.replies.append(len(branch.messages))
         self._replies.add(branch.messages[-1])
@@ -140,7 +142,7 @@ def text_of(message: Json) -> str:
 
 
 def _normal(message: Json) -> str:
-    """What counts of a message when histories are compared: clients add and drop empty fields."""
+    """Return the parts of a message that are compared: clients add and drop empty fields."""
     calls = [
         {"name": call["function"]["name"], "arguments": call["function"]["arguments"]}
         for call in message.get("tool_calls") or ()

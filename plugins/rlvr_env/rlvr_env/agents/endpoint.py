@@ -29,12 +29,12 @@ MODEL = "rlvr"
 
 
 @dataclass(slots=True)
-class Asked:
+class PendingRequest:
     """A request of the program that waits for the model.
 
     Attributes:
-        messages: Its messages.
-        tools: Its tools.
+        messages: The messages of the request.
+        tools: The tools of the request.
         answer: The message that it is answered with, and its ``usage``, once the model has spoken.
     """
 
@@ -47,7 +47,7 @@ class Asked:
 class Line:
     """The requests of one conversation, in the order they came."""
 
-    requests: asyncio.Queue[Asked] = field(default_factory=asyncio.Queue)
+    requests: asyncio.Queue[PendingRequest] = field(default_factory=asyncio.Queue)
 
 
 class Endpoint:
@@ -112,12 +112,12 @@ class Endpoint:
                 return _refused(400, f"{name} is {only} here, not {body[name]!r}")
         if not messages or messages[-1].get("role") == "assistant":
             return _refused(400, "messages end with one of the user or of a tool")
-        asked = Asked(messages, tools, asyncio.get_running_loop().create_future())
-        line.requests.put_nowait(asked)
+        pending = PendingRequest(messages, tools, asyncio.get_running_loop().create_future())
+        line.requests.put_nowait(pending)
         try:
-            answer = await asked.answer
+            answer = await pending.answer
         except asyncio.CancelledError:
-            if not asked.answer.cancelled():
+            if not pending.answer.cancelled():
                 raise
             return _refused(409, "the conversation is over: it reached a limit of the run")
         whole = self._completion(body, *answer)
@@ -141,7 +141,7 @@ class Endpoint:
 
 
 async def _streamed(whole: dict[str, Json], *, usage: bool) -> AsyncIterator[str]:
-    """The answer in server-sent events: the message in one piece, its end, and its usage if asked.
+    """Yield the answer as server-sent events: message, end, and usage if requested.
 
     OpenAI sends the usage in a last chunk without choices.
     """

@@ -21,6 +21,7 @@ from rlvr_core.api import (
     ComponentConfig,
     ConfigError,
     Done,
+    EnvironmentTraits,
     Json,
     MachineError,
     Message,
@@ -29,9 +30,8 @@ from rlvr_core.api import (
     Problem,
     Reply,
 )
-from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_core.plugins import files
-from rlvr_core.plugins.tool_formats import tool_format
+from rlvr_core.toolkit import tool_format
 from rlvr_env.agents.branches import Branch, Branches, Placed, text_of
 from rlvr_env.agents.programs import ProgramError, run_command, run_function
 from rlvr_env.environments.observations import Branched
@@ -46,10 +46,10 @@ class Talk:
 
     Attributes:
         key: The key that the program was given.
-        line: Its requests.
+        line: The requests of the conversation.
         program: The task that runs it.
         opening: The messages and tools of its first request.
-        asked: The request that waits for the model's turn.
+        request: The request that waits for the model's turn.
         branch: The branch that this request is in.
     """
 
@@ -58,7 +58,7 @@ class Talk:
     program: asyncio.Task[None]
     branches: Branches = field(default_factory=Branches)
     opening: Mapping[str, Json] = field(default_factory=dict)
-    asked: Any = None
+    request: Any = None
     branch: Branch | None = None
 
 
@@ -120,51 +120,51 @@ class Agent:
         line = self._endpoint.open(key)
         talk = Talk(key, line, asyncio.create_task(self._run(problem, key)))
         try:
-            found = await self._next(talk)
-            if found is None:
+            placed = await self._next(talk)
+            if placed is None:
                 raise ProgramError("the agent program ended before it asked the model anything")
         except BaseException:
             await self.close(talk)
             raise
-        talk.opening = {"messages": talk.asked.messages, "tools": talk.asked.tools}
+        talk.opening = {"messages": talk.request.messages, "tools": talk.request.tools}
         return talk
 
     async def step(self, talk: Talk, reply: Reply) -> Observation | Done:
         """Answer the program's request by the model's turn, and wait for its next one."""
         assert talk.branch is not None
-        message = self._message_of(reply.text, talk.asked.tools, self._format, reply.turn)
+        message = self._message_of(reply.text, talk.request.tools, self._format, reply.turn)
         talk.branches.replied(talk.branch, message)
-        if not talk.asked.answer.done():
-            talk.asked.answer.set_result((message, self._usage_of(reply)))
+        if not talk.request.answer.done():
+            talk.request.answer.set_result((message, self._usage_of(reply)))
         before = talk.branch.number
-        found = await self._next(talk)
-        if found is None:
+        placed = await self._next(talk)
+        if placed is None:
             return Done()
-        new, fresh = found.new, found.fresh
+        new, fresh = placed.new, placed.fresh
         if fresh and self._config.branches == "one":
             raise ProgramError(
                 f"the agent program sent a history that is not what was said so far, of "
                 f"{len(new)} messages with {text_of(new[-1])!r:.200} at its end: a branch, and "
                 f"environment.with.branches 'one' refuses that"
             )
-        said = tuple(map(_shown, new))
+        shown = tuple(map(_shown, new))
         counts = {"requests": 1.0, "branches": float(fresh)}
-        if found.branch.number == before:
-            return Observation(said, counts)
+        if placed.branch.number == before:
+            return Observation(shown, counts)
         opening = None
-        if fresh and found.fork is None:
-            messages = talk.branches.written(talk.asked.messages)
-            opening = {"messages": messages, "tools": talk.asked.tools}
-        return Branched(said, counts, found.branch.number, opening, found.fork)
+        if fresh and placed.fork is None:
+            messages = talk.branches.written(talk.request.messages)
+            opening = {"messages": messages, "tools": talk.request.tools}
+        return Branched(shown, counts, placed.branch.number, opening, placed.fork)
 
     async def close(self, talk: Talk) -> None:
         """Refuse further requests and end the program."""
         self._endpoint.close(talk.key)
-        waiting = [] if talk.asked is None else [talk.asked]
+        waiting = [] if talk.request is None else [talk.request]
         while not talk.line.requests.empty():
             waiting.append(talk.line.requests.get_nowait())
-        for asked in waiting:
-            asked.answer.cancel()
+        for request in waiting:
+            request.answer.cancel()
         talk.program.cancel()
         await asyncio.wait([talk.program])
 
@@ -178,7 +178,7 @@ class Agent:
     async def _run(self, problem: Problem, key: str) -> None:
         prompt: Json = problem.prompt
         if not isinstance(prompt, str):
-            prompt = [{"role": one.role, "content": one.content} for one in prompt]
+            prompt = [{"role": message.role, "content": message.content} for message in prompt]
         task = {"id": problem.id, "prompt": prompt, "tags": dict(problem.tags)}
         if self._config.command is not None:
             await run_command(self._config.command, task, self._endpoint.url, key)
@@ -195,8 +195,8 @@ class Agent:
                 return None
         finally:
             coming.cancel()
-        talk.asked = coming.result()
-        placed = talk.branches.place(talk.asked.messages, talk.asked.tools)
+        talk.request = coming.result()
+        placed = talk.branches.place(talk.request.messages, talk.request.tools)
         talk.branch = placed.branch
         return placed
 
@@ -215,8 +215,8 @@ def _imported(function: str) -> Callable[..., Any]:
             where=where,
             remedy="write module:function, or ./file.py:function",
         )
-    found: Callable[..., Any] = resolve_name(files.target(written, "environment", where))
-    return found
+    imported: Callable[..., Any] = resolve_name(files.target(written, "environment", where))
+    return imported
 
 
 def _shown(message: Json) -> Message:

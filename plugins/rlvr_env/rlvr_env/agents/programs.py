@@ -40,12 +40,12 @@ async def run_command(command: Sequence[str], task: Json, url: str, key: str) ->
     except OSError as error:
         raise ProgramError(f"the agent program {command[0]} cannot be started: {error}") from error
     try:
-        _, said = await process.communicate(json.dumps(task).encode())
+        _, errors = await process.communicate(json.dumps(task).encode())
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # what it started, too
     if process.returncode != 0:
-        tail = said.decode(errors="replace").strip()[-_TAIL:]
+        tail = errors.decode(errors="replace").strip()[-_TAIL:]
         raise ProgramError(f"the agent program ended with code {process.returncode}: {tail}")
 
 

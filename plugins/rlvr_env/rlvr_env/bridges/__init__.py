@@ -1,1 +1,1 @@
-"""What other programs take of rlvr, and rlvr of them: see ``docs/bridges.md``."""
+"""Bridges to verifiers, TRL and lm-evaluation-harness; see ``docs/from-others.md``."""

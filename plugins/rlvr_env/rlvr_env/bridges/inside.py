@@ -28,14 +28,14 @@ from rlvr_core.api import (
     ToolCall,
     Verdict,
 )
-from rlvr_core.plugins.tool_formats import tool_format
+from rlvr_core.toolkit import tool_format
 from rlvr_env.bridges.judging import prompt_of
 
 if TYPE_CHECKING:
     from rlvr_env.bridges.rollout import Played
 
 SECONDS = 60.0
-"""That a verdict may take: the first one of a process loads the environment and its data."""
+"""Seconds of a verdict: the first one of a process loads the environment and its data."""
 NAME = "env/verifiers"
 GROUP = "env/verifiers-group"
 
@@ -47,12 +47,12 @@ def load_played(name: str, arguments: Mapping[str, Json]) -> Played:
         ConfigError: If it cannot be loaded, or is of a kind that cannot be played.
         MachineError: If verifiers is missing.
     """
-    found: Played = _rollout().played(name, json.dumps(dict(arguments), sort_keys=True))
-    return found
+    played: Played = _rollout().played(name, json.dumps(dict(arguments), sort_keys=True))
+    return played
 
 
 def _rollout() -> ModuleType:
-    """The module that plays environments, which imports verifiers: seconds."""
+    """Import the module that plays environments; verifiers takes seconds to import."""
     try:
         from rlvr_env.bridges import rollout
     except ImportError as error:
@@ -72,9 +72,9 @@ class Rows:
         environment: str
         """Id of the environment, whose package is installed: ``gsm8k`` or ``owner/gsm8k``."""
         arguments: dict[str, Any] = Field(default_factory=dict)
-        """What its ``load_environment`` is given."""
+        """Arguments of its ``load_environment``."""
         split: Literal["train", "eval"] = "train"
-        """Of its data sets."""
+        """The split of its data sets."""
         count: int | None = Field(None, ge=1)
         """How many of its rows; null for all."""
 
@@ -112,8 +112,8 @@ class Rows:
             )
 
 
-class Rubric:
-    """The rubric of an environment of verifiers, for a single answer."""
+class _RubricBase:
+    """Base of the rubrics of single answers and of groups."""
 
     Config = NoConfig
 
@@ -135,41 +135,31 @@ class Rubric:
         """
         _check(problem)
 
-    def verify(self, problem: Problem, completion: Completion) -> Verdict:
-        """Judge one answer."""
-        return self._score(problem, [completion], group=False)[0]
-
     def _score(
         self, problem: Problem, completions: Sequence[Completion], *, group: bool
     ) -> list[Verdict]:
         from rlvr_env.bridges.rollout import single_state
 
         played = load_played(problem.spec["environment"], problem.spec["arguments"])
-        states = [single_state(played, problem.spec["row"], one.text) for one in completions]
+        row = problem.spec["row"]
+        states = [single_state(played, row, completion.text) for completion in completions]
         return played.score(states, group=group)
 
 
-class GroupRubric:
+class Rubric(_RubricBase):
+    """The rubric of an environment of verifiers, for a single answer."""
+
+    def verify(self, problem: Problem, completion: Completion) -> Verdict:
+        """Judge one answer."""
+        return self._score(problem, [completion], group=False)[0]
+
+
+class GroupRubric(_RubricBase):
     """The rubric of an environment of verifiers that compares the answers to a problem."""
-
-    Config = NoConfig
-
-    def __init__(self, config: NoConfig) -> None:
-        self._rubric = Rubric(config)
-
-    @staticmethod
-    def time_limit(config: NoConfig) -> float:
-        """See ``LimitsTime``."""
-        del config
-        return SECONDS
-
-    def check(self, problem: Problem) -> None:
-        """See ``Rubric.check``."""
-        _check(problem)
 
     def verify_group(self, problem: Problem, completions: Sequence[Completion]) -> list[Verdict]:
         """Judge the answers to a problem."""
-        return self._rubric._score(problem, completions, group=True)
+        return self._score(problem, completions, group=True)
 
 
 class Conversations:
@@ -186,7 +176,7 @@ class Conversations:
         _rollout()
 
     def check(self, problem: Problem) -> None:
-        """See ``Rubric.check``."""
+        """Refuse a problem of another data set; see ``Rubric``."""
         _check(problem)
 
     def present(self, problem: Problem) -> Problem:
@@ -218,22 +208,22 @@ class Conversations:
         """Answer a turn; at the end, the verdict of the rubric."""
         played = load_played(state["environment"], state["arguments"])
         inner = state["state"]
-        found = self.format.parse(reply.text) if inner["tool_defs"] else []
-        calls = [(one.name, one.arguments) for one in found if isinstance(one, ToolCall)]
-        bad = [one for one in found if isinstance(one, BadCall)]
+        parsed = self.format.parse(reply.text) if inner["tool_defs"] else []
+        calls = [(call.name, call.arguments) for call in parsed if isinstance(call, ToolCall)]
+        bad = [call for call in parsed if isinstance(call, BadCall)]
         if bad and not calls:
             # of a call that cannot be read the environment would only see that there is none
-            told = Message(self.format.role, f"error: {bad[0].error}")
-            return Observation((told,), {"tool_errors": float(len(bad))})
+            error = Message(self.format.role, f"error: {bad[0].error}")
+            return Observation((error,), {"tool_errors": float(len(bad))})
         played.add(inner, reply.text, calls)
-        said = played.answer(inner)
-        if said is None:
+        answers = played.answer(inner)
+        if answers is None:
             return Done(played.score([inner])[0], {"tool_calls": float(len(calls))})
         roles = {"tool": self.format.role, "system": "user", "user": "user"}
-        odd = [role for role, _ in said if role not in roles]
+        odd = [role for role, _ in answers if role not in roles]
         if odd:
             raise MachineError(f"the environment speaks as {odd[0]}")
-        messages = tuple(Message(roles[role], text) for role, text in said)
+        messages = tuple(Message(roles[role], text) for role, text in answers)
         return Observation(messages, {"tool_calls": float(len(calls))})
 
     def cut(self, state: dict[str, Any], ended: str) -> Verdict:
@@ -253,7 +243,7 @@ def _check(problem: Problem) -> None:
 
 def _json(row: Mapping[str, Any], where: str) -> dict[str, Json]:
     try:
-        found: dict[str, Json] = json.loads(json.dumps(dict(row), allow_nan=False))
+        plain: dict[str, Json] = json.loads(json.dumps(dict(row), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise DataError(f"the row is no JSON: {error}", where=where) from error
-    return found
+    return plain

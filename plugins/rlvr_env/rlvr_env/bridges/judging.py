@@ -1,4 +1,4 @@
-"""A verifier by its name, in processes of its own, for programs that are not rlvr."""
+"""A verifier in worker processes, for other programs than rlvr."""
 
 from __future__ import annotations
 
@@ -19,14 +19,10 @@ from rlvr_core.api import (
     Problem,
     Verdict,
     Verifier,
+    content_id,
 )
-from rlvr_core.api.problems import content_id
-from rlvr_core.config.model import ComponentRef
-from rlvr_core.config.resolve import build
-from rlvr_core.plugins.host import load_host
+from rlvr_core.toolkit import ComponentRef, VerifierPool, VerifierSpec, build, load_host
 from rlvr_core.verify.judge import ErrorRate
-from rlvr_core.verify.pool import VerifierPool
-from rlvr_core.verify.verdicts import VerifierSpec
 
 Judged = Future[list[dict[str, Verdict]]]
 
@@ -35,8 +31,8 @@ class Judging:
     """A verifier, and the processes it runs in, which start at the first verdict.
 
     Args:
-        verifier: Its name as in a config: ``math/answer``, ``./my.py:fn``.
-        options: Its options, as under ``with`` in a config.
+        verifier: The verifier's name as in a config: ``math/answer``, ``./my.py:fn``.
+        options: The verifier's options, as under ``with`` in a config.
         columns: Which column of the other program holds a field of the spec, by field; a column
             that is not named here is the field of its own name.
         workers: Number of processes.
@@ -105,7 +101,7 @@ class Judging:
         return Problem(str(id_), shown, self.name, spec, "bridge")
 
     def refusal(self, problem: Problem) -> str:
-        """What the verifier has against a problem; empty if nothing."""
+        """Return why the verifier cannot judge a problem; empty if it can."""
         if not isinstance(self.instance, ChecksProblems):
             return ""
         try:
@@ -115,7 +111,7 @@ class Judging:
         return ""
 
     def submit(self, problem: Problem, completions: Sequence[Completion]) -> Judged:
-        """Have completions of one problem judged."""
+        """Submit completions of one problem to the verifier."""
         if self._pool is None:
             self._pool = VerifierPool(
                 {self.name: self._spec}, timeout=self._timeout, **self._limits
@@ -129,27 +125,27 @@ class Judging:
         Raises:
             RunError: If the verifier fails too often to be trusted.
         """
-        found = [one[self.name] for one in judged.result()]
-        for verdict in found:
+        verdicts = [row[self.name] for row in judged.result()]
+        for verdict in verdicts:
             self._errors.observe(self.name, verdict)
         self._errors.check()
-        return found
+        return verdicts
 
     def close(self) -> None:
-        """End the processes; the next verdict starts them anew."""
+        """End the processes; the next verdict starts new ones."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
 
 
 def _close(pool: weakref.ref[VerifierPool]) -> None:
-    found = pool()
-    if found is not None:
-        found.close()
+    living = pool()
+    if living is not None:
+        living.close()
 
 
 def prompt_of(prompt: Any) -> str | tuple[Message, ...]:
-    """A prompt as text, or its turns.
+    """Return a prompt as text, or as turns.
 
     Raises:
         DataError: If it is neither.
@@ -160,7 +156,7 @@ def prompt_of(prompt: Any) -> str | tuple[Message, ...]:
 
 
 def text_of(turn: Any) -> str:
-    """The text of a message, whose content may be text, a list of parts, or missing.
+    """Return the text of a message, whose content may be text, a list of parts, or missing.
 
     Raises:
         DataError: If it is something else.
@@ -180,11 +176,11 @@ def text_of(turn: Any) -> str:
 
 
 def answer_of(completion: Any) -> str:
-    """The text a verifier reads: a completion, or the last turn that the model wrote of one."""
+    """Return the text to judge: a completion, or its last turn by the model."""
     if isinstance(completion, str):
         return completion
-    said = [turn for turn in completion if _field(turn, "role") == "assistant"]
-    return text_of(said[-1]) if said else ""
+    replies = [turn for turn in completion if _field(turn, "role") == "assistant"]
+    return text_of(replies[-1]) if replies else ""
 
 
 def _field(turn: Any, name: str) -> Any:

@@ -18,39 +18,28 @@ def lm_eval_metric(
     *,
     name: str = "score",
     columns: Mapping[str, str] | None = None,
-    timeout: float = 10.0,
-    memory_mb: int = 2048,
-    max_error_rate: float = 0.2,
+    **limits: Any,
 ) -> ProcessResults:
-    """Make a ``process_results`` of a task of lm-evaluation-harness, of a verifier.
+    """Return the ``process_results`` of an lm-evaluation-harness task that uses a verifier.
 
     For each document it gives ``name``, the mean score of its responses, and ``name_unscored``,
     the share of them that got none (an error, a timeout). Of a document without a score, ``name``
     is left out, so that its mean is over what could be judged.
 
     Args:
-        verifier: Its name as in a config: ``math/answer``, ``./my.py:fn``.
-        options: Its options, as under ``with`` in a config.
-        name: What the metric is called in the task's ``metric_list``.
+        verifier: The verifier's name as in a config: ``math/answer``, ``./my.py:fn``.
+        options: The verifier's options, as under ``with`` in a config.
+        name: Name of the metric in the task's ``metric_list``.
         columns: The column of each field that the verifier needs, by field; a column of the
             document that is not named here is the field of its own name.
-        timeout: Seconds a verdict may take.
-        memory_mb: MiB its process may take.
-        max_error_rate: Share of the last 500 verdicts that may be errors or timeouts.
+        limits: ``timeout``, ``memory_mb`` and ``max_error_rate`` of ``Judging``.
 
     Raises:
         ConfigError: If the name or the options are wrong.
         PluginError: If its plugin is missing or broken.
     """
-    judging = Judging(
-        verifier,
-        options,
-        columns=columns,
-        workers=1,  # the harness asks for one document after the other
-        timeout=timeout,
-        memory_mb=memory_mb,
-        max_error_rate=max_error_rate,
-    )
+    # the harness asks for one document after the other
+    judging = Judging(verifier, options, columns=columns, workers=1, **limits)
 
     def process_results(doc: dict[str, Any], results: Sequence[Any]) -> dict[str, float]:
         problem = judging.problem(doc, "")
@@ -63,11 +52,11 @@ def lm_eval_metric(
                 "columns={'field': 'column'}",
             )
         answers = [Completion.from_text(answer_of(text)) for text in _flat(results)]
-        scores = [one.score for one in judging.verdicts(judging.submit(problem, answers))]
+        scores = [verdict.score for verdict in judging.verdicts(judging.submit(problem, answers))]
         known = [score for score in scores if score is not None]
         unscored = (len(scores) - len(known)) / max(len(scores), 1)
-        found = {f"{name}_unscored": unscored}
-        return {name: math.fsum(known) / len(known), **found} if known else found
+        metrics = {f"{name}_unscored": unscored}
+        return {name: math.fsum(known) / len(known), **metrics} if known else metrics
 
     return process_results
 
@@ -75,6 +64,6 @@ def lm_eval_metric(
 def _flat(results: Sequence[Any]) -> list[str]:
     """Responses to a document: one, or with ``repeats`` and ``take_first_k`` a list of them."""
     flat: list[str] = []
-    for one in results:
-        flat += [one] if isinstance(one, str) else list(one)
+    for result in results:
+        flat += [result] if isinstance(result, str) else list(result)
     return flat

@@ -25,14 +25,14 @@ from rlvr_core.api import (
     ToolCall,
     Verdict,
 )
-from rlvr_core.plugins.tool_formats import tool_format
+from rlvr_core.toolkit import tool_format
 from rlvr_env.bridges.judging import Judging, text_of
 
 _VERDICT = "rlvr_verdict"
 
 
 def table(problems: list[Problem]) -> Any:
-    """The problems as verifiers wants rows; what only rlvr reads is one text, under ``info``."""
+    """Return problems as rows for verifiers; ``info`` holds the rest of a problem as text."""
     from datasets import Dataset
 
     return Dataset.from_list(
@@ -48,7 +48,7 @@ def table(problems: list[Problem]) -> Any:
 
 
 def rubric_of(judges: Mapping[str, Judging]) -> Any:
-    """A rubric whose one reward is the score of a problem's verifier, by its name."""
+    """Return a rubric whose one reward is the score of a problem's verifier."""
 
     async def score(completion: Any, state: Any, info: Mapping[str, Json]) -> float:
         problem = _problem(info)
@@ -94,18 +94,18 @@ class Conversation(vf.MultiTurnEnv):  # type: ignore[misc]
         last, turn = messages[-1], len(state["trajectory"]) - 1
         left = self.max_turns - turn - 1 if self.max_turns > 0 else 1_000_000
         reply = Reply(self._text(last), turn, left)
-        found = await asyncio.to_thread(self.world.step, state["rlvr_state"], reply)
-        if isinstance(found, Done):
-            if found.verdict is not None:
-                state[_VERDICT] = found.verdict
+        answer = await asyncio.to_thread(self.world.step, state["rlvr_state"], reply)
+        if isinstance(answer, Done):
+            if answer.verdict is not None:
+                state[_VERDICT] = answer.verdict
             state["final_env_response"] = []
             return []
         calls = list(last.tool_calls or ())
         return [
-            vf.ToolMessage(content=one.content, tool_call_id=calls[i].id)
-            if one.role == "tool" and i < len(calls)
-            else vf.UserMessage(content=one.content)
-            for i, one in enumerate(found.messages)
+            vf.ToolMessage(content=message.content, tool_call_id=calls[i].id)
+            if message.role == "tool" and i < len(calls)
+            else vf.UserMessage(content=message.content)
+            for i, message in enumerate(answer.messages)
         ]
 
     @vf.cleanup  # type: ignore[untyped-decorator]
@@ -125,26 +125,30 @@ class Conversation(vf.MultiTurnEnv):  # type: ignore[misc]
 
     def _text(self, message: Any) -> str:
         text = text_of({"content": message.content})
-        calls = [ToolCall(one.name, json.loads(one.arguments)) for one in message.tool_calls or ()]
+        calls = [
+            ToolCall(call.name, json.loads(call.arguments)) for call in message.tool_calls or ()
+        ]
         return "\n".join([text, *map(self.format.render, calls)]).strip() if calls else text
 
 
 def presented(world: Environment, problem: Problem) -> Problem:
-    """The problem as an environment has the model see it."""
+    """Return the problem as its environment shows it to the model."""
     return world.present(problem) if isinstance(world, PresentsProblems) else problem
 
 
 def tools_of(problems: list[Problem]) -> list[Any] | None:
-    """The tools that problems offer.
+    """Return the tools that problems offer.
 
     Raises:
         ConfigError: If they offer different ones.
     """
-    offered = {json.dumps([dict(tool) for tool in one.tools], sort_keys=True) for one in problems}
+    offered = {
+        json.dumps([dict(tool) for tool in problem.tools], sort_keys=True) for problem in problems
+    }
     if len(offered) > 1:
         raise ConfigError("its problems offer different tools", where="environment")
-    found = [tool["function"] for tool in json.loads(offered.pop())] if offered else []
-    return [vf.Tool(**{key: tool[key] for key in _TOOL}) for tool in found] or None
+    functions = [tool["function"] for tool in json.loads(offered.pop())] if offered else []
+    return [vf.Tool(**{key: tool[key] for key in _TOOL}) for tool in functions] or None
 
 
 _TOOL = ("name", "description", "parameters")
@@ -157,22 +161,22 @@ def _messages(prompt: str | tuple[Message, ...]) -> list[dict[str, str]]:
 
 
 def _plain(problem: Problem) -> dict[str, Json]:
-    """What a verifier reads of a problem, as JSON."""
+    """Return what a verifier reads of a problem, as JSON."""
     kept = ("id", "verifier", "spec", "dataset", "tags", "environment")
-    found = {name: getattr(problem, name) for name in kept}
+    fields = {name: getattr(problem, name) for name in kept}
     text = isinstance(problem.prompt, str)
     turns = () if isinstance(problem.prompt, str) else problem.prompt
     shown = problem.prompt if text else [asdict(turn) for turn in turns]
-    return {**found, "spec": dict(problem.spec), "tags": dict(problem.tags), "prompt": shown}
+    return {**fields, "spec": dict(problem.spec), "tags": dict(problem.tags), "prompt": shown}
 
 
 def _problem(info: Mapping[str, Json]) -> Problem:
-    found = dict(info["problem"])
-    if not isinstance(found["prompt"], str):
-        found["prompt"] = tuple(Message(**turn) for turn in found["prompt"])
-    return Problem(**found)
+    fields = dict(info["problem"])
+    if not isinstance(fields["prompt"], str):
+        fields["prompt"] = tuple(Message(**turn) for turn in fields["prompt"])
+    return Problem(**fields)
 
 
 def _last(completion: Any) -> str:
-    said = [one for one in completion if one.role == "assistant"]
-    return text_of({"content": said[-1].content}) if said else ""
+    replies = [message for message in completion if message.role == "assistant"]
+    return text_of({"content": replies[-1].content}) if replies else ""

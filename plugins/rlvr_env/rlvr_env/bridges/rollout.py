@@ -23,7 +23,7 @@ from rlvr_core.script.train import signals_restored
 
 
 class NoModel(Client):  # type: ignore[misc]
-    """The client of a rollout whose turns come from rlvr: who asks it, asks for another model."""
+    """The client of a rollout whose turns come from rlvr; it refuses every request."""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -32,30 +32,30 @@ class NoModel(Client):  # type: ignore[misc]
         raise MachineError("the environment asks a model, which rlvr does not give it")
 
     def setup_client(self, config: Any) -> Any:
-        """Give nothing."""
+        """Refuse."""
         self._refuse()
 
     async def to_native_tool(self, tool: Any) -> Any:
-        """Give nothing."""
+        """Refuse."""
         self._refuse()
 
     async def to_native_prompt(self, messages: Any) -> Any:
-        """Give nothing."""
+        """Refuse."""
         self._refuse()
 
     async def get_native_response(self, *args: Any, **kwargs: Any) -> Any:
-        """Give nothing."""
+        """Refuse."""
         self._refuse()
 
     async def raise_from_native_response(self, response: Any) -> None:
-        """Give nothing."""
+        """Refuse."""
 
     async def from_native_response(self, response: Any) -> Any:
-        """Give nothing."""
+        """Refuse."""
         self._refuse()
 
     async def close(self) -> None:
-        """Close nothing."""
+        """Do nothing."""
 
 
 class Played:
@@ -100,8 +100,8 @@ class Played:
         """
         state = self._run(self.env.init_state(dict(row), NoModel(), "rlvr"))
         before = _plain(state["prompt"])
-        found = self._run(self.env.setup_state(state))
-        state = state if found is None else found
+        changed = self._run(self.env.setup_state(state))
+        state = state if changed is None else changed
         if _plain(state["prompt"]) != before:
             raise MachineError(
                 "the environment writes the prompt in setup_state, when the model has been given "
@@ -113,25 +113,25 @@ class Played:
 
     def add(self, state: Any, text: str, calls: Sequence[tuple[str, Mapping[str, Json]]]) -> None:
         """Add a turn of the model, and of the calls of tools that it makes."""
-        asked = len(state["trajectory"])
+        turn = len(state["trajectory"])
         tools = [
-            ToolCall(id=f"call_{asked}_{i}", name=name, arguments=json.dumps(dict(given)))
+            ToolCall(id=f"call_{turn}_{i}", name=name, arguments=json.dumps(dict(given)))
             for i, (name, given) in enumerate(calls)
         ]
         message = ResponseMessage(
             content=text, tool_calls=tools or None, finish_reason="stop", is_truncated=False
         )
-        response = Response(id=f"turn_{asked}", created=0, model="rlvr", message=message)
+        response = Response(id=f"turn_{turn}", created=0, model="rlvr", message=message)
         prompt = state["prompt"]
         if state["trajectory"]:
             prompt = state.pop("rlvr_prompt")
         self._run(self.env.add_model_response(state, prompt, response))
 
     def answer(self, state: Any) -> list[tuple[str, str]] | None:
-        """What the environment says to the last turn: role and text of each message; None if over.
+        """Return role and text of each message that answers the last turn; None at the end.
 
         Raises:
-            MachineError: If it fails, or rewrites what was said.
+            MachineError: If it fails, or rewrites earlier messages.
         """
         if self._run(self.env.is_completed(state)):
             return None
@@ -144,11 +144,11 @@ class Played:
             self._run(self.env.is_completed(state))
             return None
         last = state["trajectory"][-1]
-        said = [*last["prompt"], *last["completion"]]
-        if _plain(prompt[: len(said)]) != _plain(said) or len(prompt) == len(said):
+        before = [*last["prompt"], *last["completion"]]
+        if _plain(prompt[: len(before)]) != _plain(before) or len(prompt) == len(before):
             raise MachineError("the environment rewrites earlier turns, or says nothing")
         state["rlvr_prompt"] = prompt
-        return [(one.role, _text(one.content)) for one in prompt[len(said) :]]
+        return [(message.role, _text(message.content)) for message in prompt[len(before) :]]
 
     def score(self, states: Sequence[Any], *, group: bool = False) -> list[Verdict]:
         """Score finished rollouts, of one row together where the rubric compares them."""
@@ -191,9 +191,9 @@ def played(name: str, arguments: str) -> Played:
 
 
 def _watch(rubric: Any, faults: list[str]) -> None:
-    """Have reward functions that count say when they raise; the rubric then makes it 0."""
-    for one in rubric.rubrics if isinstance(rubric, vf.RubricGroup) else ():
-        _watch(one, faults)
+    """Record the errors of reward functions; the rubric itself would make them 0."""
+    for inner in rubric.rubrics if isinstance(rubric, vf.RubricGroup) else ():
+        _watch(inner, faults)
     rubric.funcs = [
         _watched(function, faults) if weight else function
         for function, weight in zip(rubric.funcs, rubric.weights, strict=True)
@@ -204,8 +204,8 @@ def _watched(function: Any, faults: list[str]) -> Any:
     @functools.wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            found = function(*args, **kwargs)
-            return await found if inspect.isawaitable(found) else found
+            score = function(*args, **kwargs)
+            return await score if inspect.isawaitable(score) else score
         except Exception as error:
             faults.append(f"{call.__name__}: {type(error).__name__}: {error}")
             raise
@@ -214,15 +214,17 @@ def _watched(function: Any, faults: list[str]) -> Any:
 
 
 def _plain(messages: Any) -> list[Json]:
-    return [one.model_dump() if isinstance(one, _MESSAGE) else one for one in messages]
+    return [
+        message.model_dump() if isinstance(message, _MESSAGE) else message for message in messages
+    ]
 
 
 _MESSAGE = AssistantMessage.__mro__[1]
-"""What all messages of verifiers derive from."""
+"""The base class of the messages of verifiers."""
 
 
 def _text(content: Any) -> str:
-    """A message's text.
+    """Return a message's text.
 
     Raises:
         MachineError: If it has parts that are none.
@@ -231,8 +233,8 @@ def _text(content: Any) -> str:
         return content
     texts = []
     for part in content or ():
-        found = part if isinstance(part, dict) else part.model_dump()
-        if found.get("type") != "text":
-            raise MachineError(f"the environment answers with {found.get('type')}, not text")
-        texts.append(str(found["text"]))
+        fields = part if isinstance(part, dict) else part.model_dump()
+        if fields.get("type") != "text":
+            raise MachineError(f"the environment answers with {fields.get('type')}, not text")
+        texts.append(str(fields["text"]))
     return "".join(texts)

@@ -9,7 +9,7 @@ from rlvr_core.api import Completion, ConfigError, DataError, Json, Problem, Ver
 from rlvr_env.bridges.judging import Judging, answer_of
 
 _NOT_COLUMNS = ("trainer_state", "log_extra", "log_metric", "environments")
-"""What TRL gives beside the columns of the data set."""
+"""The arguments that TRL passes besides the columns of the data set."""
 
 
 def trl_reward(
@@ -18,10 +18,7 @@ def trl_reward(
     *,
     columns: Mapping[str, str] | None = None,
     group: int | None = None,
-    workers: int = 2,
-    timeout: float = 10.0,
-    memory_mb: int = 2048,
-    max_error_rate: float = 0.2,
+    **limits: Any,
 ) -> TrlReward:
     """Make a reward function for TRL, as ``GRPOTrainer(reward_funcs=...)`` takes it.
 
@@ -29,29 +26,18 @@ def trl_reward(
     none: an error, a timeout, or a row that the verifier cannot judge.
 
     Args:
-        verifier: Its name as in a config: ``math/answer``, ``./my.py:fn``.
-        options: Its options, as under ``with`` in a config.
+        verifier: The verifier's name as in a config: ``math/answer``, ``./my.py:fn``.
+        options: The verifier's options, as under ``with`` in a config.
         columns: The column of each field that the verifier needs, by field; a column that is not
             named here is the field of its own name.
         group: TRL's ``num_generations``, for a verifier that compares the completions of a prompt.
-        workers: Number of processes it runs in.
-        timeout: Seconds a verdict may take; then its process is killed.
-        memory_mb: MiB a process may take.
-        max_error_rate: Share of the last 500 verdicts that may be errors or timeouts.
+        limits: ``workers``, ``timeout``, ``memory_mb`` and ``max_error_rate`` of ``Judging``.
 
     Raises:
         ConfigError: If the name or the options are wrong.
         PluginError: If its plugin is missing or broken.
     """
-    judging = Judging(
-        verifier,
-        options,
-        columns=columns,
-        workers=workers,
-        timeout=timeout,
-        memory_mb=memory_mb,
-        max_error_rate=max_error_rate,
-    )
+    judging = Judging(verifier, options, columns=columns, **limits)
     if judging.compares and group is None:
         raise ConfigError(
             f"{judging.name} compares the completions of a prompt",
@@ -117,16 +103,16 @@ class TrlReward:
         waiting = []
         for at in range(0, len(answers), self.group):
             some = slice(at, at + self.group)
-            fault = next((one for one in refusals[some] if one), "")
+            fault = next((refusal for refusal in refusals[some] if refusal), "")
             judged = None if fault else self.judging.submit(problems[at], answers[some])
             waiting.append((fault, judged))
-        found: list[Verdict] = []
+        verdicts: list[Verdict] = []
         for fault, judged in waiting:
             if judged is None:
-                found += [Verdict(None, "unscorable", detail=fault)] * self.group
+                verdicts += [Verdict(None, "unscorable", detail=fault)] * self.group
             else:
-                found += self.judging.verdicts(judged)
-        return found
+                verdicts += self.judging.verdicts(judged)
+        return verdicts
 
     def _log(
         self,
@@ -134,12 +120,15 @@ class TrlReward:
         log_extra: Callable[[str, list[Any]], None] | None,
         log_metric: Callable[[str, float], None] | None,
     ) -> None:
-        """Say in TRL's own log why, and how many had no score."""
+        """Log the reasons, and the share without a score, by TRL's own functions."""
         if log_extra is not None:
-            said = [f"{one.status}: {one.detail}" if one.detail else one.status for one in verdicts]
-            log_extra(f"{self.__name__} verdict", said)
+            reasons = [
+                f"{verdict.status}: {verdict.detail}" if verdict.detail else verdict.status
+                for verdict in verdicts
+            ]
+            log_extra(f"{self.__name__} verdict", reasons)
         if log_metric is not None and verdicts:
-            unscored = sum(one.score is None for one in verdicts)
+            unscored = sum(verdict.score is None for verdict in verdicts)
             log_metric(f"{self.__name__}/unscored", unscored / len(verdicts))
 
 

@@ -8,10 +8,8 @@ from itertools import islice
 from typing import Any
 
 from rlvr_core.api import ConfigError, DataError, Json, MachineError, Problem
-from rlvr_core.config.model import ComponentRef
-from rlvr_core.config.resolve import build
-from rlvr_core.plugins.host import Host, load_host
 from rlvr_core.script.train import signals_restored
+from rlvr_core.toolkit import ComponentRef, Host, build, load_host
 from rlvr_env.bridges.judging import Judging
 
 _ITSELF = "env/environment"
@@ -24,35 +22,27 @@ def verifiers_environment(
     *,
     verifier: str | None = None,
     verifier_options: Mapping[str, Json] | None = None,
-    environment: str | None = None,
-    environment_options: Mapping[str, Json] | None = None,
     tool_format: str = "hermes",
     max_turns: int = 8,
     count: int | None = None,
-    workers: int = 2,
-    timeout: float = 10.0,
-    memory_mb: int = 2048,
+    limits: Mapping[str, Any] | None = None,
     **given: Any,
 ) -> Any:
-    """Make an environment of the package ``verifiers`` 0.3 of rlvr's components.
+    """Make an environment of the package ``verifiers`` 0.3 from rlvr's components.
 
-    Its rows are the data set's problems, its reward the score of their verifier. Where problems
-    are played in an environment, so they are there, with its tools.
+    Its rows are the problems of the data set, and its reward is the score of their verifier. Where
+    problems name an environment of rlvr, it plays them, with its tools.
 
     Args:
         dataset: Name of the data set, as in a config: ``math/gsm8k``.
-        options: Its options.
+        options: Options of the data set.
         verifier: Name of the verifier; None for each problem's own.
-        verifier_options: Its options.
-        environment: Name of the environment; None for the one that the problems name.
-        environment_options: Its options.
+        verifier_options: Options of the verifier.
         tool_format: The syntax of tool calls that the environment reads.
         max_turns: Turns the model may write in an environment.
         count: How many problems; None for all.
-        workers: Number of processes a verifier runs in.
-        timeout: Seconds a verdict may take.
-        memory_mb: MiB a process may take.
-        given: What verifiers' own ``Environment`` takes: ``sampling_args``, ``eval_dataset``.
+        limits: ``workers``, ``timeout`` and ``memory_mb`` of ``Judging``.
+        given: Other arguments of ``Environment``, such as ``sampling_args``.
 
     Raises:
         ConfigError: If a name or an option is wrong.
@@ -72,33 +62,28 @@ def verifiers_environment(
     problems = _problems(host, dataset, options, count)
     if verifier is not None:
         name = host.entry("verifier", verifier).name
-        problems = [replace(one, verifier=name) for one in problems]
-    played = {one.environment for one in problems} if environment is None else {environment}
+        problems = [replace(problem, verifier=name) for problem in problems]
+    played = {problem.environment for problem in problems}
     if len(played) > 1:
         raise ConfigError("its problems are played in different environments", where="environment")
     (name_of,) = played
     itself = {_ITSELF} if name_of is not None else set()
     judges = {
-        name: Judging(
-            name,
-            verifier_options,
-            workers=workers,
-            timeout=timeout,
-            memory_mb=memory_mb,
-        )
-        for name in sorted({one.verifier for one in problems} - itself)
+        name: Judging(name, verifier_options, **(limits or {}))
+        for name in sorted({problem.verifier for problem in problems} - itself)
     }
-    for one in problems:
-        fault = judges[one.verifier].refusal(one) if one.verifier in judges else ""
+    for problem in problems:
+        fault = judges[problem.verifier].refusal(problem) if problem.verifier in judges else ""
         if fault:
-            raise DataError(f"{one.verifier} cannot judge {one.id}: {fault}", where=one.where)
+            raise DataError(
+                f"{problem.verifier} cannot judge {problem.id}: {fault}", where=problem.where
+            )
     with signals_restored():  # verifiers takes Ctrl-C for itself
         if name_of is None:
             shown = {"dataset": outside.table(problems), "rubric": outside.rubric_of(judges)}
             return vf.SingleTurnEnv(**shown, **given)
-        ref = ComponentRef(use=name_of, **{"with": dict(environment_options or {})})
-        world = build(host, "environment", ref, "environment_options")
-        problems = [outside.presented(world, one) for one in problems]
+        world = build(host, "environment", ComponentRef(use=name_of), "dataset")
+        problems = [outside.presented(world, problem) for problem in problems]
         return outside.Conversation(
             world,
             tool_format,
@@ -114,7 +99,7 @@ def _problems(
     host: Host, dataset: str, options: Mapping[str, Json] | None, count: int | None
 ) -> list[Problem]:
     ref = ComponentRef(use=dataset, **{"with": dict(options or {})})
-    found = list(islice(build(host, "dataset", ref, "options").load(), count))
-    if not found:
+    problems = list(islice(build(host, "dataset", ref, "options").load(), count))
+    if not problems:
         raise DataError(f"data set '{dataset}' has no problems", where="dataset")
-    return found
+    return problems

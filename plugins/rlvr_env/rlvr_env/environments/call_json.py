@@ -22,20 +22,20 @@ def read_call(text: str, key: str, repair: bool, *, cut: bool = False) -> ToolCa
     """
     mended: list[str] = []
     try:
-        found = _decoded(text.strip(), repair, mended, cut)
-        _refuse_unwritable(found)
+        call = _decoded(text.strip(), repair, mended, cut)
+        _refuse_unwritable(call)
     except (ValueError, RecursionError) as error:
         return BadCall(f"the call is not valid JSON ({_reason(error)}); it was not run")
-    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         return BadCall(f'a call is an object with "name" and "{key}"; it was not run')
-    if found.get("type") == "function":  # as OpenAI's interface has it, and some models write it
-        del found["type"]
-    other = sorted(found.keys() - {"name", key})
-    arguments = found.get(key)
-    if repair and key not in found:
-        theirs = [name for name in ("arguments", "parameters") if name in found]
+    if call.get("type") == "function":  # as OpenAI's interface has it, and some models write it
+        del call["type"]
+    other = sorted(call.keys() - {"name", key})
+    arguments = call.get(key)
+    if repair and key not in call:
+        theirs = [name for name in ("arguments", "parameters") if name in call]
         if len(theirs) == 1:
-            arguments, other = found[theirs[0]], sorted(found.keys() - {"name", theirs[0]})
+            arguments, other = call[theirs[0]], sorted(call.keys() - {"name", theirs[0]})
             mended.append(f"'{theirs[0]}' for '{key}'")
     if repair and isinstance(arguments, str):
         try:
@@ -48,7 +48,7 @@ def read_call(text: str, key: str, repair: bool, *, cut: bool = False) -> ToolCa
         return BadCall(f'"{key}" of the call must be an object; it was not run')
     if other:
         return BadCall(f"a call has no '{other[0]}'; it was not run")
-    return ToolCall(found["name"], arguments, tuple(mended))
+    return ToolCall(call["name"], arguments, tuple(mended))
 
 
 def _decoded(text: str, repair: bool, mended: list[str], cut: bool) -> Any:
@@ -73,19 +73,19 @@ def _decoded(text: str, repair: bool, mended: list[str], cut: bool) -> Any:
     attempts.append(("a trailing comma", re.sub(r",(\s*[}\]])(?=[\s}\]]*$)", r"\1", text)))
     for what, other in attempts:
         try:
-            found = json.loads(other, object_pairs_hook=_once, parse_constant=_refuse)
+            value = json.loads(other, object_pairs_hook=_once, parse_constant=_refuse)
         except ValueError:
             continue
         mended.append(what)
-        return found
+        return value
     try:
-        found = json.loads(text, strict=False, object_pairs_hook=_once, parse_constant=_refuse)
+        value = json.loads(text, strict=False, object_pairs_hook=_once, parse_constant=_refuse)
     except ValueError:
-        found = _literal(text, first)
+        value = _literal(text, first)
         mended.append("Python in place of JSON")
     else:
         mended.append("line breaks in a text")
-    return found
+    return value
 
 
 def _literal(text: str, otherwise: ValueError) -> Any:
@@ -100,8 +100,8 @@ def _literal(text: str, otherwise: ValueError) -> Any:
             keys = [ast.dump(key) for key in getattr(node, "keys", ()) if key is not None]
             if len(set(keys)) < len(keys):
                 raise ValueError("a key is there twice")
-        found = ast.literal_eval(tree)
-        return json.loads(json.dumps(found, allow_nan=False))
+        value = ast.literal_eval(tree)
+        return json.loads(json.dumps(value, allow_nan=False))
     except (ValueError, SyntaxError, TypeError, MemoryError) as error:
         raise otherwise from error
 
@@ -130,10 +130,10 @@ def _closed(text: str) -> str | None:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         raise ValueError("a key is there twice")
-    return found
+    return entries
 
 
 def _refuse(constant: str) -> Any:

@@ -45,7 +45,7 @@ class Branch:
         version: Policy version that sampled its first turn.
         prompt: Tokens it begins with, if not with the request's prompt.
         ids: The tokens after the prompt.
-        logprobs: Their log-probs; 0 for tokens of an environment.
+        logprobs: Log-probs of the tokens; 0 for tokens of an environment.
         versions: Policy version of each token; an environment's tokens have that of the turn they
             answer.
         turns: The turns that these tokens encode.
@@ -91,8 +91,8 @@ class Branch:
         numbers = iter(self.spoken)
         mask: list[bool] = []
         for turn in self.turns:
-            own = turn.role == "assistant" and next(numbers) not in elsewhere
-            mask += [own] * turn.n_tokens
+            sampled = turn.role == "assistant" and next(numbers) not in elsewhere
+            mask += [sampled] * turn.n_tokens
         return tuple(mask)
 
     @property
@@ -108,7 +108,7 @@ class Conversation:
     Attributes:
         number: Sequence number of the conversation.
         ticket: The request it belongs to.
-        index: Its index in that request.
+        index: Index of the completion in that request.
         now: The current branch.
         state: Pickled state of the environment; None before the start and after closing.
         counts: The environment's counters.
@@ -152,8 +152,8 @@ class Conversation:
         Args:
             text_only: Whether the engine returns text only, so that the server counts tokens.
         """
-        request, own = self.ticket.request, self.now.prompt
-        used = len(self.now.ids) + max(0, len(own or ()) - len(request.prompt_ids))
+        request, prompt = self.ticket.request, self.now.prompt
+        used = len(self.now.ids) + max(0, len(prompt or ()) - len(request.prompt_ids))
         if text_only and self.usage is not None:
             used = self.usage.completion_tokens or 0
         return request.params.max_tokens - used
@@ -187,7 +187,7 @@ class Conversation:
         """Switch to another branch.
 
         Args:
-            branch: Its number.
+            branch: Number of the branch.
             fork: For a new branch that copies another: the number of that one, and how many of its
                 replies to copy. A new branch without ``fork`` is empty.
         """
@@ -224,7 +224,7 @@ class Conversation:
             detail: The failure, if there was one.
             verdict: Verdict of the environment.
         """
-        ours = [n for n, one in self.branches.items() if one.spoken and one.prompt is None]
+        ours = [n for n, branch in self.branches.items() if branch.spoken and branch.prompt is None]
         first = max(ours, key=lambda n: self.branches[n].spoken[-1], default=0)
         judged = self.branches[first]
         others = tuple(self._others(first, ended))
@@ -249,23 +249,23 @@ class Conversation:
     def _others(self, first: int, ended: Ended) -> Iterator[Completion]:
         """Yield the other branches with turns of the model, masking tokens trained earlier."""
         trained = {*self.branches[first].spoken}
-        for number, one in self.branches.items():
-            if {*one.spoken} <= trained:
+        for number, branch in self.branches.items():
+            if {*branch.spoken} <= trained:
                 continue
             how = ended if number == self.branch else "done"
-            transcript = Transcript(self.ticket.environment, tuple(one.turns), how)
+            transcript = Transcript(self.ticket.environment, tuple(branch.turns), how)
             yield Completion(
-                prompt_ids=one.prompt or self.ticket.request.prompt_ids,
-                token_ids=tuple(one.ids),
-                logprobs=tuple(one.logprobs),
-                loss_mask=one.sampled(trained),
-                text=one.text,
+                prompt_ids=branch.prompt or self.ticket.request.prompt_ids,
+                token_ids=tuple(branch.ids),
+                logprobs=tuple(branch.logprobs),
+                loss_mask=branch.sampled(trained),
+                text=branch.text,
                 finish_reason=_finish_reason(transcript),
-                version=one.version,
+                version=branch.version,
                 transcript=transcript,
-                token_versions=one.token_versions,
+                token_versions=branch.token_versions,
             )
-            trained |= {*one.spoken}
+            trained |= {*branch.spoken}
 
 
 def _finish_reason(transcript: Transcript) -> Literal["stop", "length", "error"]:

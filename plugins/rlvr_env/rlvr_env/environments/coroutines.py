@@ -16,12 +16,11 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from rlvr_core.api import ClosesConversations, Json, RunError, traits_of
-from rlvr_core.api.traits import EnvironmentTraits
+from rlvr_core.api import ClosesConversations, EnvironmentTraits, Json, RunError, traits_of
 from rlvr_core.plugins.loader import describe
 from rlvr_core.verify.verdicts import plain_verdict
 from rlvr_env.environments.faults import EnvironmentFailedError, EnvironmentTimeoutError
-from rlvr_env.environments.observations import Branched, OpensItself, said
+from rlvr_env.environments.observations import Branched, OpensItself, plain_answer
 from rlvr_env.environments.worker import Call
 
 _FAREWELL = 5.0
@@ -117,14 +116,18 @@ class Coroutines:
         _, state = self._states[call.state]
         if call.what == "cut":
             return {"verdict": plain_verdict(await environment.cut(state, call.argument))}
-        found = await environment.step(state, call.argument)
+        observed = await environment.step(state, call.argument)
         max_characters = traits_of(environment, EnvironmentTraits).max_characters
         answer = {
             "state": base64.b85encode(call.state).decode("ascii"),
-            **said(found, max_characters),
+            **plain_answer(observed, max_characters),
         }
-        if isinstance(found, Branched):
-            heading = {"number": found.branch, "opening": found.opening, "fork": found.fork}
+        if isinstance(observed, Branched):
+            heading = {
+                "number": observed.branch,
+                "opening": observed.opening,
+                "fork": observed.fork,
+            }
             answer["branch"] = heading
         return answer
 

@@ -1,4 +1,4 @@
-"""Why a call of an environment has no answer."""
+"""The errors of calls of environments."""
 
 from __future__ import annotations
 

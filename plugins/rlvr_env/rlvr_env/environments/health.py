@@ -29,15 +29,17 @@ class Health:
 
         All conversations of a draw share one world, so a world that fails is one failure.
         """
-        transcripts = [one.transcript for one in finished]
-        failed = all(one is not None and one.failed for one in transcripts)
+        transcripts = [generation.transcript for generation in finished]
+        failed = all(transcript is not None and transcript.failed for transcript in transcripts)
         if not _add(self._draws, environment, failed) or not failed:
             return None
         draws = self._draws[environment]
         return RunError(
             f"environment '{environment}' is broken: all conversations failed in {sum(draws)} of "
             f"its last {len(draws)} draws",
-            where=next((one.detail for one in transcripts if one is not None), ""),
+            where=next(
+                (transcript.detail for transcript in transcripts if transcript is not None), ""
+            ),
             remedy="an error of a tool is told to the model with EnvironmentTraits(on_error="
             '"observe"), or caught by the environment',
         )

@@ -16,6 +16,7 @@ from rlvr_core.api import (
     BadCall,
     DataError,
     Done,
+    EnvironmentTraits,
     EvalReport,
     Group,
     Json,
@@ -29,7 +30,6 @@ from rlvr_core.api import (
     ToolCall,
     Verdict,
 )
-from rlvr_core.api.traits import EnvironmentTraits
 from rlvr_env.environments.questions import Questions, response
 from rlvr_env.environments.tool_formats import Hermes
 
@@ -63,11 +63,11 @@ class Lookup(Questions):
             environment=ENVIRONMENT,
         )
 
-    def shown(self, asked: str, number: int, *, careful: bool) -> str:
+    def shown(self, queried: str, number: int, *, careful: bool) -> str:
         """See ``Questions.shown``."""
         if not careful:
             return f"\nMaybe {number}"
-        call = FORMAT.render(ToolCall(TOOL.name, {"of": asked}))
+        call = FORMAT.render(ToolCall(TOOL.name, {"of": queried}))
         return f"\n{call}{response(str(number))}{number}"
 
 

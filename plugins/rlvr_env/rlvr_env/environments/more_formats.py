@@ -40,13 +40,13 @@ class Pythonic:
             tree = ast.parse(rest)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             return [BadCall(f"the call is not valid Python ({_line(error)}); it was not run")]
-        found: list[ast.expr] = []
+        nodes: list[ast.expr] = []
         for statement in tree.body:
             if not isinstance(statement, ast.Expr):
                 return [BadCall("there is something beside calls; nothing was run")]
             value = statement.value
-            found += value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
-        return [_python_call(one) for one in found]
+            nodes += value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
+        return [_python_call(node) for node in nodes]
 
     def render(self, call: ToolCall) -> str:
         """See ``ToolFormat.render``."""
@@ -134,11 +134,13 @@ class QwenCoder:
     def _call(name: str, inside: str) -> ToolCall | BadCall:
         arguments: dict[str, Json] = {}
         at = 0
-        while found := _PARAMETER.match(inside, at):
-            if found[1] in arguments:
-                return BadCall(f"the parameter '{found[1][:40]}' is there twice; it was not run")
-            arguments[found[1]] = _value(found[2])
-            at = found.end()
+        while parameter := _PARAMETER.match(inside, at):
+            if parameter[1] in arguments:
+                return BadCall(
+                    f"the parameter '{parameter[1][:40]}' is there twice; it was not run"
+                )
+            arguments[parameter[1]] = _value(parameter[2])
+            at = parameter.end()
         if not name or inside[at:].strip():
             return BadCall("a call is <function=NAME> with <parameter=NAME> in it; it was not run")
         return ToolCall(name, arguments)
@@ -180,14 +182,14 @@ class GptOss:
         """
         calls: Calls = []
         at = 0
-        while found := _HARMONY.search(text, at):
-            end = _HARMONY_END.search(text, found.end())
+        while begin := _HARMONY.search(text, at):
+            end = _HARMONY_END.search(text, begin.end())
             at = end.end() if end else len(text)
             if end and end[0] != "<|call|>":
                 calls.append(BadCall("a call has no <|call|>; it was not run"))
                 continue
-            body = text[found.end() : end.start() if end else None].strip() or "{}"
-            named = f'{{"name": {json.dumps(found[1])}, "arguments": {body}}}'
+            body = text[begin.end() : end.start() if end else None].strip() or "{}"
+            named = f'{{"name": {json.dumps(begin[1])}, "arguments": {body}}}'
             calls.append(read_call(named, "arguments", repair, cut=True))
         return calls
 
@@ -248,7 +250,7 @@ def _literal(node: ast.expr) -> Json:
     if isinstance(node, ast.Name) and node.id in _NAMED:
         return _NAMED[node.id]
     if isinstance(node, ast.List | ast.Tuple):
-        return [_literal(one) for one in node.elts]
+        return [_literal(elt) for elt in node.elts]
     if isinstance(node, ast.Dict):
         keys = [ast.literal_eval(key) for key in node.keys if key is not None]
         if len(keys) < len(node.keys) or len(set(map(str, keys))) < len(keys):

@@ -40,7 +40,7 @@ class OpensItself(Protocol):
     """A state whose conversation begins with its own messages, not only with the prompt."""
 
     opening: Mapping[str, Json]
-    """As in ``Branched``; rendered, it must begin with the problem's prompt."""
+    """The opening of ``Branched``; rendered, it must begin with the problem's prompt."""
 
 
 def shortened(text: str, most: int) -> str:
@@ -60,7 +60,7 @@ def cut_to_fit(
 
     Args:
         messages: The messages.
-        ids: Their tokens.
+        ids: Tokens of the messages.
         most: The largest number of tokens.
         tokens_of: Returns the tokens of messages.
 
@@ -73,27 +73,27 @@ def cut_to_fit(
     while characters >= FEWEST_CHARACTERS:
         cut = replace(messages[longest], content=f"{text[:characters]}\n[... the rest is left out]")
         shorter = (*messages[:longest], cut, *messages[longest + 1 :])
-        if len(found := tokens_of(shorter)) <= most:
-            return shorter, found
+        if len(shorter_ids := tokens_of(shorter)) <= most:
+            return shorter, shorter_ids
         characters //= 2
     return tuple(messages), ids
 
 
-def said(found: object, max_characters: int | None = None) -> dict[str, Json]:
+def plain_answer(answer: object, max_characters: int | None = None) -> dict[str, Json]:
     """Validate and convert the return value of ``step``; cut long messages.
 
     Raises:
         TypeError: If it is neither an ``Observation`` nor ``Done``, or a field has the wrong type.
         ValueError: If there is no message, or a role or number is wrong.
     """
-    if isinstance(found, Done):
-        verdict = None if found.verdict is None else plain_verdict(found.verdict)
-        return {"done": verdict, "counts": _counts(found.counts)}
-    if not isinstance(found, Observation):
-        raise TypeError(f"returned {type(found).__name__}, neither Observation nor Done")
-    if not found.messages:
+    if isinstance(answer, Done):
+        verdict = None if answer.verdict is None else plain_verdict(answer.verdict)
+        return {"done": verdict, "counts": _counts(answer.counts)}
+    if not isinstance(answer, Observation):
+        raise TypeError(f"returned {type(answer).__name__}, neither Observation nor Done")
+    if not answer.messages:
         raise ValueError("an Observation has at least one message")
-    for message in found.messages:
+    for message in answer.messages:
         if not isinstance(message, Message):
             raise TypeError(f"messages are Message with text, not {type(message).__name__}")
         content: object = message.content
@@ -103,8 +103,8 @@ def said(found: object, max_characters: int | None = None) -> dict[str, Json]:
             raise ValueError(f"an environment speaks as {' or '.join(ROLES)}, not {message.role}")
         message.content.encode()  # raises for a lone surrogate
     most = sys.maxsize if max_characters is None else max_characters
-    messages = [[message.role, shortened(message.content, most)] for message in found.messages]
-    return {"messages": messages, "counts": _counts(found.counts)}
+    messages = [[message.role, shortened(message.content, most)] for message in answer.messages]
+    return {"messages": messages, "counts": _counts(answer.counts)}
 
 
 def _counts(counts: Mapping[str, float]) -> dict[str, float]:

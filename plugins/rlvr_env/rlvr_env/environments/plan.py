@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlvr_core.api import (
     BackgroundEngine,
@@ -17,12 +17,8 @@ from rlvr_core.api import (
     Problem,
 )
 from rlvr_core.api.rollouts import Suffix
-from rlvr_core.config.model import ComponentRef, EnvironmentSection
-from rlvr_core.config.resolve import build
+from rlvr_core.toolkit import ComponentRef, EnvironmentSection, Host, build
 from rlvr_core.workers.process import ComponentSpec
-
-if TYPE_CHECKING:
-    from rlvr_core.plugins.host import Host
 
 AUTO = "auto"
 """Value of ``environment.use`` for each problem's own environment."""
@@ -35,14 +31,14 @@ class EnvironmentPlan:
     Attributes:
         section: The config's ``environment``.
         specs: How to construct each environment, by full name.
-        own: Full name of each environment that problems name, by the name they use.
+        full_names: Full name of each environment that problems name, by the name they use.
         instances: One instance of each, for ``present`` and ``check``.
         every: The environment that plays every problem; None if each problem has its own, or none.
     """
 
     section: EnvironmentSection
     specs: Mapping[str, ComponentSpec]
-    own: Mapping[str, str]
+    full_names: Mapping[str, str]
     instances: Mapping[str, Any]
     every: str | None = None
 
@@ -66,14 +62,14 @@ class EnvironmentPlan:
             instance = build(host, "environment", section, "environment")
             spec = ComponentSpec(entry.target, section.with_)
             return cls(section, {entry.name: spec}, {}, {entry.name: instance}, entry.name)
-        specs, own, instances = {}, {}, {}
+        specs, full_names, instances = {}, {}, {}
         where = "data: problems ask for it"
         for name in sorted({p.environment for p in problems if p.environment is not None}):
             entry = host.entry("environment", name, where)
-            own[name] = entry.name
+            full_names[name] = entry.name
             specs[entry.name] = ComponentSpec(entry.target, {})
             instances[entry.name] = build(host, "environment", ComponentRef(use=name), where)
-        return cls(section, specs, own, instances)
+        return cls(section, specs, full_names, instances)
 
     def name(self, problem: Problem) -> str | None:
         """Return the full name of a problem's environment; None for a single answer.
@@ -84,7 +80,7 @@ class EnvironmentPlan:
         if self.every is not None or problem.environment is None:
             return self.every
         try:
-            return self.own[problem.environment]
+            return self.full_names[problem.environment]
         except KeyError:
             raise ConfigError(
                 f"problem {problem.id} asks for environment '{problem.environment}', which no "

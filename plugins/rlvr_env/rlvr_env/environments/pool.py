@@ -13,8 +13,7 @@ from concurrent.futures import Future
 from types import MappingProxyType
 from typing import Any
 
-from rlvr_core.api import Json, traits_of
-from rlvr_core.api.traits import EnvironmentTraits
+from rlvr_core.api import EnvironmentTraits, Json, traits_of
 from rlvr_core.workers.pool import Fault, PoolCall, ProcessPool
 from rlvr_core.workers.process import ComponentSpec
 from rlvr_env.environments.coroutines import Coroutines
@@ -43,9 +42,9 @@ class EnvironmentPool:
     ) -> None:
         self._limits = {name: spec.time_limit(timeout) for name, spec in specs.items()}
         self._asynchronous = {
-            name: one
-            for name, one in instances.items()
-            if traits_of(one, EnvironmentTraits).asynchronous
+            name: instance
+            for name, instance in instances.items()
+            if traits_of(instance, EnvironmentTraits).asynchronous
         }
         self._coroutines = Coroutines(self._asynchronous, self._limits)
         in_processes = {n: spec for n, spec in specs.items() if n not in self._asynchronous}
@@ -79,7 +78,7 @@ class EnvironmentPool:
         return future
 
     def holds(self, name: str) -> bool:
-        """Whether states of an environment's conversations stay in this process until ``close``."""
+        """Return whether an environment's conversations stay in this process until ``close``."""
         return name in self._asynchronous
 
     @property

@@ -54,7 +54,7 @@ class Questions(ABC):
         """Return the question about a name."""
 
     @abstractmethod
-    def shown(self, asked: str, number: int, *, careful: bool) -> str:
+    def shown(self, queried: str, number: int, *, careful: bool) -> str:
         """Return a conversation that ends in ``number``; if careful, it looks up ``asked``."""
 
     def load(self) -> Iterator[Problem]:

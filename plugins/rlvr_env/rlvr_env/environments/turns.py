@@ -27,6 +27,7 @@ from rlvr_core.api import (
     Engine,
     EngineContext,
     EngineTraits,
+    EnvironmentTraits,
     Generation,
     GenerationRequest,
     Json,
@@ -39,8 +40,7 @@ from rlvr_core.api import (
     traits_of,
 )
 from rlvr_core.api.rollouts import Suffix
-from rlvr_core.api.traits import EnvironmentTraits
-from rlvr_core.verify.verdicts import from_plain
+from rlvr_core.toolkit import from_plain
 from rlvr_env.environments.conversation import Branch, Conversation, Ticket, seconds_left
 from rlvr_env.environments.faults import EnvironmentFailedError, EnvironmentTimeoutError
 from rlvr_env.environments.health import Health
@@ -129,8 +129,8 @@ class TurnTaking:
                 for index in range(len(ticket.finished)):
                     # if it fails before its first turn, it keeps the version it would have been
                     # sampled under
-                    one = Conversation(self._numbers, ticket, index, Branch(self._version))
-                    self._waiting.append(one)
+                    talk = Conversation(self._numbers, ticket, index, Branch(self._version))
+                    self._waiting.append(talk)
                     self._numbers += 1
         self._admit()
 
@@ -192,7 +192,7 @@ class TurnTaking:
             return False
 
     def _anywhere(self, ready: bool) -> bool:
-        """Whether a turn can be generated here, or in another process of a collective engine."""
+        """Return whether a turn can be generated here or by a collective engine's other process."""
         if not self._collective:
             return ready
         import torch
@@ -203,46 +203,55 @@ class TurnTaking:
 
     def _ask_ready(self) -> None:
         with self._changed:
-            ready, self._ready = sorted(self._ready, key=lambda one: one.number), []
+            ready, self._ready = (
+                sorted(self._ready, key=lambda talk: talk.number),
+                [],
+            )
         together: dict[tuple[Any, ...], list[Conversation]] = {}
-        for one in ready:
+        for talk in ready:
             try:
-                if one in self._playing and self._speak(one):
-                    room = one.room(text_only=self._text_only)
-                    one.limit = min(self._section.max_turn_tokens or room, room)
-                    now = one.now
-                    key = (one.ticket, now.prompt, tuple(now.ids), self._said(one), one.limit)
-                    together.setdefault(key, []).append(one)
+                if talk in self._playing and self._speak(talk):
+                    room = talk.room(text_only=self._text_only)
+                    talk.limit = min(self._section.max_turn_tokens or room, room)
+                    now = talk.now
+                    key = (
+                        talk.ticket,
+                        now.prompt,
+                        tuple(now.ids),
+                        self._turns_of(talk),
+                        talk.limit,
+                    )
+                    together.setdefault(key, []).append(talk)
             except BaseException as error:
-                self._break(one.ticket, error)
+                self._break(talk.ticket, error)
         for group in together.values():
             try:
                 self._ask(group)
             except BaseException as error:
                 self._break(group[0].ticket, error)
 
-    def _speak(self, one: Conversation) -> bool:
+    def _speak(self, talk: Conversation) -> bool:
         """Append the environment's messages; return False if no room for an answer is left.
 
         Messages that are too long are cut to half of the room. If even that leaves no room, they
         are left out: the model did not see them.
         """
-        messages, one.unsaid = one.unsaid, ()
-        if one.heading is not None:
-            heading, one.heading = one.heading, None
-            one.turn_to(heading["number"], heading["fork"])
+        messages, talk.unsaid = talk.unsaid, ()
+        if talk.heading is not None:
+            heading, talk.heading = talk.heading, None
+            talk.turn_to(heading["number"], heading["fork"])
             if heading["opening"] is not None:
-                return self._open_branch(one, heading["opening"], messages)
+                return self._open_branch(talk, heading["opening"], messages)
         if not messages:
             return True
-        problem = one.ticket.request.problem
+        problem = talk.ticket.request.problem
         assert problem is not None
         ids: Sequence[int] = ()
         if not self._text_only:
-            ids = self._suffix(problem, one.now.reply_ids, messages)
-        room = one.room(text_only=self._text_only)
+            ids = self._suffix(problem, talk.now.reply_ids, messages)
+        room = talk.room(text_only=self._text_only)
         if len(ids) >= room > 0:
-            reply_ids = one.now.reply_ids
+            reply_ids = talk.now.reply_ids
             messages, ids = cut_to_fit(
                 messages,
                 ids,
@@ -250,34 +259,34 @@ class TurnTaking:
                 lambda shortened: self._suffix(problem, reply_ids, shortened),
             )
         if len(ids) >= room:
-            self._end(one, "budget")
+            self._end(talk, "budget")
             return False
-        one.hear(messages, ids)
+        talk.hear(messages, ids)
         return True
 
     def _open_branch(
-        self, one: Conversation, opening: dict[str, Json], messages: Sequence[Message]
+        self, talk: Conversation, opening: dict[str, Json], messages: Sequence[Message]
     ) -> bool:
         """Begin a branch with its own messages; return False if it cannot continue."""
         if self._text_only or self._context is None:
             raise RunError(
-                f"environment '{one.ticket.environment}' begins conversations itself, which needs "
+                f"environment '{talk.ticket.environment}' begins conversations itself, which needs "
                 f"an engine that takes tokens",
                 remedy="use an engine other than checks/openai",
             )
-        prompt, tokenizer = one.ticket.request.prompt_ids, self._context.tokenizer
+        prompt, tokenizer = talk.ticket.request.prompt_ids, self._context.tokenizer
         ids = opening_ids(tokenizer, opening, prompt)
         if ids[: len(prompt)] == prompt:
             ids = ids[len(prompt) :]
-            if len(ids) >= one.room(text_only=False):
-                self._end(one, "budget")
+            if len(ids) >= talk.room(text_only=False):
+                self._end(talk, "budget")
                 return False
-            one.hear(messages if ids else (), ids)
-        elif one.branch == 0:
+            talk.hear(messages if ids else (), ids)
+        elif talk.branch == 0:
             expected = tokenizer.decode(list(prompt))
             actual = tokenizer.decode(list(ids))
             self._end(
-                one,
+                talk,
                 "error",
                 f"its first request does not begin with the prompt of the problem: {actual!r:.300} "
                 f"is not {expected!r:.300}; send task['prompt'] first, under the same system "
@@ -285,18 +294,18 @@ class TurnTaking:
             )
             return False
         else:
-            one.now.prompt = ids
-            if one.room(text_only=False) <= 0:
-                self._end(one, "budget")
+            talk.now.prompt = ids
+            if talk.room(text_only=False) <= 0:
+                self._end(talk, "budget")
                 return False
-            one.hear(messages, ())
+            talk.hear(messages, ())
         return True
 
-    def _said(self, one: Conversation) -> tuple[Message, ...]:
+    def _turns_of(self, talk: Conversation) -> tuple[Message, ...]:
         """Return the messages so far for a text engine; for others, the request's own."""
         if not self._text_only:
-            return one.ticket.request.turns
-        return one.as_text(in_turns=self._takes_turns)
+            return talk.ticket.request.turns
+        return talk.as_text(in_turns=self._takes_turns)
 
     def _ask(self, group: Sequence[Conversation]) -> None:
         """Generate the next turn of conversations that share the same prefix."""
@@ -307,8 +316,8 @@ class TurnTaking:
             id=f"{original.id}/{first.index}.{first.n_turns}",
             prompt_ids=(*(first.now.prompt or original.prompt_ids), *first.now.ids),
             params=replace(original.params, max_tokens=first.limit, stop=first.ticket.stop),
-            seeds=tuple(turn_seed(original.seeds[one.index], one.n_turns) for one in group),
-            turns=self._said(first),
+            seeds=tuple(turn_seed(original.seeds[talk.index], talk.n_turns) for talk in group),
+            turns=self._turns_of(first),
             problem=None,
         )
         future = self.wrapped.submit(request)
@@ -316,15 +325,15 @@ class TurnTaking:
 
     def _heard(self, group: Sequence[Conversation], done: Future[tuple[Generation, ...]]) -> None:
         try:
-            for one, generation in zip(group, done.result(), strict=True):
-                if one in self._playing:
-                    self._take(one, generation)
+            for talk, generation in zip(group, done.result(), strict=True):
+                if talk in self._playing:
+                    self._take(talk, generation)
             if self._continuous:
                 self._ask_ready()
         except BaseException as error:
             self._break(group[0].ticket, error)
 
-    def _take(self, one: Conversation, generation: Generation) -> None:
+    def _take(self, talk: Conversation, generation: Generation) -> None:
         """Process a turn of the model."""
         if generation.finish_reason not in ("stop", "length"):
             raise RunError(
@@ -332,19 +341,19 @@ class TurnTaking:
                 f"turn to answer",
                 remedy="an engine samples again what it aborted, or fails",
             )
-        turn, before = one.n_turns, one.n_tokens
-        one.say(generation)
+        turn, before = talk.n_turns, talk.n_tokens
+        talk.say(generation)
         if generation.finish_reason == "length":
             # not passed to the environment: a truncated turn is no reply, and must not be run as
             # code
-            left = one.room(text_only=self._text_only)
-            self._end(one, "turn_length" if left > 0 else "budget")
+            left = talk.room(text_only=self._text_only)
+            self._end(talk, "turn_length" if left > 0 else "budget")
             return
         left, n = self._section.max_turns - turn - 1, len(generation.token_ids)
         reply = Reply(generation.text, turn, left, before if n else 0, n)
-        assert one.state is not None
-        call = Call("step", one.ticket.environment, one.state, reply)
-        self._call(one, call, self._answered, self._step_failed)
+        assert talk.state is not None
+        call = Call("step", talk.ticket.environment, talk.state, reply)
+        self._call(talk, call, self._answered, self._step_failed)
 
     # -- answers of environments, in the threads of their pool -------------------------------------
 
@@ -354,15 +363,15 @@ class TurnTaking:
             free = self._section.concurrent - len(self._playing)
             admitted = [self._waiting.popleft() for _ in range(min(free, len(self._waiting)))]
             self._playing.update(admitted)
-        for one in admitted:
-            ticket = one.ticket
+        for talk in admitted:
+            ticket = talk.ticket
             seed = ticket.request.world_seed
             call = Call("start", ticket.environment, ticket.problem, seed)
-            self._call(one, call, self._started)
+            self._call(talk, call, self._started)
 
     def _call(
         self,
-        one: Conversation,
+        talk: Conversation,
         call: Call,
         then: Callable[[Conversation, dict[str, Json]], None],
         otherwise: Callable[[Conversation, EnvironmentFailedError], None] | None = None,
@@ -371,119 +380,127 @@ class TurnTaking:
 
         def back(done: Future[dict[str, Json]]) -> None:
             with self._changed:
-                self._late.discard(one)
+                self._late.discard(talk)
             try:
-                if one in self._playing:
-                    then(one, done.result())
+                if talk in self._playing:
+                    then(talk, done.result())
                 elif "state" in done.result():
-                    one.state = base64.b85decode(done.result()["state"])
+                    talk.state = base64.b85decode(done.result()["state"])
             except EnvironmentFailedError as error:
-                (otherwise or self._failed)(one, error)
+                (otherwise or self._failed)(talk, error)
             except BaseException as error:
-                self._break(one.ticket, error)
+                self._break(talk.ticket, error)
             with self._changed:
-                self._calls[one] -= 1
-                if not self._calls[one]:
-                    del self._calls[one]
-                over = one in self._dropped and one not in self._calls
+                self._calls[talk] -= 1
+                if not self._calls[talk]:
+                    del self._calls[talk]
+                over = talk in self._dropped and talk not in self._calls
                 self._changed.notify_all()
             if over:
-                self._let_go(one)
+                self._let_go(talk)
 
         with self._changed:
-            if one not in self._playing:
+            if talk not in self._playing:
                 return False
-            self._calls[one] += 1
+            self._calls[talk] += 1
         self._pool.submit(call).add_done_callback(back)
         return True
 
-    def _started(self, one: Conversation, answer: dict[str, Json]) -> None:
-        one.state = base64.b85decode(answer["state"])
+    def _started(self, talk: Conversation, answer: dict[str, Json]) -> None:
+        talk.state = base64.b85decode(answer["state"])
         if "opening" in answer:
-            one.heading = {"number": 0, "opening": answer["opening"], "fork": None}
+            talk.heading = {"number": 0, "opening": answer["opening"], "fork": None}
             texts = [Message("user", text) for text in opening_texts(answer["opening"])]
-            one.unsaid = tuple(texts)
-        self._go_on(one)
+            talk.unsaid = tuple(texts)
+        self._go_on(talk)
 
-    def _answered(self, one: Conversation, answer: dict[str, Json]) -> None:
-        self._health.called(one.ticket.environment, failed=False)
-        one.state = base64.b85decode(answer["state"])
-        one.counts.update(answer["counts"])
+    def _answered(self, talk: Conversation, answer: dict[str, Json]) -> None:
+        self._health.called(talk.ticket.environment, failed=False)
+        talk.state = base64.b85decode(answer["state"])
+        talk.counts.update(answer["counts"])
         if "done" in answer:
             plain = answer["done"]
-            self._end(one, "done", verdict=None if plain is None else from_plain(plain))
-        elif one.n_turns >= self._section.max_turns:
-            self._end(one, "max_turns")
+            self._end(talk, "done", verdict=None if plain is None else from_plain(plain))
+        elif talk.n_turns >= self._section.max_turns:
+            self._end(talk, "max_turns")
         else:
-            one.unsaid = tuple(Message(role, text) for role, text in answer["messages"])
-            one.heading = answer.get("branch")
-            self._go_on(one)
+            talk.unsaid = tuple(Message(role, text) for role, text in answer["messages"])
+            talk.heading = answer.get("branch")
+            self._go_on(talk)
 
-    def _step_failed(self, one: Conversation, error: EnvironmentFailedError) -> None:
+    def _step_failed(self, talk: Conversation, error: EnvironmentFailedError) -> None:
         """End the conversation or report the error to the model, depending on ``on_error``."""
-        name = one.ticket.environment
+        name = talk.ticket.environment
         traits = traits_of(self._plan.instances[name], EnvironmentTraits)
         broken = self._health.called(name, failed=True)
-        if traits.on_error == "end" or broken or one.state is None or not error.in_call:
-            self._failed(one, error)
+        if traits.on_error == "end" or broken or talk.state is None or not error.in_call:
+            self._failed(talk, error)
             return
-        one.counts["failed_calls"] += 1
-        if one.n_turns >= self._section.max_turns:
-            self._end(one, "max_turns")
+        talk.counts["failed_calls"] += 1
+        if talk.n_turns >= self._section.max_turns:
+            self._end(talk, "max_turns")
             return
         what = shortened(str(error), min(traits.max_characters, _LONGEST_ERROR))
         text = traits.error_text.replace("{error}", what.encode(errors="replace").decode())
-        one.unsaid = (Message(traits.role, text),)
-        self._go_on(one)
+        talk.unsaid = (Message(traits.role, text),)
+        self._go_on(talk)
 
-    def _go_on(self, one: Conversation) -> None:
+    def _go_on(self, talk: Conversation) -> None:
         with self._changed:
-            self._ready.append(one)
+            self._ready.append(talk)
 
-    def _failed(self, one: Conversation, error: EnvironmentFailedError) -> None:
+    def _failed(self, talk: Conversation, error: EnvironmentFailedError) -> None:
         ended: Ended = "timeout" if isinstance(error, EnvironmentTimeoutError) else "error"
-        self._end(one, ended, str(error))
+        self._end(talk, ended, str(error))
 
     # -- ends --------------------------------------------------------------------------------------
 
     def _end(
-        self, one: Conversation, ended: Ended, detail: str = "", verdict: Verdict | None = None
+        self,
+        talk: Conversation,
+        ended: Ended,
+        detail: str = "",
+        verdict: Verdict | None = None,
     ) -> None:
         """End a conversation: get a verdict if it was cut off, and release its resources."""
-        name = one.ticket.environment
+        name = talk.ticket.environment
         if ended in ("max_turns", "turn_length", "budget") and verdict is None:
             if isinstance(self._plan.instances[name], JudgesUnfinished):
-                assert one.state is not None
+                assert talk.state is not None
                 self._call(
-                    one,
-                    Call("cut", name, one.state, ended),
-                    lambda one, answer: self._close(
-                        one, ended, detail, from_plain(answer["verdict"])
+                    talk,
+                    Call("cut", name, talk.state, ended),
+                    lambda ended_talk, answer: self._close(
+                        ended_talk, ended, detail, from_plain(answer["verdict"])
                     ),
                 )
                 return
             verdict = Verdict(0.0, passed=False, detail=f"not finished: {ended}")
-        self._close(one, ended, detail, verdict)
+        self._close(talk, ended, detail, verdict)
 
-    def _close(self, one: Conversation, ended: Ended, detail: str, verdict: Verdict | None) -> None:
-        call = self._farewell(one)
+    def _close(
+        self, talk: Conversation, ended: Ended, detail: str, verdict: Verdict | None
+    ) -> None:
+        call = self._farewell(talk)
         if call is None:
-            self._finish(one, ended, detail, verdict)
+            self._finish(talk, ended, detail, verdict)
             return
         called = self._call(
-            one,
+            talk,
             call,
-            lambda one, _: self._finish(one, ended, detail, verdict),
-            lambda one, error: self._finish(one, "error", f"{detail} {error}".strip(), None),
+            lambda ended_talk, _: self._finish(ended_talk, ended, detail, verdict),
+            lambda ended_talk, error: self._finish(
+                ended_talk, "error", f"{detail} {error}".strip(), None
+            ),
         )
         if not called:
             self._pool.submit(call)
 
-    def _farewell(self, one: Conversation) -> Call | None:
+    def _farewell(self, talk: Conversation) -> Call | None:
         """Return the call that releases a conversation's resources: once, if there are any."""
         with self._changed:
-            state, one.state = one.state, None
-        name = one.ticket.environment
+            state, talk.state = talk.state, None
+        name = talk.ticket.environment
         closes = isinstance(self._plan.instances[name], ClosesConversations)
         if state is None or not (closes or self._pool.holds(name)):
             return None
@@ -498,27 +515,27 @@ class TurnTaking:
             gone, self._playing = self._playing, set()
             self._waiting.clear()
             self._ready = []
-            self._dropped |= {one for one in gone if one in self._calls}
+            self._dropped |= {talk for talk in gone if talk in self._calls}
             self._changed.notify_all()
-        for one in gone - self._dropped:
-            self._let_go(one)
+        for talk in gone - self._dropped:
+            self._let_go(talk)
         return tickets
 
-    def _let_go(self, one: Conversation) -> None:
+    def _let_go(self, talk: Conversation) -> None:
         """Release a dropped conversation's resources without waiting."""
-        self._dropped.discard(one)
-        call = self._farewell(one)
+        self._dropped.discard(talk)
+        call = self._farewell(talk)
         if call is not None:
             self._pool.submit(call)
 
     def _finish(
-        self, one: Conversation, ended: Ended, detail: str, verdict: Verdict | None
+        self, talk: Conversation, ended: Ended, detail: str, verdict: Verdict | None
     ) -> None:
-        ticket = one.ticket
-        ticket.finished[one.index] = one.whole(ended, detail, verdict)
+        ticket = talk.ticket
+        ticket.finished[talk.index] = talk.whole(ended, detail, verdict)
         with self._changed:
-            self._playing.discard(one)
-            finished = [found for found in ticket.finished if found is not None]
+            self._playing.discard(talk)
+            finished = [generation for generation in ticket.finished if generation is not None]
             whole = len(finished) == len(ticket.finished) and not ticket.settled
             ticket.settled |= whole
         self._admit()
@@ -535,10 +552,10 @@ class TurnTaking:
         """Fail a request after an error in the engine or around it."""
         with self._changed:
             first, ticket.settled = not ticket.settled, True
-            mine = {one for one in self._playing if one.ticket is ticket}
+            mine = {talk for talk in self._playing if talk.ticket is ticket}
             self._playing -= mine
-            self._waiting = deque(one for one in self._waiting if one.ticket is not ticket)
-            self._ready = [one for one in self._ready if one.ticket is not ticket]
+            self._waiting = deque(talk for talk in self._waiting if talk.ticket is not ticket)
+            self._ready = [talk for talk in self._ready if talk.ticket is not ticket]
         if first:
             ticket.future.set_exception(error)
         self._forget(ticket)

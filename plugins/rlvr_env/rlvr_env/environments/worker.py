@@ -11,10 +11,9 @@ import pickle
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlvr_core.api import Ended, Json, Reply, traits_of
-from rlvr_core.api.traits import EnvironmentTraits
+from rlvr_core.api import Ended, EnvironmentTraits, Json, Reply, traits_of
 from rlvr_core.verify.verdicts import plain_verdict
-from rlvr_env.environments.observations import said
+from rlvr_env.environments.observations import plain_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +44,9 @@ def answer(environment: Any, pickled: bytes) -> dict[str, Json]:
         return {}
     if call.what == "cut":
         return {"verdict": plain_verdict(environment.cut(state, call.argument))}
-    found = environment.step(state, call.argument)
+    observed = environment.step(state, call.argument)
     max_characters = traits_of(environment, EnvironmentTraits).max_characters
-    return {"state": _packed(state), **said(found, max_characters)}
+    return {"state": _packed(state), **plain_answer(observed, max_characters)}
 
 
 def _packed(state: Any) -> str:

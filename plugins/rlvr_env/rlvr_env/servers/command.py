@@ -8,7 +8,7 @@ import os
 
 import click
 
-from rlvr_core.terminal.output import print_line
+from rlvr_core.toolkit import print_line
 
 PORT = 6810
 
@@ -43,7 +43,7 @@ def serve(
     """Serve an environment to runs that use env/remote, until Ctrl-C.
 
     NAME is an environment of 'rlvr list environments'; of a CONFIG (*.yaml) its environment is
-    served. The server asks for no key: whoever reaches its port can use it.
+    served. The server needs no key: everyone who can reach its port can use it.
 
     Example: rlvr env serve env/lookup
     """

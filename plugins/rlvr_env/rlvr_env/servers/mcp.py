@@ -20,6 +20,7 @@ from rlvr_core.api import (
     ComponentConfig,
     ConfigError,
     Done,
+    EnvironmentTraits,
     Json,
     MachineError,
     Message,
@@ -30,9 +31,7 @@ from rlvr_core.api import (
     Tool,
     ToolCall,
 )
-from rlvr_core.api.traits import EnvironmentTraits
-from rlvr_core.plugins.loader import describe
-from rlvr_core.plugins.tool_formats import tool_format
+from rlvr_core.toolkit import describe, tool_format
 
 if TYPE_CHECKING:
     from mcp import Client, StdioServerParameters
@@ -64,15 +63,15 @@ class Mcp:
         env: dict[str, str] = {}
         """Environment variables of that program, beside ``PATH``, ``HOME`` and the like."""
         url: str | None = None
-        """Where a server that speaks streamable HTTP is: ``http://127.0.0.1:8000/mcp``."""
+        """URL of a server that uses streamable HTTP: ``http://127.0.0.1:8000/mcp``."""
         tools: list[str] | None = None
         """The tools that the model may call; null: all that the server lists."""
         format: Annotated[str, Names("tool_format")] = "hermes"
         """How the model writes calls."""
         tell: Literal["template", "prompt", "nothing"] = "template"
-        """Where the model reads of the tools: in its chat template, before the prompt, nowhere."""
+        """How the model learns of the tools: by its chat template, before the prompt, or not."""
         answer: str = "{answer}"
-        """What is put around an answer of a tool, for prompts without a chat template."""
+        """Text around an answer of a tool, for prompts without a chat template."""
         start_timeout: float = 30.0
         """Seconds that the server may take to list its tools at the start of a run."""
 
@@ -128,11 +127,11 @@ class Mcp:
         stop = (*problem.stop, *self._format.stop)
         if tell == "nothing":
             return replace(problem, stop=stop)
-        told = self._format.describe([tool for tool, _ in tools.values()])
+        description = self._format.describe([tool for tool, _ in tools.values()])
         prompt = problem.prompt
         if isinstance(prompt, str):
-            return replace(problem, prompt=f"{told}\n\n{prompt}", stop=stop)
-        return replace(problem, prompt=(Message("system", told), *prompt), stop=stop)
+            return replace(problem, prompt=f"{description}\n\n{prompt}", stop=stop)
+        return replace(problem, prompt=(Message("system", description), *prompt), stop=stop)
 
     async def start(self, problem: Problem, seed: int) -> Session:
         """Open a session with the server."""
@@ -215,17 +214,17 @@ class Mcp:
                 )
 
     async def _list(self) -> dict[str, tuple[Tool, Json]]:
-        found: dict[str, tuple[Tool, Json]] = {}
+        tools: dict[str, tuple[Tool, Json]] = {}
         try:
             async with asyncio.timeout(self._config.start_timeout), self._client() as client:
                 cursor = None
                 while True:
                     page = await client.list_tools(cursor=cursor)
-                    for one in page.tools:
-                        found[one.name] = _converted(one)
+                    for tool in page.tools:
+                        tools[tool.name] = _converted(tool)
                     cursor = page.next_cursor
                     if not cursor:
-                        return found
+                        return tools
         except Exception as error:
             raise MachineError(
                 f"the {self._name} does not list its tools: {_innermost(error)}",
@@ -234,13 +233,13 @@ class Mcp:
             ) from error
 
 
-def _converted(one: Any) -> tuple[Tool, Json]:
-    schema = dict(one.input_schema)
+def _converted(listed: Any) -> tuple[Tool, Json]:
+    schema = dict(listed.input_schema)
     properties = schema.get("properties") or {}
     required = schema.get("required") or ()
     optional = tuple(name for name in properties if name not in required)
-    tool = Tool(one.name, one.description or "", properties, optional)
-    function = {"name": one.name, "description": tool.description, "parameters": schema}
+    tool = Tool(listed.name, listed.description or "", properties, optional)
+    function = {"name": listed.name, "description": tool.description, "parameters": schema}
     return tool, {"type": "function", "function": function}
 
 

@@ -2,7 +2,7 @@
 
 Each is an actor with an ``EnvironmentServer`` in it, on a port of its node that was free. Ray
 itself replaces an actor whose process or node is lost; where the new one listens is asked of it.
-The actors end with the process that asked for them.
+The actors end with the process that created them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlvr_core import __version__
 from rlvr_core.api import ComponentConfig, MachineError
-from rlvr_core.config.model import ComponentRef
-from rlvr_core.config.resolve import build
-from rlvr_core.plugins.host import load_host
-from rlvr_core.plugins.loader import describe
+from rlvr_core.toolkit import ComponentRef, __version__, build, describe, load_host
 
 WHERE = "environment.with.ray"
 Count = Annotated[int, Field(gt=0)]
@@ -60,7 +56,7 @@ class ServerArgs:
 
     Attributes:
         use: Full name of the environment.
-        options: Its options.
+        options: The environment's options.
         timeout: Seconds one answer may take.
         conversations: Most at a time.
         path: Where the run finds modules: an environment may be a file of the user.
@@ -102,7 +98,9 @@ class ServerActor:
 
         if args.version != __version__:
             raise MachineError(f"it has rlvr-core {__version__}, and the run {args.version}")
-        sys.path += [one for one in args.path if one not in sys.path and Path(one).is_dir()]
+        sys.path += [
+            folder for folder in args.path if folder not in sys.path and Path(folder).is_dir()
+        ]
         from rlvr_env.servers.server import EnvironmentServer
 
         ref = ComponentRef.model_validate({"use": args.use, "with": args.options})
@@ -121,7 +119,7 @@ class Fleet:
     """The servers of one environment. Methods may be called from any thread.
 
     Args:
-        config: What they are.
+        config: The options.
 
     Raises:
         MachineError: If Ray is missing, no cluster answers, or a server cannot start in time.
@@ -158,7 +156,7 @@ class Fleet:
     def take(self) -> int:
         """Return the place of the server with the fewest conversations, for one more."""
         with self._lock:
-            place = min(range(len(self._actors)), key=lambda one: self._open[one])
+            place = min(range(len(self._actors)), key=lambda number: self._open[number])
             self._open[place] += 1
             return place
 
@@ -193,8 +191,7 @@ class Fleet:
             raise self._error(
                 f"cannot be started: {fault}", "install the same packages on every node"
             )
-        found: str = url
-        return found
+        return str(url)
 
     def _error(self, what: str, remedy: str) -> MachineError:
         return MachineError(

@@ -16,9 +16,18 @@ from urllib.parse import urlsplit
 
 from pydantic import field_validator
 
-from rlvr_core.api import ComponentConfig, Done, Json, Message, Observation, Problem, Reply, Verdict
-from rlvr_core.api.traits import EnvironmentTraits
-from rlvr_core.plugins.loader import describe
+from rlvr_core.api import (
+    ComponentConfig,
+    Done,
+    EnvironmentTraits,
+    Json,
+    Message,
+    Observation,
+    Problem,
+    Reply,
+    Verdict,
+)
+from rlvr_core.toolkit import describe
 from rlvr_env.servers.protocol import HEARTBEAT, MAX_FRAME, websockets_for
 
 if TYPE_CHECKING:
@@ -46,7 +55,7 @@ class OpenEnv:
         """Options of ``env/openenv``."""
 
         url: str
-        """Where the server is, such as ``http://127.0.0.1:8000``."""
+        """URL of the server, such as ``http://127.0.0.1:8000``."""
         action: str
         """Field of the action that the model's turn goes into."""
         more: dict[str, Json] = {}
@@ -58,7 +67,7 @@ class OpenEnv:
         pass_at: float | None = None
         """Sum of rewards from which a conversation has passed; null: any above 0."""
         role: Literal["user", "tool"] = "user"
-        """Who the observation is said by."""
+        """Role of the observation's message."""
         connect_timeout: float = 10.0
         """Seconds that a connection may take to be made."""
 
@@ -101,15 +110,15 @@ class OpenEnv:
         """Make the model's turn an action; return what the server observed."""
         config = self._config
         action = {**config.more, config.action: reply.text}
-        found = await self._ask(episode.connection, "step", action)
-        reward = found.get("reward")
+        answer = await self._ask(episode.connection, "step", action)
+        reward = answer.get("reward")
         if reward is not None:
             episode.reward += float(reward)
         if not math.isfinite(episode.reward):
             raise OpenEnvServerError(f"the OpenEnv server {config.url} gave the reward {reward}")
-        if found.get("done"):
+        if answer.get("done"):
             return Done(self._verdict(episode))
-        seen = found.get("observation") or {}
+        seen = answer.get("observation") or {}
         if config.observation is None:
             text = json.dumps(seen, ensure_ascii=False)
         elif config.observation in seen:
@@ -122,7 +131,7 @@ class OpenEnv:
         return Observation((Message(config.role, text),))
 
     async def cut(self, episode: Episode, ended: str) -> Verdict:
-        """What was earned until then counts: many of these environments never end themselves."""
+        """Return the reward so far: many of these environments never end themselves."""
         del ended
         return self._verdict(episode)
 
@@ -148,11 +157,11 @@ class OpenEnv:
                 f"the connection to the OpenEnv server {self._config.url} was lost: "
                 f"{describe(error)}"
             ) from error
-        said = answer.get("data") or {}
+        content = answer.get("data") or {}
         if answer.get("type") == "error":
             raise OpenEnvServerError(
-                f"the OpenEnv server {self._config.url} says: {said.get('message')} "
-                f"({said.get('code')})"
+                f"the OpenEnv server {self._config.url} says: {content.get('message')} "
+                f"({content.get('code')})"
             )
-        found: dict[str, Json] = said
-        return found
+        fields: dict[str, Json] = content
+        return fields

@@ -71,12 +71,12 @@ def unpack(frame: str | bytes) -> dict[str, Json]:
         FrameError: If it is no JSON object with a ``type``.
     """
     try:
-        found = json.loads(frame)
+        value = json.loads(frame)
     except (ValueError, RecursionError) as error:
         raise FrameError(f"a frame is no JSON: {error}") from None
-    if not isinstance(found, dict) or not isinstance(found.get("type"), str):
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
         raise FrameError("a frame is a JSON object with the field 'type'")
-    return found
+    return value
 
 
 def field(frame: dict[str, Json], name: str, kind: type[T]) -> T:
@@ -85,11 +85,11 @@ def field(frame: dict[str, Json], name: str, kind: type[T]) -> T:
     Raises:
         FrameError: If it is missing, or of another type.
     """
-    found = frame.get(name)
-    if not isinstance(found, kind):
+    value = frame.get(name)
+    if not isinstance(value, kind):
         wanted = f"{frame['type']} needs the field '{name}', a {kind.__name__}"
         raise FrameError(wanted)
-    return found
+    return value
 
 
 def problem_to_json(problem: Problem) -> dict[str, Json]:

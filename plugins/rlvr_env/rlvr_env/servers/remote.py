@@ -1,7 +1,7 @@
 """The environment ``env/remote``: plays conversations with a server of environments.
 
 Each conversation has a connection of its own. When that breaks, the conversation is lost and fails
-with that reason; it is never opened a second time, and nobody judges it.
+with that reason; it is never opened a second time, and never judged.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rlvr_core.api import (
     ComponentConfig,
     DataError,
     Done,
+    EnvironmentTraits,
     Json,
     MachineError,
     Message,
@@ -27,9 +28,7 @@ from rlvr_core.api import (
     RunError,
     Verdict,
 )
-from rlvr_core.api.traits import EnvironmentTraits
-from rlvr_core.plugins.loader import describe
-from rlvr_core.verify.verdicts import from_plain
+from rlvr_core.toolkit import describe, from_plain
 from rlvr_env.servers.on_ray import Fleet, RayServers
 from rlvr_env.servers.protocol import (
     HEARTBEAT,
@@ -62,7 +61,7 @@ class Remote:
         """Options of ``env/remote``."""
 
         url: str | None = None
-        """Where the server is, such as ``ws://10.0.0.7:6810``; or ``ray``."""
+        """URL of the server, such as ``ws://10.0.0.7:6810``; or ``ray``."""
         ray: RayServers | None = None
         """Servers that Ray starts on the nodes of a cluster."""
         connect_timeout: float = 10.0
@@ -99,16 +98,16 @@ class Remote:
             DataError: If it cannot play the problem.
             MachineError: If the server cannot be reached.
         """
-        found = self._presented.get(problem.id)
-        if found is None:
-            found = self._ask_once(pack("present", problem=problem_to_json(problem)))
-            if found["type"] == "refused":
-                raise DataError(f"the server {self._name} refuses {problem.id}: {found['detail']}")
-            self._presented[problem.id] = found
-        prompt = found["prompt"]
+        answer = self._presented.get(problem.id)
+        if answer is None:
+            answer = self._ask_once(pack("present", problem=problem_to_json(problem)))
+            if answer["type"] == "refused":
+                raise DataError(f"the server {self._name} refuses {problem.id}: {answer['detail']}")
+            self._presented[problem.id] = answer
+        prompt = answer["prompt"]
         if not isinstance(prompt, str):
             prompt = tuple(Message(**message) for message in prompt)
-        tools, stop = tuple(found["tools"]), tuple(found["stop"])
+        tools, stop = tuple(answer["tools"]), tuple(answer["stop"])
         return replace(problem, prompt=prompt, tools=tools, stop=stop)
 
     def check(self, problem: Problem) -> None:
@@ -204,7 +203,7 @@ class Remote:
         return answer
 
     def _ask_once(self, frame: str) -> dict[str, Json]:
-        """Ask what belongs to no conversation, over a connection of its own."""
+        """Send a request outside of any conversation, over a new connection."""
         place = self._take()
         url = self._url(place)
         try:

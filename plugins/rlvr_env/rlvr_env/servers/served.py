@@ -1,4 +1,4 @@
-"""Which environment ``rlvr env serve`` serves."""
+"""Finds the environment that ``rlvr env serve`` serves."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError
-from rlvr_core.config.load import load_config
-from rlvr_core.config.model import ComponentRef
-from rlvr_core.config.resolve import build, parse_options
-from rlvr_core.plugins.host import load_host
+from rlvr_core.toolkit import ComponentRef, build, load_config, load_host, parse_options
 
 
 def served(what: str, options: Sequence[str]) -> tuple[Any, str]:
     """Construct an environment.
 
     Args:
-        what: Its name, or a config whose environment it is.
+        what: Name of the environment, or a config with one.
         options: ``key=value`` of its own options; of a config's, by the key in the config.
 
     Returns:

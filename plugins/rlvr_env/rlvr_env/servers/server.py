@@ -20,6 +20,7 @@ from rlvr_core.api import (
     ChecksProblems,
     ClosesConversations,
     DataError,
+    EnvironmentTraits,
     Json,
     JudgesUnfinished,
     Message,
@@ -28,10 +29,8 @@ from rlvr_core.api import (
     Reply,
     traits_of,
 )
-from rlvr_core.api.traits import EnvironmentTraits
-from rlvr_core.plugins.loader import describe
-from rlvr_core.verify.verdicts import plain_verdict
-from rlvr_env.environments.observations import said
+from rlvr_core.toolkit import describe, plain_verdict
+from rlvr_env.environments.observations import plain_answer
 from rlvr_env.servers.protocol import (
     HEARTBEAT,
     MAX_FRAME,
@@ -61,7 +60,7 @@ class EnvironmentServer:
 
     Args:
         environment: The component.
-        name: Its full name.
+        name: Full name of the environment.
         timeout: Seconds one call of it may take.
         most: Largest number of conversations at a time.
     """
@@ -102,17 +101,17 @@ class EnvironmentServer:
         try:
             async for frame in connection:
                 try:
-                    asked = unpack(frame)
-                    if asked["type"] == "open":
+                    request = unpack(frame)
+                    if request["type"] == "open":
                         if state is not _NOTHING:
                             raise FrameError("a connection is one conversation; it is open already")
-                        state = await self._start(asked)
+                        state = await self._start(request)
                         answer = pack("opened", conversation=next(self._numbers))
-                    elif asked["type"] == "close":
+                    elif request["type"] == "close":
                         state = await self._release(state)
                         answer = pack("closed")
                     else:
-                        answer = await self._answer(asked, state)
+                        answer = await self._answer(request, state)
                 except FrameError as error:
                     answer = pack("error", status="protocol", detail=str(error))
                 except _FullError as error:
@@ -127,9 +126,9 @@ class EnvironmentServer:
         finally:
             await self._release(state)
 
-    async def _start(self, asked: dict[str, Json]) -> Any:
-        problem = problem_from_json(field(asked, "problem", dict))
-        seed = field(asked, "seed", int)
+    async def _start(self, request: dict[str, Json]) -> Any:
+        problem = problem_from_json(field(request, "problem", dict))
+        seed = field(request, "seed", int)
         if self._open >= self._most:
             raise _FullError(f"{self._most} conversations are the most here")
         self._open += 1
@@ -146,40 +145,40 @@ class EnvironmentServer:
                 await self._call("close", self._environment.close, state)
         return _NOTHING
 
-    async def _answer(self, asked: dict[str, Json], state: Any) -> str:
-        kind = asked["type"]
+    async def _answer(self, request: dict[str, Json], state: Any) -> str:
+        kind = request["type"]
         if kind == "describe":
             return self._about()
         if kind == "present":
-            return await self._present(asked)
+            return await self._present(request)
         if state is _NOTHING:
             if kind in ("resume", "step", "cut"):
                 why = "this connection has no conversation; one whose connection broke is lost"
                 return pack("error", status="lost", detail=why)
             raise FrameError(f"unknown request '{kind}'")
         if kind == "step":
-            return await self._step(asked, state)
+            return await self._step(request, state)
         if kind == "cut":
-            found = await self._call(
-                "cut", self._environment.cut, state, field(asked, "ended", str)
+            verdict = await self._call(
+                "cut", self._environment.cut, state, field(request, "ended", str)
             )
-            return pack("verdict", verdict=plain_verdict(found))
+            return pack("verdict", verdict=plain_verdict(verdict))
         raise FrameError(f"unknown request '{kind}'")
 
-    async def _step(self, asked: dict[str, Json], state: Any) -> str:
+    async def _step(self, request: dict[str, Json], state: Any) -> str:
         # a client of an earlier release sends no numbers of tokens
-        asked = {"prompt_tokens": 0, "completion_tokens": 0, **asked}
+        request = {"prompt_tokens": 0, "completion_tokens": 0, **request}
         names = ("turn", "turns_left", "prompt_tokens", "completion_tokens")
-        reply = Reply(field(asked, "text", str), *(field(asked, name, int) for name in names))
+        reply = Reply(field(request, "text", str), *(field(request, name, int) for name in names))
         try:
-            found = await self._call("step", self._environment.step, state, reply)
+            observed = await self._call("step", self._environment.step, state, reply)
         except Exception as error:
             if self._traits.on_error == "end":
                 raise
             text = self._traits.error_text.replace("{error}", describe(error)[:LONGEST_ERROR])
             said_by = Message(self._traits.role, text.encode(errors="replace").decode())
-            found = Observation((said_by,), {"failed_calls": 1.0})
-        answer = said(found, self._traits.max_characters)
+            observed = Observation((said_by,), {"failed_calls": 1.0})
+        answer = plain_answer(observed, self._traits.max_characters)
         return pack("done" if "done" in answer else "observation", **answer)
 
     def _about(self) -> str:
@@ -192,8 +191,8 @@ class EnvironmentServer:
             **{name: isinstance(environment, kind) for name, kind in offers.items()},
         )
 
-    async def _present(self, asked: dict[str, Json]) -> str:
-        problem = problem_from_json(field(asked, "problem", dict))
+    async def _present(self, request: dict[str, Json]) -> str:
+        problem = problem_from_json(field(request, "problem", dict))
         try:
             if isinstance(self._environment, ChecksProblems):
                 await self._in_thread(self._environment.check, problem)
@@ -203,7 +202,7 @@ class EnvironmentServer:
             return pack("refused", detail=str(error))
         prompt: Json = problem.prompt
         if not isinstance(prompt, str):
-            prompt = [{"role": one.role, "content": one.content} for one in prompt]
+            prompt = [{"role": message.role, "content": message.content} for message in prompt]
         tools = [dict(tool) for tool in problem.tools]
         return pack("presented", prompt=prompt, tools=tools, stop=list(problem.stop))
 

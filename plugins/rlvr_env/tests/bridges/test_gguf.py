@@ -77,16 +77,18 @@ def save_model(folder, family="qwen3", **changes):
     torch.manual_seed(7)
     made = model(config(**shape | changes))
     with torch.no_grad():
-        for one in made.parameters():
-            if one.ndim == 1:
-                one.uniform_(0.5, 1.5)  # so that norms and biases are seen to be the right ones
+        for parameter in made.parameters():
+            if parameter.ndim == 1:
+                parameter.uniform_(
+                    0.5, 1.5
+                )  # so that norms and biases are seen to be the right ones
     made.save_pretrained(folder)
     save_tokenizer(folder)
     return made.eval()
 
 
 def export(*arguments):
-    found = CliRunner().invoke(export_, [str(one) for one in arguments])
+    found = CliRunner().invoke(export_, [str(argument) for argument in arguments])
     if found.exception is not None:
         raise found.exception
     return found.output
@@ -131,7 +133,7 @@ def test_what_the_file_says_and_half_precision(tmp_path, dtype):
     assert (tokens[0], types[0]) == ("<|end|>", 3)
     assert (tokens[299], types[299]) == ("[PAD299]", 5)
     assert len(tokens) == 300
-    tensors = {one.name: one for one in read.tensors}
+    tensors = {tensor.name: tensor for tensor in read.tensors}
     assert len(tensors) == 2 * 11 + 3
     state = dict(model.state_dict())
     up = tensors["blk.1.ffn_up.weight"]

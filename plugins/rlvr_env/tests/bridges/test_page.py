@@ -19,7 +19,7 @@ def block(page, language, word):
     """The one block of a page that has a word."""
     text = (DOCS / page).read_text(encoding="utf-8")
     blocks = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
-    (found,) = (one for one in blocks if word in one)
+    (found,) = (block for block in blocks if word in block)
     return found
 
 

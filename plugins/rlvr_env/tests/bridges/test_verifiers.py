@@ -62,7 +62,7 @@ def test_a_rubric_that_compares_gets_the_whole_group():
     _, two, _ = problems("group")
     assert two.verifier == "env/verifiers-group"
     verdicts = GroupRubric(NoConfig()).verify_group(two, said("long one", "ab", "cd"))
-    assert [one.score for one in verdicts] == [0.0, 1.0, 1.0]
+    assert [verdict.score for verdict in verdicts] == [0.0, 1.0, 1.0]
 
 
 def play(world, problem, *texts):

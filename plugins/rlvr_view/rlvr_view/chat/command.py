@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.terminal.output import print_line
+from rlvr_core.toolkit import print_line, quiet_libraries
 
 if TYPE_CHECKING:
     from rlvr_view.chat.conversation import Conversation
 
-COMMANDS = "/reset forgets what was said, /quit leaves; Ctrl-C stops an answer, twice leaves"
+COMMANDS = "/reset forgets the conversation, /quit leaves; Ctrl-C stops an answer, twice leaves"
 
 
 @click.command()
@@ -32,7 +32,7 @@ COMMANDS = "/reset forgets what was said, /quit leaves; Ctrl-C stops an answer, 
 def chat(
     model: str, checkpoint: int | None, system: str | None, prompt: str | None, runs_dir: str
 ) -> int:
-    """Talk with a model: of a run, by the run's own prompt settings and sampling.
+    """Talk with a model; a run's checkpoint uses the run's prompt settings and sampling.
 
     RUN is 'last', a run's name or its folder; MODEL is a model's folder, a hub id or tiny:TASK. A
     text on standard input that is no terminal is answered like --prompt.
@@ -40,7 +40,6 @@ def chat(
     Example: rlvr chat last --prompt "12+34="
     """
     from rlvr_core.api import ConfigError
-    from rlvr_core.terminal.output import quiet_libraries
     from rlvr_view.chat.conversation import Conversation
     from rlvr_view.chat.loading import load
 

@@ -1,4 +1,4 @@
-"""The tokens of a conversation: each answer is sampled after all that was said before."""
+"""The tokens of a conversation: each answer is sampled after all earlier messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import GenerationRequest, Message, Problem
-from rlvr_core.record.text import printable
+from rlvr_core.toolkit import printable
 
 if TYPE_CHECKING:
     from rlvr_view.chat.loading import Talker
@@ -23,7 +23,7 @@ LONGEST_CHARACTER = 4
 
 
 class Conversation:
-    """What was said so far, as the tokens that the model saw and wrote.
+    """The conversation so far, as the tokens that the model saw and wrote.
 
     Earlier turns stay the tokens that they were, as in training. A model that takes raw text has
     no turns: each message is a prompt of its own.
@@ -50,7 +50,7 @@ class Conversation:
 
         Raises:
             DataError: If the chat template refuses the message.
-            KeyboardInterrupt: If it was interrupted; what was said until then stays said.
+            KeyboardInterrupt: If it was interrupted; the tokens until then are kept.
         """
         prompt = self._prompt(text)
         room = self._talker.positions - len(prompt)

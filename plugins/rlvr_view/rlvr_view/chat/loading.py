@@ -1,4 +1,4 @@
-"""The model that is talked with: its weights, and prompts and sampling of its run."""
+"""Loads a model to talk with, with the prompts and sampling of its run."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import REMOTE, ConfigError, EngineContext, SamplingParams
-from rlvr_core.config.load import load_config
-from rlvr_core.config.model import ComponentRef, ModelSection, PromptSection
-from rlvr_core.config.resolve import build
 from rlvr_core.data.prompts import Renderer
-from rlvr_core.data.uri import check_model_path, model_path
 from rlvr_core.eval.model_ref import find_model, runnable
-from rlvr_core.plugins.host import load_host
 from rlvr_core.rollout.source import sampling_of
 from rlvr_core.step.model import DTYPES, load_policy, load_tokenizer, max_positions
+from rlvr_core.toolkit import (
+    ComponentRef,
+    ModelSection,
+    PromptSection,
+    build,
+    check_model_path,
+    load_config,
+    load_host,
+    model_path,
+)
 
 if TYPE_CHECKING:
     from rlvr_core.api import Engine
@@ -27,9 +32,9 @@ class Talker:
     """A model that is ready to answer.
 
     Attributes:
-        label: Its name.
+        label: Name of the model.
         model: The model.
-        tokenizer: Its tokenizer.
+        tokenizer: The model's tokenizer.
         renderer: Makes prompts as its run did.
         engine: Samples from it as its run did.
         params: How; ``max_tokens`` is the cap on one answer.
@@ -45,7 +50,7 @@ class Talker:
     positions: int
 
     def describe(self) -> list[str]:
-        """Return what is talked with, in lines."""
+        """Describe the model, in lines."""
         params = self.params
         return [
             f"{self.label} on {self.model.device}, {self.positions} tokens of context",
@@ -77,9 +82,9 @@ def load(name: str, step: int | None, system: str | None, runs_dir: str) -> Talk
             where="MODEL",
             remedy="rlvr chat loads a model on this one: name a run, a folder or a hub id",
         )
-    found, host = find_model(name, step=step, runs_dir=runs_dir), load_host()
-    config = None if found.run is None else load_config(found.run.resolved).config
-    given = model_path(found.path, host)
+    model_ref, host = find_model(name, step=step, runs_dir=runs_dir), load_host()
+    config = None if model_ref.run is None else load_config(model_ref.run.resolved).config
+    given = model_path(model_ref.path, host)
     section = ModelSection(path=given) if config is None else config.model
     path = runnable(given, section)
     check_model_path(path, "MODEL")
@@ -97,17 +102,17 @@ def load(name: str, step: int | None, system: str | None, runs_dir: str) -> Talk
     engine.start(EngineContext(path, model, tokenizer, dtype, positions, 0))
     params = _of_model(model, positions) if config is None else sampling_of(config)
     renderer = Renderer(tokenizer, prompt)
-    return Talker(found.label, model, tokenizer, renderer, engine, params, positions)
+    return Talker(model_ref.label, model, tokenizer, renderer, engine, params, positions)
 
 
 def _of_model(model: Any, positions: int) -> SamplingParams:
     """Return the sampling that a model's own generation config asks for."""
-    own = model.generation_config
-    if own is None or own.do_sample is False:
+    generation = model.generation_config
+    if generation is None or generation.do_sample is False:
         return SamplingParams(max_tokens=positions)
     return SamplingParams(
-        float(1.0 if own.temperature is None else own.temperature),
-        float(1.0 if own.top_p is None else own.top_p),
-        int(own.top_k or 0),
+        float(1.0 if generation.temperature is None else generation.temperature),
+        float(1.0 if generation.top_p is None else generation.top_p),
+        int(generation.top_k or 0),
         positions,
     )

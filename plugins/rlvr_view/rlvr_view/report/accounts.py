@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rlvr_core.api import Metric
 from rlvr_core.record.ledger import FATES
-from rlvr_core.record.view import finite
+from rlvr_core.toolkit import finite
 from rlvr_view.report.learning import STEPS
 from rlvr_view.report.plot import Plot, Series
 from rlvr_view.report.records import Records

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.terminal.output import print_line
-
-if TYPE_CHECKING:
-    from rlvr_core.record.view import RunView
+from rlvr_core.toolkit import RunView, print_line, write_atomic
 
 
 @click.command()
@@ -28,21 +24,20 @@ if TYPE_CHECKING:
     "--runs-dir", default="runs", show_default=True, metavar="DIR", help="Where runs are."
 )
 def report(runs: tuple[str, ...], out: Path, runs_dir: str) -> None:
-    """Write one HTML page of what runs did; the file needs no network and no other file.
+    """Write one HTML page about runs; it needs no network and no other file.
 
     RUN is 'last', a run's name, the beginning of one, or its folder, finished or not. Several runs
-    are drawn over each other, their configurations and code compared with the first one's, and
-    their evaluations tested problem by problem.
+    share the plots; the page compares their configurations and code with the first one's, and
+    tests their evaluations problem by problem.
 
     Example: rlvr report last --out report.html
     """
-    from rlvr_core.record.files import write_atomic
     from rlvr_view.report.page import page
     from rlvr_view.report.records import Records, labels
 
     _check_place(out)
     views = _find(runs, runs_dir)
-    records = [Records(*one) for one in zip(views, labels(views), strict=True)]
+    records = [Records(*pair) for pair in zip(views, labels(views), strict=True)]
     write_atomic(out, page(records))
     print_line(f"wrote {out}")
 
@@ -72,7 +67,6 @@ def _find(runs: Sequence[str], runs_dir: str) -> list[RunView]:
         ConfigError: If one does not exist, or is named twice.
     """
     from rlvr_core.api import ConfigError
-    from rlvr_core.record.view import RunView
 
     views = [RunView.find(run, runs_dir) for run in runs]
     paths = [view.path.resolve() for view in views]

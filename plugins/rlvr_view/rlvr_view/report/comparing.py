@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_core.record.text import brief, printable
+from rlvr_core.toolkit import brief, printable
 from rlvr_view.report.learning import task_name
 from rlvr_view.report.records import Records
 
@@ -19,7 +19,7 @@ class Table:
     """A table of text.
 
     Attributes:
-        caption: What it shows.
+        caption: Caption of the table.
         head: Titles of its columns.
         rows: Cells; the first one of a row is its title.
     """
@@ -49,19 +49,19 @@ class Difference:
 def differences(runs: Sequence[Records]) -> Iterator[Difference]:
     """Yield the differences of each run from the first."""
     first = runs[0]
-    from rlvr_core.record.provenance.runs import compare_runs as compare
+    from rlvr_view.differences import compare_runs as compare
 
     for other in runs[1:]:
-        found = compare(first.view, other.view).data()
-        parts = dict(found["differences"])
+        comparison = compare(first.view, other.view).data()
+        parts = dict(comparison["differences"])
         keys = [
             (line["key"], *(_value(value) for value in line["values"]))
             for line in parts.pop("config", [])
         ]
         rest = [(part, line["text"]) for part, lines in parts.items() for line in lines]
-        words = f"The same: {', '.join(found['same']) or 'nothing'}."
-        if found["unknown"]:
-            unknown = (f"{part} ({why})" for part, why in found["unknown"].items())
+        words = f"The same: {', '.join(comparison['same']) or 'nothing'}."
+        if comparison["unknown"]:
+            unknown = (f"{part} ({why})" for part, why in comparison["unknown"].items())
             words += f" Not known: {', '.join(unknown)}."
         yield Difference(
             other.label,
@@ -73,10 +73,10 @@ def differences(runs: Sequence[Records]) -> Iterator[Difference]:
 
 def tests(runs: Sequence[Records]) -> Table | None:
     """Return the paired tests of evaluations; None if there is nothing to compare."""
-    from rlvr_core.eval.of_runs import paired_evaluations
+    from rlvr_view.report.paired import paired_evaluations
 
-    found = paired_evaluations([run.view for run in runs])
-    if not found:
+    paired = paired_evaluations([run.view for run in runs])
+    if not paired:
         return None
     names = [run.label for run in runs]
     caption = (
@@ -85,29 +85,29 @@ def tests(runs: Sequence[Records]) -> Table | None:
         else "Last evaluation of each task against its first"
     )
     head = ("task", "before", "after", "difference", "problems", "rose, fell", "p", "p (Holm)")
-    return Table(caption, head, [_test(one, names, len(runs) > 1) for one in found])
+    return Table(caption, head, [_test(test, names, len(runs) > 1) for test in paired])
 
 
-def _test(one: Mapping[str, Any], names: Sequence[str], several: bool) -> tuple[str, ...]:
+def _test(test: Mapping[str, Any], names: Sequence[str], several: bool) -> tuple[str, ...]:
     ends = []
-    for end in (one["before"], one["after"]):
+    for end in (test["before"], test["after"]):
         place = f"after {end['step']} steps"
         ends.append(f"{names[end['run']]}, {place}" if several else place)
-    title = task_name(one["task"], one["temperature"])
-    if "refused" in one:
-        return (title, *ends, f"not tested: {one['refused']}", str(one["n"]), "", "", "")
+    title = task_name(test["task"], test["temperature"])
+    if "refused" in test:
+        return (title, *ends, f"not tested: {test['refused']}", str(test["n"]), "", "", "")
     values = [
-        f"{interval(one[key]['estimate'])}, {end}" for key, end in zip(_ENDS, ends, strict=True)
+        f"{interval(test[key]['estimate'])}, {end}" for key, end in zip(_ENDS, ends, strict=True)
     ]
-    left_out = f" ({one['left_out']} left out)" if one["left_out"] else ""
+    left_out = f" ({test['left_out']} left out)" if test["left_out"] else ""
     return (
         title,
         *values,
-        interval(one["difference"], "+"),
-        f"{one['n']}{left_out}",
-        f"{one['gained']}, {one['lost']}",
-        probability(one["p"]),
-        probability(one["p_holm"]),
+        interval(test["difference"], "+"),
+        f"{test['n']}{left_out}",
+        f"{test['gained']}, {test['lost']}",
+        probability(test["p"]),
+        probability(test["p_holm"]),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rlvr_core.api import Metric, RlvrError
-from rlvr_core.plugins.host import load_host
+from rlvr_core.toolkit import load_host
 
 
 def explanations(

@@ -44,24 +44,24 @@ class Groups:
 
 def read_groups(rollouts: Iterable[dict[str, Any]], steps: int) -> Groups:
     """Read the groups of a run of ``steps`` steps."""
-    found = Groups()
+    groups = Groups()
     chosen: dict[tuple[int, str], dict[str, Any]] = {}
     for row in rollouts:
         step, completions = row.get("step"), row.get("completions")
         if not isinstance(step, int) or not isinstance(completions, list):
             continue
-        passed = [one["passed"] for one in _rows(completions) if isinstance(one["passed"], bool)]
+        passed = [row["passed"] for row in _rows(completions) if isinstance(row["passed"], bool)]
         if passed:
-            found.seen.append(Seen(step, fmean(passed), labels_of(row)))
+            groups.seen.append(Seen(step, fmean(passed), labels_of(row)))
         span = min(SPANS - 1, step * SPANS // max(1, steps))
         chosen.setdefault((span, outcome(row)), row)
-    found.samples = sorted(chosen.values(), key=lambda row: int(row["step"]))
-    return found
+    groups.samples = sorted(chosen.values(), key=lambda row: int(row["step"]))
+    return groups
 
 
 def outcome(row: Mapping[str, Any]) -> str:
     """Return a group's outcome: ``mixed``, ``right``, ``wrong`` or ``not judged``."""
-    passed = {one["passed"] for one in _rows(row["completions"])} - {None}
+    passed = {row["passed"] for row in _rows(row["completions"])} - {None}
     if not passed:
         return "not judged"
     return "mixed" if len(passed) > 1 else "right" if passed.pop() else "wrong"
@@ -75,7 +75,9 @@ def shown_completions(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _rows(completions: list[Any]) -> list[dict[str, Any]]:
-    return [{"passed": None, **one} for one in completions if isinstance(one, dict)]
+    return [
+        {"passed": None, **completion} for completion in completions if isinstance(completion, dict)
+    ]
 
 
 def _reward(row: Mapping[str, Any]) -> float:

@@ -50,9 +50,9 @@ def evaluated(runs: Sequence[Records]) -> Iterator[Plot]:
         return
     for number, task in enumerate(tasks):
         series = [
-            Series(run.label, one.x, one.y, one.low, one.high, slot)
+            Series(run.label, evaluations.x, evaluations.y, evaluations.low, evaluations.high, slot)
             for slot, run in enumerate(runs)
-            if (one := _evaluations(run, *task, slot)).x
+            if (evaluations := _evaluations(run, *task, slot)).x
         ]
         title = f"Held-out accuracy: {task_name(*task)}"
         yield _evaluation_plot(f"evaluations-{number + 1}", title, series)
@@ -92,17 +92,17 @@ def kinds(runs: Sequence[Records]) -> Iterator[Plot]:
 
 def _quarters(runs: Sequence[Records], key: str, names: Sequence[str]) -> Iterator[Series]:
     for slot, run in enumerate(runs):
-        seen = [one for one in run.groups.seen if key in one.labels]
+        seen = [group for group in run.groups.seen if key in group.labels]
         if not seen:
             continue
         # the summary of a damaged run may lack the number of steps
-        steps = max(run.view.steps, max(one.step for one in seen) + 1)
+        steps = max(run.view.steps, max(group.step for group in seen) + 1)
         quarter = (steps + 3) // 4
-        last = [one for one in seen if one.step >= steps - quarter]
+        last = [group for group in seen if group.step >= steps - quarter]
         if len(runs) > 1:
             yield _dots(run.label, last, key, names, slot)
             continue
-        first = [one for one in seen if one.step < quarter]
+        first = [group for group in seen if group.step < quarter]
         yield _dots("first quarter of the steps", first, key, names, 0)
         if steps > quarter:
             yield _dots("last quarter", last, key, names, 1)
@@ -110,18 +110,18 @@ def _quarters(runs: Sequence[Records], key: str, names: Sequence[str]) -> Iterat
 
 def _dots(name: str, seen: Sequence[Seen], key: str, names: Sequence[str], slot: int) -> Series:
     rates: dict[str, list[float]] = {value: [] for value in names}
-    for one in seen:
-        value = one.labels[key]
-        rates[value if value in rates else OTHERS].append(one.rate)
+    for group in seen:
+        value = group.labels[key]
+        rates[value if value in rates else OTHERS].append(group.rate)
     estimates = {value: _estimate(rate) for value, rate in rates.items() if rate}
     return Series(
         name,
-        [one.value if one.value is not None else 0.0 for one in estimates.values()],
+        [estimate.value if estimate.value is not None else 0.0 for estimate in estimates.values()],
         list(estimates),
-        [one.low for one in estimates.values()],
-        [one.high for one in estimates.values()],
+        [estimate.low for estimate in estimates.values()],
+        [estimate.high for estimate in estimates.values()],
         slot,
-        [f"{one.n:,} groups" for one in estimates.values()],
+        [f"{estimate.n:,} groups" for estimate in estimates.values()],
     )
 
 
@@ -143,19 +143,19 @@ def _pass_rate(runs: Sequence[Records]) -> Plot:
 
 def _pooled(run: Records, width: int, slot: int) -> Series:
     rates: dict[int, list[float]] = {}
-    for one in run.groups.seen:
-        rates.setdefault(one.step // width, []).append(one.rate)
+    for group in run.groups.seen:
+        rates.setdefault(group.step // width, []).append(group.rate)
     if not rates:  # without rollouts, use the metric that steps recorded, without an interval
         return _metric(run, "pass_rate", slot)
     estimates = {place: _estimate(rate) for place, rate in sorted(rates.items())}
     return Series(
         run.label,
         [place * width + (width - 1) / 2 for place in estimates],
-        [one.value for one in estimates.values()],
-        [one.low for one in estimates.values()],
-        [one.high for one in estimates.values()],
+        [estimate.value for estimate in estimates.values()],
+        [estimate.low for estimate in estimates.values()],
+        [estimate.high for estimate in estimates.values()],
         slot,
-        [f"{one.n:,} groups" for one in estimates.values()],
+        [f"{estimate.n:,} groups" for estimate in estimates.values()],
     )
 
 
@@ -196,8 +196,8 @@ def _evaluation_plot(id_: str, title: str, series: Sequence[Series]) -> Plot:
 
 
 def _estimate(values: Sequence[float]) -> Estimate:
-    found: Estimate = _estimator()(values)
-    return found
+    estimate: Estimate = _estimator()(values)
+    return estimate
 
 
 @cache

@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import rlvr_core
 from rlvr_core.api import Metric
-from rlvr_core.record.text import printable
+from rlvr_core.toolkit import printable
 from rlvr_view.report.accounts import NOT_EXPLAINED
 from rlvr_view.report.described import described
 from rlvr_view.report.plot import Plot
@@ -90,8 +90,10 @@ def assets() -> dict[str, str]:
     Raises:
         MachineError: If plotly is not installed.
     """
-    own = {name: (_HERE / name).read_text(encoding="utf-8") for name in ("report.css", "report.js")}
-    return {**own, "plotly.js": plotly_js()}
+    files = {
+        name: (_HERE / name).read_text(encoding="utf-8") for name in ("report.css", "report.js")
+    }
+    return {**files, "plotly.js": plotly_js()}
 
 
 def environment(*folders: Path) -> Environment:
@@ -138,9 +140,10 @@ def _shown(value: Any) -> Any:
 
 def _policy(*scripts: str) -> str:
     hashes = (
-        base64.b64encode(hashlib.sha256(one.encode()).digest()).decode("ascii") for one in scripts
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+        for script in scripts
     )
-    allowed = " ".join(f"'sha256-{one}'" for one in hashes)
+    allowed = " ".join(f"'sha256-{hashe}'" for hashe in hashes)
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"

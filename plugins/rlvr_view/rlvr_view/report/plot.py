@@ -18,7 +18,7 @@ class Series:
     """One row of points.
 
     Attributes:
-        name: Its name in the legend.
+        name: Name in the legend.
         x: Positions along the horizontal axis: numbers, or words of ``bars``.
         y: Values; None leaves a gap. Words of ``dots``.
         low: Lower ends of the 95% intervals of the values.
@@ -42,11 +42,11 @@ class Plot:
 
     Attributes:
         id: Name of its files and its place in the page: letters, digits and dashes.
-        title: What it shows.
+        title: Title of the plot.
         caption: How to read it, in a sentence or two.
         x_title: Label of the horizontal axis.
         y_title: Label of the vertical axis.
-        series: Its rows of points.
+        series: The rows of points.
         kind: How they are drawn.
         share: Whether values are shares, from 0 to 1.
     """
@@ -63,9 +63,9 @@ class Plot:
     @property
     def empty(self) -> bool:
         """Whether there is nothing to draw."""
-        return not any(y is not None for one in self.series for y in one.y)
+        return not any(y is not None for serie_ in self.series for y in serie_.y)
 
     @property
     def places(self) -> list[str]:
         """The words of ``dots``, in order of appearance."""
-        return list(dict.fromkeys(str(y) for one in self.series for y in one.y))
+        return list(dict.fromkeys(str(y) for serie_ in self.series for y in serie_.y))

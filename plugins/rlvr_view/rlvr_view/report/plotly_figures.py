@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlvr_core.api import MachineError
-from rlvr_core.record.text import printable
+from rlvr_core.toolkit import printable
 from rlvr_view.report.plot import Plot, Series
 
 BARS_UP_TO = 40
@@ -162,7 +162,7 @@ def _wrapped(plot: Plot) -> str:
             lines.append(line)
             line = ""
         line = f"{line} {word}".strip()
-    return "<br>".join(_text(one) for one in [*lines, line])
+    return "<br>".join(_text(text) for text in [*lines, line])
 
 
 def _text(text: str) -> str:

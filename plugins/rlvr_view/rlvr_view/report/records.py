@@ -7,8 +7,7 @@ from typing import Any
 
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.results import facts
-from rlvr_core.record.speed import step_seconds
-from rlvr_core.record.view import RunView, finite
+from rlvr_core.toolkit import RunView, finite
 from rlvr_view.report.groups import Groups, read_groups
 
 
@@ -54,10 +53,10 @@ class Records:
     @cached_property
     def evaluations(self) -> list[dict[str, Any]]:
         """Every evaluation, with the interval of its accuracy."""
-        from rlvr_core.eval.of_runs import evaluation_points
+        from rlvr_view.report.paired import evaluation_points
 
-        found: list[dict[str, Any]] = evaluation_points(self.view)
-        return found
+        points: list[dict[str, Any]] = evaluation_points(self.view)
+        return points
 
     @cached_property
     def groups(self) -> Groups:
@@ -70,7 +69,7 @@ class Records:
     @cached_property
     def timing(self) -> dict[int, dict[str, float]]:
         """Seconds by phase of each step that has metrics; a phase with a dot is a part."""
-        return step_seconds(self.view)
+        return self.view.step_seconds
 
 
 def labels(views: list[RunView]) -> list[str]:

@@ -10,7 +10,7 @@ from rlvr_core.api import Metric
 from rlvr_core.record.findings import run_findings
 from rlvr_core.record.ledger import FATES
 from rlvr_core.record.speed import phase_rows
-from rlvr_core.record.text import brief, printable
+from rlvr_core.toolkit import brief, printable
 from rlvr_view.report import accounts, comparing, learning
 from rlvr_view.report.comparing import Difference, Table
 from rlvr_view.report.explain import explanations
@@ -28,11 +28,11 @@ class Section:
     """A part of the page.
 
     Attributes:
-        id: Its anchor in the page.
-        title: Its heading.
-        text: Its introduction.
-        plots: Its plots.
-        tables: Its tables.
+        id: Anchor in the page.
+        title: The heading.
+        text: The introduction.
+        plots: The plots.
+        tables: The tables.
         differences: Differences between the runs.
     """
 
@@ -81,7 +81,9 @@ def samples(run: Records) -> list[dict[str, Any]]:
             "outcome": outcome(row),
             "prompt": printable(str(row.get("prompt") or ""), TEXT),
             "n": len(row["completions"]),
-            "completions": [_completion(one) for one in shown_completions(row)],
+            "completions": [
+                _completion(shown_completion) for shown_completion in shown_completions(row)
+            ],
         }
         for row in run.groups.samples
     ]

@@ -31,8 +31,8 @@ def thin(x: Sequence[float], y: Sequence[float | None], limit: int = POINTS) -> 
     return [x[i] for i in places], [y[i] for i in places]
 
 
-def width_of(steps: Sequence[int], limit: int = BINS) -> int:
-    """Return how many steps to pool for at most ``limit`` positions."""
+def width_of(steps: Sequence[int]) -> int:
+    """Return how many steps to pool for at most ``BINS`` positions."""
     if not steps:
         return 1
-    return max(1, -(-(max(steps) - min(steps) + 1) // limit))
+    return max(1, -(-(max(steps) - min(steps) + 1) // BINS))

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from rlvr_core.api import ConfigError, RlvrError, RunError
-from rlvr_core.record.text import printable
+from rlvr_core.toolkit import printable
 from rlvr_view.report.page import assets
 from rlvr_view.viewer import pages
 from rlvr_view.viewer.choice import Choice
@@ -42,8 +42,10 @@ def application(runs: Runs, cache: Cache) -> Starlette:
     Raises:
         MachineError: If plotly is not installed.
     """
-    own = {name: (HERE / name).read_text(encoding="utf-8") for name in ("viewer.css", "viewer.js")}
-    files = {name: text.encode() for name, text in {**assets(), **own}.items()}
+    viewer_files = {
+        name: (HERE / name).read_text(encoding="utf-8") for name in ("viewer.css", "viewer.js")
+    }
+    files = {name: text.encode() for name, text in {**assets(), **viewer_files}.items()}
     viewer = Viewer(runs, Follower(cache), HERE, _stamped(files))
 
     @asynccontextmanager
@@ -144,7 +146,20 @@ class Site:
         return _json(self._viewer.report(folder))
 
     def _export(self, request: Request) -> Response:
-        return _export(self._viewer, request)
+        """Send the chosen completions as a file.
+
+        Raises:
+            ConfigError: If the kind is unknown.
+            RunError: If the rollouts are still being read.
+        """
+        folder = self._viewer.runs.open(request.path_params["run"])
+        choice, kind = Choice.of(request.query_params), request.query_params.get("kind", "jsonl")
+        if kind not in KINDS:
+            raise ConfigError(f"kind is one of {', '.join(KINDS)}, not '{kind}'")
+        lines = self._viewer.exported(folder, choice, kind)
+        name = quote(f"{folder.name}-{'answers' if kind == 'sft' else 'rollouts'}.jsonl", safe="")
+        headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}"}
+        return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)
 
 
 def _stamped(files: dict[str, bytes]) -> dict[str, str]:
@@ -162,20 +177,3 @@ def _json(value: Any, status: int = 200) -> Response:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
-
-
-def _export(viewer: Viewer, request: Request) -> Response:
-    """Send the chosen completions as a file.
-
-    Raises:
-        ConfigError: If the kind is unknown.
-        RunError: If the rollouts are still being read.
-    """
-    folder = viewer.runs.open(request.path_params["run"])
-    choice, kind = Choice.of(request.query_params), request.query_params.get("kind", "jsonl")
-    if kind not in KINDS:
-        raise ConfigError(f"kind is one of {', '.join(KINDS)}, not '{kind}'")
-    lines = viewer.exported(folder, choice, kind)
-    name = quote(f"{folder.name}-{'answers' if kind == 'sft' else 'rollouts'}.jsonl", safe="")
-    headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}"}
-    return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)

@@ -50,7 +50,7 @@ class Choice:
         dataset: A data set.
         group: How a group came out: a key of ``OUTCOMES``.
         answer: How a completion came out: a key of ``ANSWERS``.
-        fate: Its fate in the ledger.
+        fate: The fate in the ledger.
         status: Status of its verdicts: ``ok``, or the first other one.
         finish: Why it ended.
         reward_from: Lowest reward.
@@ -182,8 +182,8 @@ def find(index: sqlite3.Connection, choice: Choice) -> Found:
     """Return a page of the chosen groups."""
     where, values = choice.groups()
     order = SORTS[choice.sort]
-    found = index.execute(f"SELECT g.id FROM groups g WHERE {where} ORDER BY {order}", values)
-    ids = [row[0] for row in found]
+    selected = index.execute(f"SELECT g.id FROM groups g WHERE {where} ORDER BY {order}", values)
+    ids = [row[0] for row in selected]
     page = ids[choice.first : choice.first + PAGE]
     inner, inner_values = choice.completions()
     rows = index.execute(
@@ -201,8 +201,8 @@ def neighbours(
     """Return the keys of the chosen groups before and after one."""
     where, values = choice.groups()
     order = SORTS[choice.sort]
-    found = index.execute(f"SELECT g.key FROM groups g WHERE {where} ORDER BY {order}", values)
-    keys = [row[0] for row in found]
+    selected = index.execute(f"SELECT g.key FROM groups g WHERE {where} ORDER BY {order}", values)
+    keys = [row[0] for row in selected]
     if key not in keys:
         return None, None
     place = keys.index(key)
@@ -214,8 +214,8 @@ def options(index: sqlite3.Connection) -> dict[str, list[str]]:
     """Return the values that each filter with a list offers."""
 
     def distinct(column: str, table: str) -> list[str]:
-        found = index.execute(f"SELECT DISTINCT {column} FROM {table} ORDER BY 1 LIMIT 200")
-        return [row[0] for row in found if row[0]]
+        rows = index.execute(f"SELECT DISTINCT {column} FROM {table} ORDER BY 1 LIMIT 200")
+        return [row[0] for row in rows if row[0]]
 
     return {
         "dataset": distinct("dataset", "groups"),

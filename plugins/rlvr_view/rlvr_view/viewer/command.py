@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from rlvr_core.terminal.output import print_line
+from rlvr_core.toolkit import looks_like_run, print_line
 
 ADDRESS = "127.0.0.1"
 PORT = 6806
@@ -24,7 +24,7 @@ PORT = 6806
     help="Port on this machine; 0 takes a free one.",
 )
 def view(folder: str, port: int) -> None:
-    """Browse runs and their rollouts in a web browser, live while they go on.
+    """Browse runs and their rollouts in a web browser, live while they are running.
 
     DIR is a folder of run folders, or the folder of one run. It serves this machine alone, needs
     no network, and ends with Ctrl-C. From elsewhere: ssh -L 6806:127.0.0.1:6806 HOST
@@ -32,7 +32,6 @@ def view(folder: str, port: int) -> None:
     Example: rlvr view runs
     """
     from rlvr_core.api import ConfigError, MachineError
-    from rlvr_core.record.rundir import looks_like_run
 
     root = Path(folder)
     if not root.is_dir():

@@ -29,7 +29,7 @@ class Draw:
     Attributes:
         group: The group.
         answer: The completion that represents the group; None if it has none.
-        changes: Its text in pieces, each ``same``, ``added`` or ``removed``.
+        changes: The text in pieces, each ``same``, ``added`` or ``removed``.
         cut: Whether the text is longer than what was compared.
     """
 
@@ -78,12 +78,12 @@ def differ(before: list[str], after: list[str]) -> Iterator[tuple[str, str]]:
     if start:
         yield "same", "".join(after[:start])
     matcher = difflib.SequenceMatcher(None, one_middle, two_middle)
-    for kind, one, one_end, two, two_end in matcher.get_opcodes():
+    for kind, one_start, one_end, two, two_end in matcher.get_opcodes():
         if kind == "equal":
             yield "same", "".join(two_middle[two:two_end])
             continue
-        if one < one_end:
-            yield "removed", "".join(one_middle[one:one_end])
+        if one_start < one_end:
+            yield "removed", "".join(one_middle[one_start:one_end])
         if two < two_end:
             yield "added", "".join(two_middle[two:two_end])
     if end:

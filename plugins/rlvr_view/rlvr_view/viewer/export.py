@@ -73,7 +73,7 @@ def answers(stream: Path, selection: Selection, *, raw_text: bool) -> Iterator[b
 
     Args:
         stream: The run's rollouts.
-        selection: What was chosen.
+        selection: The chosen rollouts.
         raw_text: Whether prompts were raw text, not chats; each line then also has ``messages``.
     """
     seen: set[int] = set()

@@ -68,8 +68,8 @@ def refused(method: str, headers: MutableMapping[str, str]) -> str:
     """Return why a request is refused; empty if it is allowed.
 
     Args:
-        method: Its method.
-        headers: Its headers, with lower-case names.
+        method: HTTP method of the request.
+        headers: Headers of the request, with lower-case names.
     """
     host, origin = headers.get("host", ""), headers.get("origin")
     if _name(host) not in NAMES:
@@ -92,9 +92,9 @@ def _name(host: str) -> str:
 
 
 def _headers(scope: MutableMapping[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name, text = raw.decode("latin-1").lower(), value.decode("latin-1")
         # join repeated headers: otherwise the one checked need not be the one that is used
-        found[name] = text if name not in found else f"{found[name]}, {text}"
-    return found
+        headers[name] = text if name not in headers else f"{headers[name]}, {text}"
+    return headers

@@ -1,4 +1,4 @@
-"""Reads the difference of trainer and engine log-probs by token; docs/runs.md has the format."""
+"""Reads the difference of trainer and engine log-probs by token; ``rlvr_view.gaps_guard`` writes it."""
 
 from __future__ import annotations
 
@@ -29,39 +29,49 @@ def add_gaps(row: dict[str, Any], traces: Path) -> None:
         traces: The run's folder of traces.
     """
     recorded = _of_step(traces / "gaps.jsonl", row.get("step"))
-    for one in row["completions"]:
-        if not isinstance(one, dict):
+    for completion in row["completions"]:
+        if not isinstance(completion, dict):
             continue
-        for prompt, part in ((row, one), *((branch, branch) for branch in branches_of(one))):
-            if gaps := _decoded(recorded.get(_key(prompt, part)), part):
+        for prompt, part in (
+            (row, completion),
+            *((branch, branch) for branch in branches_of(completion)),
+        ):
+            if gaps := _decoded(
+                recorded.get(key_of(prompt.get("prompt_ids"), part.get("token_ids"))), part
+            ):
                 part["gaps"] = gaps
 
 
 def branches_of(completion: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the branches that a completion was recorded with."""
-    found = completion.get("branches")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    branches = completion.get("branches")
+    return (
+        [branch for branch in branches if isinstance(branch, dict)]
+        if isinstance(branches, list)
+        else []
+    )
 
 
 def _of_step(path: Path, step: Any) -> Mapping[str, Any]:
     """Return the last record of a step; lines of other steps are not parsed."""
     # earlier versions wrote a space here
     begin = (b'{"step":%d,' % step, b'{"step": %d,' % step) if isinstance(step, int) else b"\n"
-    found: Mapping[str, Any] = {}
+    recorded: Mapping[str, Any] = {}
     for part in [*segments(path), path]:
         try:
             with open_segment(part) as file:
                 for raw in file:
                     if raw.startswith(begin) and (line := parse_line(raw)):
                         gaps = line.get("gaps")
-                        found = gaps if isinstance(gaps, dict) else {}
+                        recorded = gaps if isinstance(gaps, dict) else {}
         except (OSError, EOFError, zlib.error, gzip.BadGzipFile):
             continue
-    return found
+    return recorded
 
 
-def _key(row: Mapping[str, Any], completion: Mapping[str, Any]) -> str:
-    text = json.dumps([row.get("prompt_ids"), completion.get("token_ids")])
+def key_of(prompt_ids: Any, token_ids: Any) -> str:
+    """Return the key of a completion: a hash of its prompt and tokens."""
+    text = json.dumps([prompt_ids, token_ids])
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -75,5 +85,5 @@ def _decoded(value: Any, completion: Mapping[str, Any]) -> list[float]:
         return []
     if len(data) != 2 * len(tokens):
         return []
-    found: list[float] = np.frombuffer(data, "<f2").astype(float).tolist()
-    return found
+    gaps: list[float] = np.frombuffer(data, "<f2").astype(float).tolist()
+    return gaps

@@ -1,4 +1,4 @@
-"""What the page of a group shows: its completions with tokens, verdicts, turns and tool calls."""
+"""Reads the content of a group's page: completions, tokens, verdicts, turns and tool calls."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import BadCall, RlvrError
-from rlvr_core.plugins.host import load_host
-from rlvr_core.plugins.tool_formats import tool_format
-from rlvr_core.record.text import brief
-from rlvr_core.record.view import RunView
+from rlvr_core.toolkit import RunView, brief, load_host, tool_format
 from rlvr_view.viewer.gaps import branches_of
 from rlvr_view.viewer.tokens import Token, strength, tokens, unlikely
 
@@ -31,9 +28,9 @@ class Turn:
     """A turn of a conversation, or the whole of a single answer.
 
     Attributes:
-        role: Who speaks; empty for a single answer.
-        text: Its text.
-        tokens: Its tokens; empty where they are not known.
+        role: Role of the speaker; empty for a single answer.
+        text: The text.
+        tokens: The tokens; empty if they are not known.
         calls: The tool calls in it, each as text.
     """
 
@@ -48,13 +45,13 @@ class Shown:
     """One completion.
 
     Attributes:
-        sample: Its place in the group.
+        sample: Index in the group.
         css: Classes of its advantage.
         outcome: ``right``, ``wrong`` or ``not judged``.
         facts: Name and value of each fact, both short.
-        turns: Its turns.
+        turns: The turns.
         verdicts: Each verifier's name, and the fields of its verdict as pairs.
-        unlikely: Its most unlikely tokens.
+        unlikely: The most unlikely tokens.
         left_out: Tokens or characters that are not shown.
         matches: Whether it fits the filters.
     """
@@ -75,43 +72,43 @@ def completions(
 ) -> list[Shown]:
     """Return the completions of a group as recorded, in their order."""
     formats = tool_formats(view.config)
-    members = [one for one in row["completions"] if isinstance(one, dict)]
+    members = [completion for completion in row["completions"] if isinstance(completion, dict)]
     return [
-        _completion(sample, one, row, tokenizer, formats, whole=whole)
-        for sample, one in enumerate(members)
+        _completion(sample, member, row, tokenizer, formats, whole=whole)
+        for sample, member in enumerate(members)
     ]
 
 
 def not_recorded(row: Mapping[str, Any], tokenizer: Tokenizer | None) -> list[str]:
     """Return sentences on what the page cannot show, and why."""
-    members = [one for one in row["completions"] if isinstance(one, dict)]
+    members = [completion for completion in row["completions"] if isinstance(completion, dict)]
     notes = []
-    if not any(one.get("token_ids") for one in members):
+    if not any(member.get("token_ids") for member in members):
         notes.append("No tokens were recorded of this group: its text has no colours.")
     elif tokenizer is None:
         notes.append(
             "The run's tokenizer is not on this machine (looked for in its checkpoints, the "
             "model's folder and the hub's cache): tokens are shown as their ids, below the text."
         )
-    if not any(one.get("gaps") for one in members):
+    if not any(member.get("gaps") for member in members):
         notes.append(
             "Of these completions no gap between trainer and engine was recorded by token; the "
             "facts above have its mean over the step, where the run measured it."
         )
-    if not any(one.get("token_versions") for one in members):
+    if not any(member.get("token_versions") for member in members):
         notes.append("All tokens of a completion are of one policy version.")
     return notes
 
 
 def tool_formats(config: Any) -> list[ToolFormat]:
     """Return the tool formats that a run's configuration names, else all installed ones."""
-    found = []
+    formats = []
     for name in dict.fromkeys(_named(config)) or _installed_formats():
         try:
-            found.append(tool_format(name))
+            formats.append(tool_format(name))
         except RlvrError:
             continue
-    return found
+    return formats
 
 
 @cache
@@ -133,16 +130,16 @@ def _named(value: Any) -> Iterator[str]:
 
 def _completion(
     sample: int,
-    one: Mapping[str, Any],
+    completion: Mapping[str, Any],
     row: Mapping[str, Any],
     tokenizer: Tokenizer | None,
     formats: Sequence[ToolFormat],
     *,
     whole: bool,
 ) -> Shown:
-    count = len(one["token_ids"]) if isinstance(one.get("token_ids"), list) else 0
-    shown_tokens = tokens(one, tokenizer, count if whole else TOKENS)
-    turns = list(_turns(one, shown_tokens if tokenizer else [], formats))
+    count = len(completion["token_ids"]) if isinstance(completion.get("token_ids"), list) else 0
+    shown_tokens = tokens(completion, tokenizer, count if whole else TOKENS)
+    turns = list(_turns(completion, shown_tokens if tokenizer else [], formats))
     left = max(0, count - TOKENS)
     if not whole and not tokenizer:
         left = 0
@@ -151,35 +148,35 @@ def _completion(
             turn.text = turn.text[:TEXT]
     if shown_tokens and not tokenizer:
         turns.append(Turn("token ids", "", shown_tokens))
-    turns += _branches(one, tokenizer, formats, whole=whole)
+    turns += _branches(completion, tokenizer, formats, whole=whole)
     unit = "tokens" if tokenizer else "characters"
-    advantage = one.get("advantage")
+    advantage = completion.get("advantage")
     advantage = advantage if isinstance(advantage, int | float) else None
     return Shown(
         sample,
         strength(advantage),
-        _named_outcome(one.get("passed"), "right", "wrong", "not judged"),
-        _facts(one, row, advantage),
+        _named_outcome(completion.get("passed"), "right", "wrong", "not judged"),
+        _facts(completion, row, advantage),
         turns,
-        list(_verdicts(one)),
-        unlikely(one, shown_tokens),
+        list(_verdicts(completion)),
+        unlikely(completion, shown_tokens),
         f"{left:,} {unit}" if left and not whole else "",
     )
 
 
 def _facts(
-    one: Mapping[str, Any], row: Mapping[str, Any], advantage: float | None
+    completion: Mapping[str, Any], row: Mapping[str, Any], advantage: float | None
 ) -> dict[str, str]:
-    transcript = one.get("transcript")
+    transcript = completion.get("transcript")
     transcript = transcript if isinstance(transcript, dict) else {}
     counts = transcript.get("counts")
     facts = {
-        "reward": _number(one.get("reward")),
+        "reward": _number(completion.get("reward")),
         "advantage": "none" if advantage is None else brief(advantage),
-        "fate": str(one.get("fate") or row.get("fate") or "").replace("_", " "),
-        "finished by": str(one.get("finish_reason") or ""),
-        "tokens": _number(one.get("n_tokens")),
-        "version": _number(one.get("version")),
+        "fate": str(completion.get("fate") or row.get("fate") or "").replace("_", " "),
+        "finished by": str(completion.get("finish_reason") or ""),
+        "tokens": _number(completion.get("n_tokens")),
+        "version": _number(completion.get("version")),
         "environment": str(transcript.get("environment") or ""),
         "ended": str(transcript.get("ended") or ""),
         "counts": ", ".join(f"{k} {_number(v)}" for k, v in counts.items())
@@ -191,12 +188,12 @@ def _facts(
 
 
 def _turns(
-    one: Mapping[str, Any], shown_tokens: Sequence[Token], formats: Sequence[ToolFormat]
+    completion: Mapping[str, Any], shown_tokens: Sequence[Token], formats: Sequence[ToolFormat]
 ) -> Iterator[Turn]:
-    transcript = one.get("transcript")
+    transcript = completion.get("transcript")
     turns = transcript.get("turns") if isinstance(transcript, dict) else None
     if not isinstance(turns, list):
-        yield Turn("", str(one.get("text") or ""), shown_tokens)
+        yield Turn("", str(completion.get("text") or ""), shown_tokens)
         return
     counts = transcript.get("counts") if isinstance(transcript, dict) else None
     tools = isinstance(counts, dict) and "tool_calls" in counts
@@ -212,14 +209,14 @@ def _turns(
 
 
 def _branches(
-    one: Mapping[str, Any],
+    completion: Mapping[str, Any],
     tokenizer: Tokenizer | None,
     formats: Sequence[ToolFormat],
     *,
     whole: bool,
 ) -> Iterator[Turn]:
     """Yield the turns of a conversation's other branches, each behind a heading."""
-    branches = branches_of(one)
+    branches = branches_of(completion)
     for number, branch in enumerate(branches, start=1):
         yield Turn(
             f"branch {number} of {len(branches)}",
@@ -237,8 +234,8 @@ def _branches(
 def _calls(text: str, formats: Sequence[ToolFormat]) -> Iterator[str]:
     """Yield the tool calls of a turn, by the first format that finds any."""
     for format_ in formats:
-        if found := format_.parse(text):
-            for call in found:
+        if calls := format_.parse(text):
+            for call in calls:
                 if isinstance(call, BadCall):
                     yield f"not a call: {call.error}"
                 else:
@@ -249,10 +246,10 @@ def _calls(text: str, formats: Sequence[ToolFormat]) -> Iterator[str]:
             return
 
 
-def _verdicts(one: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    found = one.get("verdicts")
-    verdicts = dict(found) if isinstance(found, dict) else {}
-    transcript = one.get("transcript")
+def _verdicts(completion: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    recorded = completion.get("verdicts")
+    verdicts = dict(recorded) if isinstance(recorded, dict) else {}
+    transcript = completion.get("transcript")
     if isinstance(transcript, dict) and isinstance(transcript.get("verdict"), dict):
         judged = transcript["verdict"]
         if not any(isinstance(v, dict) and _says(v) == _says(judged) for v in verdicts.values()):

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import MachineError
-from rlvr_core.data.uri import cache_folder
-from rlvr_core.record.view import finite
+from rlvr_core.toolkit import cache_folder, finite
 from rlvr_view.report.groups import labels_of
 
 KEPT_DAYS = 30
@@ -85,7 +84,7 @@ class Cache:
             os.utime(file)
 
     def _prune(self) -> None:
-        """Remove indexes that nobody has used for long."""
+        """Remove indexes that have not been used for long."""
         for file in self.folder.glob("*.sqlite"):
             with suppress(OSError):
                 if time.time() - file.stat().st_mtime > KEPT_DAYS * 86_400:
@@ -165,10 +164,10 @@ def add_group(
     step, members = row.get("step"), row.get("completions")
     if _whole(step) is None or not isinstance(members, list):
         return False
-    members = [one for one in members if isinstance(one, dict)]
-    passed = [one["passed"] for one in members if isinstance(one.get("passed"), bool)]
-    rewards = [one for m in members if (one := _real(m.get("reward"))) is not None]
-    lengths = [one for m in members if (one := _real(m.get("n_tokens"))) is not None]
+    members = [member for member in members if isinstance(member, dict)]
+    passed = [member["passed"] for member in members if isinstance(member.get("passed"), bool)]
+    rewards = [number for m in members if (number := _real(m.get("reward"))) is not None]
+    lengths = [number for m in members if (number := _real(m.get("n_tokens"))) is not None]
     draw = _whole(row.get("draw_index"))
     cells = (
         _free_key(index, f"{step}.{draw if draw is not None else 'x'}"),
@@ -191,48 +190,48 @@ def add_group(
     added = index.execute(f"INSERT INTO groups VALUES (NULL, {marks})", cells).lastrowid
     index.executemany(
         "INSERT INTO completions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [(added, sample, *_completion(one, row)) for sample, one in enumerate(members)],
+        [(added, sample, *_completion(member, row)) for sample, member in enumerate(members)],
     )
     index.executemany(
         "INSERT INTO texts VALUES (?, ?, ?, ?)",
-        [(added, sample, *_texts(one)) for sample, one in enumerate(members)],
+        [(added, sample, *_texts(member)) for sample, member in enumerate(members)],
     )
     return True
 
 
-def _completion(one: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[Any, ...]:
-    verdicts = _verdicts(one)
+def _completion(completion: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[Any, ...]:
+    verdicts = _verdicts(completion)
     bad = [str(v["status"]) for v in verdicts if v.get("status") not in ("ok", None)]
-    passed = one.get("passed")
+    passed = completion.get("passed")
     return (
         int(passed) if isinstance(passed, bool) else None,
-        _real(one.get("reward")),
-        _real(one.get("advantage")),
-        storable(one.get("fate") or row.get("fate") or ""),
-        storable(one.get("finish_reason") or ""),
+        _real(completion.get("reward")),
+        _real(completion.get("advantage")),
+        storable(completion.get("fate") or row.get("fate") or ""),
+        storable(completion.get("finish_reason") or ""),
         storable(bad[0] if bad else "ok" if verdicts else ""),
-        _whole(one.get("n_tokens")),
+        _whole(completion.get("n_tokens")),
     )
 
 
-def _texts(one: Mapping[str, Any]) -> tuple[str, str]:
+def _texts(completion: Mapping[str, Any]) -> tuple[str, str]:
     """Return a completion's text, and the details of its verdicts."""
-    details = "\n".join(str(verdict.get("detail") or "") for verdict in _verdicts(one))
-    return storable(spoken_text(one))[:SEARCHED], storable(details)[:SEARCHED]
+    details = "\n".join(str(verdict.get("detail") or "") for verdict in _verdicts(completion))
+    return storable(spoken_text(completion))[:SEARCHED], storable(details)[:SEARCHED]
 
 
-def spoken_text(one: Mapping[str, Any]) -> str:
+def spoken_text(completion: Mapping[str, Any]) -> str:
     """Return the text of a completion; for a conversation, of every turn."""
-    transcript = one.get("transcript")
+    transcript = completion.get("transcript")
     turns = transcript.get("turns") if isinstance(transcript, dict) else None
     if not isinstance(turns, list):
-        return str(one.get("text") or "")
+        return str(completion.get("text") or "")
     return "\n".join(str(turn.get("text") or "") for turn in turns if isinstance(turn, dict))
 
 
-def _verdicts(one: Mapping[str, Any]) -> list[dict[str, Any]]:
-    found = one.get("verdicts")
-    values = found.values() if isinstance(found, dict) else ()
+def _verdicts(completion: Mapping[str, Any]) -> list[dict[str, Any]]:
+    verdicts = completion.get("verdicts")
+    values = verdicts.values() if isinstance(verdicts, dict) else ()
     return [value for value in values if isinstance(value, dict)]
 
 

@@ -60,7 +60,7 @@ def update(file: Path, stream: Path, stop: threading.Event) -> None:
 
 
 def _fits(index: sqlite3.Connection, files: list[Part]) -> bool:
-    """Whether what was indexed still stands in the files."""
+    """Return whether the files still hold the indexed content."""
     by_number = {part.number: part for part in files}
     try:
         return all(
@@ -173,7 +173,7 @@ class Follower:
 
         Args:
             run: The run's folder.
-            stream: Its rollouts.
+            stream: The run's rollouts.
             patience: Maximum seconds to wait for the index, from the start of its first build.
         """
         file = self.cache.file(run)
@@ -201,13 +201,13 @@ class Follower:
     def _follow(self, file: Path, stream: Path, read: threading.Event) -> None:
         before: list[Part] | None = None
         while not self._stop.is_set():
-            found = parts(stream)
-            if found != before:
+            files = parts(stream)
+            if files != before:
                 try:
                     with building(file) as alone:
                         if alone:
                             update(file, stream, self._stop)
-                            before = found
+                            before = files
                     self.faults.pop(file, None)
                 except StoppedError:
                     return

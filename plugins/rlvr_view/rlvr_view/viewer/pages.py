@@ -11,8 +11,7 @@ from urllib.parse import quote, urlencode
 
 from rlvr_core.api import ConfigError
 from rlvr_core.record.results import facts
-from rlvr_core.record.rundir import RunFolder
-from rlvr_core.record.text import brief
+from rlvr_core.toolkit import RunFolder, brief
 from rlvr_view.report.groups import Groups, Seen
 from rlvr_view.report.page import environment, fragment
 from rlvr_view.report.records import Records
@@ -125,16 +124,16 @@ def rollouts_page(viewer: Viewer, request: Request) -> str:
     """Return the rollout browser."""
     folder, common = _run(viewer, request)
     choice = Choice.of(request.query_params)
-    found, lists = viewer.find(folder, choice)
-    pages = max(1, -(-found.total // PAGE))
+    page_rows, lists = viewer.find(folder, choice)
+    pages = max(1, -(-page_rows.total // PAGE))
     page = max(1, int(choice.page))
     return viewer.render(
         "rollouts.html.j2",
         **common,
         choice=choice,
         options=lists,
-        rows=found.rows,
-        total=found.total,
+        rows=page_rows.rows,
+        total=page_rows.total,
         page=page,
         pages=pages,
         before=choice.query(page=str(page - 1)) if page > 1 else None,

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError, RunError
-from rlvr_core.record.rundir import RunFolder
-from rlvr_core.record.text import printable
-from rlvr_core.record.view import finite
+from rlvr_core.toolkit import RunFolder, finite, printable
 from rlvr_view.viewer import compare, group
 from rlvr_view.viewer.choice import Choice, Found, find, neighbours, options
 from rlvr_view.viewer.export import answers, recorded, select
@@ -30,7 +28,7 @@ class Progress:
         done: Bytes that were read.
         total: Bytes that there are.
         groups: Groups that were found.
-        notes: What is wrong with the files, in sentences.
+        notes: Faults of the files, in sentences.
         complete: Whether everything that was there at the last look was read.
     """
 
@@ -94,7 +92,7 @@ class Reader:
         Args:
             folder: The run.
             choice: The filters, which also decide the groups before and after.
-            key: Its key.
+            key: Key of the run.
             whole: Whether texts are shown whole.
 
         Raises:
@@ -128,8 +126,8 @@ class Reader:
         view = self.runs.view(folder)
         tokenizer = tokenizer_of(view)
         shown = group.completions(row, view, tokenizer, whole=whole)
-        for one in shown:
-            one.matches = one.sample in fitting
+        for completion in shown:
+            completion.matches = completion.sample in fitting
         return {
             "key": key,
             "group": listed,
@@ -137,7 +135,7 @@ class Reader:
             "completions": shown,
             "facts": _group_facts(row, view),
             "missing": group.not_recorded(row, tokenizer),
-            "coloured": any(turn.tokens for one in shown for turn in one.turns),
+            "coloured": any(turn.tokens for completion in shown for turn in completion.turns),
             "times": times,
             "before": before,
             "after": after,
@@ -158,10 +156,10 @@ class Reader:
         if which not in compare.WHICH:
             raise ConfigError(f"which is one of {', '.join(compare.WHICH)}, not '{which}'")
         with reading(self.follow(folder)) as index:
-            found, total = compare.draws(index, problem, which)
+            draws, total = compare.draws(index, problem, which)
         if not total:
             raise MissingError(f"problem '{problem}' is not in what was read so far")
-        return found, total
+        return draws, total
 
     def exported(self, folder: RunFolder, choice: Choice, kind: str) -> Iterator[bytes]:
         """Return the lines of an export of the chosen completions.
@@ -205,7 +203,7 @@ def span(seconds: float | None) -> str:
 
 def _group_facts(row: Mapping[str, Any], view: Any) -> list[tuple[str, str]]:
     rows: list[dict[str, Any]] = view.metrics.rows
-    metrics = next((one for one in rows if one["step"] == row["step"]), {})
+    metrics = next((metrics_row for metrics_row in rows if metrics_row["step"] == row["step"]), {})
     gap = finite(metrics.get("mismatch/abs_mean"))
     tags = row.get("tags")
     facts = {

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError, RlvrError
-from rlvr_core.record.find import list_runs
 from rlvr_core.record.jsonl import parse_line
 from rlvr_core.record.manifest import Manifest
-from rlvr_core.record.rundir import RunFolder, looks_like_run
-from rlvr_core.record.view import RunView, finite
+from rlvr_core.toolkit import RunFolder, RunView, finite, list_runs, looks_like_run
 
 TAIL = 256_000
 """Bytes at the end of ``metrics.jsonl`` that the table reads."""
@@ -41,13 +39,13 @@ class Line:
 
     Attributes:
         name: Name of the run's folder.
-        outcome: As in ``rlvr show``, or ``refused``.
+        outcome: Outcome as in ``rlvr show``, or ``refused``.
         steps: Steps done.
         reward: Mean reward of the last steps; None if unknown.
         pass_rate: Mean pass rate of the last steps; None if unknown.
         started: Start, as ISO time; empty if unknown.
-        seconds: From start to end, or to now while it goes on.
-        fault: What is wrong with its records.
+        seconds: Time from start to end, or until now while it is running.
+        fault: The fault of its records, if any.
     """
 
     name: str
@@ -99,9 +97,9 @@ class Runs:
             there = False
         if not there:
             raise MissingError(f"there is no run '{name}' here")
-        if found := next(self._outside(path), None):
+        if link := next(self._outside(path), None):
             raise OutsideError(
-                f"{found} is a link to a place outside of {self.root.name}",
+                f"{link} is a link to a place outside of {self.root.name}",
                 remedy="copy what it points at into the run's folder",
             )
         return RunFolder(path)
@@ -157,7 +155,7 @@ SORTS: Mapping[str, Callable[[Line], Any]] = {
     "pass rate": lambda line: float("-inf") if line.pass_rate is None else line.pass_rate,
     "time": lambda line: -1.0 if line.seconds is None else line.seconds,
 }
-"""What the table of runs is sorted by."""
+"""Sort keys of the table of runs."""
 
 
 def chosen(lines: list[Line], text: str, outcome: str, sort: str, *, down: bool) -> list[Line]:

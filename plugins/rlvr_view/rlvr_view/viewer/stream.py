@@ -34,11 +34,11 @@ class Part:
     """One file of a stream.
 
     Attributes:
-        number: Its place in the stream, counted from 1.
+        number: Number of the file in the stream, from 1.
         path: The file.
         size: Bytes on the disk.
         changed: Time of its last change in nanoseconds.
-        inode: Its inode.
+        inode: Inode of the file.
     """
 
     number: int
@@ -81,7 +81,7 @@ class Part:
 
 def parts(stream: Path) -> list[Part]:
     """List the files of a stream in order; empty if there are none."""
-    found = []
+    files = []
     closed = segments(stream)
     numbers = [int(_NUMBER.findall(path.name)[-1]) for path in closed]
     for number, path in [*zip(numbers, closed, strict=True), (max(numbers, default=0) + 1, stream)]:
@@ -89,8 +89,8 @@ def parts(stream: Path) -> list[Part]:
             status = path.stat()
         except OSError:
             continue  # compressed or removed since it was listed: the next look finds it
-        found.append(Part(number, path, status.st_size, status.st_mtime_ns, status.st_ino))
-    return found
+        files.append(Part(number, path, status.st_size, status.st_mtime_ns, status.st_ino))
+    return files
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +98,10 @@ class Line:
     """One whole line of a file.
 
     Attributes:
-        length: Its bytes.
+        length: Length in bytes.
         content: The line; None where it is too long to be read.
         crc: CRC-32 of the file up to its end.
-        end: Its last bytes.
+        end: The last bytes.
     """
 
     length: int

@@ -9,8 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.record.text import brief
-from rlvr_core.record.view import RunView, finite
+from rlvr_core.toolkit import RunView, brief, finite
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -23,7 +22,7 @@ COLOURS = {
     "version": "policy version",
     "none": "no colours",
 }
-"""What tokens are coloured by."""
+"""Quantities by which tokens are coloured."""
 GRADES = (0.05, 0.25, 0.7, 1.6, 3.0, 5.0)
 """Minimum surprise (minus log-prob, in nats) of each grade above 0."""
 STRENGTHS = (0.25, 0.75, 1.5)
@@ -39,10 +38,10 @@ class Token:
     """One token on the page.
 
     Attributes:
-        text: Its text, or its id in brackets where no tokenizer is known.
+        text: The text, or the id in brackets if no tokenizer is known.
         css: Its classes: surprise ``s0`` to ``s6``, gap ``g0`` to ``g6``, ``out`` of the loss,
             version ``v0`` to ``v3``.
-        description: Its position, id and numbers, in words.
+        description: Position, id and numbers, in words.
     """
 
     text: str
@@ -66,8 +65,8 @@ def tokenizer_of(view: RunView) -> Tokenizer | None:
             changed = place.stat().st_mtime_ns
         except (OSError, ValueError):
             continue
-        if (found := _load(place, changed)) is not None:
-            return found
+        if (tokenizer := _load(place, changed)) is not None:
+            return tokenizer
     return None
 
 
@@ -86,10 +85,10 @@ def _cached(model: str) -> Path | None:
     from huggingface_hub.errors import HFValidationError
 
     try:
-        found = try_to_load_from_cache(model, "tokenizer.json")
+        path = try_to_load_from_cache(model, "tokenizer.json")
     except (HFValidationError, OSError, ValueError):
         return None
-    return Path(found) if isinstance(found, str) else None
+    return Path(path) if isinstance(path, str) else None
 
 
 def pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
@@ -121,9 +120,9 @@ def tokens(row: Mapping[str, Any], tokenizer: Tokenizer | None, limit: int) -> l
         _numbers(row.get("loss_mask"), limit),
         _numbers(row.get("token_versions"), limit),
     )
-    whole = [one for one in ids if isinstance(one, int) and 0 <= one < 2**31]
+    whole = [id for id in ids if isinstance(id, int) and 0 <= id < 2**31]
     texts = pieces(tokenizer, whole) if tokenizer and len(whole) == len(ids) else None
-    newest = max((one for one in versions if isinstance(one, int)), default=0)
+    newest = max((version for version in versions if isinstance(version, int)), default=0)
     result = []
     for place, id_ in enumerate(ids):
         logprob = finite(logprobs[place]) if place < len(logprobs) else None
@@ -145,19 +144,17 @@ def tokens(row: Mapping[str, Any], tokenizer: Tokenizer | None, limit: int) -> l
     return result
 
 
-def unlikely(
-    row: Mapping[str, Any], shown_tokens: Sequence[Token], most: int = 8
-) -> list[tuple[str, str]]:
-    """Return text and description of the tokens in the loss with the lowest log-probs."""
+def unlikely(row: Mapping[str, Any], shown_tokens: Sequence[Token]) -> list[tuple[str, str]]:
+    """Return text and description of the eight tokens in the loss with the lowest log-probs."""
     logprobs = _numbers(row.get("logprobs"), len(shown_tokens))
     ranked = sorted(
         (value, place)
-        for place, one in enumerate(logprobs)
-        if (value := finite(one)) is not None and "out" not in shown_tokens[place].css.split()
+        for place, logprob in enumerate(logprobs)
+        if (value := finite(logprob)) is not None and "out" not in shown_tokens[place].css.split()
     )
     return [
         (shown_tokens[place].text, shown_tokens[place].description)
-        for value, place in ranked[:most]
+        for value, place in ranked[:8]
         if value < -0.7
     ]
 

@@ -177,4 +177,4 @@ def test_axe_finds_no_fault(open_page, name, scheme):
     drawn(page, "pass-rate")
     page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true })")
     faults = axe.Axe().run(page).response["violations"]
-    assert [(one["id"], one["impact"]) for one in faults] == []
+    assert [(fault["id"], fault["impact"]) for fault in faults] == []

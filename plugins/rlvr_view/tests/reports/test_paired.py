@@ -3,9 +3,9 @@
 import pytest
 
 from plugins.rlvr_view.tests.reports.made_runs import evaluate, make_run
-from rlvr_core.eval.of_runs import evaluation_points, paired_evaluations
 from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.view import RunView
+from rlvr_view.report.paired import evaluation_points, paired_evaluations
 
 
 def test_the_last_evaluation_of_a_run_against_its_first(runs):
@@ -50,7 +50,8 @@ def test_an_evaluation_whose_file_is_gone_is_shown_and_not_tested(runs):
         path.unlink()
     view = RunView(folder)
     assert [
-        (one["metrics"]["accuracy"], one["low"] is None) for one in evaluation_points(view)
+        (evaluation_point["metrics"]["accuracy"], evaluation_point["low"] is None)
+        for evaluation_point in evaluation_points(view)
     ] == [
         (0.3, False),
         (0.9, True),

@@ -96,7 +96,9 @@ def test_findings_are_counts_above_0(records):
     for step, line in enumerate(lines):
         line |= {"canaries/wrong": float(step >= 3), "updates/skipped": 0.0, "ledger/error": 0}
     records.view.folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = {one["metric"]: one["steps"] for one in run_findings(records.view)}
+    found = {
+        run_finding["metric"]: run_finding["steps"] for run_finding in run_findings(records.view)
+    }
     assert found == {"canaries/wrong": [3, 4, 5, 6, 7]}
 
 

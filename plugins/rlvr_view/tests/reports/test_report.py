@@ -126,7 +126,7 @@ def test_nothing_in_the_page_is_loaded_and_only_its_own_scripts_may_run(make_rep
     code = [text for kind, text in page.scripts if kind is None]
     assert len(code) == 2
     hashes = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in code]
-    allowed = " ".join(f"'sha256-{one}'" for one in hashes)
+    allowed = " ".join(f"'sha256-{hashe}'" for hashe in hashes)
     assert f"script-src {allowed};" in page.policy
     assert page.policy.startswith("default-src 'none';")
 
@@ -237,7 +237,9 @@ def test_a_run_that_is_not_there_is_said_with_what_is(tmp_path, runs):
 def test_a_package_that_is_missing_is_named_with_the_remedy(tmp_path, runs, monkeypatch):
     make_run(runs)
     monkeypatch.chdir(tmp_path)
-    for name in [one for one in sys.modules if one.partition(".")[0] == "plotly"] + ["plotly"]:
+    for name in [module for module in sys.modules if module.partition(".")[0] == "plotly"] + [
+        "plotly"
+    ]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MachineError, match="plotly") as error:
         invoke("demo", "--runs-dir", str(runs))

@@ -19,8 +19,7 @@ import uvicorn
 from playwright import sync_api
 
 from plugins.rlvr_view.tests.reports.made_runs import make_run
-from plugins.rlvr_view.tests.viewer.test_pages import draw
-from plugins.rlvr_view.tests.viewer.test_safety import HOSTILE
+from plugins.rlvr_view.tests.viewer.viewed import HOSTILE, draw
 from rlvr_core.record.recorder import Recorder
 from rlvr_view.viewer.app import application
 from rlvr_view.viewer.index import Cache
@@ -156,7 +155,7 @@ def test_hostile_text_runs_nothing_fits_a_phone_and_axe_finds_no_fault(open_page
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         assert page.locator("main img, main svg a, main iframe, main script").count() == 0
         faults = axe.Axe().run(page).response["violations"]
-        assert [(one["id"], one["impact"], one["nodes"][0]["html"]) for one in faults] == []
+        assert [(fault["id"], fault["impact"], fault["nodes"][0]["html"]) for fault in faults] == []
         assert page.evaluate("window.owned") is None
         assert page.told == []
 

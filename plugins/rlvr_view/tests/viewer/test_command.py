@@ -53,9 +53,9 @@ def test_it_serves_this_machine_alone_and_ends_with_ctrl_c(runs, tmp_path):
             with urllib.request.urlopen(address, timeout=60) as answer:
                 assert b"1 of 1 runs" in answer.read()
             listening = [
-                one.laddr.ip
-                for one in psutil.Process(server.pid).net_connections()
-                if one.status == "LISTEN"
+                net_connection.laddr.ip
+                for net_connection in psutil.Process(server.pid).net_connections()
+                if net_connection.status == "LISTEN"
             ]
             assert listening == ["127.0.0.1"]
             server.send_signal(signal.SIGINT)

@@ -42,10 +42,10 @@ def test_a_token_says_what_was_recorded_of_it():
     assert "not in the loss" in told[2].description
     # of |gaps| 0.003, 0.01, 0.03, 0.1, 0.3 and 1 begin the grades
     gaps = tokens({**row, "gaps": [0.002, -0.25, float("nan")]}, None, 10)
-    assert [one.css for one in gaps] == ["s0 g0 v1", "s2 g4 v0", "s6 out v0"]
+    assert [gap.css for gap in gaps] == ["s0 g0 v1", "s2 g4 v0", "s6 out v0"]
     assert "; trainer - engine -0.25 nats; in the loss" in gaps[1].description
     assert len(tokens(row, None, 2)) == 2
-    assert [one.text for one in tokens(row, None, 2)] == ["[0]", "[3]"]
+    assert [token.text for token in tokens(row, None, 2)] == ["[0]", "[3]"]
 
 
 @pytest.mark.parametrize(

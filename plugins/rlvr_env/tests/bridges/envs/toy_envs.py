@@ -23,7 +23,7 @@ def brief(completion, info) -> float:
 
 
 def best(completions, **kwargs) -> list[float]:
-    sizes = [len(one[-1].content) for one in completions]
+    sizes = [len(completion[-1].content) for completion in completions]
     return [float(size == min(sizes)) for size in sizes]
 
 
