@@ -1,1 +1,1 @@
-"""A world of generated web pages with questions about them, for rlvr."""
+"""Generated web pages with questions about them, for rlvr."""

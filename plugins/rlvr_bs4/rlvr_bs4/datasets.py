@@ -91,7 +91,7 @@ class Pages:
 
 
 def problem(task: Task) -> Problem:
-    """A task as a problem; neither its id nor its prompt tells archetype or truth."""
+    """A task as a problem; neither its id nor its prompt reveals archetype or truth."""
     kind = catalog.get(task.archetype)
     return Problem(
         id=problem_id(task),
@@ -109,12 +109,12 @@ def problem(task: Task) -> Problem:
 
 
 def problem_id(task: Task) -> str:
-    """A stable id that tells nothing: ``bs4_5f0c...``."""
+    """A stable id that reveals nothing: ``bs4_5f0c...``."""
     return row_id((task.archetype, task.seed, task.size))
 
 
 def row_id(row: Row) -> str:
-    """The same of a task that need not be made for it."""
+    """The id of a task that has not been made."""
     archetype, seed, size = row
     name = f"{archetype} {seed} {size}"
     return f"bs4_{hashlib.sha256(name.encode()).hexdigest()[:16]}"

@@ -20,7 +20,7 @@ SHORTEST, LONGEST = 8, 200
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """What is right about a response.
+    """How a response was graded.
 
     Attributes:
         correct: The right answer, or the right abstention with evidence.

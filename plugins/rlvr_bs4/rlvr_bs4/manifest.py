@@ -84,7 +84,7 @@ def versions() -> dict[str, str]:
 
 
 def basis() -> dict[str, Json]:
-    """What a result on the benchmark is kept with: which one it is, by its hash, and libraries."""
+    """What a result on the benchmark records: the manifest's hash, and versions of libraries."""
     head, _ = read()
     return {"benchmark": VERSION, "manifest": str(head["sha256"]), "versions": versions()}
 

@@ -20,7 +20,7 @@ _OFTEN = 5
 
 
 def response(answer: Json | Abstain) -> str:
-    """What a solver found, written as a final answer."""
+    """A solver's result as a final answer."""
     if isinstance(answer, Abstain):
         limit = {"reason": answer.reason, "evidence": answer.evidence}
         return json.dumps({"status": "limit", "answer": None, "limit": limit})
@@ -28,7 +28,7 @@ def response(answer: Json | Abstain) -> str:
 
 
 def run(solver: Solver, task: Task, parser: str) -> Grade:
-    """Let a solver with a bug answer; one that raises has no answer."""
+    """Grade what a solver answers; one that raises has no answer."""
     site = Site(task, parser)
     try:
         answer = solver(site)
@@ -38,7 +38,7 @@ def run(solver: Solver, task: Task, parser: str) -> Grade:
 
 
 def constant(id: str, n: int, size: SizeName, split: Split, start: int = 0) -> tuple[float, str]:
-    """What saying the same thing every time is worth, whatever the page.
+    """What the same response to every page is worth.
 
     Returns:
         The share of tasks that the best of the most frequent gold responses gets right, and it.

@@ -51,7 +51,7 @@ class MbppTest(_Test):
         """Options of MBPP's test split."""
 
         sanitized: bool = False
-        """The version looked through by hand: 257 problems."""
+        """The version checked by hand: 257 problems."""
         shots: Annotated[int, Field(ge=0, le=3)] = 3
         """Worked examples in front."""
 

@@ -195,7 +195,7 @@ def _needed(block: str, before: Sequence[str]) -> list[str]:
 
 
 def _continued(text: str, wanted: Collection[str], prompt: str, trim: bool) -> str:
-    """The text behind the prompt if it goes on there, else with what the prompt defines before it.
+    """The text after the prompt if it goes on there, else with what the prompt defines before it.
 
     A response that repeats the signature needs the prompt's imports and helpers all the same.
     """

@@ -26,7 +26,7 @@ STOP = (DONE,)
 
 
 class Mbpp:
-    """MBPP: 974 short functions, or the 427 of them that were looked through by hand."""
+    """MBPP: 974 short functions, or the 427 of them that were checked by hand."""
 
     class Config(Common):
         """Options of MBPP."""
@@ -34,7 +34,7 @@ class Mbpp:
         split: Literal["train", "validation", "test", "prompt"] = "train"
         """Split, by task id: 374 to train on, 90, 500 to test on, 10 for examples."""
         sanitized: bool = False
-        """The version looked through by hand; ``path`` then names its file."""
+        """The version checked by hand; ``path`` then names its file."""
         shots: Annotated[int, Field(ge=0, le=3)] = 0
         """Worked examples in front, from the split ``prompt`` of the same data."""
 

@@ -66,7 +66,7 @@ class Names:
 
 
 def whose(id_: str, tests: Sequence[str], setup: str, code: object) -> Names:
-    """Tell the names in tests apart.
+    """Sort the names in tests by their owner.
 
     With a reference solution, the program's are those that it defines, and what it imports is
     imported for the tests too. Without one, they are all that nobody else has.
@@ -156,7 +156,7 @@ def classes(tests: str, code: str = "") -> set[str]:
 
 
 def of_check(entry: str, prompt: str, test: str, reference: str) -> Names:
-    """Tell the names in a check function of HumanEval apart.
+    """Sort the names in a check function of HumanEval by their owner.
 
     The official harness runs program and check in one namespace, so that a check may use what only
     the response defines. Those are the program's that the reference solution defines, or where

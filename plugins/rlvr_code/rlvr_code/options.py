@@ -157,7 +157,7 @@ class ProgramVerifier(ABC, Generic[Prepared]):
 
     @abstractmethod
     def judge(self, problem: Problem, tests: Prepared, code: str) -> Outcome:
-        """What becomes of the tests."""
+        """Run the tests and return the outcome."""
 
     def check(self, problem: Problem) -> None:
         """Refuse a problem that cannot be judged, and a machine without sandbox.

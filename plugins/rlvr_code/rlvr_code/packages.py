@@ -25,7 +25,7 @@ _LEFT_OUT = ("tests", "__pycache__", "include", "examples", "benchmarks")
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Packages as a sandbox is given them.
+    """Packages as a sandbox gets them.
 
     Attributes:
         folders: For ``sys.path``.

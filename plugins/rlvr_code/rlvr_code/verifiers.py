@@ -360,7 +360,7 @@ class Call(ProgramVerifier[list[Case]]):
 
 
 def _with_prelude(code: str) -> str:
-    """A program behind the imports that problem sets of this kind take for granted.
+    """A program after the imports that problem sets of this kind take for granted.
 
     A program with imports from ``__future__``, which must come first, does without them.
     """

@@ -1,4 +1,4 @@
-"""What a model's formula is worth: read by Python's grammar, computed here, never evaluated.
+"""Formulas of a model: read by Python's grammar, computed here, never evaluated.
 
 reasoning-gym gives formulas to sympy's ``parse_expr``, which runs any Python, and whose
 simplification of a hostile formula does not end. Here each node of the tree is one that is known,
@@ -43,7 +43,7 @@ _NEAR = 1e-9
 
 
 class NotAFormulaError(ValueError):
-    """The text is no formula of the kind that is asked for."""
+    """The text is not a formula of the requested kind."""
 
 
 def parse(text: str, longest: int = LONGEST) -> ast.expr:

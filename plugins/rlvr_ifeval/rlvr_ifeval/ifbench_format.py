@@ -94,7 +94,7 @@ def _emoji(response: str, _: NoArgs) -> bool:
 def _stairs(response: str, _: NoArgs) -> bool:
     """Of empty lines in a row every other one stays, and is a step without an indent.
 
-    The script takes lines out of the list that it walks over: behind each empty line it skips
+    The script takes lines out of the list that it walks over: after each empty line it skips
     one, and the line that it takes out is the first one like it.
     """
     lines = response.split("\n")
@@ -123,7 +123,7 @@ def _listed(response: str, args: Separator) -> bool:
 
 @CONSTRAINTS.add("format:thesis", NoArgs, "Begin each section with its thesis, in italics by HTML.")
 def _thesis(response: str, _: NoArgs) -> bool:
-    """Text between an opening and a closing tag, and text behind them; ``<i>`` comes first."""
+    """Text between an opening and a closing tag, and text after them; ``<i>`` comes first."""
     start = response.find("<i>")
     start = response.find("<em>") if start < 0 else start
     rest = response[start:] if start >= 0 else ""
@@ -138,7 +138,7 @@ def _thesis(response: str, _: NoArgs) -> bool:
     "Write bullet points that begin with *, each with a sub-point that begins with -.",
 )
 def _sub_bullets(response: str, _: NoArgs) -> bool:
-    """Behind each asterisk there is a hyphen before the next asterisk."""
+    """After each asterisk there is a hyphen before the next asterisk."""
     return all("-" in part for part in response.split("*")[1:])
 
 
@@ -171,7 +171,7 @@ def _sentences_then_bullets(response: str, _: NoArgs) -> bool:
     "Write everything in title case: every major word begins with a capital.",
 )
 def _title_case(response: str, _: NoArgs) -> bool:
-    """No token begins small, unless capitals and small letters mix behind its first letter."""
+    """No token begins small, unless capitals and small letters mix after its first letter."""
     for token in tokens(response):
         if token[0].isalpha() and token[0].islower():
             rest = token[1:]

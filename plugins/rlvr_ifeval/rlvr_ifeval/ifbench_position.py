@@ -50,7 +50,7 @@ def _last_first(response: str, _: NoArgs) -> bool:
     "End each paragraph with the word it begins with; separate paragraphs by a line break.",
 )
 def _paragraph_ends(response: str, _: NoArgs) -> bool:
-    """Marks behind the first word and before the last one belong to them."""
+    """Marks after the first word and before the last one belong to them."""
     for paragraph in response.split("\n"):
         words = paragraph.strip().lower().strip(AROUND).split()
         if words and words[0] != words[-1]:

@@ -74,7 +74,7 @@ def _ends(response: str, mark: str) -> int:
     "ratio:sentence_type", NoArgs, "Write two declarative sentences for each interrogative one."
 )
 def _two_to_one(response: str, _: NoArgs) -> bool:
-    """Full stops and question marks of ASCII end sentences; nothing may stand behind them."""
+    """Full stops and question marks of ASCII end sentences; nothing may stand after them."""
     return _ends(response, ".") == 2 * _ends(response, "?")
 
 

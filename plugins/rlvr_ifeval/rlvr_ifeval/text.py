@@ -40,7 +40,7 @@ _NEEDLESS = regex.compile(
     r"(?:(?<=[\p{Latin}\p{Greek}\p{Cyrillic}\p{Nd}\p{P}\s$+<=>^`|~\u0300-\u036f])|\A)"
     rf"{_JOINERS}+(?!\u20e3)"
 )
-"""Joiners and selectors; they stay where scripts or emoji need them: behind an Arabic or Indian
+"""Joiners and selectors; they stay where scripts or emoji need them: after an Arabic or Indian
 letter, an emoji, in a keycap."""
 
 

@@ -112,7 +112,7 @@ def has_empty_box(text: str) -> bool:
 
 
 def without_open_box(text: str) -> str:
-    r"""The text without the rest of the line behind a ``\boxed{`` that is never closed.
+    r"""The text without the rest of the line after a ``\boxed{`` that is never closed.
 
     An answer that was cut off does not count.
     """

@@ -92,7 +92,7 @@ _WORDS = re.compile(r"\b[A-Za-z]{2,} [A-Za-z]+ ")
 
 
 def hash_number(text: str, first: bool = False) -> Found | None:
-    """The expression at the start of the last (or first) line behind ``####``.
+    """The expression at the start of the last (or first) line after ``####``.
 
     A Markdown heading such as ``#### 1. Plan`` has none.
     """
@@ -138,7 +138,7 @@ def stated(text: str, first: bool = False) -> Found | None:
 
 
 def _statement(block: str) -> Found | None:
-    """What text behind "the answer is" says."""
+    """What the text after "the answer is" says."""
     if (box := last_box(block)) and not block[: block.find("\\")].strip(" $*"):
         return Found(box.text, "answer is", True)
     start = re.match(r"[\s*_:]*", block)

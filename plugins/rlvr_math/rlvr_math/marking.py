@@ -239,7 +239,7 @@ def _is_lone_value(before: Token | None, after: Token | None) -> bool:
 
 
 def _mark_letter(token: Token, before: Token | None, after: Token | None, operand: bool) -> None:
-    """A letter is a variable next to an operator, and a unit behind a number."""
+    """A letter is a variable next to an operator, and a unit after a number."""
     behind = before is not None and before.maths and before.end == token.start
     beside = after is not None and after.kind == "num" and after.start == token.end
     glued = behind and before is not None and before.kind in ("num", "op", "close", "cmd")

@@ -29,7 +29,7 @@ def relation(
 
     Args:
         tokens: Both sides.
-        outer: Their texts, those inside brackets replaced by nothing that is looked for.
+        outer: Their texts, those inside brackets replaced by empty text.
         read: Gives the answer that stands at one side.
 
     Raises:

@@ -167,7 +167,7 @@ def _factorial(match: re.Match[str]) -> str:
 
 
 def _fraction(match: re.Match[str]) -> str:
-    r"""A periodic decimal as ``\frac{p}{q}``; others with dots behind without them."""
+    r"""A periodic decimal as ``\frac{p}{q}``; others lose the dots after them."""
     whole, fixed = match["whole"] or match["before"] or "0", match["fixed"] or ""
     period = match["bar"] or match["digit"] or match["round"]
     if match["dots"]:

@@ -165,7 +165,7 @@ def _is_text(tokens: list[Token]) -> bool:
 
 
 def _outer(tokens: list[Token]) -> list[str]:
-    """The token texts, those inside brackets replaced by nothing that is looked for."""
+    """The token texts, those inside brackets replaced by empty text."""
     depth = 0
     pieces = []
     for kind, piece in tokens:

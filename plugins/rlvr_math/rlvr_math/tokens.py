@@ -85,7 +85,7 @@ _UNITS = {"mm", "cm", "km", "kg", "mg", "ml", "mL", "oz", "lb", "lbs", "ft", "yd
 
 
 class UnreadableError(Exception):
-    """The text is no expression that is understood, or is beyond the bounds."""
+    """The text is not an expression that is understood, or is beyond the bounds."""
 
 
 def split_tokens(text: str) -> list[Token]:

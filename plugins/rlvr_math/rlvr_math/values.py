@@ -146,7 +146,7 @@ def is_zero(value: Value) -> bool:
 
 
 def rounds_to(value: Value, decimal: Value) -> bool:
-    """Whether a decimal number is the other to so many places behind the point.
+    """Whether a decimal number is the other to so many places after the point.
 
     That is the nearest one; from two places on, what is left when the rest is cut off, too.
     Another number of as many places is none. A whole number of three digits and more is the nearest

@@ -42,7 +42,7 @@ _FOR_GOOD = _REFUSED | _EXPIRED | {*_FOR_GOOD_CODES.split()}
 
 
 class TornError(Exception):
-    """What came, or went, is not what was sent."""
+    """What arrived is not what was sent."""
 
 
 @functools.lru_cache(maxsize=32)
@@ -86,7 +86,7 @@ def region_here() -> str | None:
 
 
 def call(what: str, act: Callable[[], T]) -> T:
-    """Do something with a service, again when it fails in passing.
+    """Call a service, again after a passing failure.
 
     botocore tries every request several times; this is about what it lets through: answers that
     break off, transfers of several requests, and outages that last longer.

@@ -1,4 +1,4 @@
-"""What AWS would refuse, told before it is asked (T91)."""
+"""What AWS would refuse, reported before it is asked (T91)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONGEST = 28 * 86400
 
 
 def name_faults(name: str | None) -> list[Complaint]:
-    """What AWS would refuse in a job's name."""
+    """What AWS would refuse in a job name."""
     if name is None:
         return []
     remedy = ("letters, digits and single hyphens between them, at most 63",)

@@ -1,4 +1,4 @@
-"""What a job can be told: the options of ``rlvr launch --backend sagemaker``."""
+"""The options of a job, those of ``rlvr launch --backend sagemaker``."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Options(ComponentConfig):
                 yield Complaint("it takes NAME=ARN, not a secret itself", shown, (_AS_ARN,))
 
     def needed(self, name: str) -> str:
-        """An option that has to be given, here or in the environment."""
+        """A required option, given here or in the environment."""
         value = getattr(self, name) or os.environ.get(_FROM_ENVIRONMENT[name])
         if not value:
             flag = name.replace("_", "-")

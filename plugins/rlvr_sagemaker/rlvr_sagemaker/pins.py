@@ -1,4 +1,4 @@
-"""What an image is to have: our packages as wheels, and a version for everything they bring."""
+"""What an image has: our packages as wheels, and a version for everything they require."""
 
 from __future__ import annotations
 

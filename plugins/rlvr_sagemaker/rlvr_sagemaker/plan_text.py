@@ -1,4 +1,4 @@
-"""A plan for people."""
+"""A plan as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlvr_sagemaker.options import gpu_list
 
 
 def lines_of(details: Mapping[str, Any]) -> Iterator[str]:
-    """Lines that say what a job is, what goes along, where things come to, and who needs what."""
+    """The lines of a plan: the job, its files, where runs go, and who needs which permissions."""
     request, description = details["request"], details["description"]
     does = "evaluates" if description["arguments"][0] == "eval" else "trains"
     yield f"job {details['job']} {does} {details['name']}"

@@ -1,4 +1,4 @@
-"""What the book keeps of a job, so that another one can go on with its run as the same job."""
+"""What the job book records of a job, so that another job can continue its run."""
 
 from __future__ import annotations
 

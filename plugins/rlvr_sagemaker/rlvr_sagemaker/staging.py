@@ -1,4 +1,4 @@
-"""The files that go along with a job, and what tells it what to do with them."""
+"""The files of a job, and the description of what it does with them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINKS = 20
 def description(
     staged: Staged, config: Options, request: LaunchRequest, runs: str, job: str
 ) -> dict[str, Any]:
-    """What the job reads to know what to do."""
+    """The description from which the job knows what to do."""
     layout = staged.layout
     described: dict[str, Any] = {
         "arguments": staged.arguments(request),
@@ -65,7 +65,7 @@ def stage(config: Options, request: LaunchRequest) -> Staged:
 
 
 def upload(details: Mapping[str, Any], store: S3Store, say: Callable[[str], None]) -> None:
-    """Put the files of a plan, and what tells the job what to do, where the job finds them."""
+    """Upload the files of a plan and the job's description to where the job finds them."""
     files = details["files"]
     say(f"{len(files)} files to {store.place}")
     linked = [file for file in files if "real" in file]

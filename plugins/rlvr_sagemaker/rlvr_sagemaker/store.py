@@ -1,4 +1,4 @@
-"""Files on S3: put, and seen to be there; fetched, and seen to be whole.
+"""Files on S3: uploads and downloads are verified.
 
 Every object carries the SHA-256 of its content, against which a fetched file is compared; after an
 upload size, SHA-256 and the ETag, which S3 makes from what it has really got, are compared with the

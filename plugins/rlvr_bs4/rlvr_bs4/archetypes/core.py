@@ -30,7 +30,7 @@ def _sentence(w: World) -> str:
 
 
 class TextById(_Core):
-    """The text of the element with an id, behind look-alike ids."""
+    """The text of the element with an id, after look-alike ids."""
 
     id = "mvp.extract_text_by_id"
     difficulty = "easy"
@@ -57,7 +57,7 @@ class TextById(_Core):
 
 
 class TextByClass(_Core):
-    """The text of the element with a class, behind look-alike classes."""
+    """The text of the element with a class, after look-alike classes."""
 
     id = "mvp.extract_text_by_class"
     difficulty = "easy"

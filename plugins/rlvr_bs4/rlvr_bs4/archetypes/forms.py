@@ -30,7 +30,7 @@ class _Form(Archetype):
         return h("form", *fields, action=f"/{w.path()}", method="post")
 
     def wrap(self, w: World, target: str, form: Element) -> Body:
-        """The form asked for behind another one."""
+        """The requested form after another one."""
         return Body((self.other(w), h("p", w.sentence()), form), claims=(Claim(f"#{target}"),))
 
 

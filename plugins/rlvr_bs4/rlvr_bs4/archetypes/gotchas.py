@@ -56,7 +56,7 @@ class MultivalueClass(_Gotcha):
 
 
 class WhitespaceSibling(_Gotcha):
-    """The next element, behind the white space that is the next sibling."""
+    """The next element, after the white space that is the next sibling."""
 
     id = "mvp.whitespace_sibling"
     asks = Ask(

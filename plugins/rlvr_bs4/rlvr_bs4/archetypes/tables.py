@@ -20,7 +20,7 @@ class _Table(Archetype):
         return h("table", h("tr", *(h("th", w.word()) for _ in range(columns))), *rows)
 
     def wrap(self, w: World, target: str, table: Element, columns: int) -> Body:
-        """The table asked for behind another one."""
+        """The requested table after another one."""
         blocks: tuple[Node, ...] = (self.other(w, columns), h("p", w.sentence()), table)
         return Body(blocks, claims=(Claim(f"#{target}"),))
 
@@ -242,7 +242,7 @@ class TableSpans(_Table):
             rows.append(h("tr", *cells))
             for at, value in enumerate(values):
                 known.append((label, groups[at // 2], columns[at % 2], value))
-        # below row spans and behind column spans, where counting cells goes wrong
+        # below row spans and after column spans, where counting cells goes wrong
         row, group, column, truth = w.pick([*known[8:12], known[23]])
         body = self.wrap(w, target, h(f"table#{target}", *rows), 4)
         question = w.ask(self.asks, id=target, row=row, group=group, column=column)

@@ -30,7 +30,7 @@ def furnish(given: dict[str, Any], names: dict[str, Any]) -> None:
 
     Args:
         given: ``html`` and ``url`` of the page; ``question``, ``constraints``; ``asking``, the text
-            that, compiled with a mark behind it, asks for the counts.
+            that, compiled with a mark after it, asks for the counts.
         names: The name space it will run in.
     """
     html: str = given["html"]

@@ -1,4 +1,4 @@
-"""The verifier ``bs4/process``: how far programs came, whether or not the answer is right.
+"""The verifier ``bs4/process``: how far programs got, whether or not the answer is right.
 
 It is an entry of ``rewards`` of its own, so that its weight can be moved to 0 over the run.
 """

@@ -127,7 +127,7 @@ class Programs:
         self._sandbox.close()
 
     def _once(self, code: str, about: Mapping[str, Json]) -> tuple[Result, Use]:
-        """What came of it; without a count if it did not come to its end."""
+        """Its outcome; without a count if it did not finish."""
         source = Path(prelude.__file__).read_text()
         limits = Limits(
             cpu_seconds=self._seconds,

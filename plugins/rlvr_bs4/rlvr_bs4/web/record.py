@@ -1,4 +1,4 @@
-"""What is kept of a conversation: all that its grade is made of."""
+"""The record of a conversation, from which it is graded."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Conversation:
         return self.trail[-1]
 
     def go(self, url: str) -> None:
-        """Come to a page."""
+        """Move to a page."""
         self.trail.append(url)
         self.visited.append(url)
 

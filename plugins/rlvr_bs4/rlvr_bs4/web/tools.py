@@ -49,7 +49,7 @@ CODE
 
 
 def told(name: str, tools: Sequence[Tool]) -> str:
-    """How to call the tools, for a prompt that no chat template tells."""
+    """How to call the tools, for prompts without a chat template."""
     if is_python(name):
         return f"{tools[0].description}\n{_ALONE}"
     return tool_format(name).describe(list(tools))
@@ -61,7 +61,7 @@ def is_python(name: str) -> bool:
 
 
 def calls(name: str, text: str, repair: bool) -> list[ToolCall | BadCall]:
-    """The calls in a turn, each of a tool that there is, with arguments that fit."""
+    """The calls in a turn, each of a known tool with arguments that fit."""
     parsed = tool_format(name).parse(text, repair=repair)
     if is_python(name):
         parsed = [_alone(call) if isinstance(call, ToolCall) else call for call in parsed]

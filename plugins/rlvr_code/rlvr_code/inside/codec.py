@@ -1,4 +1,4 @@
-"""Values as text, between processes of which one is not trusted.
+"""Values as text, between a trusted and an untrusted process.
 
 Only plain data crosses, by its exact type: of an object of a subclass (``__eq__`` and all) the
 data of the built-in type it derives from, of an iterator its items. Decoding runs no code of the

@@ -1,4 +1,4 @@
-"""Frames: one letter, a length, and as many bytes. Spoken on every channel of the sandbox."""
+"""Frames, the format of every channel of the sandbox: one letter, a length, and as many bytes."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class News:
         self._held: list[bytes] = []
 
     def add(self, kind: bytes, body: bytes) -> None:
-        """One frame more."""
+        """One more frame."""
         self._held.append(frames.pack(kind, body))
 
     def flush(self) -> None:

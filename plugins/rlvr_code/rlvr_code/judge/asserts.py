@@ -175,7 +175,7 @@ class _Match:
         referee.end()
 
     def _relay(self, candidate: Talk, referee: Talk) -> None:
-        """Carry messages to and fro until the tests are over.
+        """Pass messages on until the tests are over.
 
         Raises:
             FailedError: If the current test is the last that this program can be asked.
@@ -201,7 +201,7 @@ class _Match:
                         return
 
     def _answered(self, kind: bytes) -> None:
-        """See that a program speaks only when it is asked."""
+        """Check that a program speaks only when it is asked."""
         if kind != serve.ANSWER or self._awaited == 0:
             raise FailedError("it broke the protocol")
         self._awaited -= 1

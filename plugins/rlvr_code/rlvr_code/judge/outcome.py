@@ -1,4 +1,4 @@
-"""What became of the tests of one program."""
+"""The outcome of the tests of one program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the tests.
+    """The outcome of the tests.
 
     Attributes:
         passed: Tests passed.

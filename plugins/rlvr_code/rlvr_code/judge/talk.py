@@ -91,7 +91,7 @@ class Talk:
         return True
 
     def end(self) -> None:
-        """Have it killed if it still runs, and end the job."""
+        """Kill it if it still runs, and end the job."""
         if self.run.result is None:
             self.run.kill()
             self.run.finish()

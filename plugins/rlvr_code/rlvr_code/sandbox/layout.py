@@ -28,7 +28,7 @@ class Layout:
     """An interpreter and its files.
 
     Attributes:
-        python: The executable, behind all links and virtual environments.
+        python: The executable itself, with all links and virtual environments followed.
         show: Paths programs may read; none lies in another.
         hide: Folders of installed packages among them, which they may not.
         stdlib: Folder of the standard library.

@@ -61,7 +61,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one run.
+    """The outcome of one run.
 
     Attributes:
         stdout: Standard output, a note in place of what was too much.
