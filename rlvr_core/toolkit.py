@@ -9,6 +9,7 @@ from rlvr_core.config.load import load_config
 from rlvr_core.config.model import ComponentRef, EnvironmentSection, ModelSection, PromptSection
 from rlvr_core.config.resolve import Resolved, build, parse_options, resolve_file
 from rlvr_core.data.uri import cache_folder, check_model_path, is_uri, local_path, model_path
+from rlvr_core.launch.job_book import Job, JobBook, damaged_words
 from rlvr_core.plugins.host import Host, load_host
 from rlvr_core.plugins.loader import PluginRecord, describe
 from rlvr_core.plugins.registry import Entry, kind_words
@@ -16,6 +17,7 @@ from rlvr_core.plugins.tool_formats import tool_format
 from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST
 from rlvr_core.record.files import lock_folder, write_atomic
 from rlvr_core.record.find import find_run, list_runs
+from rlvr_core.record.jsonl import parse_line, read_jsonl, whole_lines
 from rlvr_core.record.rundir import RunFolder, looks_like_run
 from rlvr_core.record.text import brief, printable
 from rlvr_core.record.view import RunView, finite
@@ -32,6 +34,8 @@ __all__ = [
     "Entry",
     "EnvironmentSection",
     "Host",
+    "Job",
+    "JobBook",
     "ModelSection",
     "PluginRecord",
     "PromptSection",
@@ -46,6 +50,7 @@ __all__ = [
     "build",
     "cache_folder",
     "check_model_path",
+    "damaged_words",
     "describe",
     "find_run",
     "finite",
@@ -60,6 +65,7 @@ __all__ = [
     "looks_like_run",
     "model_path",
     "outcome",
+    "parse_line",
     "parse_options",
     "plain_verdict",
     "print_json",
@@ -67,7 +73,9 @@ __all__ = [
     "print_table",
     "printable",
     "quiet_libraries",
+    "read_jsonl",
     "resolve_file",
     "tool_format",
+    "whole_lines",
     "write_atomic",
 ]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from rlvr_core.api import Complaint, ConfigError, DataError, MachineError
 from rlvr_core.toolkit import (
     ComponentRef,
+    Job,
+    JobBook,
     build,
+    damaged_words,
     find_run,
     is_uri,
     load_config,
@@ -22,9 +25,6 @@ from rlvr_core.toolkit import (
     print_table,
     printable,
 )
-
-if TYPE_CHECKING:
-    from rlvr_core.launch.job_book import Job
 
 
 @click.group()
@@ -42,8 +42,6 @@ def jobs() -> None:
 def list_(states: bool, limit: int | None, as_json: bool) -> None:
     """List the jobs that were submitted from here, newest first."""
     from dataclasses import asdict
-
-    from rlvr_core.launch.job_book import JobBook, damaged_words
 
     book = JobBook()
     every, damaged = book.read()
@@ -112,7 +110,6 @@ def fetch(job: str, to: Path, checkpoints: Any) -> None:
     JOB may also be the URI of run folders: s3://bucket/runs.
     """
     from rlvr_cluster.stores.fetch import Fetch, runs_in
-    from rlvr_core.launch.job_book import JobBook
 
     uri = job if is_uri(job) else JobBook().find(job).runs
     if not is_uri(uri):
@@ -202,14 +199,11 @@ def _state(job: Job) -> str:
 
 
 def _of(text: str) -> tuple[Job, Any]:
-    from rlvr_core.launch.job_book import JobBook
-
     job = JobBook().find(text)
     return job, _launcher(job)
 
 
 def _launcher(job: Job) -> Any:
-
     ref = ComponentRef.model_validate({"use": job.launcher, "with": dict(job.options)})
     return build(load_host(), "launcher", ref, f"job {job.job}")
 

@@ -37,8 +37,8 @@ from rlvr_core.api import (
     LaunchRequest,
     MachineError,
 )
-from rlvr_core.launch.job_book import Job, JobBook
 from rlvr_core.launch.processes import GpuCount, counted
+from rlvr_core.toolkit import Job, JobBook
 
 _STATES: dict[str, JobState] = {
     "PENDING": "waiting",
