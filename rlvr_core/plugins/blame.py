@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from importlib import metadata
@@ -35,6 +36,10 @@ def blame(error: BaseException) -> RlvrError:
         made = type(_self(inherited[-1]))
         package, place = _top(made.__module__), _place(made)
         entry = loaded.get((made.__module__, made.__qualname__))
+    elif (entry := _given(frames)) is not None:
+        package, place = _top(entry.target.partition(":")[0]), entry.target
+        if module := sys.modules.get(place.partition(":")[0]):
+            place = str(module.__file__)
     else:
         return RunError(
             "this is a bug in rlvr",
@@ -78,6 +83,24 @@ def _owners() -> dict[str, str]:
         owners.setdefault(_top(module), entry.owner)
     owners.pop("rlvr_core", None)
     return owners
+
+
+_USES = {
+    ("rlvr_core.rollout.collect", "Generator._then_judge.<locals>.judge"): "engine",
+    ("rlvr_core.step.optim", "Optimizer.backward"): "loss",
+    ("rlvr_core.step.optim", "Optimizer.step"): "optimizer",
+    ("rlvr_core.step.logprobs", "fused_logprobs"): "forward_path",
+    ("rlvr_core.step.forward", "Predicted.unpack"): "forward_path",
+    ("rlvr_core.step.forward", "predict"): "forward_path",
+}
+"""Where rlvr computes with what a component gave, and of which kind the component is."""
+
+
+def _given(frames: Sequence[FrameType]) -> Entry | None:
+    """The only component that is not rlvr's among those whose values were being computed with."""
+    kinds = {_USES.get((_module(frame), frame.f_code.co_qualname)) for frame in frames}
+    entries = [entry for entry in loaded.values() if entry.kind in kinds]
+    return entries[0] if len(entries) == 1 else None
 
 
 def _component(frames: Sequence[FrameType]) -> Entry | None:

@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -232,5 +233,7 @@ def lab(tmp_path: Path, toy_site: Path, monkeypatch: pytest.MonkeyPatch) -> Eval
     """A lab in an empty working directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(toy_site))
+    # another conftest's copy of the plugin, in another folder, may be the one that is imported
+    sys.modules.pop("rlvr_evals_toy", None)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     return EvalLab(tmp_path, toy_site)

@@ -13,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from small import small_model, small_trainer  # type: ignore
 
+from rlvr_core.algorithm import policy
+from rlvr_core.algorithm.ratio import importance_weight
 from rlvr_core.api import Completion, Group, Judged, Problem
 from rlvr_core.config.model import TrainSection
 from rlvr_core.losses import DAPO
@@ -85,12 +87,15 @@ def test_the_sampling_policy_and_the_trainer_are_compared_on_every_row():
 
 def test_a_stale_row_has_the_weight_from_what_sampled_it(monkeypatch):
     trainer, loss = make_trainer()
-    seen = []
-    monkeypatch.setattr(
-        loss, "weighed", lambda loss_BT, terms, weight_BT, tally: seen.append(weight_BT) or loss_BT
-    )
+    weights = []
+
+    def noting(*arguments):
+        weights.append(importance_weight(*arguments))
+        return weights[-1]
+
+    monkeypatch.setattr(policy, "importance_weight", noting)
     trainer.update([group(1, version=4), group(2, version=2)], 0, 4)
-    (weight_BT,), (batch,) = seen, loss.seen
+    (weight_BT,), (batch,) = weights, loss.seen
     expected = (batch.old_logp_BT - batch.behaviour_logp_BT).exp().clamp(max=2.0)
     torch.testing.assert_close(weight_BT, expected)
     assert (weight_BT != 1).all()

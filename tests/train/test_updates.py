@@ -543,7 +543,7 @@ class Told(DAPO):
         if normalizer is not getattr(self, "last", None):
             self.update, self.last = self.update + 1, normalizer
         bonus = self.bonuses[self.update]
-        self._policy = self._policy.model_copy(update={"entropy_bonus": bonus})
+        self.options = self.options.model_copy(update={"entropy_bonus": bonus})
         return super().__call__(batch, normalizer)
 
 

@@ -102,8 +102,13 @@ def _run_dir(overrides: Sequence[str]) -> str:
 
 
 def changed_values(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the values of two configurations that differ, ``[before, now]`` by dotted key."""
-    before, now = _flat(stored), _flat(given)
+    """Return the values of two configurations that differ, ``[before, now]`` by dotted key.
+
+    A guard's key holds its name: its place in the list depends on which others are named.
+    """
+    before, now = (
+        _flat({**values, "guards": _by_name(values["guards"])}) for values in (stored, given)
+    )
     return {
         key: [before.get(key), now.get(key)]
         for key in sorted(before.keys() | now.keys())
@@ -128,6 +133,15 @@ def _check_changes(changes: Mapping[str, list[Any]], folder: RunFolder) -> None:
     last = complaints[-1]
     remedy = (f"leave {', '.join(refused)} as in the run, and the resumption goes on", start)
     raise ConfigError.collect([*complaints[:-1], Complaint(last.what, last.where, remedy)])
+
+
+def _by_name(guards: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return the entries by component; the second of a component has its number too."""
+    named: dict[str, Mapping[str, Any]] = {}
+    for guard in guards:
+        earlier = sum(other["use"] == guard["use"] for other in named.values())
+        named[f"{guard['use']}#{earlier + 1}" if earlier else guard["use"]] = guard
+    return named
 
 
 def _flat(value: object, prefix: str = "") -> dict[str, object]:

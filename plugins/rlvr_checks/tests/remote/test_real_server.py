@@ -93,7 +93,7 @@ def key(monkeypatch):
     monkeypatch.setenv("REAL_KEY", KEY)
 
 
-def words(url, *more, api="completions", model="openai:lab/random"):
+def words(url, *more, api="completions", model="openai:toy/random"):
     sets = [f"base_url={url}", "api_key_env=REAL_KEY", f"api={api}"]
     sets += ["price={input: 1, output: 3}"]
     flags = [word for set in sets for word in ("--set", f"engine.with.{set}")]

@@ -10,6 +10,7 @@ from typing import Any
 
 from rlvr_core.api import ConfigError, Finding, Json, RlvrError
 from rlvr_core.eval.model_ref import find_model
+from rlvr_core.record.provenance.lineage import lineage_lines, lineage_of
 from rlvr_core.record.provenance.model import model_identity, tokenizer_identity
 from rlvr_core.toolkit import check_model_path, is_uri, load_host, model_path, quiet_libraries
 from rlvr_doctor.examination.report import Report, first_line
@@ -51,21 +52,23 @@ class Examined:
         folder: The model's folder on this machine; None if there is none.
         report: The findings.
         identity: ``model`` and ``tokenizer`` as in ``identity`` of ``run.json``.
+        lineage: Where it came from, if rlvr trained it.
     """
 
     name: str
     folder: Path | None
     report: Report = field(default_factory=Report)
     identity: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
+    lineage: Mapping[str, Json] | None = None
 
     @property
     def identity_lines(self) -> list[tuple[str, str]]:
-        """Return its hashes, as label and value."""
+        """Return hashes and origin, as label and value."""
         lines = []
         for part, fields in self.identity.items():
             keys = ("commit", "sha256") if part == "model" else ("sha256",)
             lines += [(f"{part} {key}", str(fields[key])) for key in keys if fields.get(key)]
-        return lines
+        return lines + (lineage_lines(self.lineage) if self.lineage else [])
 
     def as_json(self) -> dict[str, Json]:
         """Return everything as JSON."""
@@ -74,6 +77,7 @@ class Examined:
             "folder": None if self.folder is None else str(self.folder),
             **self.report.as_json(),
             "identity": {part: dict(fields) for part, fields in self.identity.items()},
+            "lineage": self.lineage,
         }
 
 
@@ -112,6 +116,7 @@ def check(
         quiet_libraries()
         examined.report = examine(subject)
         examined.identity = _identity(subject)
+        examined.lineage = lineage_of(here)
     return examined
 
 

@@ -1,0 +1,85 @@
+"""Guard ``view/gaps``: records by how much trainer and engine differ on each token.
+
+It judges nothing: the viewer colours tokens by what it writes to ``traces/gaps.jsonl``, a line a
+step: ``{"step": 3, "gaps": {KEY: VALUES}}``. KEY is made of a completion's prompt and tokens. VALUES
+are trainer - engine log-prob at the step's start, in nats, one a token, as little-endian float16 in
+base64; NaN where the loss does not count. A step that is made again after a resumption is written
+again, and its last line counts.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlvr_core.api import NoConfig
+from rlvr_core.guards.base import BaseGuard
+from rlvr_core.record.jsonl import Stream
+
+if TYPE_CHECKING:
+    from rlvr_core.api import RunStarted
+    from rlvr_core.api.guards import SeenMicroBatch
+
+
+class Gaps(BaseGuard):
+    """Writes what guard ``core/parity`` compares, token by token."""
+
+    name = "gaps"
+
+    def __init__(self, config: NoConfig) -> None:
+        super().__init__(config)
+        self._stream: Stream | None = None
+        self._values: dict[str, str] = {}
+
+    def run_started(self, event: RunStarted) -> None:
+        """Open the file, in the process that writes the run's folder."""
+        if self.context.ranks.main:
+            self._stream = Stream(event.run_dir / "traces" / "gaps.jsonl")
+
+    def update_begins(self) -> None:
+        """Gather the gaps of rows that the step reads for the first time."""
+        values = {}
+        if self.view.first_pass:
+            for seen in self.view.seen:
+                values.update(gaps_of(seen))
+        for shares in self.context.ranks.gather(values):
+            self._values.update(shares)
+
+    def step_ends(self) -> Mapping[str, float]:
+        """Write the step's line."""
+        if self._stream is not None and self._values:
+            self._stream.write({"step": self.view.step, "gaps": dict(sorted(self._values.items()))})
+        self._values = {}
+        return {}
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._stream is not None:
+            self._stream.close()
+
+
+def gaps_of(seen: SeenMicroBatch) -> dict[str, str]:
+    """Return the encoded gaps of each row of a micro-batch, by the key of its completion."""
+    micro, batch = seen.micro_batch.host, seen.batch
+    gap_BT = (batch.old_logp_BT - batch.behaviour_logp_BT).float()
+    masked_BT = gap_BT.masked_fill(~batch.mask_BT, float("nan")).cpu().numpy()
+    with np.errstate(over="ignore"):
+        half_BT = masked_BT.astype("<f2")
+    prompts = micro.prompt_ids_SP.tolist()
+    values = {}
+    for row, prompt in enumerate(micro.prompt_of_row_B.tolist()):
+        tokens = micro.completion_ids_BT[row, : micro.completion_len_B[row]].tolist()
+        key = key_of(prompts[prompt][: micro.prompt_len_S[prompt]], tokens)
+        values[key] = base64.b64encode(half_BT[row, : len(tokens)].tobytes()).decode("ascii")
+    return values
+
+
+def key_of(prompt_ids: Sequence[int] | None, token_ids: Sequence[int] | None) -> str:
+    """Return the key of a completion: a hash of its prompt and tokens."""
+    text = json.dumps([prompt_ids, token_ids])
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
