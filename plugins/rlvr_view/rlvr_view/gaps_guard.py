@@ -1,18 +1,16 @@
-"""Guard ``view/gaps``: records by how much trainer and engine differ on each token.
+"""Guard ``view/gaps``: records how much trainer and engine differ on each token.
 
-It judges nothing: the viewer colours tokens by what it writes to ``traces/gaps.jsonl``, a line a
-step: ``{"step": 3, "gaps": {KEY: VALUES}}``. KEY is made of a completion's prompt and tokens. VALUES
-are trainer - engine log-prob at the step's start, in nats, one a token, as little-endian float16 in
-base64; NaN where the loss does not count. A step that is made again after a resumption is written
-again, and its last line counts.
+It never stops a run. The viewer colours tokens by ``traces/gaps.jsonl``, which has a line for each
+step: ``{"step": 3, "gaps": {KEY: VALUES}}``. KEY is a hash of a completion's prompt and tokens.
+VALUES are trainer - engine log-probs at the step's start, in nats, one for each token, as
+little-endian float16 in base64, with NaN for tokens outside the loss. A step that is repeated after
+a resumption is written again, and its last line counts.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +18,7 @@ import numpy as np
 from rlvr_core.api import NoConfig
 from rlvr_core.guards.base import BaseGuard
 from rlvr_core.record.jsonl import Stream
+from rlvr_view.viewer.gaps import key_of
 
 if TYPE_CHECKING:
     from rlvr_core.api import RunStarted
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Gaps(BaseGuard):
-    """Writes what guard ``core/parity`` compares, token by token."""
+    """Writes the log-prob differences that guard ``core/parity`` checks, token by token."""
 
     name = "gaps"
 
@@ -42,7 +41,7 @@ class Gaps(BaseGuard):
             self._stream = Stream(event.run_dir / "traces" / "gaps.jsonl")
 
     def update_begins(self) -> None:
-        """Gather the gaps of rows that the step reads for the first time."""
+        """Gather the gaps of the rows that the step trains on for the first time."""
         values = {}
         if self.view.first_pass:
             for seen in self.view.seen:
@@ -77,9 +76,3 @@ def gaps_of(seen: SeenMicroBatch) -> dict[str, str]:
         key = key_of(prompts[prompt][: micro.prompt_len_S[prompt]], tokens)
         values[key] = base64.b64encode(half_BT[row, : len(tokens)].tobytes()).decode("ascii")
     return values
-
-
-def key_of(prompt_ids: Sequence[int] | None, token_ids: Sequence[int] | None) -> str:
-    """Return the key of a completion: a hash of its prompt and tokens."""
-    text = json.dumps([prompt_ids, token_ids])
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

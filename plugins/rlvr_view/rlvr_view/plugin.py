@@ -1,4 +1,4 @@
-"""Registers what rlvr-view offers."""
+"""Registers the commands and the guard of rlvr-view."""
 
 from __future__ import annotations
 
@@ -22,4 +22,14 @@ def register_commands(registrar: Registrar) -> None:
         "chat",
         "rlvr_view.chat.command:chat",
         summary="Talk with a model or a run's checkpoint in the terminal.",
+    )
+
+
+@hookimpl
+def register_guards(registrar: Registrar) -> None:
+    """Add the guard."""
+    registrar.add(
+        "gaps",
+        "rlvr_view.gaps_guard:Gaps",
+        summary="Records how much trainer and engine differ on each token, for rlvr view.",
     )

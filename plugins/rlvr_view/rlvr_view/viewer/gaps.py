@@ -1,4 +1,4 @@
-"""Reads the difference of trainer and engine log-probs by token; docs/runs.md has the format."""
+"""Reads the difference of trainer and engine log-probs by token, as ``gaps_guard.py`` writes it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import gzip
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,8 @@ from rlvr_core.record.jsonl import open_segment, parse_line, segments
 def add_gaps(row: dict[str, Any], traces: Path) -> None:
     """Add ``gaps`` to each completion of a group: trainer - engine log-prob of each token, in nats.
 
-    Each branch of a conversation gets its own.
-
-    NaN marks a token outside the loss; a completion without a record is left unchanged.
+    Each branch of a conversation gets its own gaps. NaN marks a token outside the loss. A
+    completion without a record is left unchanged.
 
     Args:
         row: The group as recorded.
@@ -36,7 +35,8 @@ def add_gaps(row: dict[str, Any], traces: Path) -> None:
             (row, completion),
             *((branch, branch) for branch in branches_of(completion)),
         ):
-            if gaps := _decoded(recorded.get(_key(prompt, part)), part):
+            key = key_of(prompt.get("prompt_ids"), part.get("token_ids"))
+            if gaps := _decoded(recorded.get(key), part):
                 part["gaps"] = gaps
 
 
@@ -67,8 +67,9 @@ def _of_step(path: Path, step: Any) -> Mapping[str, Any]:
     return recorded
 
 
-def _key(row: Mapping[str, Any], completion: Mapping[str, Any]) -> str:
-    text = json.dumps([row.get("prompt_ids"), completion.get("token_ids")])
+def key_of(prompt_ids: Sequence[int] | None, token_ids: Sequence[int] | None) -> str:
+    """Return the key of a completion: a hash of its prompt and tokens."""
+    text = json.dumps([prompt_ids, token_ids])
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
