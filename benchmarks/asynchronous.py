@@ -71,8 +71,7 @@ def _one_side(case: Case, options: argparse.Namespace) -> Steps:
     from rlvr_core.config.resolve import resolve_file
     from rlvr_core.plugins.host import load_host
     from rlvr_core.plugins.registry import Entry
-    from rlvr_core.run.prepare import prepare
-    from rlvr_core.run.start import start
+    from rlvr_core.run.build import build
 
     settings = SIDES[options.side]
     torch.set_num_threads(options.threads if not settings else max(1, options.threads // 2))
@@ -95,8 +94,10 @@ def _one_side(case: Case, options: argparse.Namespace) -> Steps:
     host = load_host()
     host.registry.add(Entry("verifier", "bench/digits", "step_ours:Digits", "", "bench"))
     resolved = resolve_file(folder / "config.yaml", settings, host)
-    with prepare(resolved, lambda: str(folder)) as prepared:
-        start(prepared, Timed(), folder=None, command=["benchmarks/asynchronous.py"])
+    command = ["benchmarks/asynchronous.py"]
+    with build(resolved, lambda: str(folder), Timed(), command=command) as session:
+        assert session is not None
+        session.run(resolved.dump())
     return [
         {
             "wall": after["wall"] - before["wall"],

@@ -72,9 +72,9 @@ def measure(arguments: argparse.Namespace) -> None:
                     setattr(guard, method, clock.timed(name, getattr(guard, method)))
         return guards
 
-    import rlvr_core.run.prepare as prepare
+    import rlvr_core.run.build as run_build
 
-    prepare.build_guards = built
+    run_build.build_guards = built
     keep = optimizer.Watched.keep
     optimizer.Watched.keep = clock.timed("core/optimizer", keep)  # type: ignore[method-assign]
     one_step, took = session.Session.one_step, list[float]()

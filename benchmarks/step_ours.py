@@ -26,9 +26,8 @@ from rlvr_core.engines.sampling import completion_seed
 from rlvr_core.engines.transformers import TransformersEngine
 from rlvr_core.plugins.host import load_host
 from rlvr_core.plugins.registry import Entry
-from rlvr_core.run.prepare import prepare
+from rlvr_core.run.build import build
 from rlvr_core.run.session import Session
-from rlvr_core.run.start import start
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_logprobs
 
@@ -87,8 +86,10 @@ def run(case: Case, folder: Path, steps: int) -> list[dict[str, float]]:
     host = load_host()
     host.registry.add(Entry("verifier", "bench/digits", "step_ours:Digits", "", "bench"))
     resolved = resolve_file(folder / "config.yaml", (), host)
-    with prepare(resolved, lambda: str(folder)) as prepared:
-        start(prepared, Timed(), folder=None, command=["benchmarks/step.py"])
+    command = ["benchmarks/step.py"]
+    with build(resolved, lambda: str(folder), Timed(), command=command) as session:
+        assert session is not None
+        session.run(resolved.dump())
     for record in clock.steps:
         record["score"] = record.pop("rollout") - record["generate"]
     return clock.steps

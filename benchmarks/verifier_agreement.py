@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 KEPT = Path(__file__).with_name("math_verify_verdicts.json")
 PAGE = ROOT / "docs" / "math-verifiers.md"
 PRESETS = {
-    "gsm8k": "rlvr_math.verifiers:Gsm8k",
+    "gsm8k": "rlvr_math.final_number:Gsm8k",
     "gsm8k-strict": "rlvr_math.answer:Gsm8kStrict",
     "gsm8k-flexible": "rlvr_math.answer:Gsm8kFlexible",
     "answer": "rlvr_math.answer:Answer",

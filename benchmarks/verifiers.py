@@ -41,7 +41,7 @@ OURS = {
     "math-corrupted": ("answer", "minerva", "qwen-math", "math-verify"),
 }
 TARGETS = {
-    "gsm8k": "rlvr_math.verifiers:Gsm8k",
+    "gsm8k": "rlvr_math.final_number:Gsm8k",
     "gsm8k-flexible": "rlvr_math.answer:Gsm8kFlexible",
     "answer": "rlvr_math.answer:Answer",
     "minerva": "rlvr_math.answer:Minerva",

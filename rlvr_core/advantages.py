@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from rlvr_core.api import AdvantageOutput, AdvantageTraits, ComponentConfig, JudgedStep, RunError
+from rlvr_core.algorithm.estimate import refuse_infinite
+from rlvr_core.api import AdvantageOutput, AdvantageTraits, ComponentConfig, JudgedStep
 
 AdvantageMode = Literal["group", "center", "batch", "rloo", "group_std_ddof1"]
-_SAFE_EXPONENT = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,7 @@ class Compared:
         reward_N: The rewards; NaN where there is none.
         scorable_N: False where it is NaN.
         count_N: Scorable members of the group.
-        centred_N: Reward minus the group's mean, in units of ``unit_N``.
-        unit_N: A power of two, the same for a group: 1 unless squares or differences overflow.
+        centred_N: Reward minus the group's mean.
         summed: Sums a value over the scorable members of each group.
     """
 
@@ -32,11 +31,10 @@ class Compared:
     scorable_N: Tensor
     count_N: Tensor
     centred_N: Tensor
-    unit_N: Tensor
     summed: Callable[[Tensor], Tensor]
 
     def std(self, ddof: int) -> Tensor:
-        """Standard deviation of the group, in units of ``unit_N``."""
+        """Standard deviation of the group."""
         return (self.summed(self.centred_N.square()) / (self.count_N - ddof).clamp(min=1)).sqrt()
 
 
@@ -45,30 +43,29 @@ class Compared:
 
 def group(c: Compared) -> Tensor:
     """GRPO, Shao et al. 2024, arXiv:2402.03300: (R - mean) / max(std, 1e-6), population std."""
-    return c.centred_N / torch.maximum(c.std(0), 1e-6 / c.unit_N)
+    return c.centred_N / c.std(0).clamp(min=1e-6)
 
 
 def center(c: Compared) -> Tensor:
     """Dr. GRPO, Liu et al. 2025, arXiv:2503.20783: R - mean."""
-    return c.centred_N * c.unit_N
+    return c.centred_N
 
 
 def batch(c: Compared) -> Tensor:
     """(R - mean of the group) / (population std of all rewards of the step + 1e-4)."""
-    unit = c.unit_N[c.scorable_N].amax() if c.scorable_N.any() else 1.0
-    known_N = c.reward_N[c.scorable_N] / unit
+    known_N = c.reward_N[c.scorable_N]
     std = (known_N - known_N.mean()).square().mean().sqrt()
-    return c.centred_N * (c.unit_N / unit) / (std + 1e-4 / unit)
+    return c.centred_N / (std + 1e-4)
 
 
 def rloo(c: Compared) -> Tensor:
     """Ahmadian et al. 2024, arXiv:2402.14740: R - mean of the others in the group."""
-    return c.centred_N * (c.count_N / (c.count_N - 1)) * c.unit_N
+    return c.centred_N * (c.count_N / (c.count_N - 1))
 
 
 def group_std_ddof1(c: Compared) -> Tensor:
     """TRL's formula: (R - mean) / (std + 1e-4), std with Bessel's correction (ddof 1)."""
-    return c.centred_N / (c.std(1) + 1e-4 / c.unit_N)
+    return c.centred_N / (c.std(1) + 1e-4)
 
 
 _FORMULAS: dict[str, Callable[[Compared], Tensor]] = {
@@ -107,7 +104,7 @@ def advantages(
 
     Raises:
         ValueError: If the mode is unknown or the shapes differ.
-        RunError: If a reward is infinite.
+        RunError: If a reward is infinite, or larger than 1e100.
     """
     if mode not in _FORMULAS:
         raise ValueError(f"unknown advantage mode {mode!r}: one of {', '.join(_FORMULAS)}")
@@ -117,17 +114,11 @@ def advantages(
         raise ValueError(
             f"rewards {tuple(reward_N.shape)} and groups {tuple(group_N.shape)} differ"
         )
-    infinite = reward_N.isinf().nonzero().flatten().tolist()
-    if infinite:
-        raise RunError(
-            f"infinite reward of completions {infinite[:8]} of the step",
-            remedy="a reward must be a finite number; a verifier that cannot score an answer "
-            "returns score None",
-        )
+    refuse_infinite(reward_N.tolist())
     compared = _compare(reward_N, group_N)
     lone_N = compared.count_N < 2
     advantage_N = torch.where(compared.scorable_N & ~lone_N, _FORMULAS[mode](compared), 0.0)
-    return AdvantageResult(advantage_N.nan_to_num(nan=torch.nan), compared.scorable_N, lone_N)
+    return AdvantageResult(advantage_N, compared.scorable_N, lone_N)
 
 
 def _compare(reward_N: Tensor, group_N: Tensor) -> Compared:
@@ -142,13 +133,10 @@ def _compare(reward_N: Tensor, group_N: Tensor) -> Compared:
     least_G = (zero_G + torch.inf).scatter_reduce(
         0, index_N, torch.where(scorable_N, reward_N, torch.inf), "amin"
     )
-    exponent_N = torch.frexp(reward_N.nan_to_num()).exponent.to(reward_N.dtype)
-    exponent_G = zero_G.scatter_reduce(0, index_N, exponent_N, "amax")
-    unit_N = (exponent_G - _SAFE_EXPONENT).clamp(min=0).exp2()[index_N]
-    shifted_N = reward_N / unit_N - least_G[index_N] / unit_N
+    shifted_N = reward_N - least_G[index_N]
     count_N = summed(torch.ones_like(reward_N))
     centred_N = shifted_N - summed(shifted_N) / count_N
-    return Compared(reward_N, scorable_N, count_N, centred_N, unit_N, summed)
+    return Compared(reward_N, scorable_N, count_N, centred_N, summed)
 
 
 def normalise_then_sum(

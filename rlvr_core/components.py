@@ -13,7 +13,7 @@ from rlvr_core.api import hookimpl
 if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for torch
     from pathlib import Path
 
-    from rlvr_core.api import DataReport, Registrar, RunData
+    from rlvr_core.api import Registrar
 
 
 @hookimpl
@@ -169,11 +169,6 @@ def register_engines(registrar: Registrar) -> None:
         "rlvr_core.engines.vllm.engine:VllmEngine",
         summary="vLLM in the trainer's process; for all but tiny models, on a GPU or a CPU.",
     )
-    registrar.add(
-        "vllm-server",
-        "rlvr_core.engines.vllm.server:VllmServerEngine",
-        summary="vLLM servers in processes of their own, one or many, on GPUs of their own.",
-    )
 
 
 @hookimpl
@@ -269,16 +264,6 @@ def register_trackers(registrar: Registrar) -> None:
         "rlvr_core.record.trackers.wandb:Wandb",
         summary="Weights & Biases, online or in offline files.",
     )
-    registrar.add(
-        "trackio",
-        "rlvr_core.record.trackers.trackio:Trackio",
-        summary="Trackio, a dashboard on this machine.",
-    )
-    registrar.add(
-        "mlflow",
-        "rlvr_core.record.trackers.mlflow:MLflow",
-        summary="A tracking server of MLflow, or its files.",
-    )
 
 
 @hookimpl
@@ -293,11 +278,6 @@ def register_transports(registrar: Registrar) -> None:
         "files",
         "rlvr_core.engines.vllm.files:Files",
         summary="Files that the engine reads, in shared memory or a folder.",
-    )
-    registrar.add(
-        "nccl",
-        "rlvr_core.engines.vllm.transports:Nccl",
-        summary="A broadcast over NCCL to the GPUs of vLLM servers.",
     )
 
 
@@ -342,7 +322,7 @@ def register_guards(registrar: Registrar) -> None:
     registrar.add(
         "kl",
         "rlvr_core.guards.kl:Kl",
-        summary="Checks the KL term and its reference.",
+        summary="Checks the reference of the KL term.",
     )
     registrar.add(
         "loss",
@@ -372,7 +352,7 @@ def register_guards(registrar: Registrar) -> None:
     registrar.add(
         "canaries",
         "rlvr_core.guards.canaries:Canaries",
-        summary="Judges known answers and some completions again in every step.",
+        summary="Judges some completions again.",
     )
     registrar.add(
         "collapse",
@@ -454,16 +434,6 @@ def register_commands(registrar: Registrar) -> None:
         "rlvr_core.cli.tiny_command:tiny_model",
         summary="Make a tiny model to try things on.",
     )
-
-
-@hookimpl
-def check_data(data: RunData) -> DataReport | None:
-    """Look for held-out problems in the training data, where any are held out."""
-    if not data.held_out:
-        return None
-    from rlvr_core.eval.trained_on import check_run
-
-    return check_run(data)
 
 
 @hookimpl

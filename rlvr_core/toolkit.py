@@ -9,7 +9,6 @@ from rlvr_core.config.load import load_config
 from rlvr_core.config.model import ComponentRef, EnvironmentSection, ModelSection, PromptSection
 from rlvr_core.config.resolve import Resolved, build, parse_options, resolve_file
 from rlvr_core.data.uri import cache_folder, check_model_path, is_uri, local_path, model_path
-from rlvr_core.launch.job_book import Job, JobBook, damaged_words
 from rlvr_core.plugins.host import Host, load_host
 from rlvr_core.plugins.loader import PluginRecord, describe
 from rlvr_core.plugins.registry import Entry, kind_words
@@ -34,8 +33,6 @@ __all__ = [
     "Entry",
     "EnvironmentSection",
     "Host",
-    "Job",
-    "JobBook",
     "ModelSection",
     "PluginRecord",
     "PromptSection",
@@ -50,7 +47,6 @@ __all__ = [
     "build",
     "cache_folder",
     "check_model_path",
-    "damaged_words",
     "describe",
     "find_run",
     "finite",

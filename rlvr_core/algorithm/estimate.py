@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from rlvr_core.api import Group
 
 
+LARGEST = 1e100
+"""Largest reward, so that squares of rewards are finite."""
+
+
 @dataclass(frozen=True, slots=True)
 class Advantages:
     """Checked advantages of N completions.
@@ -60,13 +64,7 @@ def judged_step(
     groups = [_joined(group) for group in groups]
     members = [(place, member) for place, g in enumerate(groups) for member in g.members]
     rewards = [_number(member.reward) for _, member in members]
-    infinite = [place for place, reward in enumerate(rewards) if math.isinf(reward)]
-    if infinite:
-        raise RunError(
-            f"infinite reward of completions {infinite[:8]} of the step",
-            remedy="a reward must be a finite number; a verifier that cannot score an answer "
-            "returns score None",
-        )
+    refuse_infinite(rewards)
     scores = [[_number(v.score) for v in member.verdicts.values()] for _, member in members]
     score_NK = np.full((len(members), len(weights)), np.nan)
     for place, given in enumerate(scores):
@@ -79,6 +77,17 @@ def judged_step(
         weights=tuple(weights),
         kl_N=None if kl_N is None else tuple(kl_N),
     )
+
+
+def refuse_infinite(rewards: Sequence[float]) -> None:
+    """Raise ``RunError`` if a reward is infinite or its square would be; NaN is none."""
+    infinite = [place for place, reward in enumerate(rewards) if abs(reward) > LARGEST]
+    if infinite:
+        raise RunError(
+            f"infinite reward of completions {infinite[:8]} of the step",
+            remedy=f"a reward must be a number of at most {LARGEST:g}; a verifier that cannot "
+            "score an answer returns score None",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +143,19 @@ class Estimator:
                 f"per_token, so it must give one sequence a completion"
             )
         rows, tokens = np.zeros(len(members)), []
-        for place, (one, member) in enumerate(zip(given, members, strict=True)):
+        for place, (value, member) in enumerate(zip(given, members, strict=True)):
             mask_T = np.array(member.completion.loss_mask, dtype=bool)
-            one_T = self._array(one, f"advantages[{place}]")
-            if one_T.shape != mask_T.shape:
+            advantage_T = self._array(value, f"advantages[{place}]")
+            if advantage_T.shape != mask_T.shape:
                 raise self._fault(
-                    f"gave advantages of shape {one_T.shape} for completion {place} of problem "
-                    f"{step.groups[step.group_N[place]].problem.id}, which has {len(mask_T)} tokens"
+                    f"gave advantages of shape {advantage_T.shape} for completion {place} of "
+                    f"problem {step.groups[step.group_N[place]].problem.id}, which has "
+                    f"{len(mask_T)} tokens"
                 )
-            one_T = np.where(mask_T & scorable_N[place], one_T, 0.0)
-            self._finite(one_T, step, [place] * len(one_T))
-            tokens.append(one_T)
-            rows[place] = one_T.sum() / max(1, mask_T.sum())
+            advantage_T = np.where(mask_T & scorable_N[place], advantage_T, 0.0)
+            self._finite(advantage_T, step, [place] * len(advantage_T))
+            tokens.append(advantage_T)
+            rows[place] = advantage_T.sum() / max(1, mask_T.sum())
         return Advantages(rows, tuple(tokens), metrics)
 
     def _array(self, value: object, what: str) -> NDArray[np.float64]:

@@ -5,7 +5,6 @@ A loss itself is a few lines, see ``rlvr_core.losses``.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -93,16 +92,11 @@ class PolicyConfig(ComponentConfig):
         return self
 
 
-class RatioConfig(PolicyConfig):
-    """Options of losses made of the probability ratio."""
+class ClipConfig(PolicyConfig):
+    """Options of losses with a clipped probability ratio."""
 
     ratio: Literal["token", "sequence"] = "token"
     """Each token has its own, or the geometric mean over its row."""
-
-
-class ClipConfig(RatioConfig):
-    """Options of losses with a clipped ratio."""
-
     clip_low: Annotated[float, Field(gt=0, le=1)] = 0.2
     """The ratio counts down to ``1 - clip_low``."""
     clip_high: Annotated[float, Field(gt=0)] = 0.2
@@ -120,17 +114,22 @@ class ClipConfig(RatioConfig):
         return self
 
 
-class PolicyLoss(ABC):
-    """A loss made of the policy's log-probs: its options, and the traits that follow from them."""
+class PolicyLoss:
+    """A loss made of the policy's log-probs: its options, and the traits that follow from them.
+
+    A loss defines ``__call__``; see ``rlvr_core.losses``. At least float32 is used inside.
+    """
 
     advantage = "group"
     """The advantage estimator of ``advantage: auto``."""
-    whole_rows = False
-    """Whether the surrogate takes one advantage a row, so that an estimator with one advantage per
-    token is refused."""
 
     def __init__(self, config: PolicyConfig) -> None:
         self.options = config
+
+    @property
+    def by_row(self) -> bool:
+        """Whether the ratio is that of a whole completion."""
+        return getattr(self.options, "ratio", "token") == "sequence"
 
     @property
     def traits(self) -> LossTraits:
@@ -143,7 +142,7 @@ class PolicyLoss(ABC):
             )
         return LossTraits(
             advantage=self.advantage,
-            per_token_advantages=not (self.whole_rows or by_row(options)),
+            per_token_advantages=not self.by_row,
             needs_reference=options.beta > 0,
             needs_untruncated=None if options.off_policy_mask is None else "off_policy_mask",
             top_entropy=options.top_entropy,
@@ -151,28 +150,44 @@ class PolicyLoss(ABC):
             kl_estimator=options.kl_estimator if options.beta > 0 else None,
         )
 
-    @abstractmethod
-    def __call__(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
-        """Return loss and metrics of one micro-batch.
-
-        Args:
-            batch: The micro-batch; at least float32 is used inside, whatever its dtype.
-            normalizer: Denominators of the whole optimizer step.
+    def terms(self, batch: LossBatch) -> PolicyTerms:
+        """The tensors that a surrogate of the batch is made of; ratio metrics are gathered.
 
         Raises:
             ValueError: If shapes disagree, or something the options need is absent.
         """
-
-    def terms(self, batch: LossBatch) -> PolicyTerms:
-        """The tensors that a surrogate of the batch is made of; ratio metrics are gathered."""
         if batch.advantage_BT is not None and not self.traits.per_token_advantages:
             raise ValueError("the loss takes one advantage a row, and the batch has one a token")
-        return PolicyTerms.of(batch, self.options)
-
-
-def by_row(options: PolicyConfig) -> bool:
-    """Whether the ratio is that of a whole completion."""
-    return isinstance(options, RatioConfig) and options.ratio == "sequence"
+        _check_shapes(batch)
+        mask_BT, entropy_mask_BT = batch.mask_BT, batch.mask_BT
+        if self.options.top_entropy < 1:
+            if batch.entropy_mask_BT is None:
+                raise ValueError("top_entropy is below 1, but the batch has no chosen tokens")
+            entropy_mask_BT = batch.entropy_mask_BT & mask_BT
+        dtype = torch.promote_types(batch.logp_BT.dtype, torch.float32)
+        logp_BT, old_BT = batch.logp_BT.to(dtype), batch.old_logp_BT.detach().to(dtype)
+        log_ratio_BT = log_ratio(logp_BT, old_BT, mask_BT)
+        level_BT = log_ratio_BT
+        if self.by_row:
+            level_BT = row_mean_log_ratio(log_ratio_BT, mask_BT).expand_as(log_ratio_BT)
+        advantage_BT = batch.advantage_BT
+        if advantage_BT is None:
+            advantage_BT = batch.advantage_B[:, None].expand_as(logp_BT)
+        ratio_BT = exp_linear(level_BT)
+        tally = Tally(mask_BT)
+        tally.mean("ratio/mean", ratio_BT)
+        tally.max("ratio/max", ratio_BT)
+        return PolicyTerms(
+            batch=batch,
+            options=self.options,
+            tally=tally,
+            logp_BT=logp_BT,
+            log_ratio_BT=log_ratio_BT,
+            ratio_BT=ratio_BT,
+            advantage_BT=torch.where(mask_BT, advantage_BT, 0.0).to(dtype),
+            mask_BT=mask_BT,
+            entropy_mask_BT=entropy_mask_BT,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +208,6 @@ class PolicyTerms:
             per token.
         mask_BT: True where the loss counts.
         entropy_mask_BT: True where the surrogate counts: ``mask_BT``, or less with ``top_entropy``.
-        advantage_B1: The advantage of each row, for a loss with ``whole_rows``.
     """
 
     batch: LossBatch
@@ -205,42 +219,6 @@ class PolicyTerms:
     advantage_BT: Tensor
     mask_BT: Tensor
     entropy_mask_BT: Tensor
-    advantage_B1: Tensor
-
-    @classmethod
-    def of(cls, batch: LossBatch, options: PolicyConfig) -> PolicyTerms:
-        """See ``PolicyLoss.terms``."""
-        _check_shapes(batch)
-        mask_BT, entropy_mask_BT = batch.mask_BT, batch.mask_BT
-        if options.top_entropy < 1:
-            if batch.entropy_mask_BT is None:
-                raise ValueError("top_entropy is below 1, but the batch has no chosen tokens")
-            entropy_mask_BT = batch.entropy_mask_BT & mask_BT
-        dtype = torch.promote_types(batch.logp_BT.dtype, torch.float32)
-        logp_BT, old_BT = batch.logp_BT.to(dtype), batch.old_logp_BT.detach().to(dtype)
-        log_ratio_BT = log_ratio(logp_BT, old_BT, mask_BT)
-        level_BT = log_ratio_BT
-        if by_row(options):
-            level_BT = row_mean_log_ratio(log_ratio_BT, mask_BT).expand_as(log_ratio_BT)
-        advantage_BT = batch.advantage_BT
-        if advantage_BT is None:
-            advantage_BT = batch.advantage_B[:, None].expand_as(logp_BT)
-        ratio_BT = exp_linear(level_BT)
-        tally = Tally(mask_BT)
-        tally.mean("ratio/mean", ratio_BT)
-        tally.max("ratio/max", ratio_BT)
-        return cls(
-            batch=batch,
-            options=options,
-            tally=tally,
-            logp_BT=logp_BT,
-            log_ratio_BT=log_ratio_BT,
-            ratio_BT=ratio_BT,
-            advantage_BT=torch.where(mask_BT, advantage_BT, 0.0).to(dtype),
-            mask_BT=mask_BT,
-            entropy_mask_BT=entropy_mask_BT,
-            advantage_B1=batch.advantage_B.to(dtype)[:, None],
-        )
 
     def corrected(self, surrogate_BT: Tensor) -> Tensor:
         """``weight * surrogate + beta * KL``; importance weights and masks spare the KL."""

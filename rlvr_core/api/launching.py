@@ -140,8 +140,8 @@ class JobStatus:
 class JobLauncher(Launcher, Protocol):
     """A launcher whose job goes on without the command that submitted it.
 
-    Its ``submit`` writes each job down with ``rlvr_core.launch.job_book.JobBook``; ``rlvr jobs``
-    makes it anew from the options written there, and names the job.
+    Its ``submit`` writes each job down in the job book of rlvr-cluster; ``rlvr jobs`` makes it anew
+    from the options written there, and names the job.
     """
 
     def status(self, job: str) -> JobStatus:
@@ -161,6 +161,14 @@ class JobLauncher(Launcher, Protocol):
 @runtime_checkable
 class ResumesJobs(Protocol):
     """A launcher whose class can resume an earlier job."""
+
+    @staticmethod
+    def find_job(name: str) -> Any:
+        """Return the earlier job that a user names, a ``Job`` of the book of jobs.
+
+        Raises:
+            ConfigError: If there is none, or there are several.
+        """
 
     @staticmethod
     def resume_remote(job: Any, given: Mapping[str, Any]) -> dict[str, Any]:

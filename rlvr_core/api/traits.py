@@ -161,14 +161,11 @@ class AdvantageTraits(Traits):
         needs_reference_kl: Whether it needs ``JudgedStep.kl_N``, which takes a reference model and
             two more forward passes a step.
         min_completions: Completions per problem below which every advantage would be 0.
-        centered: Whether the advantages of a group sum to 0 and have the order and the sign of
-            its rewards less their mean, which the guard ``advantages`` then checks.
     """
 
     per_token: bool = False
     needs_reference_kl: bool = False
     min_completions: int = 2
-    centered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

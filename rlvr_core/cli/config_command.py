@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,7 +15,6 @@ from rlvr_core.config.resolve import Resolved, resolve_file
 from rlvr_core.config.tree import COMPONENTS, Loc, pattern
 from rlvr_core.plugins.host import load_host
 from rlvr_core.plugins.registry import plural
-from rlvr_core.record.files import write_atomic
 from rlvr_core.terminal.output import print_json, print_line, print_table
 
 _override = click.option(
@@ -77,27 +75,6 @@ def resolve(file: str, overrides: tuple[str, ...], as_json: bool) -> None:
 
 
 @config.command()
-@click.option("--out", type=click.Path(dir_okay=False), help="Write it to this file.")
-def schema(out: str | None) -> None:
-    """Print the JSON schema of configs, for editors.
-
-    It knows the components of every installed plugin. Put this at the top of a config:
-
-        # yaml-language-server: $schema=rlvr.schema.json
-    """
-    from rlvr_core.config.schema import config_schema
-
-    found, troubles = config_schema(load_host())
-    for trouble in troubles:
-        print_line(f"warning: its options are left open: {trouble}", stderr=True)
-    if out is None:
-        print_json(found)
-        return
-    write_atomic(Path(out), json.dumps(found, indent=1) + "\n")
-    print_line(f"wrote {out}")
-
-
-@config.command()
 @click.argument("key", required=False)
 @_json
 def explain(key: str | None, as_json: bool) -> None:
@@ -113,13 +90,13 @@ def explain(key: str | None, as_json: bool) -> None:
     loc = _loc(key)
     keys = [*run_keys(), *_component_keys(loc)]
     place = pattern(loc)
-    known = next((one for one in keys if one.loc == place), None)
+    known = next((entry for entry in keys if entry.loc == place), None)
     if known is None:
-        raise _unknown(key, [one.path for one in keys])
-    below = [one for one in keys if one.loc[: len(place)] == place and one.loc != place]
+        raise _unknown(key, [entry.path for entry in keys])
+    below = [entry for entry in keys if entry.loc[: len(place)] == place and entry.loc != place]
     if as_json:
         about = known.as_json()
-        print_json({**about, "keys": [one.path for one in below]} if below else about)
+        print_json({**about, "keys": [entry.path for entry in below]} if below else about)
         return
     _print_key(known, key)
     if below:

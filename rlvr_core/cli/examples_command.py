@@ -25,12 +25,12 @@ def examples_() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def list_(as_json: bool) -> None:
     """List the examples: what each is, how long it takes, and the plugins it needs."""
-    rows = [(one.name, ", ".join(one.plugins), one.summary) for one in examples()]
+    rows = [(each.name, ", ".join(each.plugins), each.summary) for each in examples()]
     if as_json:
         print_json(
             [
-                {"name": one.name, "plugins": one.plugins, "summary": one.summary}
-                for one in examples()
+                {"name": each.name, "plugins": each.plugins, "summary": each.summary}
+                for each in examples()
             ]
         )
         return
@@ -61,7 +61,7 @@ def copy(name: str, folder: Path) -> None:
 
 def _say_what_next(example: Example, folder: Path) -> None:
     if example.plugins:
-        needed = ", ".join(f"rlvr-{one}" for one in example.plugins)
+        needed = ", ".join(f"rlvr-{plugin}" for plugin in example.plugins)
         print_line(f"its plugins: {needed} (rlvr plugins list shows what is installed)")
     if example.command:
         print_line(f"next: {example.command.replace(f'{FOLDER}/', f'{folder}/')}")
@@ -70,7 +70,7 @@ def _say_what_next(example: Example, folder: Path) -> None:
 
 
 def _unknown(name: str) -> ConfigError:
-    names = [one.name for one in examples()]
+    names = [each.name for each in examples()]
     close = difflib.get_close_matches(name, names, n=3)
     remedy = [f"did you mean: {', '.join(close)}?"] if close else []
     return ConfigError(

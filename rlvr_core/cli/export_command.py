@@ -62,8 +62,8 @@ def export_(
         from rlvr_core.lora import gguf as gguf_file
 
         gguf_file.check_gguf()
-    found = find_model(model, step=step, runs_dir=runs_dir)
-    folder = Path(found.path).expanduser()
+    source = find_model(model, step=step, runs_dir=runs_dir)
+    folder = Path(source.path).expanduser()
     if not folder.is_dir():
         raise ConfigError(
             f"there is no run, checkpoint or adapter '{model}'",
@@ -76,28 +76,28 @@ def export_(
     if dtype and not (merge or gguf):
         raise ConfigError("only merged weights are converted", where="--dtype", remedy="--merge")
     if not dry_run:
-        output.print_line(_write(found, folder, out, merge=merge, gguf=gguf, dtype=dtype))
+        output.print_line(_write(source, folder, out, merge=merge, gguf=gguf, dtype=dtype))
         if push is not None:
-            from rlvr_core.terminal.waiting import waiting
+            from rlvr_core.terminal.live import waiting
 
             with waiting("uploading"):
-                hub.push(out, folder, push, found.run, private=private)
+                hub.push(out, folder, push, source.run, private=private)
         return
     with tempfile.TemporaryDirectory() as temporary:
         made = Path(temporary, out.name)
-        _write(found, folder, made, merge=merge, gguf=gguf, dtype=dtype)
-        hub.show(made, folder, str(push), found.run)
+        _write(source, folder, made, merge=merge, gguf=gguf, dtype=dtype)
+        hub.show(made, folder, str(push), source.run)
 
 
 def _write(
-    found: ModelRef, folder: Path, out: Path, *, merge: bool, gguf: bool, dtype: str | None
+    model: ModelRef, folder: Path, out: Path, *, merge: bool, gguf: bool, dtype: str | None
 ) -> str:
     """Write what was asked for; say what it is."""
     from rlvr_core.lora.export import copy_model, is_adapter, write_merged
     from rlvr_core.step.model import DTYPES
-    from rlvr_core.terminal.waiting import waiting
+    from rlvr_core.terminal.live import waiting
 
-    section = found.sections().get("model", {})
+    section = model.sections().get("model", {})
     name = dtype or section.get("dtype", "float32")
     trust = section.get("trust_remote_code", False)
     adapter = is_adapter(folder)
@@ -109,7 +109,7 @@ def _write(
                 write_merged(folder, whole, DTYPES["float32"], trust_remote_code=trust)
             from rlvr_core.lora.gguf import write_gguf
 
-            write_gguf(whole, out, name, found.label)
+            write_gguf(whole, out, name, model.label)
         return f"GGUF ({name}): {out}"
     if merge:
         with waiting("merging the adapter"):

@@ -28,8 +28,8 @@ KERNEL = {"run": ("rlvr_core.cli.run:run", "Train a model as a config says.")}
 
 def top_level() -> dict[str, tuple[str, str]]:
     """Return target and summary of the core's commands, then of those of first-party plugins."""
-    own = KERNEL | discovery.registered_by_core("register_commands")
-    return own | discovery.commands_beside_core(os.environ)
+    commands = KERNEL | discovery.registered_by_core("register_commands")
+    return commands | discovery.commands_beside_core(os.environ)
 
 
 class Commands(click.Group):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rlvr_core.plugins.host import Host
     from rlvr_core.record.rundir import RunFolder
     from rlvr_core.run.ending import Stop
+    from rlvr_core.run.inputs import Inputs
 
 
 def make_display(kind: str | None, total_steps: int) -> Display:
@@ -95,20 +96,33 @@ def carry_out(
     *,
     dry_run: bool = False,
 ) -> RunFolder | None:
-    """Prepare a run and take its steps; return its folder, or None for a dry run."""
+    """Build a run and take its steps; return its folder, or None for a dry run."""
     from rlvr_core.data.uri import model_path
-    from rlvr_core.run.prepare import prepare
+    from rlvr_core.run.build import build
 
-    with prepare(resolved, lambda: model_path(resolved.config.model.path, host), display) as ready:
-        if dry_run:
-            from rlvr_core.rollout.samplers.preview import preview
+    def look(inputs: Inputs) -> Inputs | None:
+        if not dry_run:
+            return inputs
+        from rlvr_core.rollout.samplers.preview import preview
 
-            display.plan([*ready.lines, *preview(ready.sampler)])
-            display.finish(["dry run: nothing was trained and nothing written"])
+        display.plan([*inputs.lines, *preview(inputs.sampler)])
+        display.finish(["dry run: nothing was trained and nothing written"])
+        return None
+
+    with build(
+        resolved,
+        lambda: model_path(resolved.config.model.path, host),
+        display,
+        folder=folder,
+        command=sys.argv,
+        ranks=together,
+        stop=stop,
+        look=look,
+    ) as session:
+        if session is None:
             return None
-        from rlvr_core.run.start import start
-
-        return start(ready, display, folder=folder, command=sys.argv, ranks=together, stop=stop)
+        session.run(resolved.dump())
+    return session.folder
 
 
 def what_to_run(

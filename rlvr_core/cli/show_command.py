@@ -125,6 +125,9 @@ def sections(
 
     rows = [("folder", summary["folder"]), *facts(summary)]
     rows += [(key, str(value)) for key, value in summary.get("meta", {}).items()]
+    if by_age := summary.get("staleness"):
+        counts = ", ".join(f"{age}: {count:,}" for age, count in by_age.items())
+        rows.append(("staleness", f"completions trained on, by versions behind: {counts}"))
     rows += [("note", note) for note in summary["notes"]]
     yield (
         printable(summary["name"]),
@@ -180,9 +183,11 @@ def _learning_curve(summary: Mapping[str, Any]) -> dict[str, Points]:
     }
     if curve["reward"] == curve["pass_rate"]:
         series = {"reward and pass rate": series["reward"]}
-    for one in curve["evals"]:
-        label = f"{one['task']} {one['metric']}" + ("" if one["temperature"] else " (greedy)")
-        series[label] = (one["step"], one["value"])
+    for evaluation in curve["evals"]:
+        label = f"{evaluation['task']} {evaluation['metric']}" + (
+            "" if evaluation["temperature"] else " (greedy)"
+        )
+        series[label] = (evaluation["step"], evaluation["value"])
     return series
 
 
@@ -204,11 +209,11 @@ def _ledger(ledger: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _findings(findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for one in findings:
-        steps, values = one["steps"], one["values"]
+    for finding in findings:
+        steps, values = finding["steps"], finding["values"]
         places = f"{len(steps):,} steps, {steps[0]} to {steps[-1]}"
         where = f"step {steps[0]}" if len(steps) == 1 else places
-        yield f"  {one['metric']:<28}{where}; at most {max(values):.4g}"
+        yield f"  {finding['metric']:<28}{where}; at most {max(values):.4g}"
 
 
 def _pair(pair: Mapping[str, Any]) -> Iterator[str]:

@@ -52,7 +52,7 @@ def tiny_model(
     and then: something for `rlvr run` to improve within a minute or two on a CPU.
     """
     from rlvr_core.plugins.host import load_host
-    from rlvr_core.terminal.waiting import waiting
+    from rlvr_core.terminal.live import waiting
     from rlvr_core.tiny.tiny import demonstrator, make_tiny_model
 
     host = load_host()

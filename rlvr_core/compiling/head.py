@@ -159,12 +159,12 @@ class _Head(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         wide = torch.promote_types(hidden_NH.dtype, torch.float32)
         zero_N = hidden_NH.new_zeros(len(target_N), dtype=wide)
-        found = torch.full_like(zero_N, torch.finfo(wide).min), zero_N, zero_N, zero_N
+        running = torch.full_like(zero_N, torch.finfo(wide).min), zero_N, zero_N, zero_N
         products = _Products(hidden_NH, weight_VH, bias_V)
         for chunk in products.chunks:
             product_Nv = products.make(chunk, products.weight(chunk))
-            found = _take_in(product_Nv, target_N - chunk.start, *found, temperature)
-        max_N, sum_N, weighted_N, chosen_N = found
+            running = _take_in(product_Nv, target_N - chunk.start, *running, temperature)
+        max_N, sum_N, weighted_N, chosen_N = running
         entropy_N = sum_N.log() - weighted_N / sum_N
         ctx.save_for_backward(hidden_NH, weight_VH, bias_V, target_N, max_N, sum_N, entropy_N)
         ctx.temperature = temperature

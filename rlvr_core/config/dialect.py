@@ -175,7 +175,7 @@ class _Builder:
         raise _bad_tag(node, mark)
 
     def mapping(self, node: MappingNode, depth: int) -> dict[str, Node]:
-        own: dict[str, Node] = {}
+        entries: dict[str, Node] = {}
         merged: dict[str, Node] = {}
         lines: dict[str, Mark] = {}
         for key_node, value_node in node.value:
@@ -194,8 +194,8 @@ class _Builder:
             if key_node.tag == _TAG + "merge":
                 merged = self.merged(value_node, depth)
             else:
-                own[key] = self.build(value_node, depth + 1, mark)
-        return {**merged, **own} if merged else own
+                entries[key] = self.build(value_node, depth + 1, mark)
+        return {**merged, **entries} if merged else entries
 
     def merged(self, node: yaml.Node, depth: int) -> dict[str, Node]:
         """Return the keys that ``<<`` brings in; of several mappings, the first with a key wins."""

@@ -102,12 +102,12 @@ def complaints(
         owner: ``loss 'core/grpo'`` for the options of a component, empty for the file itself.
     """
     subject = Subject(model, root, prefix, owner)
-    found: dict[tuple[Loc, str], Complaint] = {}
+    explained: dict[tuple[Loc, str], Complaint] = {}
     unions: dict[Loc, list[tuple[Loc, ErrorDetails]]] = {}
     for detail in error.errors(include_url=False):
         loc, union = _clean(detail, data)
         if union is None:
-            found.setdefault((loc, detail["type"]), _complaint(loc, detail, subject))
+            explained.setdefault((loc, detail["type"]), _complaint(loc, detail, subject))
         else:
             unions.setdefault(union, []).append((loc, detail))
     for union, members in unions.items():
@@ -115,8 +115,8 @@ def complaints(
         for loc, detail in inside or [(union, members[0][1])]:
             kind = detail["type"] if inside else "union_type"
             value = detail if inside else {**detail, "type": kind, "input": _at(data, union)}
-            found.setdefault((loc, kind), _complaint(loc, value, subject))
-    return [found[key] for key in sorted(found, key=_order(subject))]
+            explained.setdefault((loc, kind), _complaint(loc, value, subject))
+    return [explained[key] for key in sorted(explained, key=_order(subject))]
 
 
 def _order(subject: Subject) -> Callable[[tuple[Loc, str]], tuple[str, int]]:

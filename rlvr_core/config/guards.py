@@ -45,7 +45,7 @@ def lay_over(entries: Sequence[Mapping[str, Any]], names: Mapping[int, str]) -> 
 
 def in_order(entries: Sequence[Any]) -> list[int]:
     """Return the places of the entries that are on: defaults in their order, then the others."""
-    places = [n for n, one in enumerate(entries) if not one.off and one.use != ALL]
+    places = [n for n, ref in enumerate(entries) if not ref.off and ref.use != ALL]
     rank = {name: number for number, name in enumerate(DEFAULTS)}
     return sorted(places, key=lambda place: rank.get(entries[place].use, len(rank)))
 

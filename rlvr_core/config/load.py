@@ -35,7 +35,7 @@ class Draft:
     files: tuple[Path, ...]
     secrets: dict[Loc, str] = field(default_factory=dict)
 
-    def hide(self, found: Sequence[Complaint]) -> list[Complaint]:
+    def hide(self, complaints: Sequence[Complaint]) -> list[Complaint]:
         """Return the complaints with each secret value replaced by the text that was written."""
         forms: dict[str, str] = {}
         for loc, written in self.secrets.items():
@@ -51,8 +51,12 @@ class Draft:
             return text
 
         return [
-            Complaint(hidden(one.what), hidden(one.where), tuple(map(hidden, one.remedy)))
-            for one in found
+            Complaint(
+                hidden(complaint.what),
+                hidden(complaint.where),
+                tuple(map(hidden, complaint.remedy)),
+            )
+            for complaint in complaints
         ]
 
 
@@ -207,7 +211,7 @@ def _base(node: Node, path: Path) -> tuple[Path | None, str]:
 def _no_cycle(path: Path, chain: list[Path], seen: set[str], where: str) -> None:
     real = os.path.realpath(path)
     if real in seen:
-        names = " -> ".join(str(one) for one in [*chain, path])
+        names = " -> ".join(str(each) for each in [*chain, path])
         raise ConfigError(f"extends goes round in a circle: {names}", where=where)
     seen.add(real)
 

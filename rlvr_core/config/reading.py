@@ -29,9 +29,9 @@ def yaml_fault(
         return str(Mark(place, line + 1 if lines else 0))
 
     if isinstance(error, ReaderError):
-        found = text.count("\n", 0, error.position)
+        number = text.count("\n", 0, error.position)
         code = ord(error.character) if isinstance(error.character, str) else error.character
-        return ConfigError(f"bad YAML: the character U+{code:04X} is not allowed", where=at(found))
+        return ConfigError(f"bad YAML: the character U+{code:04X} is not allowed", where=at(number))
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         source = text.split("\n")[mark.line] if mark and mark.line <= text.count("\n") else ""

@@ -213,12 +213,12 @@ def _resolve(
     errors: list[RlvrError] = [ConfigError.collect(faults)] if faults else []
     for loc, kind, value in places(data):
         try:
-            found = _component(host, kind, loc, value, draft.root)
+            component_found = _component(host, kind, loc, value, draft.root)
         except RlvrError as error:
             errors.append(error)
         else:
-            if found is not None:
-                components[loc] = found
+            if component_found is not None:
+                components[loc] = component_found
     plugins: dict[str, ComponentConfig] = {}
     for name, given in _mappings(data.get("plugins")):
         try:
@@ -263,12 +263,14 @@ def _add_default_guards(
     """
     entries = data["guards"]
     known = {
-        n: components["guards", n].entry.name for n, one in enumerate(entries) if one["use"] != ALL
+        n: components["guards", n].entry.name
+        for n, entry in enumerate(entries)
+        if entry["use"] != ALL
     }
     for name in lay_over(entries, known):
         components["guards", len(entries)] = find(host, "guard", name, {}, root, ("guards",))
         entries.append({"use": name, "with": {}, "off": False})
-    if not any(one["use"] == ALL for one in entries):
+    if not any(entry["use"] == ALL for entry in entries):
         entries.append({"use": ALL, "with": {}, "off": True})
 
 
@@ -297,8 +299,8 @@ def plugin_options(host: Host, name: str, given: Mapping[str, Any], root: Node) 
         return model.model_validate(dict(given))
     except ValidationError as error:
         place, owner = ("plugins", name), f"plugin '{name}'"
-        found = complaints(error, dict(given), model, root, place, owner)
-        raise ConfigError.collect(found) from error
+        wrong = complaints(error, dict(given), model, root, place, owner)
+        raise ConfigError.collect(wrong) from error
     except (RlvrError, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -364,8 +366,8 @@ def find(
         try:
             config = model.model_validate(dict(options))
         except ValidationError as error:
-            found = complaints(error, dict(options), model, root, (*loc, "with"), owner)
-            raise ConfigError.collect(found) from error
+            wrong = complaints(error, dict(options), model, root, (*loc, "with"), owner)
+            raise ConfigError.collect(wrong) from error
     try:
         _plain(config)
     except (PydanticSerializationError, ValueError) as error:
@@ -397,7 +399,9 @@ def build(host: Host, kind: str, ref: ComponentRef, where: str = "") -> Any:
     try:
         component = find(host, kind, ref.use, ref.with_, made({}, Mark("")), ())
     except RlvrError as error:
-        placed = [replace(one, where=one.where or where) for one in error.complaints]
+        placed = [
+            replace(complaint, where=complaint.where or where) for complaint in error.complaints
+        ]
         raise type(error).collect(placed) from error
     return component.make(where)
 
@@ -423,9 +427,9 @@ def _reward_names(config: RunConfig) -> tuple[str, ...]:
 def _together(errors: Sequence[RlvrError], draft: Draft) -> RlvrError:
     """Combine all complaints in one error; it is a ``PluginError`` if any plugin is at fault."""
     kinds: list[type[RlvrError]] = [PluginError, ConfigError]
-    found = next((kind for kind in kinds if any(isinstance(e, kind) for e in errors)), None)
+    worst = next((kind for kind in kinds if any(isinstance(e, kind) for e in errors)), None)
     every = [complaint for error in errors for complaint in error.complaints]
-    return (found or type(errors[0])).collect(draft.hide(every))
+    return (worst or type(errors[0])).collect(draft.hide(every))
 
 
 def _at(data: Any, loc: Loc) -> Any:

@@ -26,8 +26,8 @@ def schema_of(model: type[BaseModel]) -> Schema:
 def follow(schema: Schema, root: Schema) -> Schema:
     """``schema`` with its reference replaced by what it refers to, its own words kept."""
     if "$ref" in schema:
-        found = root.get("$defs", {}).get(str(schema["$ref"]).rpartition("/")[2], {})
-        return {**found, **{key: value for key, value in schema.items() if key != "$ref"}}
+        target = root.get("$defs", {}).get(str(schema["$ref"]).rpartition("/")[2], {})
+        return {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
     if len(schema.get("allOf", ())) == 1:
         rest = {key: value for key, value in schema.items() if key != "allOf"}
         return {**follow(schema["allOf"][0], root), **rest}
@@ -44,9 +44,9 @@ def schema_at(root: Schema, loc: Loc) -> Schema | None:
 
 def _down(schema: Schema, step: str | int, root: Schema) -> Schema | None:
     for branch in schema.get("anyOf", ()) or schema.get("oneOf", ()):
-        found = _down(follow(branch, root), step, root)
-        if found is not None:
-            return found
+        below = _down(follow(branch, root), step, root)
+        if below is not None:
+            return below
     if isinstance(step, int) or step == "*":
         fixed = schema.get("prefixItems", ())
         if isinstance(step, int) and step < len(fixed):
@@ -63,10 +63,10 @@ def _mapping(schema: Any) -> Schema | None:
 def properties_at(root: Schema, loc: Loc) -> dict[str, Schema]:
     """The keys that the mapping at ``loc`` may have."""
     schema = schema_at(root, loc) or {}
-    found: dict[str, Schema] = dict(schema.get("properties", {}))
+    properties: dict[str, Schema] = dict(schema.get("properties", {}))
     for branch in schema.get("anyOf", ()):
-        found |= follow(branch, root).get("properties", {})
-    return found
+        properties |= follow(branch, root).get("properties", {})
+    return properties
 
 
 def words(schema: Schema, root: Schema) -> str:

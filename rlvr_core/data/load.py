@@ -213,9 +213,11 @@ def _fault(problem: Problem) -> str:
     if not isinstance(given.id, str):
         return f"its id must be text, not {type(given.id).__name__}"
     stop, turns = given.stop, () if isinstance(given.prompt, str) else given.prompt
-    if not isinstance(stop, tuple | list) or not all(one and isinstance(one, str) for one in stop):
+    if not isinstance(stop, tuple | list) or not all(
+        text and isinstance(text, str) for text in stop
+    ):
         return f"its stop must be a tuple of texts that are not empty, not {stop!r}"
-    if not isinstance(turns, tuple | list) or not all(isinstance(one, Message) for one in turns):
+    if not isinstance(turns, tuple | list) or not all(isinstance(turn, Message) for turn in turns):
         return f"its prompt must be text or a tuple of rlvr_core.api.Message, not {turns!r:.60}"
     if not problem.id.strip() or set(problem.id) & {"\r", "\n"}:
         return "its id is blank or holds a line break, which no file of ids can tell"
@@ -254,12 +256,12 @@ def is_heldout(problem_id: str, split: SplitSection) -> bool:
 
 def train_part(problems: Iterable[Problem], split: SplitSection) -> tuple[Problem, ...]:
     """Return the problems to train on, in order."""
-    return tuple(one for one in problems if not is_heldout(one.id, split))
+    return tuple(problem for problem in problems if not is_heldout(problem.id, split))
 
 
 def heldout_part(problems: Iterable[Problem], split: SplitSection) -> tuple[Problem, ...]:
     """Return the held-out problems, in order."""
-    return tuple(one for one in problems if is_heldout(one.id, split))
+    return tuple(problem for problem in problems if is_heldout(problem.id, split))
 
 
 @dataclass(frozen=True, slots=True)

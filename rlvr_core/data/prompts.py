@@ -160,7 +160,7 @@ class Renderer:
         """The tokens the model stops at: the tokenizer's, and those of its generation config."""
         from transformers import GenerationConfig
 
-        found = {self._tokenizer.eos_token_id}
+        ends = {self._tokenizer.eos_token_id}
         try:
             config = GenerationConfig.from_pretrained(
                 self._tokenizer.name_or_path, local_files_only=True
@@ -168,8 +168,8 @@ class Renderer:
         except (OSError, ValueError):
             config = None  # the tokenizer was created in code, or the model has no such file
         ids = getattr(config, "eos_token_id", None)
-        found.update(ids if isinstance(ids, list) else [ids])
-        return {id_ for id_ in found if id_ is not None}
+        ends.update(ids if isinstance(ids, list) else [ids])
+        return {id_ for id_ in ends if id_ is not None}
 
     @cached_property
     def _leading_ids(self) -> tuple[int, ...]:
@@ -220,10 +220,10 @@ class Renderer:
     def _render(self, problem: Problem, turns: tuple[Message, ...], as_chat: bool) -> str:
         system, turns, prefix = framed(turns, self._section)
         if as_chat:
-            said = [{"role": turn.role, "content": turn.content} for turn in turns]
+            chat = [{"role": turn.role, "content": turn.content} for turn in turns]
             if system is not None:
-                said.insert(0, {"role": "system", "content": system})
-            return self.apply_template(problem, said) + (prefix or "")
+                chat.insert(0, {"role": "system", "content": system})
+            return self.apply_template(problem, chat) + (prefix or "")
         if len(turns) != 1 or turns[0].role != "user":
             raise DataError(
                 f"problem {problem.id} is a chat of {len(turns)} turns, and chat_template is "
@@ -232,7 +232,7 @@ class Renderer:
             )
         return raw_text(system, turns[0], prefix)
 
-    def apply_template(self, problem: Problem, said: list[dict[str, str]]) -> str:
+    def apply_template(self, problem: Problem, chat: list[dict[str, str]]) -> str:
         """Render a conversation as text that ends where the model's turn begins.
 
         Raises:
@@ -243,7 +243,7 @@ class Renderer:
         try:
             return str(
                 self._tokenizer.apply_chat_template(
-                    said,
+                    chat,
                     tools=[dict(tool) for tool in problem.tools] or None,
                     tokenize=False,
                     add_generation_prompt=True,
@@ -251,7 +251,7 @@ class Renderer:
                 )
             )
         except TemplateError as error:
-            roles = ", ".join(turn["role"] for turn in said)
+            roles = ", ".join(turn["role"] for turn in chat)
             raise DataError(
                 f"the chat template of {self._name} refuses problem {problem.id} "
                 f"(roles {roles}): {error}"
@@ -305,13 +305,13 @@ class Renderer:
         mark = _REPLY
         while any(mark in message.content for message in messages):
             mark += "\u2713"
-        said = [
+        chat = [
             {"role": "user", "content": "-"},
             {"role": "assistant", "content": mark},
             *({"role": message.role, "content": message.content} for message in messages),
         ]
-        _, found, rest = self.apply_template(problem, said).rpartition(mark)
-        if not found:
+        _, separator, rest = self.apply_template(problem, chat).rpartition(mark)
+        if not separator:
             raise DataError(
                 f"the chat template leaves out what the model said before a message of role "
                 f"'{messages[0].role}'",

@@ -7,22 +7,18 @@ import gzip
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlvr_core.api import DataError, Problem
+from rlvr_core.api import DataError
 from rlvr_core.data.hub import is_saved, saved_rows
-from rlvr_core.data.rows import GZIP_MAGIC, JsonRow, RowMapping, problems, read_rows
-from rlvr_core.data.uri import local_path
-
-Placed = Iterator[tuple[str, JsonRow]]
-"""Where each row stands, for messages, and the row."""
+from rlvr_core.data.jsonl import FileLoader, Placed, json_rows
+from rlvr_core.data.rows import GZIP_MAGIC, RowMapping
 
 _ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 _SPLIT = re.compile(r"(?:^|[/_.-])(train|test|validation|valid|val|dev|eval)(?=[/_.-]|$)")
@@ -108,7 +104,7 @@ def parquet_rows(path: Path) -> Placed:
                 for row in batch.to_pylist():
                     number += 1
                     where = f"{path}, row {number}"
-                    yield where, {name: _plain(one, name, where) for name, one in row.items()}
+                    yield where, {name: _plain(value, name, where) for name, value in row.items()}
     except (pyarrow.ArrowException, OSError) as error:
         text = str(error).strip().splitlines()[0]
         raise DataError(f"cannot read data: {text}", where=str(path)) from error
@@ -126,9 +122,9 @@ def _plain(value: Any, name: str, where: str) -> Any:
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(one, name, where) for key, one in value.items()}
+        return {str(key): _plain(item, name, where) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one, name, where) for one in value]
+        return [_plain(item, name, where) for item in value]
     raise DataError(
         f"field '{name}' holds {type(value).__name__}, which is not JSON",
         where=where,
@@ -147,18 +143,10 @@ def file_rows(path: Path) -> Placed:
         return parquet_rows(path)
     if ending in ("csv", "tsv"):
         return csv_rows(path, "\t" if ending == "tsv" else ",")
-    return ((f"{path}:{number}", row) for number, row in read_rows(path))
+    return json_rows(path)
 
 
-class _Table:
-    """What the loaders here share: the name of the data set, and rows that become problems."""
-
-    def _problems(self, rows: Placed, config: Any, path: Path) -> Iterator[Problem]:
-        name = config.name or Path(config.path).name.partition(".")[0]
-        yield from problems(islice(rows, config.limit), config, name, source=str(path))
-
-
-class Csv(_Table):
+class Csv(FileLoader):
     """Problems from a table of text."""
 
     class Config(RowMapping):
@@ -172,20 +160,12 @@ class Csv(_Table):
         name: str | None = None
         """Name of the data set, in ids and metrics; the file's name without endings if absent."""
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
-
-    def load(self) -> Iterator[Problem]:
-        """Yield the problems.
-
-        Raises:
-            DataError: If the file or a row of it is unusable, or it holds none.
-        """
-        path = local_path(self._config.path)
-        yield from self._problems(csv_rows(path, self._config.delimiter), self._config, path)
+    def rows(self, path: Path) -> Placed:
+        """See ``csv_rows``."""
+        return csv_rows(path, self._config.delimiter)
 
 
-class Parquet(_Table):
+class Parquet(FileLoader):
     """Problems from a Parquet file."""
 
     class Config(RowMapping):
@@ -196,20 +176,12 @@ class Parquet(_Table):
         name: str | None = None
         """Name of the data set, in ids and metrics; the file's name without endings if absent."""
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
-
-    def load(self) -> Iterator[Problem]:
-        """Yield the problems.
-
-        Raises:
-            DataError: If the file or a row of it is unusable, or it holds none.
-        """
-        path = local_path(self._config.path)
-        yield from self._problems(parquet_rows(path), self._config, path)
+    def rows(self, path: Path) -> Placed:
+        """See ``parquet_rows``."""
+        return parquet_rows(path)
 
 
-class Folder(_Table):
+class Folder(FileLoader):
     """Problems from a folder of data files, or one that ``datasets`` has saved."""
 
     class Config(RowMapping):
@@ -223,26 +195,17 @@ class Folder(_Table):
         name: str | None = None
         """Name of the data set, in ids and metrics; the folder's name and the split if absent."""
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
+    def dataset(self, path: Path) -> str:
+        """The folder's name and the split."""
+        return f"{path.absolute().name}_{self._config.split}"
 
-    def load(self) -> Iterator[Problem]:
-        """Yield the problems, those of one file after those of another, by the files' names.
-
-        Raises:
-            DataError: If the folder, a file or a row of it is unusable, or it has no such split.
-        """
-        config = self._config
-        path = local_path(config.path)
-        name = config.name or f"{path.absolute().name}_{config.split}"
-        rows = islice(self._rows(path, config.split), config.limit)
-        yield from problems(rows, config, name, source=str(path))
-
-    def _rows(self, folder: Path, split: str) -> Placed:
-        if is_saved(folder):
-            where = f"{folder}, {split}, row"
-            return ((f"{where} {number}", row) for number, row in saved_rows(folder, split))
-        return (one for file in _files_of(folder, split) for one in file_rows(file))
+    def rows(self, path: Path) -> Placed:
+        """Rows of the split, those of one file after those of another, by the files' names."""
+        split = self._config.split
+        if is_saved(path):
+            where = f"{path}, {split}, row"
+            return ((f"{where} {number}", row) for number, row in saved_rows(path, split))
+        return (row for file in _files_of(path, split) for row in file_rows(file))
 
 
 def _files_of(folder: Path, split: str) -> list[Path]:
@@ -264,8 +227,8 @@ def _files_of(folder: Path, split: str) -> list[Path]:
         )
     splits: dict[str, list[Path]] = {}
     for file in every:
-        found = _SPLIT.findall(file.relative_to(folder).as_posix().lower())
-        word = found[-1] if found else "train"
+        words = _SPLIT.findall(file.relative_to(folder).as_posix().lower())
+        word = words[-1] if words else "train"
         splits.setdefault(_SAME.get(word, word), []).append(file)
     wanted = _SAME.get(split, split)
     if wanted not in splits:

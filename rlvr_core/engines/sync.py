@@ -75,8 +75,8 @@ def weight_checksums(
         placed = row_R.flip(0).cumsum(0).sum() - 3**33 * column_C.flip(0).cumsum(0).sum()
         sums[name] = torch.stack([row_R.sum(), placed])
     # one transfer from the device
-    found = torch.stack([one.cpu() for one in sums.values()]).tolist() if sums else []
-    return {name: (a << 64) + b % 2**64 for name, (a, b) in zip(sums, found, strict=True)}
+    pairs = torch.stack([pair.cpu() for pair in sums.values()]).tolist() if sums else []
+    return {name: (a << 64) + b % 2**64 for name, (a, b) in zip(sums, pairs, strict=True)}
 
 
 def model_state(module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -91,10 +91,10 @@ def model_state(module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
         if ".lora_" in owner or re.search("dynamic|longrope", str(vars(layer).get("rope_type"))):
             continue
         buffers = layer.named_buffers(owner, recurse=False)
-        yield from (one for one in buffers if one[1].is_floating_point())
+        yield from (pair for pair in buffers if pair[1].is_floating_point())
         for name, value in vars(layer).items():
-            own = name.startswith("_") or name in ("training", "gradient_checkpointing")
-            if isinstance(value, float | bool) and not own:
+            internal = name.startswith("_") or name in ("training", "gradient_checkpointing")
+            if isinstance(value, float | bool) and not internal:
                 numbers.setdefault(f"{type(layer).__name__}.{name}", []).append(value)
     yield from ((name, torch.tensor(some, dtype=torch.float64)) for name, some in numbers.items())
 

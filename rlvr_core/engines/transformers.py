@@ -162,13 +162,13 @@ class TransformersEngine:
         wave: list[QueuedRequest] = []
         rows = reach = 0
         for request, future in queued:
-            n, own = len(request.seeds), len(request.prompt_ids) + max(self._limit(request), 0)
-            too_long = (rows + n) * max(reach, own) > self._config.max_batch_tokens
+            n, length = len(request.seeds), len(request.prompt_ids) + max(self._limit(request), 0)
+            too_long = (rows + n) * max(reach, length) > self._config.max_batch_tokens
             if wave and (too_long or rows + n > self._config.max_rows):
                 yield wave
                 wave, rows, reach = [], 0, 0
             wave.append((request, future))
-            rows, reach = rows + n, max(reach, own)
+            rows, reach = rows + n, max(reach, length)
         if wave:
             yield wave
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlvr_core.api import (
     Json,
@@ -16,9 +16,6 @@ from rlvr_core.api import (
     traits_of,
 )
 from rlvr_core.plugins.registry import Entry
-
-if TYPE_CHECKING:
-    pass
 
 _KEY = "engine.transport"
 

@@ -25,7 +25,7 @@ def eval_(model: str | None, **options: Any) -> None:
 
     Example: rlvr eval last --task math/gsm8k-test --task ifeval/ifeval
     """
-    from rlvr_core.terminal.waiting import waiting as waiting_for
+    from rlvr_core.terminal.live import waiting as waiting_for
 
     given = Options(**options)
     with waiting_for("the model and the tasks") as waiting:
@@ -50,19 +50,23 @@ def _print(name: str, summary: Row) -> None:
         f"{name}: {summary['n_problems']} problems x {summary['n_per_problem']}, "
         f"{_drawn(summary['sampling'])}spec {summary['spec_hash'][:16]}"
     )
-    rows = [(metric, *cells(one)) for metric, one in summary["metrics"].items()]
+    rows = [(metric, *cells(estimate)) for metric, estimate in summary["metrics"].items()]
     for grader, numbers in summary["graders"].items():
         shown = {key: numbers[key] for key in ("passed", "score", "extracted") if key in numbers}
-        shown |= {f"part {part}": one for part, one in numbers.get("parts", {}).items()}
-        rows += [(f"{grader}: {key}", *cells(one)) for key, one in shown.items()]
+        shown |= {f"part {part}": estimate for part, estimate in numbers.get("parts", {}).items()}
+        rows += [(f"{grader}: {key}", *cells(estimate)) for key, estimate in shown.items()]
     for tag, values in summary["strata"].items():
-        rows += [(f"accuracy, {tag}={value}", *cells(one)) for value, one in values.items()]
-    task_metrics = {key: one for key, one in summary["task_metrics"].items() if key not in _SAME}
-    rows += [(f"task: {metric}", *cells(one)) for metric, one in task_metrics.items()]
+        rows += [
+            (f"accuracy, {tag}={value}", *cells(estimate)) for value, estimate in values.items()
+        ]
+    task_metrics = {
+        key: estimate for key, estimate in summary["task_metrics"].items() if key not in _SAME
+    }
+    rows += [(f"task: {metric}", *cells(estimate)) for metric, estimate in task_metrics.items()]
     output.print_table(("metric", "value", "95% interval", "n", "by"), rows)
-    for who, one in (("model", summary), *summary["graders"].items()):
-        if "usage" in one:
-            output.print_line(f"asked {who}: {spent(one['usage'])}")
+    for who, numbers in (("model", summary), *summary["graders"].items()):
+        if "usage" in numbers:
+            output.print_line(f"asked {who}: {spent(numbers['usage'])}")
 
 
 def _drawn(sampling: Row | None) -> str:
@@ -90,8 +94,10 @@ def spent(usage: Row) -> str:
     return ", ".join(parts)
 
 
-def cells(one: Row) -> tuple[str, str, str, str]:
+def cells(estimate: Row) -> tuple[str, str, str, str]:
     """Return value, interval, n and method of an estimate, as table cells."""
-    value = "-" if one["value"] is None else f"{one['value']:.4f}"
-    interval = "-" if one["low"] is None else f"{one['low']:.4f} to {one['high']:.4f}"
-    return value, interval, str(one["n"]), one["method"]
+    value = "-" if estimate["value"] is None else f"{estimate['value']:.4f}"
+    interval = (
+        "-" if estimate["low"] is None else f"{estimate['low']:.4f} to {estimate['high']:.4f}"
+    )
+    return value, interval, str(estimate["n"]), estimate["method"]

@@ -123,8 +123,8 @@ class Asked:
         try:
             return EvalConfig.model_validate(data)
         except ValidationError as error:
-            found = complaints(error, data, EvalConfig, self.root)
-            raise ConfigError.collect(self.draft.hide(found) if self.draft else found) from error
+            faults = complaints(error, data, EvalConfig, self.root)
+            raise ConfigError.collect(self.draft.hide(faults) if self.draft else faults) from error
 
 
 def read_eval_config(path: Path | None, overrides: Sequence[str]) -> Asked:

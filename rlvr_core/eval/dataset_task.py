@@ -14,6 +14,7 @@ from rlvr_core.api import (
     ConfigError,
     DataError,
     EvalReport,
+    ExternalTask,
     Group,
     Problem,
     SamplingParams,
@@ -25,6 +26,19 @@ from rlvr_core.data.load import NamedLoader, heldout_part, load_sources
 from rlvr_core.plugins.host import load_host
 
 _WHERE = "the option data of core/dataset"
+
+
+def refuse_external(name: str, task: object, command: str, instead: str) -> None:
+    """Refuse a task that generates its own answers where that is not supported.
+
+    Raises:
+        ConfigError: If it is one.
+    """
+    if isinstance(task, ExternalTask):
+        raise ConfigError(
+            f"eval task '{name}' asks the model in its own way, which {command} cannot do",
+            remedy=instead,
+        )
 
 
 class DatasetTask:
@@ -69,15 +83,15 @@ class DatasetTask:
         (source,) = load_sources([NamedLoader(self._ref.use, loader)])
         if self._split is None:
             return source.problems[: self._limit]
-        found = heldout_part(source.problems, self._split)
-        if not found:
+        heldout = heldout_part(source.problems, self._split)
+        if not heldout:
             raise DataError(
                 f"split.heldout {self._split.heldout:g} holds out none of the "
                 f"{len(source.problems)} problems of {self._ref.use}",
                 where="the option split of core/dataset",
                 remedy="choose a larger share",
             )
-        return found[: self._limit]
+        return heldout[: self._limit]
 
     def _check_split(self, loader: type[Any]) -> None:
         """Refuse a loader without a chosen split: loaders default to training data (T75)."""

@@ -48,8 +48,8 @@ def direction_of(
         ConfigError: If the configuration contradicts the declaration.
         PluginError: If the task's ``reports`` is malformed.
     """
-    own = () if task is None else declared_metrics(type(task))
-    declared = _declared(name, own) or _declared(name, STANDARD)
+    reported = () if task is None else declared_metrics(type(task))
+    declared = _declared(name, reported) or _declared(name, STANDARD)
     if declared is not None and stated is not None and stated != declared:
         raise ConfigError(
             f"direction: {stated} contradicts the metric '{name}', which is declared to improve by "
@@ -76,7 +76,7 @@ def improves(
 
 def _declared(name: str, metrics: Sequence[Metric]) -> Direction | None:
     """Return the declared direction of a metric; an exact name counts before a family."""
-    for metric in sorted(metrics, key=lambda one: "<" in one.name):
+    for metric in sorted(metrics, key=lambda each: "<" in each.name):
         family = "".join(
             ".+" if part.startswith("<") else re.escape(part)
             for part in re.split(r"(<\w+>)", metric.name)

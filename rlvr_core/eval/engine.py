@@ -164,8 +164,8 @@ def _model(path: str, section: ModelSection, *, weights: bool) -> PreTrainedMode
 
 def _auto(ref: ComponentRef, path: str) -> tuple[ComponentRef, str]:
     if is_remote(path):
-        found = {"use": "checks/openai", "with": ref.with_}
-        return ComponentRef.model_validate(found), f"the model's name begins with {REMOTE}"
+        engine = {"use": "checks/openai", "with": ref.with_}
+        return ComponentRef.model_validate(engine), f"the model's name begins with {REMOTE}"
     if ref.with_:
         raise ConfigError(
             "'auto' chooses the engine, and has no options of its own",

@@ -97,7 +97,7 @@ def _sample(task: Ready, store: Store, generator: Generator, plan: RewardPlan) -
     whole = {problem.id: position for position, problem in enumerate(task.problems)}
 
     def write(answered: Answered) -> None:
-        if any(one.finish_reason == "abort" for one in answered.completions):
+        if any(completion.finish_reason == "abort" for completion in answered.completions):
             return  # not an answer (T20); the problem stays pending
         members = []
         for completion, verdicts in zip(answered.completions, answered.verdicts, strict=True):

@@ -37,7 +37,7 @@ class Prompts:
         return cls(
             sum(renderer.as_chat(renderer.present(problem)) for problem in problems),
             _digest(renderer.text(problem).encode() for problem in problems),
-            _digest(repr(one).encode() for one in ids),
+            _digest(repr(tokens).encode() for tokens in ids),
             max(map(len, ids)),
         )
 

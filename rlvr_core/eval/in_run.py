@@ -20,10 +20,9 @@ from rlvr_core.api import (
     SamplingParams,
 )
 from rlvr_core.data.load import problems_given
-from rlvr_core.eval.dataset_task import DatasetTask
+from rlvr_core.eval.dataset_task import DatasetTask, refuse_external
 from rlvr_core.eval.direction import MAXIMIZE, Direction, direction_of, improves
 from rlvr_core.eval.metric_check import check_metric
-from rlvr_core.eval.refused import refuse_external
 from rlvr_core.run.evaluations import Evaluation
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class RunEvaluations:
             named.name: problems_given(named.task.problems(), named.name, "problems()", where)
             for named in self.tasks
         }
-        self.max_tokens = max((one.task.sampling.max_tokens for one in self.tasks), default=0)
+        self.max_tokens = max((named.task.sampling.max_tokens for named in self.tasks), default=0)
         section, self._keep_best = self._config.eval.early_stop, self._config.checkpoint.keep_best
         self.best: Best | None = None
         self.latest: tuple[Evaluation, SamplingParams] | None = None
@@ -131,11 +130,11 @@ class RunEvaluations:
         self.improved = False
         for named in self.tasks:
             with phase(f"evaluation {named.name}"):
-                found = evaluate(named, generator, version=version, step=step)
-            self.latest = (found, named.task.sampling)
-            yield found
-            self.improved |= self._improves(step, found)
-            self._watch_progress(step, found)
+                evaluation = evaluate(named, generator, version=version, step=step)
+            self.latest = (evaluation, named.task.sampling)
+            yield evaluation
+            self.improved |= self._improves(step, evaluation)
+            self._watch_progress(step, evaluation)
 
     def state_dict(self) -> dict[str, Json]:
         """Return the best checkpoint, and the state of early stopping."""
@@ -155,7 +154,7 @@ class RunEvaluations:
     def _direction(self, metric: str) -> Direction:
         """Return the direction in which a metric improves; see ``direction_of``."""
         task, _, name = metric.rpartition(":")
-        named = next((one for one in self.tasks if one.name == task), None)
+        named = next((each for each in self.tasks if each.name == task), None)
         stated = self._config.eval.early_stop
         same = stated is not None and stated.metric == metric
         return direction_of(
@@ -165,8 +164,8 @@ class RunEvaluations:
             self._resolved.where(("eval", "early_stop")),
         )
 
-    def _improves(self, step: int, found: Evaluation) -> bool:
-        value = None if self._keep_best is None else value_of(self._keep_best, found)
+    def _improves(self, step: int, evaluation: Evaluation) -> bool:
+        value = None if self._keep_best is None else value_of(self._keep_best, evaluation)
         # the untrained model needs no checkpoint: the user already has it
         if self._keep_best is None or value is None or step == 0:
             return False
@@ -176,11 +175,11 @@ class RunEvaluations:
         self.best = Best(step, value, self._keep_best, self._best_direction)
         return True
 
-    def _watch_progress(self, step: int, found: Evaluation) -> None:
+    def _watch_progress(self, step: int, evaluation: Evaluation) -> None:
         # an evaluation made only because the run ends here would be absent from a longer run
         if self.early_stop is None or step % self._config.eval.every != 0:
             return
-        value = value_of(self.early_stop.section.metric, found)
+        value = value_of(self.early_stop.section.metric, evaluation)
         if value is not None:
             self.early_stop.observe(step, value)
 
@@ -251,7 +250,7 @@ def named_tasks(resolved: Resolved) -> list[NamedTask]:
     """Build the eval tasks; repeated names get ``#2`` and so on."""
     named: list[NamedTask] = []
     for ref in resolved.config.eval.tasks:
-        copies = sum(one.name.partition("#")[0] == ref.use for one in named)
+        copies = sum(other.name.partition("#")[0] == ref.use for other in named)
         name = ref.use if copies == 0 else f"{ref.use}#{copies + 1}"
         task = resolved.build("eval_task", ref)
         if isinstance(task, DatasetTask):
@@ -266,7 +265,7 @@ def evaluate(named: NamedTask, generator: Generator, *, version: int, step: int)
     task = named.task
     draws = [Draw(problem, task.n, index) for index, problem in enumerate(task.problems())]
     sampled = generator.generate(draws, task.sampling, version=version, step=step)
-    groups = [one.group for one in sampled]
+    groups = [sample.group for sample in sampled]
     report = task.score(groups)
     members = [member for group in groups for member in group.members]
     cut = sum(member.completion.finish_reason == "length" for member in members)
@@ -275,18 +274,18 @@ def evaluate(named: NamedTask, generator: Generator, *, version: int, step: int)
     return Evaluation(named.name, task.sampling.temperature, report, sampled)
 
 
-def value_of(qualified_metric: str, found: Evaluation) -> float | None:
+def value_of(qualified_metric: str, evaluation: Evaluation) -> float | None:
     """Return the metric's value in an evaluation; None if that is of another task.
 
     A metric that the task could not compute this time, for lack of outcomes, is NaN: no
     improvement, and no reason to end a run.
     """
     task, _, metric = qualified_metric.rpartition(":")
-    if found.name != task:
+    if evaluation.name != task:
         return None
-    value = found.report.metrics.get(metric)
+    value = evaluation.report.metrics.get(metric)
     if value is None:
-        names = ", ".join(found.report.metrics) or "none"
+        names = ", ".join(evaluation.report.metrics) or "none"
         _log.warning("task '%s' has no metric '%s' this time; it has: %s", task, metric, names)
         return math.nan
     return value

@@ -32,7 +32,7 @@ def check_metric_of(resolved: Resolved, qualified_metric: str, where: str) -> No
     from rlvr_core.verify.reward import RewardPlan
 
     tasks, config = named_tasks(resolved), resolved.config
-    verifiers = {problem.verifier for one in tasks for problem in one.task.problems()}
+    verifiers = {problem.verifier for named in tasks for problem in named.task.problems()}
     plan = RewardPlan.build(config.rewards, verifiers, resolved.host)
     verify = config.verify.model_copy(update={"pool": None})
     with plan.pool(verify) as pool:
@@ -54,12 +54,12 @@ def check_metric(
         ConfigError: If there is none; names the available tasks or metrics.
     """
     task, _, metric = qualified_metric.rpartition(":")
-    named = next((one for one in tasks if one.name == task), None)
+    named = next((each for each in tasks if each.name == task), None)
     if named is None:
         raise ConfigError(
             f"no eval task is called '{task}'",
             where=where,
-            remedy=f"eval.tasks has: {', '.join(one.name for one in tasks) or 'none'}",
+            remedy=f"eval.tasks has: {', '.join(each.name for each in tasks) or 'none'}",
         )
     problems = list(named.task.problems())
     metrics = _metrics(named, problems[:: max(1, len(problems) // TRIAL)], judge)
@@ -88,8 +88,8 @@ def _metrics(named: NamedTask, problems: Sequence[Problem], judge: Judge) -> lis
         ]
         right.append(Group(problem, (members[0],) * named.task.n, 0))
         empty.append(Group(problem, (members[1],) * named.task.n, 0))
-    found = [*named.task.score(right).metrics, *named.task.score(empty).metrics]
-    return list(dict.fromkeys(found))
+    names = [*named.task.score(right).metrics, *named.task.score(empty).metrics]
+    return list(dict.fromkeys(names))
 
 
 def _gold(problem: Problem, judge: Judge) -> str:

@@ -130,9 +130,9 @@ def _of_run(run: RunFolder, step: int | None) -> ModelRef:
             where="--step",
             remedy=f"it has: {', '.join(map(str, sorted(steps)))}",
         )
-    found = _checkpoint(steps[requested_step])
-    assert found is not None
-    return found
+    model = _checkpoint(steps[requested_step])
+    assert model is not None
+    return model
 
 
 def run_of(checkpoint: Path) -> RunFolder | None:

@@ -131,8 +131,8 @@ def say(text: str) -> None:
 
 def _model_in(user_config: Asked) -> str:
     node = user_config.root.find(("model",))
-    found = node.plain() if node is not None else None
-    path = found.get("path") if isinstance(found, dict) else None
+    section = node.plain() if node is not None else None
+    path = section.get("path") if isinstance(section, dict) else None
     if not isinstance(path, str):
         raise ConfigError(
             "which model? none was named",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
+    ConfigError,
     EvalTask,
     EvalTaskTraits,
     ExternalTask,
@@ -27,11 +28,10 @@ from rlvr_core.config.model import ComponentRef, RewardRef
 from rlvr_core.data.load import NamedLoader, check_problems, load_sources, problems_given
 from rlvr_core.data.prompts import Renderer
 from rlvr_core.data.uri import check_model_path
-from rlvr_core.eval.dataset_task import DatasetTask
+from rlvr_core.eval.dataset_task import DatasetTask, refuse_external
 from rlvr_core.eval.engine import choose, engine_record, find_component, inputs, is_remote
 from rlvr_core.eval.identity import Prompts
 from rlvr_core.eval.model_ref import path_in_run, runnable
-from rlvr_core.eval.refused import refuse_external
 from rlvr_core.eval.spec import (
     Spec,
     make_spec,
@@ -120,7 +120,7 @@ class Session:
         return {
             **self.beside,
             **({} if task.prompts is None else {"prompt_tokens": task.prompts.tokens}),
-            **{name: found.get(task.name) for name, found in self.checks.items()},
+            **{name: records.get(task.name) for name, records in self.checks.items()},
             "max_truncated": self.config.max_truncated,
         }
 
@@ -270,6 +270,12 @@ def prepare(
             remedy="--allow-contamination",
         )
     )
+    if config.trained_on and not any(report.name == "contamination" for report in reports):
+        raise ConfigError(
+            "nothing here looks for problems that were trained on",
+            where="--trained-on",
+            remedy="it comes with rlvr-lab, which is not installed: pip install rlvr-lab",
+        )
     engine, why = choose(config, host, path)
     return Session(
         config=config,
@@ -300,17 +306,17 @@ def _rendered(
     conversations: Conversations,
 ) -> list[Ready]:
     """Add the prompts as rendered for this model to the specifications."""
-    if all(isinstance(one.task, ExternalTask) for one in tasks):
+    if all(isinstance(ready.task, ExternalTask) for ready in tasks):
         return tasks
     renderer = Renderer(tokenizer(), config.prompt, conversations.present)
-    found: list[Ready] = []
-    for one in tasks:
-        if not isinstance(one.task, ExternalTask):
-            prompts = Prompts.rendered(renderer, one.problems)
-            spec = with_prompts(one.spec, {"chats": prompts.chats, "sha256": prompts.text})
-            one = replace(one, spec=spec, prompts=prompts)
-        found.append(one)
-    return found
+    rendered: list[Ready] = []
+    for ready in tasks:
+        if not isinstance(ready.task, ExternalTask):
+            prompts = Prompts.rendered(renderer, ready.problems)
+            spec = with_prompts(ready.spec, {"chats": prompts.chats, "sha256": prompts.text})
+            ready = replace(ready, spec=spec, prompts=prompts)
+        rendered.append(ready)
+    return rendered
 
 
 def _problems(name: str, task: EvalTask, limit: int | None) -> tuple[Problem, ...]:
@@ -348,5 +354,5 @@ def _plan(
 
 
 def _free(name: str, taken: Sequence[str]) -> str:
-    copies = sum(one.partition("#")[0] == name for one in taken)
+    copies = sum(other.partition("#")[0] == name for other in taken)
     return name if copies == 0 else f"{name}#{copies + 1}"

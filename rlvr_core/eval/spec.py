@@ -94,7 +94,7 @@ def make_spec(
         environment: Environment that plays the problems as conversations, and its limits.
         code: Hash of the code of each verifier, by full name.
     """
-    own = {stop for problem in problems for stop in problem.stop}
+    stops = {stop for problem in problems for stop in problem.stop}
     content: dict[str, Json] = {
         "format": FORMAT,
         "task": task,
@@ -108,7 +108,7 @@ def make_spec(
             "top_k": sampling.top_k,
             "max_tokens": sampling.max_tokens,
         },
-        "stop": sorted({*(sampling.stop if sampling else ()), *own}),
+        "stop": sorted({*(sampling.stop if sampling else ()), *stops}),
         "prompt": None if prompt is None else prompt.model_dump(mode="json"),
         "problems": {
             "n": len(problems),
@@ -147,22 +147,26 @@ def verifier_options(
 
     Options that cannot change a verdict are returned separately, for the verifiers that have some.
     """
-    found: dict[str, Json] = {}
+    judging: dict[str, Json] = {}
     apart: dict[str, dict[str, Json]] = {}
     for key, spec in plan.specs.items():
         name = key.partition("#")[0]
         component = find(host, "verifier", name, spec.config, made({}, Mark("")), ())
         options = component.config.model_dump(mode="json", by_alias=True, round_trip=True)
-        other = [one for one in traits_of(component.cls, VerifierTraits).beside if one in options]
+        other = [
+            option
+            for option in traits_of(component.cls, VerifierTraits).beside
+            if option in options
+        ]
         if other:
-            apart[key] = {one: options.pop(one) for one in other}
-        found[key] = options
-    return found, apart
+            apart[key] = {option: options.pop(option) for option in other}
+        judging[key] = options
+    return judging, apart
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def differences(first_value: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return the differences between two JSON values, one line per key."""
-    first, second = _flat(one), _flat(other)
+    first, second = _flat(first_value), _flat(other)
     return [
         f"{key}: {_shown(first.get(key, _ABSENT))} and {_shown(second.get(key, _ABSENT))}"
         for key in sorted(first.keys() | second.keys())
@@ -170,13 +174,13 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def other_evaluation(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def other_evaluation(head_before: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return what makes two ``spec.json`` files belong to different evaluations or models.
 
     A model read from a folder is identified by its content, not by its path.
     """
     first, second = (
-        {"spec": head["spec"], "model": _identity(head["model"])} for head in (one, other)
+        {"spec": head["spec"], "model": _identity(head["model"])} for head in (head_before, other)
     )
     return [line.removeprefix("spec.") for line in differences(first, second)]
 

@@ -150,31 +150,31 @@ class Store:
     def _compact(self) -> set[str]:
         """Keep only finished problems, each sample once, in order; return their ids."""
         whole = set(range(self.spec.n))
-        found = {name: self._spans(name) for name in ("completions", "results")}
+        spans_by_file = {name: self._spans(name) for name in ("completions", "results")}
         done = [
             problem.id
             for problem in self.problems
-            if all(set(spans.get(problem.id, ())) == whole for spans in found.values())
+            if all(set(spans.get(problem.id, ())) == whole for spans in spans_by_file.values())
         ]
-        for name, spans in found.items():
+        for name, spans in spans_by_file.items():
             finished = [spans[id_][sample] for id_ in done for sample in range(self.spec.n)]
             _rewrite(self.folder / f"{name}.jsonl", finished)
         return set(done)
 
     def _spans(self, name: str) -> dict[str, dict[int, Span]]:
         """Return the byte ranges of each problem's samples; of duplicates, the last one."""
-        found: dict[str, dict[int, Span]] = {}
+        spans: dict[str, dict[int, Span]] = {}
         path = self.folder / f"{name}.jsonl"
         if not path.exists():
-            return found
+            return spans
         mine, start = {problem.id for problem in self.problems}, 0
         with path.open("rb") as file:
             for raw in file:
                 row = _parse(raw)
                 if row and row.get("spec") == self.spec.short and row.get("problem_id") in mine:
-                    found.setdefault(row["problem_id"], {})[row["sample"]] = (start, len(raw))
+                    spans.setdefault(row["problem_id"], {})[row["sample"]] = (start, len(raw))
                 start += len(raw)
-        return found
+        return spans
 
 
 def _parse(raw: bytes) -> Row | None:
@@ -299,7 +299,7 @@ def _problem_row(problem: Problem) -> Row:
 
 
 def _turns(messages: Sequence[Message]) -> list[Json]:
-    return [{"role": one.role, "content": one.content} for one in messages]
+    return [{"role": message.role, "content": message.content} for message in messages]
 
 
 def _completion_row(member: Judged, prompt: str, *, tokens: bool) -> Row:

@@ -38,7 +38,7 @@ def summarise(results: Sequence[Row]) -> dict[str, Json]:
         "n_problems": len(by_problem),
         "n_completions": len(results),
         "truncation_rate": fmean(row["truncated"] for row in results),
-        "metrics": {name: one.data() for name, one in metrics.items()},
+        "metrics": {name: mean.data() for name, mean in metrics.items()},
         **usage_of(results),
         "graders": _graders(by_problem),
         "strata": _strata(by_problem),
@@ -53,19 +53,19 @@ def usage_of(rows: Sequence[Row]) -> dict[str, Json]:
     known = [row["usage"] for row in rows if row.get("usage")]
     if not known:
         return {}
-    seconds = sorted(one["seconds"] for one in known)
-    found: dict[str, Json] = {
+    seconds = sorted(usage["seconds"] for usage in known)
+    totals: dict[str, Json] = {
         "answers": len(known),
-        "requests": sum(one["requests"] for one in known),
+        "requests": sum(usage["requests"] for usage in known),
         "seconds_p50": percentile(seconds, 0.50),
         "seconds_p99": percentile(seconds, 0.99),
-        "uncounted": sum(one["completion_tokens"] is None for one in known),
+        "uncounted": sum(usage["completion_tokens"] is None for usage in known),
     }
     for name in ("prompt_tokens", "completion_tokens", "cost"):
-        counts = [one[name] for one in known if one[name] is not None]
+        counts = [usage[name] for usage in known if usage[name] is not None]
         if counts:
-            found[name] = sum(counts)
-    return {"usage": found}
+            totals[name] = sum(counts)
+    return {"usage": totals}
 
 
 def task_metrics(task: EvalTask, groups: Sequence[Group], report: EvalReport) -> dict[str, Json]:
@@ -82,31 +82,31 @@ def task_metrics(task: EvalTask, groups: Sequence[Group], report: EvalReport) ->
         left = [[g for i, g in enumerate(groups) if i % BLOCKS != block] for block in blocks]
         return [task.score(some).metrics for some in left]
 
-    found: dict[str, Json] = {}
+    estimates: dict[str, Json] = {}
     for name, value in report.metrics.items():
         if not math.isfinite(value):
             continue  # treated as absent
         mine = [single[name] for single in singles if name in single]
         if mine and math.isclose(fmean(mine), value, rel_tol=1e-9, abs_tol=1e-12):
-            found[name] = estimate(mine).data()
+            estimates[name] = estimate(mine).data()
         else:
             left = [metrics.get(name) for metrics in without_blocks()]
-            found[name] = jackknife(value, report.n, left).data()
-    return found
+            estimates[name] = jackknife(value, report.n, left).data()
+    return estimates
 
 
 def group_by_problem(results: Sequence[Row]) -> dict[str, list[Row]]:
     """Group the rows by problem, in order."""
-    found: dict[str, list[Row]] = {}
+    groups: dict[str, list[Row]] = {}
     for row in results:
-        found.setdefault(row["problem_id"], []).append(row)
-    return found
+        groups.setdefault(row["problem_id"], []).append(row)
+    return groups
 
 
 def average(by_problem: ByProblem, number: Callable[[Row], float | bool | None]) -> Estimate:
     """Estimate the mean of a number over problems, of those that have it."""
     known = [
-        [float(one) for row in rows if (one := number(row)) is not None]
+        [float(value) for row in rows if (value := number(row)) is not None]
         for rows in by_problem.values()
     ]
     return estimate_answers(known)
@@ -120,7 +120,7 @@ def _metrics(by_problem: ByProblem) -> dict[str, Estimate]:
         "truncated": average(by_problem, lambda row: row["truncated"]),
         "length": average(by_problem, lambda row: row["n_tokens"]),
     }
-    return {name: one for name, one in metrics.items() if one is not NOTHING}
+    return {name: mean for name, mean in metrics.items() if mean is not NOTHING}
 
 
 def _graders(by_problem: ByProblem) -> dict[str, Json]:
@@ -138,20 +138,20 @@ def _grader(by_problem: ByProblem, name: str) -> dict[str, Json]:
     }
     verdicts = {id_: rows for id_, rows in verdicts.items() if rows}
     everyone = [verdict for rows in verdicts.values() for verdict in rows]
-    found: dict[str, Json] = {
+    numbers: dict[str, Json] = {
         "passed": average(verdicts, _passed).data(),
         "score": average(verdicts, lambda verdict: verdict["score"]).data(),
     }
     if any(verdict["extracted"] is not None for verdict in everyone):
         extracted = average(verdicts, lambda verdict: verdict["extracted"] is not None)
-        found["extracted"] = extracted.data()
+        numbers["extracted"] = extracted.data()
     parts = dict.fromkeys(part for verdict in everyone for part in verdict["parts"])
     if parts:
-        found["parts"] = {part: average(verdicts, _part(part)).data() for part in parts}
-    found |= usage_of(everyone)
+        numbers["parts"] = {part: average(verdicts, _part(part)).data() for part in parts}
+    numbers |= usage_of(everyone)
     statuses = [verdict["status"] for verdict in everyone]
-    found["statuses"] = {status: statuses.count(status) for status in sorted(set(statuses))}
-    return found
+    numbers["statuses"] = {status: statuses.count(status) for status in sorted(set(statuses))}
+    return numbers
 
 
 def _part(name: str) -> Callable[[Row], float | None]:
@@ -167,14 +167,14 @@ def _passed(verdict: Row) -> bool | None:
 
 def _tag_values(by_problem: ByProblem) -> dict[str, dict[str, list[str]]]:
     """Return the ids of the problems with each value of each tag; lists count for each item."""
-    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    ids: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for id_, rows in by_problem.items():
         for tag, value in rows[0]["tags"].items():
             values = value if isinstance(value, list) else [value]
-            plain = [one for one in values if isinstance(one, str | int | float | bool)]
-            for one in dict.fromkeys(map(str, plain)):
-                found[tag][one].append(id_)
-    return found
+            plain = [item for item in values if isinstance(item, str | int | float | bool)]
+            for item in dict.fromkeys(map(str, plain)):
+                ids[tag][item].append(id_)
+    return ids
 
 
 def _small_tags(by_problem: ByProblem) -> dict[str, dict[str, list[str]]]:

@@ -1,25 +1,27 @@
 """Guard ``core/advantages``: advantages follow from the rewards of their group.
 
-Those of the core's estimators are computed again by plain formulas, one completion at a time; of
-others that declare ``AdvantageTraits(centered=True)`` sign, order and sum are held. And at the
-first update, where every ratio is 1, the gradient raises tokens of positive advantage.
+Those of the core's estimators are computed again by plain formulas, one completion at a time. And
+at the first update, where every ratio is 1, the gradient raises tokens of positive advantage.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
-from rlvr_core.api import AdvantageTraits, Metric, NoConfig, traits_of
+from rlvr_core.api import Metric, NoConfig
 from rlvr_core.api.guards import RowKey, row_key
 from rlvr_core.guards.base import BaseGuard
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from rlvr_core.api import Group, StepView
+
+    Vector = NDArray[np.float64]
 
 TOLERANCE = 1e-3
 """Largest error of an advantage, as a share of it, or of 0.01."""
@@ -48,51 +50,43 @@ class Advantages(BaseGuard):
         super().__init__(config)
         self._expected: dict[Place, float] | None = None
         self._places: dict[RowKey, list[Place]] = {}
-        self._ordered = False
-        self._due = True
 
     def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
         """Compute the advantages of the step."""
-        self.numbers, self._places, self._expected = {}, {}, None
-        self._due = self.is_due(step)
+        self.begin(step)
+        self._places, self._expected = {}, None
         estimator = self.context.trainer.objective.estimator
-        if estimator is None or not self._due:
+        if estimator is None or not self.due:
             return
         component, options = estimator.component, self.context.config.advantage.with_
         formula = None
         if type(component).__module__.startswith("rlvr_core."):
             formula = FORMULAS.get(type(component).__name__)
         combined = options.get("combine", "sum_then_normalise") != "sum_then_normalise"
-        traits = traits_of(component, AdvantageTraits)
-        self._ordered = traits.centered and not (combined or traits.per_token)
+        if formula is None or combined:
+            self.say_once(
+                f"does not compute advantages again: {type(component).__name__} has no formula here"
+                + " with these options" * combined
+            )
+            return
         for place, group in enumerate(groups):
             for number, member in enumerate(group.members):
                 for row in member.completion.rows:
                     self._places.setdefault(row_key(place, row), []).append((place, number))
-        if formula is None or combined:
-            if not self._ordered:
-                self.say_once(
-                    f"does not look: it knows no formula of {type(component).__name__} with these "
-                    "options"
-                )
-            return
         rewards = [[member.reward for member in group.members] for group in groups]
+        scale = self.context.trainer.advantage_scale
         self._expected = {
-            (place, number): value * self._scale(groups[place])
+            (place, number): value * scale.get(groups[place].problem.id, 1.0)
             for place, values in enumerate(formula(rewards))
             for number, value in enumerate(values)
         }
 
-    def _scale(self, group: Group) -> float:
-        scale: float = self.context.trainer.advantage_scale.get(group.problem.id, 1.0)
-        return scale
-
     def update_begins(self) -> None:
         """Compare what the losses were given."""
-        if not self._due:
+        if not self.due:
             return
         view, given = self.view, dict[RowKey, list[float]]()
-        for row in view.rows():
+        for row in view.rows() if self._expected is not None else ():
             if any(row.mask):
                 given.setdefault(row.key, []).append(row.advantage)
         signs = _signs(view) if view.update == 0 else (0, 0)
@@ -104,8 +98,6 @@ class Advantages(BaseGuard):
                 whole.setdefault(key, []).extend(values)
         if self._expected is not None:
             self._compare(whole, self._expected)
-        elif self._ordered:
-            self._check_order(whole)
         if agree + against >= LEAST_SIGNS:
             self.numbers["advantages/ascent"] = agree / (agree + against)
             if agree < against:
@@ -118,20 +110,16 @@ class Advantages(BaseGuard):
                     "the loss and at what it makes of advantage_B",
                 )
 
-    def _compare(
-        self,
-        given: Mapping[RowKey, list[float]],
-        expected: Mapping[Place, float],
-    ) -> None:
+    def _compare(self, given: Mapping[RowKey, list[float]], due: Mapping[Place, float]) -> None:
         pairs: list[tuple[Place, float, float]] = []
         for key, values in given.items():
-            place, *_ = places = self._places[key]
-            wanted = sorted(expected[one] for one in places if one in expected)
+            places = self._places[key]
+            wanted = sorted(due[place] for place in places if place in due)
             if len(wanted) == len(values):
-                pairs += [(place, a, e) for a, e in zip(sorted(values), wanted, strict=True)]
+                pairs += [(places[0], a, e) for a, e in zip(sorted(values), wanted, strict=True)]
             elif wanted:  # an equal completion was left out: which one is not known
                 nearest = [min((abs(e - a), e) for e in wanted)[1] for a in values]
-                pairs += [(place, a, e) for a, e in zip(values, nearest, strict=True)]
+                pairs += [(places[0], a, e) for a, e in zip(values, nearest, strict=True)]
         errors = [abs(a - e) / max(abs(e), 0.01) for _, a, e in pairs]
         if not errors:
             return
@@ -149,53 +137,6 @@ class Advantages(BaseGuard):
             f"(tolerance {TOLERANCE:g} of it)",
             "look for a sign, a scale, another baseline, or values of other completions",
         )
-
-    def _check_order(
-        self,
-        given: Mapping[RowKey, list[float]],
-    ) -> None:
-        rows: dict[int, list[tuple[float, float]]] = {}
-        for key, values in given.items():
-            place = key[0]
-            members = self.view.groups[place].members
-            rewards = sorted(members[number].reward or 0.0 for _, number in self._places[key])
-            if len(rewards) == len(values):
-                rows.setdefault(place, []).extend(zip(rewards, sorted(values), strict=True))
-        for number, pairs in rows.items():
-            group = self.view.groups[number]
-            known = [m.reward for m in group.members if m.reward is not None]
-            # rows are completions only where none has branches
-            whole = not any(member.completion.branches for member in group.members)
-            fault = _disorder(pairs, known, whole=whole)
-            if fault:
-                raise self.fault(
-                    self.view.step,
-                    f"the advantages of problem {group.problem.id} do not follow "
-                    f"from its rewards: {fault}",
-                    "advantages are those of other completions, or the estimator does not compare "
-                    "with the group's mean, and must not declare AdvantageTraits(centered=True)",
-                )
-
-
-def _disorder(pairs: Sequence[tuple[float, float]], known: Sequence[float], *, whole: bool) -> str:
-    """Return what is wrong with a group's (reward, advantage) pairs; empty if nothing is."""
-    mean = math.fsum(known) / len(known)
-    size = max((abs(a) for _, a in pairs), default=0.0)
-    tiny = max(TOLERANCE * size, 1e-6)
-    for reward, advantage in pairs:
-        if abs(reward - mean) > 1e-9 and advantage * (reward - mean) < -tiny * abs(reward - mean):
-            return (
-                f"reward {reward:.4g} is {'above' if reward > mean else 'below'} the mean "
-                f"{mean:.4g} and has the advantage {advantage:.4g}"
-            )
-    ordered = sorted(pairs)
-    for (low, a), (high, b) in itertools.pairwise(ordered):
-        if a - b > tiny or (high == low and abs(a - b) > tiny):
-            return f"reward {low:.4g} has the advantage {a:.4g}, reward {high:.4g} has {b:.4g}"
-    total = math.fsum(a for _, a in pairs)
-    if whole and len(pairs) == len(known) > 1 and abs(total) > tiny * len(pairs):
-        return f"they sum to {total:.4g}, not to 0"
-    return ""
 
 
 def _signs(view: StepView) -> tuple[int, int]:
@@ -233,64 +174,32 @@ Values = list[list[float]]
 Formula = Callable[[Rewards], Values]
 
 
-def _per_group(formula: Callable[[list[float], float], float]) -> Formula:
-    """Make a formula of a step of one of all rewards of a group and one of them."""
+def _per_group(formula: Callable[[Vector], Vector]) -> Formula:
+    """Make a formula of a step of one of the known rewards of a group, which are two or more."""
 
     def by_group(rewards: Rewards) -> Values:
-        found = []
+        values = []
         for group in rewards:
-            known = [reward for reward in group if reward is not None]
-            alone = len(known) < 2
-            found.append([0.0 if r is None or alone else formula(known, r) for r in group])
-        return found
+            known = np.array([reward for reward in group if reward is not None])
+            right = iter((formula(known) if len(known) > 1 else 0.0 * known).tolist())
+            values.append([0.0 if reward is None else next(right) for reward in group])
+        return values
 
     return by_group
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-def _std(values: Sequence[float], ddof: int = 0) -> float:
-    mean = _mean(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - ddof))
-
-
-def _centered(known: list[float], reward: float) -> float:
-    return reward - _mean(known)
-
-
-def _scaled(known: list[float], reward: float) -> float:
-    return (reward - _mean(known)) / max(_std(known), 1e-6)
-
-
-def _scaled_ddof1(known: list[float], reward: float) -> float:
-    return (reward - _mean(known)) / (_std(known, 1) + 1e-4)
-
-
-def _leave_one_out(known: list[float], reward: float) -> float:
-    others = (math.fsum(known) - reward) / (len(known) - 1)
-    return reward - others
-
-
-def _over_mean(known: list[float], reward: float) -> float:
-    mean = _mean(known)
-    return (reward - mean) / mean if mean > 0 else 0.0
 
 
 def _over_step(rewards: Rewards) -> Values:
     """Return the centered rewards over the standard deviation of the step."""
     known = [reward for group in rewards for reward in group if reward is not None]
-    centered = _per_group(_centered)(rewards)
-    scale = _std(known) + 1e-4 if known else 1.0
-    return [[value / scale for value in group] for group in centered]
+    scale = float(np.std(known)) + 1e-4 if known else 1.0
+    return [[value / scale for value in group] for group in FORMULAS["Center"](rewards)]
 
 
 FORMULAS: Mapping[str, Formula] = {
-    "Group": _per_group(_scaled),
-    "Center": _per_group(_centered),
+    "Group": _per_group(lambda r: (r - r.mean()) / max(r.std(), 1e-6)),
+    "Center": _per_group(lambda r: r - r.mean()),
     "Batch": _over_step,
-    "Rloo": _per_group(_leave_one_out),
-    "GroupStdDdof1": _per_group(_scaled_ddof1),
+    "Rloo": _per_group(lambda r: r - (r.sum() - r) / (len(r) - 1)),
+    "GroupStdDdof1": _per_group(lambda r: (r - r.mean()) / (r.std(ddof=1) + 1e-4)),
 }
 """By the class of an estimator of the core."""

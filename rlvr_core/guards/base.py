@@ -33,6 +33,7 @@ class BaseGuard(RunObserver, StepObserver):
     Attributes:
         name: Its leaf name, as messages have it.
         numbers: The numbers of the step, for its line.
+        due: Whether this step makes the checks that are not made in each.
     """
 
     name: ClassVar[str]
@@ -42,6 +43,7 @@ class BaseGuard(RunObserver, StepObserver):
 
     def __init__(self, config: ComponentConfig) -> None:
         self.numbers: dict[str, float] = {}
+        self.due = True
         self._said: set[str] = set()
         self._first: int | None = None
 
@@ -58,6 +60,10 @@ class BaseGuard(RunObserver, StepObserver):
         """Whether this step makes the checks that are not made in each."""
         self._first = step if self._first is None else self._first
         return step - self._first < OFTEN or step % EVERY == 0
+
+    def begin(self, step: int) -> None:
+        """Forget the numbers of the step before, and note whether this one is looked at."""
+        self.numbers, self.due = {}, self.is_due(step)
 
     def on_groups(self, event: GroupsScored) -> None:
         """See ``Guard``."""

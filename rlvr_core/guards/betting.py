@@ -134,7 +134,28 @@ class RepeatTest(_Wealth):
         return gains_NL
 
 
-class FallTest:
+class _WithParts:
+    """A test that is made of others, and of what they have shown so far."""
+
+    def parts(self) -> dict[str, NDArray[np.bool_] | MeanTest]:
+        """Return what a checkpoint holds, by name."""
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Json]:
+        """Return what was shown, and the wealth of the bets."""
+        parts = self.parts().items()
+        return {n: p.state_dict() if isinstance(p, MeanTest) else p.tolist() for n, p in parts}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Restore the state."""
+        for name, part in self.parts().items():
+            if isinstance(part, MeanTest):
+                part.load_state_dict(state[name])
+            else:
+                part[:] = state[name]
+
+
+class FallTest(_WithParts):
     """Tests that a mean never falls by more than a share of any level it has had.
 
     Two sets of bets over a grid of levels c: a level is *reached* once "the mean has been at most
@@ -182,22 +203,12 @@ class FallTest:
         share: NDArray[np.float64] = np.maximum(evidence_K.max(axis=-1) / self._limit, 0.0)
         return share
 
-    def state_dict(self) -> dict[str, Json]:
-        """Return the levels reached and the wealth of the bets."""
-        return {
-            "reached": self.reached_K.tolist(),
-            "up": self._up.state_dict(),
-            "down": self._down.state_dict(),
-        }
-
-    def load_state_dict(self, state: Any) -> None:
-        """Restore the state."""
-        self.reached_K = np.array(state["reached"], dtype=bool)
-        self._up.load_state_dict(state["up"])
-        self._down.load_state_dict(state["down"])
+    def parts(self) -> dict[str, NDArray[np.bool_] | MeanTest]:
+        """See ``_WithParts``."""
+        return {"reached": self.reached_K, "up": self._up, "down": self._down}
 
 
-class RiseTest:
+class RiseTest(_WithParts):
     """Tests that a share does not exceed a bound, once it has kept it.
 
     The bound is tested from when "the mean is at least the bound less ``MARGIN``" is rejected: a
@@ -228,45 +239,6 @@ class RiseTest:
         most: NDArray[np.float64] = later_K[..., 0]
         return np.maximum(most / self._limit, 0.0)
 
-    def state_dict(self) -> dict[str, Json]:
-        """Return whether the bound was kept, and the wealth of the bets."""
-        return {
-            "kept": self.kept.tolist(),
-            "below": self._below.state_dict(),
-            "later": self._later.state_dict(),
-        }
-
-    def load_state_dict(self, state: Any) -> None:
-        """Restore the state."""
-        self.kept = np.array(state["kept"], dtype=bool)
-        self._below.load_state_dict(state["below"])
-        self._later.load_state_dict(state["later"])
-
-
-class StartTest:
-    """Tests that a share is on the right side of a bound, from the first step on.
-
-    Args:
-        bound: The bound, strictly between 0 and 1.
-        odds: Odds of a false alarm in ``HORIZON`` steps.
-        above: Whether larger shares are wrong, otherwise smaller ones.
-    """
-
-    def __init__(self, bound: float, odds: float, *, above: bool) -> None:
-        self._limit = math.log(1 / odds)
-        self._test = MeanTest([bound], above=above)
-
-    def add(
-        self, values_V: NDArray[np.float64], counts_V: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Add a step's observations, as ``MeanTest.add``; return the evidence as ``FallTest``."""
-        self._test.add(values_V, counts_V)
-        return np.maximum(self._test.evidence()[..., 0] / self._limit, 0.0)
-
-    def state_dict(self) -> dict[str, Json]:
-        """Return the wealth of the bets."""
-        return {"test": self._test.state_dict()}
-
-    def load_state_dict(self, state: Any) -> None:
-        """Restore the wealth."""
-        self._test.load_state_dict(state["test"])
+    def parts(self) -> dict[str, NDArray[np.bool_] | MeanTest]:
+        """See ``_WithParts``."""
+        return {"kept": self.kept, "below": self._below, "later": self._later}

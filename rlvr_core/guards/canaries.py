@@ -1,22 +1,19 @@
-"""Guard ``core/canaries``: asks in each step for verdicts that are known, or were given before.
+"""Guard ``core/canaries``: asks again for verdicts that were given before.
 
-A few completions are judged again, in another order and beside the gold answer, twice, through the
-run's own pool. Verifiers are pure functions, so each verdict must be the one that the step's reward
-was computed from, whichever worker judges it and beside whatever other completions; and a gold
-answer that has passed passes again.
+A few completions are judged again, in another order, through the run's own pool.
+Verifiers are pure functions, so each verdict must be the one that the step's reward was computed
+from, whichever worker judges it and beside whatever other completions.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
-    Completion,
-    GivesGold,
     Metric,
     NeedsCalibration,
     NoConfig,
@@ -25,7 +22,6 @@ from rlvr_core.api import (
     traits_of,
 )
 from rlvr_core.guards.base import BaseGuard
-from rlvr_core.verify.reward import outcome
 
 if TYPE_CHECKING:
     from rlvr_core.api import (
@@ -46,45 +42,30 @@ asked for so many times the verdicts that this costs."""
 CERTAIN = 2
 """Contradictions that stop a run; after the first, its group is judged once more."""
 
-Verdicts = Mapping[str, "Verdict"]
 
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Probe:
     """One problem whose verdicts are pending.
 
     Attributes:
         group: The group whose completions are judged again.
         members: These completions.
-        gold: The gold answer; empty if none is known.
-        orders: The two orders in which all of them were submitted: members, then the gold answer.
-        answers: The pool's verdicts, in these orders.
+        answer: The pool's verdicts on them.
     """
 
     group: Group
     members: Sequence[Judged]
-    gold: str
-    orders: list[list[int]] = field(default_factory=list)
-    answers: list[Future[list[dict[str, Verdict]]]] = field(default_factory=list)
-
-    def verdicts(self) -> list[list[Verdicts]]:
-        """Return all verdicts on each completion, in the order before shuffling."""
-        rows: list[list[Verdicts]] = [[] for _ in range(len(self.members) + bool(self.gold))]
-        for order, answer in zip(self.orders, self.answers, strict=True):
-            for place, verdicts in zip(order, answer.result(), strict=True):
-                rows[place].append(verdicts)
-        return rows
+    answer: Future[list[dict[str, Verdict]]]
 
 
 class Canaries(BaseGuard):
-    """Judges known answers and completions of each step through the run's pool."""
+    """Judges completions of each step again through the run's pool."""
 
     name = "canaries"
     reports = (
         Metric(
             "canaries/wrong",
-            "Verdicts so far that contradict an earlier one on the same completion, or what is "
-            "known of a canary.",
+            "Verdicts so far that contradict an earlier one on the same completion.",
             "verdicts",
         ),
     )
@@ -94,15 +75,13 @@ class Canaries(BaseGuard):
         self._waiting: list[Probe] = []
         self._again: list[Group] = []
         self._repeatable: dict[str, bool] = {}
-        self._wrong: list[str] = []
-        self._passed: set[str] = set()
+        self._wrong = 0
         self._steps = self._asked = 0
 
     def bind(self, context: GuardContext) -> None:
         """See ``BindsToRun``."""
         super().bind(context)
         self._judge = context.judge
-        self._last = context.config.train.steps - 1
 
     def on_groups(self, event: GroupsScored) -> None:
         """Submit some completions of the step to be judged again."""
@@ -113,22 +92,24 @@ class Canaries(BaseGuard):
                         self._repeatable[name] = False
         self._steps += 1
         self._asked += sum(len(group.members) for group in event.groups)
-        due = self._steps <= OFTEN or self._asked >= SHARE * 2 * (MEMBERS + 1)
+        due = self._steps <= OFTEN or self._asked >= SHARE * MEMBERS
         config, rank = self.context.config, self.context.ranks.index
         rng = random.Random(f"{config.run.seed}:{event.step}:{rank}")
-        able = [one for one in event.groups if self._is_able(one)] if due else []
+        able = list(filter(self._is_able, event.groups)) if due else []
         if able:
             self._asked = 0
         again, self._again = self._again, []
-        self._waiting += [self._ask(one, rng) for one in (*again, *rng.sample(able, bool(able)))]
-        self.numbers = {"canaries/wrong": float(len(self._wrong))}
+        chosen = (*again, *rng.sample(able, bool(able)))
+        self._waiting += [self._ask(group, rng) for group in chosen]
+        self.numbers = {"canaries/wrong": float(self._wrong)}
 
     def on_step(self, event: StepFinished) -> None:
         """Check the verdicts that have arrived."""
-        patience = self.context.config.verify.timeout if event.step >= self._last else 0.0
-        wait([future for one in self._waiting for future in one.answers], patience)
-        done = [one for one in self._waiting if all(answer.done() for answer in one.answers)]
-        self._waiting = [one for one in self._waiting if one not in done]
+        config = self.context.config
+        patience = config.verify.timeout if event.step >= config.train.steps - 1 else 0.0
+        wait([probe.answer for probe in self._waiting], patience)
+        done = [probe for probe in self._waiting if probe.answer.done()]
+        self._waiting = [probe for probe in self._waiting if probe not in done]
         for probe in done:
             self._look(event.step, probe)
 
@@ -136,8 +117,8 @@ class Canaries(BaseGuard):
 
     def _is_able(self, group: Group) -> bool:
         single = all(
-            one.completion.transcript is None and one.completion.usage is None
-            for one in group.members
+            member.completion.transcript is None and member.completion.usage is None
+            for member in group.members
         )
         return bool(single and group.members and self._names(group.problem))
 
@@ -157,86 +138,46 @@ class Canaries(BaseGuard):
         return names
 
     def _ask(self, group: Group, rng: random.Random) -> Probe:
-        problem, n = group.problem, min(MEMBERS, len(group.members))
-        probe = Probe(group, rng.sample(group.members, n), self._gold(problem))
-        completions = [one.completion for one in probe.members]
-        if probe.gold:
-            completions.append(Completion.from_text(probe.gold))
-        names, first = self._names(problem), list(range(len(completions)))
-        rng.shuffle(first)
-        # reversed and shifted by one place, so that each has other neighbours
-        for order in (first, [*first[:1], *reversed(first)]):
-            chosen = [completions[at] for at in order]
-            probe.orders.append(order)
-            if len(names) == len(self._judge.plan.names(problem)):
-                # the same call as for the step's own completions
-                probe.answers.append(self._judge.submit(problem, chosen))
-            else:
-                probe.answers.append(self._judge.pool.submit_group(problem, chosen, names))
-        return probe
-
-    def _gold(self, problem: Problem) -> str:
-        """Return the gold answer; empty if none is known."""
-        verifier: Any = self._judge.plan.verifiers[self._judge.plan.main_name(problem)]
-        gold = verifier.gold(problem) if isinstance(verifier, GivesGold) else None
-        return gold if isinstance(gold, str) else ""
+        problem = group.problem
+        members = rng.sample(group.members, min(MEMBERS, len(group.members)))
+        completions = [member.completion for member in members]
+        names = self._names(problem)
+        if len(names) == len(self._judge.plan.names(problem)):
+            # the same call as for the step's own completions
+            answer = self._judge.submit(problem, completions)
+        else:
+            answer = self._judge.pool.submit_group(problem, completions, names)
+        return Probe(group, members, answer)
 
     # -- judging ---------------------------------------------------------------------------------
 
     def _look(self, step: int, probe: Probe) -> None:
-        rows, problem = probe.verdicts(), probe.group.problem
-        names = self._names(problem)
-        for member, verdicts in zip(probe.members, rows, strict=False):
-            if what := _differing([member.verdicts, *verdicts], names):
-                cause = (
-                    "judged otherwise each time: the verifier keeps state or draws random numbers, "
-                    "or its workers differ"
-                    if _differing(verdicts, names)
-                    else "the first is the step's, and the other came twice: verdicts are lost, "
-                    "mixed up or changed on their way to the reward"
-                )
-                end = member.completion.text[-40:]
-                self._contradiction(
-                    step,
-                    probe.group,
-                    f"a completion of problem {problem.id} ({end!r}) got {what}; {cause}",
-                )
-        main = self._judge.plan.main_name(problem)
-        if not probe.gold or main not in names:
-            return
-        outcomes = {outcome(one[main]) for one in rows[-1]}
-        if True in outcomes:
-            self._passed.add(problem.id)
-        if False in outcomes and problem.id in self._passed:
-            self._contradiction(
-                step,
-                probe.group,
-                f"the gold answer to problem {problem.id} passed and fails: the verifier keeps "
-                "state or draws random numbers, or its workers differ",
-            )
-        elif False in outcomes:
-            self.warn_once(f"the gold answer of problem {problem.id} fails")
+        problem = probe.group.problem
+        for member, verdicts in zip(probe.members, probe.answer.result(), strict=True):
+            for name in self._names(problem):
+                first, again = member.verdicts.get(name), verdicts.get(name)
+                if first is None or again is None or {first.status, again.status} != {"ok"}:
+                    continue
+                if (first.score, first.passed) != (again.score, again.passed):
+                    self._contradiction(
+                        step,
+                        probe.group,
+                        f"a completion of problem {problem.id} ({member.completion.text[-40:]!r}) "
+                        f"got {first.score:g} and {again.score:g} by {name}: the verifier keeps "
+                        "state or draws random numbers, its workers differ, or verdicts are lost "
+                        "or mixed up on their way to the reward",
+                    )
 
     def _contradiction(self, step: int, group: Group, what: str) -> None:
-        self._wrong.append(what)
-        self.numbers = {"canaries/wrong": float(len(self._wrong))}
-        if len(self._wrong) < CERTAIN:
+        self._wrong += 1
+        self.numbers = {"canaries/wrong": float(self._wrong)}
+        if self._wrong < CERTAIN:
             self._again.append(group)
-            self.warn_once(f"{what}")
+            self.warn_once(what)
             return
         raise self.fault(
             step,
             what,
-            f"so far {len(self._wrong)} verdicts contradict others; a verifier has to be a pure "
+            f"so far {self._wrong} verdicts contradict others; a verifier has to be a pure "
             "function: VerifierTraits(repeatable=False) says that one is not",
         )
-
-
-def _differing(found: Sequence[Verdicts], names: Sequence[str]) -> str:
-    """Return two different verdicts of one verifier, in words; empty if all are equal."""
-    for name in names:
-        scored = [one[name] for one in found if name in one and one[name].status == "ok"]
-        for one in scored[1:]:
-            if (one.score, one.passed) != (scored[0].score, scored[0].passed):
-                return f"{scored[0].score:g} and {one.score:g} by {name}"
-    return ""

@@ -5,6 +5,7 @@ What gets worse stops the run; what is bad from the first step on may be the tas
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
@@ -15,7 +16,7 @@ from pydantic import Field
 
 from rlvr_core.api import ComponentConfig, Metric
 from rlvr_core.guards.base import BaseGuard
-from rlvr_core.guards.betting import FallTest, RiseTest, StartTest
+from rlvr_core.guards.betting import FallTest, MeanTest, RiseTest
 from rlvr_core.guards.causes import AT_FIRST, CAUSES, Trend, cause_of_fall, orders
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ AT_START = {"truncated": 0.95, "empty": 0.95, "same": 0.95, "unread": 0.02}
 """Shares of failing completions above which the start of a run is worth a word, and the share with
 an answer below which it is."""
 
-BEGINNING = 100
-"""Steps that are the start of a run."""
+BEGINNING, CERTAIN = 100, math.log(1e5)
+"""Steps that are the start of a run, and log wealth at which it is worth a word."""
 
 
 class Collapse(BaseGuard):
@@ -88,7 +89,7 @@ class Collapse(BaseGuard):
         self._text: tuple[int, ...] | None = None
         self._level_step = 0
         self._start = {
-            name: StartTest(bound, 1e-5, above=name != "unread") for name, bound in AT_START.items()
+            name: MeanTest([bound], above=name != "unread") for name, bound in AT_START.items()
         }
         self._make_tests()
 
@@ -119,10 +120,11 @@ class Collapse(BaseGuard):
                 continue
             value_V, count_V = np.unique(known, return_counts=True)
             counts = (value_V, count_V.astype(np.float64))
-            early = event.step < BEGINNING and name in self._start
-            if early and float(self._start[name].add(*counts)) >= 1:
-                self._start.pop(name)
-                self.warn_once(f"{AT_FIRST[name]}; {CAUSES[name].remedy}")
+            if event.step < BEGINNING and name in self._start:
+                self._start[name].add(*counts)
+                if float(self._start[name].evidence()[0]) >= CERTAIN:
+                    self._start.pop(name)
+                    self.warn_once(f"{AT_FIRST[name]}; {CAUSES[name].remedy}")
             if name in self._tests:
                 before = self.level
                 self._evidence[name] = float(self._tests[name].add(*counts))
@@ -174,14 +176,14 @@ class Collapse(BaseGuard):
     def report(self) -> Mapping[str, float]:
         """Return the evidence and the level of the pass rate."""
         level = self.level
-        found = {"collapse/evidence": max(self._evidence.values(), default=0.0)}
-        return found if level is None else found | {"collapse/level": level}
+        numbers = {"collapse/evidence": max(self._evidence.values(), default=0.0)}
+        return numbers if level is None else numbers | {"collapse/level": level}
 
     def state_dict(self) -> dict[str, Json]:
         """Return the evidence so far, for a checkpoint."""
         return {
             "ordered": self._ordered,
-            "start": {name: test.state_dict() for name, test in self._start.items()},
+            "start": {name: {"test": test.state_dict()} for name, test in self._start.items()},
             "tests": {name: test.state_dict() for name, test in self._tests.items()},
             "trends": {name: trend.state_dict() for name, trend in self._trends.items()},
             "entropy": list(self._entropy),
@@ -197,7 +199,7 @@ class Collapse(BaseGuard):
         self._make_tests()
         self._start = {n: test for n, test in self._start.items() if n in state["start"]}
         for name, first in self._start.items():
-            first.load_state_dict(state["start"][name])
+            first.load_state_dict(state["start"][name]["test"])
         for name, test in self._tests.items():
             if name in state["tests"]:
                 test.load_state_dict(state["tests"][name])

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import Metric, NoConfig
+from rlvr_core.api import Metric
 from rlvr_core.guards.base import BaseGuard
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Completion, Group, GroupsScored, GuardContext, Problem, WeightSource
+    from rlvr_core.api import Completion, Group, GroupsScored, GuardContext, Problem
 
 AT_FIRST, LATER = 64, 16
 """Completions that are decoded in the first step, and in each later one."""
@@ -45,23 +45,17 @@ class Completions(BaseGuard):
         Metric("completions/end_token", "Share that ends with an end-of-sequence token.", "share"),
     )
 
-    def __init__(self, config: NoConfig) -> None:
-        super().__init__(config)
-
     def bind(self, context: GuardContext) -> None:
         """Learn the model's end-of-sequence tokens."""
         super().bind(context)
         model, tokenizer = context.trainer.model, context.tokenizer
         generation = getattr(model, "generation_config", None)
         inner = model.config.get_text_config()
-        given = [getattr(one, "eos_token_id", None) for one in (generation, model.config, inner)]
+        given = [getattr(part, "eos_token_id", None) for part in (generation, model.config, inner)]
         self._ends = frozenset().union(*map(_ids, [*given, tokenizer.eos_token_id]))
         special = zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)
         self._special = dict(special)
         self._in_turns = context.config.train.max_staleness == 0
-
-    def weights_loaded(self, version: int, source: WeightSource) -> None:
-        """Note which versions the engine has had."""
 
     def on_groups(self, event: GroupsScored) -> None:
         """Check the completions of a step, dropped groups included."""
@@ -153,4 +147,4 @@ def _ids(value: Any) -> set[int]:
     """Return the tokens that a file gives as one number, as a list, or not at all."""
     if value is None:
         return set()
-    return {int(one) for one in value} if isinstance(value, list | tuple) else {int(value)}
+    return {int(token) for token in value} if isinstance(value, list | tuple) else {int(value)}

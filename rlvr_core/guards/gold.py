@@ -26,7 +26,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.progress import counting
 from rlvr_core.guards.base import how_to_switch_off
-from rlvr_core.guards.wrong_answers import some, wrong_responses
+from rlvr_core.guards.wrong_answers import wrong_responses
 from rlvr_core.verify.reward import outcome
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class GoldReport:
 
     Attributes:
         checked: Number of gold answers judged, by ``dataset with verifier``.
-        unknown: Pairs whose verifier offers no gold response.
+        unknown: Pairs whose verifier has ``gold``, and no answer by it.
         silent: Number of empty answers that got no score, by pair, where most got none.
         lax: Kinds of wrong answers that most problems pass, by pair, where there are some.
     """
@@ -133,8 +133,10 @@ def check(
     for (dataset, name), members in sorted(pairs.items()):
         label = f"{dataset} with {name}"
         verifier = verifiers[name]
+        if not isinstance(verifier, GivesGold):  # a length has no reference: nothing to say
+            continue
         chosen = random.Random(f"{seed}:{label}").sample(members, min(SAMPLE, len(members)))
-        answers = _gold(verifier, chosen) if isinstance(verifier, GivesGold) else []
+        answers = _gold(verifier, chosen)
         if not answers:
             unknown.append(label)
             continue
@@ -150,9 +152,9 @@ def check(
         foreign: list[bool] = []
         unscored = 0
         for problem, answer, future in counting("gold answers", tries, len(tries)):
-            right, empty, *other = (one[name] for one in _await(future, problem, timeout))
+            right, empty, *other = (verdicts[name] for verdicts in _await(future, problem, timeout))
             faults.extend(_faults(problem, answer, right, empty, name))
-            foreign.extend(bool(outcome(one)) for one in other)
+            foreign.extend(bool(outcome(verdict)) for verdict in other)
             unscored += empty.status == "unscorable"
         if sum(foreign) > MAX_FOREIGN * len(foreign):
             faults.append(
@@ -180,7 +182,8 @@ def _passed_kinds(
     tries = []
     for number, (problem, gold) in enumerate(answers[:TRIED]):
         wrong = wrong_responses(problem, gold, gold, options)
-        tried = some(wrong, KINDS, number * KINDS // 2)
+        begin = number * KINDS // 2 % len(wrong)  # so that all kinds are tried on some problem
+        tried = dict([*wrong.items(), *wrong.items()][begin : begin + min(KINDS, len(wrong))])
         texts = [Completion.from_text(text) for text in tried.values()]
         tries.append((problem, tried, submit(problem, texts)))
     passed, n = Counter[str](), Counter[str]()
@@ -205,7 +208,7 @@ def _await(
 
 def _gold(verifier: GivesGold, problems: Sequence[Problem]) -> list[tuple[Problem, str]]:
     """Return the problems for which the verifier has a gold answer, with the answers."""
-    answers: list[tuple[Problem, Any]] = [(one, verifier.gold(one)) for one in problems]
+    answers: list[tuple[Problem, Any]] = [(problem, verifier.gold(problem)) for problem in problems]
     for problem, answer in answers:
         if not isinstance(answer, str | None):
             cls = type(verifier)
@@ -227,15 +230,15 @@ def _answers_of_others(answers: Sequence[str]) -> list[list[str]]:
 
 
 def _faults(problem: Problem, answer: str, right: Verdict, empty: Verdict, name: str) -> list[str]:
-    found = []
+    faults = []
     if not outcome(right):
-        found.append(
+        faults.append(
             f"{problem.id}: {name} gives the gold answer {answer[-60:]!r} score {right.score} "
             f"(status {right.status}: {right.detail})"
         )
     if outcome(empty):
-        found.append(f"{problem.id}: {name} passes an empty answer")
-    return found
+        faults.append(f"{problem.id}: {name} passes an empty answer")
+    return faults
 
 
 def _report(faults: Sequence[str]) -> RlvrError:

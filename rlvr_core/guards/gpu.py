@@ -10,27 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api import ComponentConfig, Metric, RlvrError, StepObserver
-from rlvr_core.api.components import RunObserver
-from rlvr_core.guards.rehearsal import GIB, check, tokens_of
+from rlvr_core.api import ComponentConfig, Metric, RlvrError
+from rlvr_core.guards.base import BaseGuard
 from rlvr_core.step.timing import elapsed, moment
 
 if TYPE_CHECKING:
     from rlvr_core.api import (
         Group,
-        GroupsScored,
         GuardContext,
         LossComputed,
         RunStarted,
-        StepFinished,
     )
 
 _GPU = torch.device("cuda")
 
 
-class GpuGuard(RunObserver, StepObserver):
+class GpuGuard(BaseGuard):
     """Measures the steps of one process on a GPU; elsewhere it does nothing."""
 
+    name = "gpu"
     reports = (
         Metric("gpu/train_seconds", "Seconds of the GPU in the training step of process 0.", "s"),
         Metric("gpu/train_tokens_per_second", "Tokens that it trained on, by these.", "tokens/s"),
@@ -45,8 +43,9 @@ class GpuGuard(RunObserver, StepObserver):
         """Try the largest micro-batch that the run may have before the first rollout."""
 
     def __init__(self, config: Config) -> None:
+        super().__init__(config)
         self._memory = config.memory
-        self._context: GuardContext | None = None
+        self._on_gpu = False
         self._begun: Any = None
         self._tokens = 0
 
@@ -55,10 +54,11 @@ class GpuGuard(RunObserver, StepObserver):
         from rlvr_core.packing.way import way_of_run
         from rlvr_core.parallel.cards import card_named
 
+        super().bind(context)
         trainer = context.trainer
-        if trainer.model.device.type != "cuda":
+        self._on_gpu = trainer.model.device.type == "cuda"
+        if not self._on_gpu:
             return
-        self._context, self._trainer = context, trainer
         forward_paths = context.config.model.forward_paths
         chosen = way_of_run(trainer.model, forward_paths, trainer.precision.compute)
         context.record(chosen)  # run.json is written later
@@ -67,7 +67,7 @@ class GpuGuard(RunObserver, StepObserver):
         card = card_named(torch.cuda.get_device_properties(trainer.model.device).name)
         half = trainer.precision.compute != torch.float32
         self._peak = None if card is None else card.peak if half else card.wide
-        self._parameters = sum(one.numel() for one in trainer.model.parameters())
+        self._parameters = sum(tensor.numel() for tensor in trainer.model.parameters())
 
     def run_started(self, event: RunStarted) -> None:
         """Try the largest micro-batch while the engine sleeps: the weights are loaded.
@@ -75,59 +75,56 @@ class GpuGuard(RunObserver, StepObserver):
         Raises:
             MachineError: If it does not fit.
         """
-        if self._context is None or not self._memory:
+        if not (self._on_gpu and self._memory):
             return
-        context, config = self._context, self._context.config
+        from rlvr_core.guards.rehearsal import check
+
+        context, trainer = self.context, self.context.trainer
+        config = context.config
         context.phase("trying the largest micro-batch")
         prompt = min(context.longest_prompt, config.data.max_prompt_tokens)
         if takes_turns := config.train.max_staleness == 0:
             context.engine.sleep()
         try:
-            said = check(self._trainer, config, prompt)
+            line = check(trainer, config, prompt)
         except RlvrError:
             raise
         except Exception as error:  # a component that knows the run's own problems alone
-            if self._trainer.ranks.world > 1 and isinstance(error, RuntimeError):
+            if trainer.ranks.world > 1 and isinstance(error, RuntimeError):
                 raise  # another process has gone, and says why
             what = f"{type(error).__name__}: {error}"
-            said = f"warning: the largest micro-batch could not be tried: {what}"
-        context.say(said)
+            line = f"warning: the largest micro-batch could not be tried: {what}"
+        context.say(line)
         if takes_turns:
             context.engine.wake()
 
-    # -- of a guard ------------------------------------------------------------------------------
-
-    def on_groups(self, event: GroupsScored) -> None:
-        """Nothing to see."""
-
-    def on_step(self, event: StepFinished) -> None:
-        """Nothing to see."""
-
-    # -- of an observer of steps -----------------------------------------------------------------
-
     def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
         """See ``StepObserver``."""
-        if self._context is not None:
+        if self._on_gpu:
             torch.cuda.reset_peak_memory_stats()
             self._tokens, self._begun = 0, moment(_GPU)
 
     def loss_computed(self, event: LossComputed) -> None:
         """See ``StepObserver``."""
-        if self._context is not None:
+        if self._on_gpu:
+            from rlvr_core.guards.rehearsal import tokens_of
+
             self._tokens += tokens_of(event.micro_batch)
 
     def step_ends(self) -> Mapping[str, float]:
         """Return the numbers of the step; what has no meaning is left out."""
-        if self._context is None:
+        if not self._on_gpu:
             return {}
+        from rlvr_core.guards.rehearsal import GIB
+
         seconds = elapsed(self._begun, moment(_GPU))
-        found = {
+        numbers = {
             "gpu/train_seconds": seconds,
             "gpu/peak_memory": torch.cuda.max_memory_allocated() / GIB,
         }
         if self._tokens and seconds > 0:
             rate = self._tokens / seconds
-            found["gpu/train_tokens_per_second"] = rate
+            numbers["gpu/train_tokens_per_second"] = rate
             if self._peak is not None:
-                found["gpu/mfu"] = 6 * self._parameters * rate / self._peak
-        return found
+                numbers["gpu/mfu"] = 6 * self._parameters * rate / self._peak
+        return numbers

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api import Metric, NoConfig
+from rlvr_core.api import Metric
 from rlvr_core.guards.base import BaseGuard
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
 
-    from rlvr_core.api import Group, LossBatch, Normalizer
+    from rlvr_core.api import Group, LossBatch, Normalizer, RunStarted
     from rlvr_core.api.guards import SeenMicroBatch
 
 KNOWN = ("GRPO", "DAPO", "DrGRPO", "GSPO")
@@ -55,22 +55,13 @@ class LossValues(BaseGuard):
         ),
     )
 
-    def __init__(self, config: NoConfig) -> None:
-        super().__init__(config)
-        self._updates = 0
-        self._checked, self._due = False, True
-
-    def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
+    def run_started(self, event: RunStarted) -> None:
         """Compare weights and options of the losses with the config's."""
-        self.numbers, self._due = {}, self.is_due(step)
-        if self._checked:
-            return
-        self._checked = True
         terms, refs = self.context.trainer.objective.terms, self.context.config.losses.values()
         for term, ref in zip(terms, refs, strict=False):
             if term.weight != ref.weight:
                 raise self.fault(
-                    step,
+                    event.step,
                     f"the loss {term.name} has weight {term.weight:g}, and the config makes it "
                     f"{ref.weight:g}",
                     "look at what makes the loss of its options",
@@ -83,22 +74,25 @@ class LossValues(BaseGuard):
             for name, value in wanted.items():
                 if options[name] != value:
                     raise self.fault(
-                        step,
+                        event.step,
                         f"the loss {term.name} has {name} {options[name]}, and the config makes it "
                         f"{value}",
                         "look at what makes the loss of its options",
                     )
 
+    def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
+        """Note whether the step is looked at."""
+        self.begin(step)
+
     def update_begins(self) -> None:
         """Compute the losses of one micro-batch of this process again."""
-        seen, fault = self.view.seen, ""
-        if not self._due:
+        view, fault = self.view, ""
+        if not self.due:
             return
-        if seen:
-            fault = self._wrong(seen[self._updates % len(seen)])
-        self._updates += 1
+        if view.seen:
+            fault = self._wrong(view.seen[(view.step + view.update) % len(view.seen)])
         self.raise_first(
-            self.view.step,
+            view.step,
             fault,
             "look at what differs from the loss's options in the config: ratio and clip, "
             "importance weights, KL term, denominators of the whole update, weights of the losses "
@@ -117,7 +111,8 @@ class LossValues(BaseGuard):
             if term is None or not known(loss):
                 whole = False
                 continue
-            due = expected(loss, batch, seen.normalizer)
+            with torch.enable_grad():
+                due = _Formula(loss, batch, seen.normalizer).expected()
             share_B1 = ROUNDING + due.rounding_B1
             if not bool(due.cliff_BT.any()):
                 band = float(share_B1.amax() if len(share_B1) else ROUNDING) * due.size + TINY
@@ -146,14 +141,6 @@ class LossValues(BaseGuard):
                     )
         self.numbers["loss/error"] = max(self.numbers.get("loss/error", 0.0), ROUNDING * worst)
         return ""
-
-    def state_dict(self) -> Mapping[str, Any]:
-        """Return how many updates there were, by which it is chosen what is checked."""
-        return {"updates": self._updates}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore it."""
-        self._updates = state["updates"]
 
 
 def known(loss: Any) -> bool:
@@ -187,24 +174,19 @@ class Expected:
     edge_BT: Tensor
 
 
-def expected(loss: Any, batch: LossBatch, normalizer: Normalizer) -> Expected:
-    """Compute what one of the known losses must be on a micro-batch."""
-    with torch.enable_grad():
-        return _Formula(type(loss).__name__, loss.options, batch, normalizer).expected()
-
-
 class _Formula:
-    """The quantities of one micro-batch, float64 and 0 where the loss does not count."""
+    """One of the known losses on a micro-batch: float64, and 0 where the loss does not count."""
 
-    def __init__(self, name: str, options: Any, batch: LossBatch, normalizer: Normalizer) -> None:
-        self._name, self._options, self._batch, self._of = name, options, batch, normalizer
+    def __init__(self, loss: Any, batch: LossBatch, normalizer: Normalizer) -> None:
+        self._name, self._options = type(loss).__name__, loss.options
+        self._batch, self._of = batch, normalizer
         self._mask = batch.mask_BT
         self._logp = batch.logp_BT.detach().double().requires_grad_()
         self._n = self._mask.sum(1, keepdim=True).clamp(min=1)
         self._x = self._inside(self._logp - batch.old_logp_BT.double())
         self._d = self._inside((batch.old_logp_BT - batch.behaviour_logp_BT).double())
         level = self._x
-        if options.ratio == "sequence":
+        if self._options.ratio == "sequence":
             level = (self._x.sum(1, keepdim=True) / self._n).expand_as(self._x)
         self._r = _exp(level)
         given = batch.advantage_BT

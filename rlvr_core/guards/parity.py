@@ -28,7 +28,7 @@ from rlvr_core.guards.log_probs import DECIDING, Fit, Sums, fit
 from rlvr_core.step.forward import completion_scores
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Group, GroupsScored, GuardContext, Json, Judged, RunStarted
+    from rlvr_core.api import Group, GroupsScored, GuardContext, Json, RunStarted
 
 LEAST_TOKENS = 64
 """Tokens that are compared, at least; fewer wait for the next step."""
@@ -120,7 +120,7 @@ class Parity(BaseGuard):
     def on_groups(self, event: GroupsScored) -> None:
         """Measure rounding at first, and score rows where the loss's numbers are others."""
         self.numbers = {}
-        groups = [one for one in event.groups if is_fresh(one, event.version)]
+        groups = [group for group in event.groups if is_fresh(group, event.version)]
         if not self._looks or not groups:
             return
         half = compute_dtype(self.context) != torch.float32
@@ -186,7 +186,7 @@ class Parity(BaseGuard):
         self.numbers |= {"parity/bias": now.bias, "parity/k3": now.k3}
         if now.deciding >= DECIDING:
             self.numbers["parity/slope"] = now.slope
-        tilted = next((one for one in (now, pooled) if _is_tilted(one, band.slope)), None)
+        tilted = next((line for line in (now, pooled) if _is_tilted(line, band.slope)), None)
         if pooled.deciding >= DECIDING and 8 * pooled.slope_error <= band.slope:
             self._pooled = Sums()  # it is known well enough: begin anew, to see later faults
         if tilted or now.k3 - 4 * now.k3_error > band.k3 or now.k3 > 100 * band.k3:
@@ -202,15 +202,15 @@ class Parity(BaseGuard):
                 "vocabulary, suppressed tokens, or a truncation (top_p, top_k, min_p) on one side",
             )
 
-    def _raise(self, found: Fit, band: Band, *, tilted: bool) -> None:
+    def _raise(self, line: Fit, band: Band, *, tilted: bool) -> None:
         whose = "the loss used" if self._on_loss else "the trainer gives without dropout"
         raise self.fault(
             self.view.step,
             f"the log-probs that {whose} differ from the engine's at version "
-            f"{self.view.version}: slope {found.slope:.4f} (band 1 +- {band.slope:.2g}), mean k3 "
-            f"{found.k3:.3g} (band {band.k3:.2g}), bias {found.bias:+.3g} nats, over "
-            f"{found.tokens} tokens",
-            f"likely: {_cause(found, self.view.version, tilted=tilted)}",
+            f"{self.view.version}: slope {line.slope:.4f} (band 1 +- {band.slope:.2g}), mean k3 "
+            f"{line.k3:.3g} (band {band.k3:.2g}), bias {line.bias:+.3g} nats, over "
+            f"{line.tokens} tokens",
+            f"likely: {_cause(line, self.view.version, tilted=tilted)}",
         )
 
     def state_dict(self) -> dict[str, Json]:
@@ -227,16 +227,16 @@ class Parity(BaseGuard):
         self._band = None if state["band"] is None else Band(*state["band"])
 
 
-def _is_tilted(found: Fit, band: float) -> bool:
+def _is_tilted(line: Fit, band: float) -> bool:
     # the error keeps a few tokens from being taken for a trend
-    far = abs(found.slope - 1) > band + 4 * found.slope_error
-    return found.deciding >= DECIDING and far
+    far = abs(line.slope - 1) > band + 4 * line.slope_error
+    return line.deciding >= DECIDING and far
 
 
-def _cause(found: Fit, version: int, *, tilted: bool) -> str:
-    if tilted and found.k3 < 0.05:
+def _cause(line: Fit, version: int, *, tilted: bool) -> str:
+    if tilted and line.k3 < 0.05:
         return (
-            f"trainer and engine use different temperatures (a ratio of {found.slope:.3f}), or the "
+            f"trainer and engine use different temperatures (a ratio of {line.slope:.3f}), or the "
             "engine truncates its distribution (top_p, top_k, min_p)"
         )
     if version == 0:
@@ -251,21 +251,15 @@ def _cause(found: Fit, version: int, *, tilted: bool) -> str:
 
 
 def _some(groups: Sequence[Group]) -> list[Group]:
-    """Return a few completions of each of the first groups, ``SCORED`` tokens of them at most."""
+    """Return a few completions of each of the first groups, of about ``SCORED`` tokens."""
     chosen: list[Group] = []
-    left = SCORED
+    tokens = 0
     for group in groups:
-        members: list[Judged] = []
-        for member in group.members[:4]:
-            completion = member.completion
-            left -= len(completion.prompt_ids) + len(completion.token_ids)
-            if left < 0 and (members or chosen):
-                break
-            members.append(member)
-        if members:
-            chosen.append(replace(group, members=tuple(members)))
-        if left < 0:
+        if tokens >= SCORED:
             break
+        members = group.members[:4]
+        tokens += sum(len(m.completion.prompt_ids) + len(m.completion.token_ids) for m in members)
+        chosen.append(replace(group, members=members))
     return chosen
 
 

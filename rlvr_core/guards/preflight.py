@@ -32,16 +32,15 @@ class Preflight(BaseGuard):
             return []
         check_context(prepared)
         problems = list(prepared.problems.values())
-        held_out = [one for some in prepared.evaluations.held_out.values() for one in some]
+        held_out = [
+            problem for share in prepared.evaluations.held_out.values() for problem in share
+        ]
         lines = gold_lines([*problems, *held_out], prepared.judge, prepared.resolved)
         plan = prepared.judge.plan
-        if any(isinstance(one, NeedsCalibration) for one in plan.verifiers.values()):
+        if any(isinstance(verifier, NeedsCalibration) for verifier in plan.verifiers.values()):
+            given = {"problems": problems, "plan": plan, "resolved": prepared.resolved}
             measured = prepared.resolved.host.provide(
-                "calibrate_judges",
-                DataReport,
-                "measuring a judge before the run",
-                "lab",
-                {"problems": problems, "plan": plan, "resolved": prepared.resolved},
+                "calibrate_judges", DataReport, "measuring a judge before the run", "lab", given
             )
             prepared.data_reports.append(measured)  # part of the run's record
             lines += measured.lines

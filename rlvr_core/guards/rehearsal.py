@@ -7,23 +7,53 @@ grown. Weights, optimizer, loss scale, random numbers and metrics are as if it h
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
+import math
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from rlvr_core.algorithm.estimate import Estimator
-from rlvr_core.api import LossComputed, MachineError, StepObserver
-from rlvr_core.guards.worst_case import Alternating, future_state, worst_groups
+from rlvr_core.api import (
+    AdvantageOutput,
+    AdvantageTraits,
+    Completion,
+    Group,
+    Judged,
+    JudgedStep,
+    LossComputed,
+    MachineError,
+    Problem,
+    StepObserver,
+    TrainedParameter,
+)
+from rlvr_core.guards.tensors import local
 from rlvr_core.step.model import enable_checkpointing
-from rlvr_core.step.optim import Update
+from rlvr_core.step.optim import Update, trained_parameters
 
 if TYPE_CHECKING:
+    from rlvr_core.api import OptimizerBuilder
     from rlvr_core.config.model import RunConfig
 
 GIB = 2**30
+
+_SIDE = 128
+"""Of the matrix whose optimizer state is weighed; smaller ones 8-bit optimizers keep whole."""
+
+
+class Alternating:
+    """Advantages of 1 and -1 in turns, for completions that nobody has judged."""
+
+    traits = AdvantageTraits()
+
+    def __call__(self, step: JudgedStep) -> AdvantageOutput:
+        """See ``AdvantageEstimator``."""
+        return AdvantageOutput([1.0 - 2.0 * (place % 2) for place in range(len(step.members))])
 
 
 class NoUpdates:
@@ -107,14 +137,14 @@ def rehearse(trainer: Any, config: RunConfig, prompt: int) -> Outcome:
     on_gpu = trainer.model.device.type == "cuda"
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    with _random_numbers_kept(trainer.model.device):
+    with torch.random.fork_rng([trainer.model.device] if on_gpu else []):
         try:
             # held while the gradient is made, as from the second update on
             held = None if optimizer.inner.state else future_state(trainer.model, optimizer.builder)
             other.update(groups, 0, 0)
             del held
-        except torch.OutOfMemoryError as found:
-            error = str(found).strip().splitlines()[0]
+        except torch.OutOfMemoryError as exhausted:
+            error = str(exhausted).strip().splitlines()[0]
         finally:
             for parameter in optimizer.parameters:
                 parameter.grad = None
@@ -125,30 +155,24 @@ def rehearse(trainer: Any, config: RunConfig, prompt: int) -> Outcome:
     return Outcome(largest.tokens, peak, error)
 
 
-@contextlib.contextmanager
-def _random_numbers_kept(device: torch.device) -> Iterator[None]:
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        yield
-
-
 def check(trainer: Any, config: RunConfig, prompt: int) -> str:
     """Rehearse, and say how much room is left.
 
     Raises:
         MachineError: If it does not fit; says which settings were tried that do.
     """
-    found = rehearse(trainer, config, prompt)
+    outcome = rehearse(trainer, config, prompt)
     total = torch.cuda.mem_get_info()[1]
-    if not found.error:
+    if not outcome.error:
         return (
-            f"the largest micro-batch ({found.tokens:,} tokens) fits: {found.peak / GIB:.1f} of "
-            f"{total / GIB:.1f} GiB"
+            f"the largest micro-batch ({outcome.tokens:,} tokens) fits: {outcome.peak / GIB:.1f} "
+            f"of {total / GIB:.1f} GiB"
         )
     cap, budget = config.sampling.max_tokens, config.train.tokens_per_micro_batch
     raise MachineError(
         f"the largest micro-batch that this run may have does not fit on the GPU: {budget:,} "
-        f"tokens, prompts of {prompt:,} and completions of {cap:,}; {found.peak / GIB:.1f} of "
-        f"{total / GIB:.1f} GiB were taken when it said: {found.error}",
+        f"tokens, prompts of {prompt:,} and completions of {cap:,}; {outcome.peak / GIB:.1f} of "
+        f"{total / GIB:.1f} GiB were taken when it said: {outcome.error}",
         where="train.tokens_per_micro_batch",
         remedy=(
             *remedies(trainer, config, prompt),
@@ -172,16 +196,16 @@ def remedies(trainer: Any, config: RunConfig, prompt: int) -> list[str]:
             return [lower]
         return [lower, f"train.context_parallel: {split} splits each row over {split} GPUs"]
     smaller = list(_halves(budget, longest))
-    found = _first_fit(trainer, config, prompt, smaller, "")
+    settings = _first_fit(trainer, config, prompt, smaller, "")
     can_recompute = trainer.compiled is None and config.train.gradient_checkpointing != "all"
     if can_recompute:
         with contextlib.suppress(MachineError):  # a model that does not know how
             enable_checkpointing(trainer.model, "all")
-            tries = [budget] if found else [budget, *smaller]
+            tries = [budget] if settings else [budget, *smaller]
             more = "train.gradient_checkpointing: all"
-            found += _first_fit(trainer, config, prompt, tries, more)
-    if found:
-        return found
+            settings += _first_fit(trainer, config, prompt, tries, more)
+    if settings:
+        return settings
     return [
         f"no smaller budget down to {longest} tokens, one completion at its longest, fits either: "
         "lower sampling.max_tokens or data.max_prompt_tokens, use model.lora, or more GPUs with "
@@ -209,3 +233,63 @@ def _first_fit(
                 setting = more if same else f"{more} with {setting}"
             return [f"set {setting}: tried just now, it fits ({outcome.peak / GIB:.1f} GiB)"]
     return []
+
+
+def worst_groups(config: RunConfig, prompt: int, vocabulary: int, world: int) -> list[Group]:
+    """Groups of longest prompts and completions, for two full micro-batches of each process.
+
+    Two, because the second is computed beside the gradient of the first; fewer where a mini-batch
+    never has as many groups.
+
+    Args:
+        config: The run's configuration.
+        prompt: Tokens of the longest prompt.
+        vocabulary: Size of the model's vocabulary.
+        world: Number of training processes, or of groups of those that split rows.
+    """
+    n, cap, train = config.sampling.n, config.sampling.max_tokens, config.train
+    full = math.ceil(2 * train.tokens_per_micro_batch / (prompt + n * cap))
+    count = min(world * full, math.ceil(train.prompts_per_step / train.mini_batches))
+    draw = random.Random(0)  # of its own: that of the run must not move
+
+    def ids(length: int) -> tuple[int, ...]:
+        return tuple(draw.choices(range(vocabulary), k=length))
+
+    def judged(prompt_ids: tuple[int, ...], reward: float) -> Judged:
+        logps, mask = (-1.0,) * cap, (True,) * cap
+        done = Completion(prompt_ids, ids(cap), logps, mask, "", "stop")
+        return Judged(done, {}, reward, reward > 0)
+
+    groups = []
+    for place in range(count):
+        prompt_ids = ids(prompt)
+        members = tuple(judged(prompt_ids, float(k % 2)) for k in range(n))
+        problem = Problem(f"rehearsal {place}", "", "none", {}, "rehearsal")
+        groups.append(Group(problem, members, 0))
+    return groups
+
+
+def future_state(model: torch.nn.Module, builder: OptimizerBuilder) -> Tensor:
+    """Memory as large as the state that the optimizer will make in its first update."""
+    total = 0.0
+    weights: dict[bool, float] = {}
+    for parameter in trained_parameters(model):
+        tensor, hidden = parameter.tensor, parameter.hidden_matrix
+        if hidden not in weights:
+            weights[hidden] = bytes_per_weight(builder, tensor.device, hidden_matrix=hidden)
+        total += weights[hidden] * local(tensor).numel()
+    device = next(model.parameters()).device
+    return torch.empty(math.ceil(total / 4), dtype=torch.float32, device=device)
+
+
+def bytes_per_weight(
+    builder: OptimizerBuilder, device: torch.device, *, hidden_matrix: bool
+) -> float:
+    """Bytes of optimizer state for a weight of a matrix, by an update of a small one."""
+    small = torch.nn.Parameter(torch.zeros(_SIDE, _SIDE, device=device))
+    given = TrainedParameter("rehearsal", small, hidden_matrix)
+    made = copy.copy(builder).build([given], 1e-3)
+    small.grad = torch.zeros_like(small)
+    made.step()
+    values = [value for value in made.state[small].values() if isinstance(value, Tensor)]
+    return sum(value.nbytes for value in values if value.numel() > 1) / _SIDE**2

@@ -46,11 +46,6 @@ WORDS: Mapping[str, tuple[str, str]] = {
         "the optimizer's moments are not those",
         "look at what loads trainer/optimizer.safetensors, and at its names",
     ),
-    "scaler": ("the loss scale is not the one", "look at what loads trainer/state.json"),
-    "entropy": (
-        "the state of the entropy bonus is not the one",
-        "look at what loads trainer/state.json",
-    ),
     "sampler": (
         "the sampler would draw other problems than it would have: its state is not the one",
         "a sampler's load_state_dict must restore what its state_dict gave: position, order and "
@@ -122,10 +117,10 @@ class Resume(BaseGuard):
                 f"it goes on with step {event.step + 1}, after {saved['step']} steps",
                 "look at what loads trainer/state.json",
             )
-        found = self._fingerprints()
+        loaded = self._fingerprints()
         for part, (what, remedy) in WORDS.items():
-            if part in saved and part in found and saved[part] != found[part]:
-                detail = _detail(saved[part], found[part])
+            if part in saved and part in loaded and saved[part] != loaded[part]:
+                detail = _detail(saved[part], loaded[part])
                 raise self._differs(event.step, f"{what} of the checkpoint{detail}", remedy)
         self._resumed = True
 
@@ -136,13 +131,9 @@ class Resume(BaseGuard):
         """Return fingerprints by part; of sharded tensors, which no process has whole, none."""
         trainer = self.context.trainer
         model, optimizer = trainer.model, trainer.optimizer
-        found: dict[str, Json] = {
-            "scaler": _digest(optimizer.scaler.state_dict()),
-            "entropy": _digest({n: one.state_dict() for n, one in trainer.entropy.items()}),
-            "sampler": _digest(self.context.sampler.state_dict()),
-        }
+        prints: dict[str, Json] = {"sampler": _digest(self.context.sampler.state_dict())}
         if any(map(is_sharded, model.parameters())):
-            return found
+            return prints
         trained = adapter_of(model).trained_tensors(model)
         frozen = {
             name: one
@@ -161,16 +152,16 @@ class Resume(BaseGuard):
         parts = {"weights": trained, "frozen": frozen, "moments": moments, "reference": beside}
         for name, tensors in parts.items():
             if not any(map(is_sharded, tensors.values())):
-                found[name] = dict(weight_checksums(tensors.items()))
-        return found
+                prints[name] = dict(weight_checksums(tensors.items()))
+        return prints
 
 
-def _detail(saved: Any, found: Any) -> str:
+def _detail(saved: Any, loaded: Any) -> str:
     if not isinstance(saved, Mapping):
         return ""
-    names = saved.keys() | found.keys()
-    wrong = sorted(name for name in names if saved.get(name) != found.get(name))
-    lost = sum(name not in found for name in wrong)
+    names = saved.keys() | loaded.keys()
+    wrong = sorted(name for name in names if saved.get(name) != loaded.get(name))
+    lost = sum(name not in loaded for name in wrong)
     missing = f", {lost} of them missing" if lost else ""
     return f", in {len(wrong)} of {len(saved)} tensors{missing}: {wrong[0]}"
 
@@ -184,7 +175,7 @@ def _digest(state: Any) -> str:
 def _unordered(value: Any) -> Any:
     # a part of somebody else may keep sets, whose order is another in each process
     if isinstance(value, dict):
-        return {key: _unordered(one) for key, one in value.items()}
+        return {key: _unordered(item) for key, item in value.items()}
     if isinstance(value, list):
-        return sorted((_unordered(one) for one in value), key=json.dumps)
+        return sorted((_unordered(item) for item in value), key=json.dumps)
     return value

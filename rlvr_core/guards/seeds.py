@@ -139,17 +139,19 @@ def repeats(groups: Sequence[Group]) -> tuple[list[bool], list[float], list[int]
     longest: Counter[Hashable] = Counter()
     for group in groups:
         for member in group.members:
-            one = member.completion
-            key = (one.prompt_ids, one.version)
+            completion = member.completion
+            key = (completion.prompt_ids, completion.version)
             seen = prompts.get(key)
             if seen is None:
                 seen = prompts[key] = {}
             else:
-                happened.append(one.token_ids in seen)
+                happened.append(completion.token_ids in seen)
                 probability.append(min(1.0, sum(seen.values())))
                 tokens.append(longest[key])
-            longest[key] = max(longest[key], len(one.token_ids))
-            seen.setdefault(one.token_ids, math.exp(min(0.0, math.fsum(one.logprobs))))
+            longest[key] = max(longest[key], len(completion.token_ids))
+            seen.setdefault(
+                completion.token_ids, math.exp(min(0.0, math.fsum(completion.logprobs)))
+            )
     return happened, probability, tokens
 
 
@@ -191,7 +193,7 @@ def _first_difference(*groups: Sequence[Completion]) -> int | None:
     """Return the first position at which each of the groups has several tokens."""
     longest = min((max((len(c.token_ids) for c in some), default=0) for some in groups), default=0)
     for position in range(longest):
-        if all(len({_token(one, position) for one in some}) > 1 for some in groups):
+        if all(len({_token(completion, position) for completion in some}) > 1 for some in groups):
             return position
     return None
 

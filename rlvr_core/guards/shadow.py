@@ -14,19 +14,17 @@ from typing import TYPE_CHECKING
 from rlvr_core.api import (
     ComponentConfig,
     Metric,
-    RlvrError,
     RunError,
     VerifierTraits,
     traits_of,
 )
 from rlvr_core.guards.base import BaseGuard
-from rlvr_core.plugins.host import load_host
 from rlvr_core.verify.reward import outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rlvr_core.api import GroupsScored
+    from rlvr_core.api import GroupsScored, GuardContext
 
 
 class Shadow(BaseGuard):
@@ -60,7 +58,16 @@ class Shadow(BaseGuard):
         super().__init__(config)
         self._names = config.verifiers
         self._counts: dict[str, Counter[str]] = {}
-        self._known: dict[str, bool] = {}
+        self._deciding: frozenset[str] = frozenset()
+
+    def bind(self, context: GuardContext) -> None:
+        """Learn which verifiers say what is right."""
+        super().bind(context)
+        verifiers = context.judge.plan.verifiers.items()
+        decides = [
+            name for name, verifier in verifiers if traits_of(verifier, VerifierTraits).decides
+        ]
+        self._deciding = frozenset(decides)
 
     def on_groups(self, event: GroupsScored) -> None:
         """Count agreements and disagreements of the step.
@@ -82,7 +89,7 @@ class Shadow(BaseGuard):
         self._counts = dict(counts)
 
     def _compared(self, others: Sequence[str]) -> Sequence[str]:
-        names = [name for name in self._names or others if self._decides(name)]
+        names = [name for name in self._names or others if name in self._deciding]
         if not names or len(names) < len(self._names) or not set(names) <= set(others):
             raise RunError(
                 f"guard core/shadow: rewards has no entry '{', '.join(self._names)}' beside the "
@@ -92,19 +99,10 @@ class Shadow(BaseGuard):
             )
         return names
 
-    def _decides(self, name: str) -> bool:
-        if name not in self._known:
-            try:
-                verifier = load_host().entry("verifier", name.partition("#")[0]).load()
-            except RlvrError:  # made in Python: no plugin has it
-                verifier = None
-            self._known[name] = traits_of(verifier, VerifierTraits).decides
-        return self._known[name]
-
     def report(self) -> dict[str, float]:
         """Return the shares of the step."""
-        found: dict[str, float] = {}
+        shares: dict[str, float] = {}
         for name, count in self._counts.items():
-            found[f"shadow/disagreement/{name}"] = count["differ"] / count["both"]
-            found[f"shadow/first_alone/{name}"] = count["first"] / count["both"]
-        return found
+            shares[f"shadow/disagreement/{name}"] = count["differ"] / count["both"]
+            shares[f"shadow/first_alone/{name}"] = count["first"] / count["both"]
+        return shares

@@ -98,7 +98,7 @@ class Sync(BaseGuard):
         """The engine's weights beside the trainer's; None where they cannot be read."""
         model = self.context.trainer.model
         # a sharded policy would have to be gathered once more
-        if self._engine is None or any(is_sharded(one) for one in model.parameters()):
+        if self._engine is None or any(is_sharded(tensor) for tensor in model.parameters()):
             return None
         try:
             held = self._engine.fingerprint()
@@ -181,7 +181,7 @@ def compare(
         parts = [name]
         for fused, single in FUSED.items():
             if fused in name and name not in sent:
-                parts = [name.replace(fused, one) for one in single]
+                parts = [name.replace(fused, part) for part in single]
         if all(part in sent for part in parts):
             result.n += 1
             covered.update(sent[part] for part in parts)

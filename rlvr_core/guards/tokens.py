@@ -3,8 +3,7 @@
 Conservation: the rows that the losses were given are the completions that have a reward, each once
 in every iteration of ``train.num_iterations``; their masks are those of the completions, and a
 completion counts as one, whatever its group or length (its branches share in it by their tokens);
-the denominators are their counts; and the gradient reaches every token that has an advantage, the
-last one of a completion included.
+and the denominators are their counts.
 """
 
 from __future__ import annotations
@@ -14,8 +13,6 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from rlvr_core.api import Metric, NoConfig
 from rlvr_core.api.guards import RowKey, row_key
 from rlvr_core.guards.base import BaseGuard
@@ -23,10 +20,7 @@ from rlvr_core.guards.base import BaseGuard
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rlvr_core.api import Completion, Group, GuardContext, RunError, StepView
-
-LEAST_ROWS = 8
-"""Tokens at one position of their rows whose gradients are compared, at least."""
+    from rlvr_core.api import Completion, Group
 
 Row = tuple[RowKey, tuple[bool, ...]]
 """A row of the step and its loss mask."""
@@ -40,51 +34,49 @@ class Tokens(BaseGuard):
         Metric(
             "tokens/missing", "Sampled tokens of the step that no update was made of.", "tokens"
         ),
-        Metric("tokens/without_gradient", "Share of last tokens without a gradient.", "share"),
     )
 
     def __init__(self, config: NoConfig) -> None:
         super().__init__(config)
         self._wanted: Counter[Row] = Counter()
         self._reads: Counter[Row] = Counter()
-        self._cut_off: set[RowKey] = set()
         self._shares: dict[Row, list[Fraction]] = {}
         self._updates = 0
-        self._due = True
-
-    def bind(self, context: GuardContext) -> None:
-        """See ``BindsToRun``."""
-        super().bind(context)
-        self._mask_truncated = context.config.train.mask_truncated
-        self._iterations = context.config.train.num_iterations
 
     def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
         """Note what is to be trained on."""
-        self.numbers, self._updates = {}, 0
-        self._due = self.is_due(step)
-        if not self._due:
+        self.begin(step)
+        self._updates = 0
+        if not self.due:
             return
         self._wanted, self._reads = Counter(), Counter()
-        self._cut_off, self._shares = set(), {}
+        self._shares = {}
+        mask_truncated = self.context.config.train.mask_truncated
         for place, group in enumerate(groups):
             for member in group.members:
                 completion = member.completion
-                left_out = self._mask_truncated and completion.finish_reason == "length"
+                left_out = mask_truncated and completion.finish_reason == "length"
                 masks = sampled_by_model(completion)
                 for row, mask in zip(completion.rows, masks, strict=True):
                     if mask != row.loss_mask:
-                        raise self._masked(place, row, mask)
+                        raise self.fault(
+                            step,
+                            f"a completion of problem {group.problem.id} would train "
+                            f"{sum(row.loss_mask)} of its {len(mask)} tokens, and the model wrote "
+                            f"{sum(mask)} of them",
+                            "the loss mask of a completion must cover each token that the model "
+                            "wrote, the end-of-sequence token included, and none that a tool or "
+                            "an environment did",
+                        )
                     key = row_key(place, row)
-                    if left_out:
-                        self._cut_off.add(key)
-                    elif member.reward is not None and any(mask):
+                    if member.reward is not None and any(mask) and not left_out:
                         share = Fraction(sum(mask), sum(map(sum, masks)))
                         self._wanted[key, mask] += 1
                         self._shares.setdefault((key, mask), []).append(share)
 
     def update_begins(self) -> None:
-        """Check the rows of all processes, their denominators and their gradients."""
-        if not self._due:
+        """Check the rows of all processes and their denominators."""
+        if not self.due:
             return
         view, rows, odd = self.view, Counter[Row](), None
         for row in view.rows():
@@ -97,8 +89,7 @@ class Tokens(BaseGuard):
         if view.seen:
             normalizer = view.seen[0].normalizer
             denominators = (normalizer.rows, normalizer.tokens, normalizer.world_size)
-        ends = _ends(view) if view.update == 0 else {}
-        shares = self.context.ranks.gather((rows, denominators, ends, odd))
+        shares = self.context.ranks.gather((rows, denominators, odd))
         rows = sum((share[0] for share in shares), Counter())
         if not rows:
             return
@@ -108,8 +99,8 @@ class Tokens(BaseGuard):
         for share in shares:
             if share[1] is not None:
                 self._check_denominators(rows, share[1], len(shares))
-            if share[3] is not None:
-                name, has = share[3]
+            if share[2] is not None:
+                name, has = share[2]
                 raise self.fault(
                     view.step,
                     f"a row of problem {view.groups[name[0][0]].problem.id} counts in the loss as "
@@ -118,7 +109,6 @@ class Tokens(BaseGuard):
                     "each completion counts the same in the loss, and its branches by their "
                     "tokens: look at what sets the shares of rows",
                 )
-        self._check_ends([share[2] for share in shares])
 
     def _check_denominators(
         self, rows: Counter[Row], denominators: tuple[int, int, int], world: int
@@ -143,15 +133,12 @@ class Tokens(BaseGuard):
         if not surplus:
             return
         key, mask = next(iter(surplus))
-        wanted = next((its for one, its in self._wanted if one == key), None)
-        if wanted is None and key in self._cut_off:
-            what = "was cut off (finish_reason: length), and is left out by train.mask_truncated"
-            remedy = "the mask of truncated completions is not applied where rows are made"
-        elif wanted is None:
-            what = "is no completion of this step that has a reward"
+        wanted = next((right for name, right in self._wanted if name == key), None)
+        if wanted is None:
+            what = "is no completion of this step that has a reward and is not left out"
             remedy = (
-                "rows are mixed up on their way into the batch, or tokens are changed: prompt, "
-                "padding or position"
+                "rows are mixed up on their way into the batch, tokens are changed (prompt, "
+                "padding or position), or train.mask_truncated is not applied"
             )
         elif wanted != mask:
             what = f"trains {sum(mask)} of its tokens, and the model sampled {sum(wanted)}"
@@ -171,43 +158,10 @@ class Tokens(BaseGuard):
             remedy,
         )
 
-    def _check_ends(self, shares: Sequence[Mapping[str, tuple[int, int]]]) -> None:
-        """Raise if tokens at one position of their rows get no gradient, and others do."""
-        tokens, reached = Counter[str](), Counter[str]()
-        for share in shares:
-            for name, (n, with_gradient) in share.items():
-                tokens[name] += n
-                reached[name] += with_gradient
-        found = {name: reached[name] / n for name, n in tokens.items() if n >= LEAST_ROWS}
-        if "last" in found:
-            self.numbers["tokens/without_gradient"] = 1 - found["last"]
-        most = max(found.values(), default=0.0)
-        for name, rate in found.items():
-            if rate == 0 and most > 0.5:
-                raise self.fault(
-                    self.view.step,
-                    f"the {name} tokens of the rows get no gradient, in any of {tokens[name]} with "
-                    f"an advantage, and {most:.0%} at another position do",
-                    "the end-of-sequence token is not trained: look for a mask or a slice that is "
-                    "one token short"
-                    if name == "last"
-                    else "the loss reads one position of each row: look for a mask or a slice",
-                )
-
-    def _masked(self, place: int, completion: Completion, mask: tuple[bool, ...]) -> RunError:
-        return self.fault(
-            self.view.step,
-            f"a completion of problem {self.view.groups[place].problem.id} would train "
-            f"{sum(completion.loss_mask)} of its {len(mask)} tokens, and the model wrote "
-            f"{sum(mask)} of them",
-            "the loss mask of a completion must cover each token that the model wrote, the "
-            "end-of-sequence token included, and none that a tool or an environment did",
-        )
-
     def step_ends(self) -> Mapping[str, float]:
         """Check that nothing was left out."""
         view, terms = self.view, self.context.trainer.objective.terms
-        if not self._due:
+        if not self.due:
             return {}
         if not self._updates and all(term.loss.traits.answers is not None for term in terms):
             return {}
@@ -222,45 +176,18 @@ class Tokens(BaseGuard):
                 "rows are lost between the groups of the step and its micro-batches, or their loss "
                 "mask was emptied: look at how they are split, shared among processes and packed",
             )
+        iterations = self.context.config.train.num_iterations
         for row, n in self._wanted.items():
-            if self._reads[row] != n * self._iterations:
+            if self._reads[row] != n * iterations:
                 raise self.fault(
                     view.step,
                     f"a completion of problem {view.groups[row[0][0]].problem.id} was in "
                     f"{self._reads[row] / n:g} updates of the step, and train.num_iterations is "
-                    f"{self._iterations}",
+                    f"{iterations}",
                     "an iteration or an update of the step is left out or made again: look at what "
                     "loops over them, and at what sets num_iterations after a resumption",
                 )
         return {}
-
-
-def _ends(view: StepView) -> dict[str, tuple[int, int]]:
-    """Count gradients by position, over losses that train every token of a row alike."""
-    found: dict[str, tuple[int, int]] = {}
-    for seen in view.seen:
-        batch, gradient_BT = seen.batch, seen.gradient_BT
-        traits = [loss.traits for loss, _, _ in seen.losses]
-        chosen = any(one.top_entropy < 1 or one.advantage is None for one in traits)
-        if gradient_BT is None or chosen:
-            continue
-        advantage_BT = batch.advantage_BT
-        if advantage_BT is None:
-            advantage_BT = batch.advantage_B[:, None].expand_as(gradient_BT)
-        mask_BT = batch.mask_BT
-        live_BT = mask_BT & (advantage_BT.abs() > 1e-3) & (mask_BT.sum(1, keepdim=True) > 1)
-        first_BT = mask_BT & (mask_BT.cumsum(1) == 1)
-        last_BT = mask_BT & (mask_BT.flip(1).cumsum(1).flip(1) == 1)
-        places = (first_BT, last_BT, ~(first_BT | last_BT))
-        moved_BT = live_BT & (gradient_BT != 0)
-        counts = [(of_BT & place_BT).sum() for of_BT in (live_BT, moved_BT) for place_BT in places]
-        tokens, reached = torch.stack(counts).view(2, -1).tolist()  # one transfer from a GPU
-        for name, n, with_gradient in zip(
-            ("first", "last", "middle"), tokens, reached, strict=True
-        ):
-            before = found.get(name, (0, 0))
-            found[name] = before[0] + n, before[1] + with_gradient
-    return found
 
 
 def sampled_by_model(completion: Completion) -> list[tuple[bool, ...]]:
@@ -271,17 +198,17 @@ def sampled_by_model(completion: Completion) -> list[tuple[bool, ...]]:
     """
     if completion.transcript is None:
         return [(True,) * len(completion.token_ids)]
-    found = [completion.transcript.loss_mask(len(completion.token_ids))]
+    masks = [completion.transcript.loss_mask(len(completion.token_ids))]
     for number, row in enumerate(completion.branches, start=1):
-        before = [one.prompt_ids + one.token_ids for one in completion.rows[:number]]
+        before = [other.prompt_ids + other.token_ids for other in completion.rows[:number]]
         whole, start = row.prompt_ids + row.token_ids, len(row.prompt_ids)
         mask: list[bool] = []
         for turn in row.transcript.turns if row.transcript is not None else ():
             begin, end = len(mask), len(mask) + turn.n_tokens
-            own = turn.role == "assistant"
-            shared = any(one[: start + end] == whole[: start + end] for one in before)
-            if own and shared and not any(row.loss_mask[begin:end]):
-                own = False
-            mask += [own] * turn.n_tokens
-        found.append(tuple(mask))
-    return found
+            sampled = turn.role == "assistant"
+            shared = any(ids[: start + end] == whole[: start + end] for ids in before)
+            if sampled and shared and not any(row.loss_mask[begin:end]):
+                sampled = False
+            mask += [sampled] * turn.n_tokens
+        masks.append(tuple(mask))
+    return masks

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from rlvr_core.api import Json
+    from rlvr_core.api import RunStarted
+
 
 PATIENCE = 3
 """Applied updates that a tensor may miss."""
@@ -54,32 +55,26 @@ class Updates(BaseGuard):
         self._still: dict[str, int] = defaultdict(int)
         self._before: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
         self._alive: set[str] = set()
-        self._checked = False
 
     @property
     def _due(self) -> bool:
         return self._updates % AGAIN < 2 * PATIENCE or self._at_rest > 0
 
-    def step_begins(self, groups: Any, step: int, version: int) -> None:
+    def run_started(self, event: RunStarted) -> None:
         """Check that the optimizer has all that is to be trained."""
-        if self._checked:
-            return
-        self._checked = True
         trainer = self.context.trainer
         whole = self.context.config.model.lora is None
-        known = {id(one) for one in trainer.optimizer.parameters}
+        known = {id(tensor) for tensor in trainer.optimizer.parameters}
         named = dict(trainer.model.named_parameters())
-        lost = [n for n, one in named.items() if one.requires_grad and id(one) not in known]
-        frozen = [
-            n for n, one in named.items() if not one.requires_grad and one.is_floating_point()
-        ]
+        lost = [n for n, t in named.items() if t.requires_grad and id(t) not in known]
+        frozen = [n for n, t in named.items() if not t.requires_grad and t.is_floating_point()]
         for names, what in (
             (lost, "is not the optimizer's"),
             (frozen if whole else [], "takes no gradient"),
         ):
             if names:
                 raise self.fault(
-                    step,
+                    event.step,
                     f"{len(names)} of {len(named)} tensors will not be trained: {names[0]} {what}",
                     "the optimizer must be made of the model's own parameters, all of which "
                     "require a gradient unless LoRA is on",
@@ -209,14 +204,6 @@ class Updates(BaseGuard):
                     "step that the schedule counts from after a resumption",
                 )
         return rate
-
-    def state_dict(self) -> dict[str, Json]:
-        """Return what the metric continues from; a new process watches every tensor anew."""
-        return {"at_rest": self._at_rest}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore it."""
-        self._at_rest = state["at_rest"]
 
 
 def _kind(name: str) -> str:

@@ -196,7 +196,7 @@ class Watchdog(BaseGuard):
 
     def _report(self, head: str, path: Path | None) -> None:
         text = head
-        names = {one.ident: one.name for one in threading.enumerate()}
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
         for ident, lines in stacks().items():
             mark = ", which trains" if ident == self._thread else ""
             text += f"\nthread {names.get(ident, ident)}{mark}:\n{''.join(lines)}"
@@ -221,9 +221,9 @@ def _say(text: str) -> None:
 
 def stacks() -> dict[int, list[str]]:
     """Return the stack of each thread but this one, the innermost call last."""
-    own = threading.get_ident()
+    watching = threading.get_ident()
     return {
         ident: traceback.format_stack(frame)
         for ident, frame in sys._current_frames().items()
-        if ident != own
+        if ident != watching
     }

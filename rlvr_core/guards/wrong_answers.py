@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from fractions import Fraction
-from itertools import islice
+from functools import lru_cache
 
 from rlvr_core.api import Json, Problem
-from rlvr_core.guards.numbers import differ, numbers_in, plain
 
 NOTHING: Mapping[str, str] = {
     "an empty answer": "",
@@ -21,6 +20,11 @@ BRIEF = 40
 """Maximum characters of an answer to change in one place: longer ones are programs or prose."""
 ONE_LINE = 200
 """Characters of a response above which only its last line is repeated."""
+NUMBER = re.compile(r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)")
+LONGEST = 30
+"""Maximum characters of a text to read as a number."""
+SAME = 1e-3
+"""Relative difference below which a verifier may treat two numbers as equal."""
 _LETTER = re.compile(r"[A-J]")
 _WORD = re.compile(r"[A-Za-z]{3,24}")
 _INTEGER = re.compile(r"(?<![\d.])\d+(?![\d.])")
@@ -29,7 +33,7 @@ _INTEGER = re.compile(r"(?<![\d.])\d+(?![\d.])")
 def allowed(problem: Problem, options: Mapping[str, Json]) -> float:
     """Return the relative tolerance that a problem or its verifier's options allow."""
     tolerances = (problem.spec.get("tolerance"), options.get("tolerance"))
-    return max((float(one) for one in tolerances if isinstance(one, int | float)), default=0.0)
+    return max((float(t) for t in tolerances if isinstance(t, int | float)), default=0.0)
 
 
 def wrong_responses(
@@ -44,20 +48,20 @@ def wrong_responses(
         options: The verifier's options.
     """
     tolerance = allowed(problem, options)
-    found = {**NOTHING, "the prompt repeated": prompt_of(problem)}
+    responses = {**NOTHING, "the prompt repeated": prompt_of(problem)}
     changed = wrong_answers(problem, answer, tolerance)
     written = {how: write(response, answer, wrong) for how, wrong in changed.items()}
-    found |= {f"the reference with {how}": text for how, text in written.items()}
+    responses |= {f"the reference with {how}": text for how, text in written.items()}
     if len(written) >= 2:
-        one, other, *rest = (_brief(text) for text in written.values())
+        first, second, *rest = (_brief(text) for text in written.values())
         right = _brief(response or write("", answer, answer))
-        several = [one, other, right, *rest[:2], one]
-        found["several answers, the right one among them"] = "\n".join(several)
+        several = [first, second, right, *rest[:2], first]
+        responses["several answers, the right one among them"] = "\n".join(several)
     if echoed := echo(problem, answer, tolerance):
-        found["a number of the prompt"] = write(response, answer, echoed)
+        responses["a number of the prompt"] = write(response, answer, echoed)
     if answer and response.count(answer) == 1 and len(response) > len(answer):
-        found["the form without an answer"] = write(response, answer, "")
-    return found
+        responses["the form without an answer"] = write(response, answer, "")
+    return responses
 
 
 def wrong_answers(problem: Problem, answer: str, tolerance: float = 0.0) -> dict[str, str]:
@@ -70,14 +74,14 @@ def wrong_answers(problem: Problem, answer: str, tolerance: float = 0.0) -> dict
     if value is not None:
         return _wrong_numbers(answer, value, tolerance)
     if _LETTER.fullmatch(answer):
-        other = _another_letter(problem, answer)
-        return {"another letter": other} if other else {}
+        return {"another letter": "ABCD"[(ord(answer) - ord("A") + 1) % 4]}
     if _WORD.fullmatch(answer):
         return {"two letters more": answer + "qx"}
-    found = list(_INTEGER.finditer(answer)) if len(answer) <= BRIEF and "\n" not in answer else []
-    if not found:
+    brief = len(answer) <= BRIEF and "\n" not in answer
+    integers = list(_INTEGER.finditer(answer)) if brief else []
+    if not integers:
         return {}
-    at, end = found[-1].span()
+    at, end = integers[-1].span()
     return {"another number in it": f"{answer[:at]}{int(answer[at:end]) + 1}{answer[end:]}"}
 
 
@@ -97,40 +101,20 @@ def _wrong_numbers(answer: str, value: Fraction, tolerance: float) -> dict[str, 
             "one less": str(int(value) - 1),
             "its first digit left out": sign + digits[1:],
             "its last digit left out": sign + digits[:-1],
-            "its digits in another order": sign + _reordered(digits),
         }
-    found: dict[str, str] = {}
+    near: dict[str, str] = {}
     for how, wrong in changes.items():
         number = plain(wrong)
         begins = wrong.lstrip("-")[:1]
-        if number is None or wrong in found.values() or (begins == "0" and "." not in wrong):
+        if number is None or wrong in near.values() or (begins == "0" and "." not in wrong):
             continue
         if differ(value, number, tolerance):
-            found[how] = wrong
-    return found
-
-
-def _reordered(digits: str) -> str:
-    """Return the digits reordered to another number of the same length; empty if impossible."""
-    orders = (digits[::-1], *(digits[at:] + digits[:at] for at in range(1, len(digits))))
-    return next((one for one in orders if one != digits and one[0] != "0"), "")
+            near[how] = wrong
+    return near
 
 
 def _with(text: str, at: int, character: str) -> str:
     return text[:at] + character + text[at + 1 :]
-
-
-def _another_letter(problem: Problem, letter: str) -> str:
-    """Return the letter of an option with another text; the next letter if there are no texts."""
-    options = problem.spec.get("options")
-    if not isinstance(options, list | tuple):
-        return "ABCD"[(ord(letter) - ord("A") + 1) % 4]
-    texts = [str(one).strip().casefold() for one in options]
-    right = ord(letter) - ord("A")
-    if right >= len(texts):
-        return ""
-    around = (*range(right + 1, len(texts)), *range(right))
-    return next((chr(ord("A") + at) for at in around if texts[at] != texts[right]), "")
 
 
 def echo(problem: Problem, answer: str, tolerance: float = 0.0) -> str:
@@ -147,8 +131,8 @@ def echo(problem: Problem, answer: str, tolerance: float = 0.0) -> str:
 
 def write(response: str, answer: str, other: str) -> str:
     """Write another answer in the form of a response; as a sentence if it has no such place."""
-    before, found, after = response.rpartition(answer)
-    return f"{before}{other}{after}" if found and answer else f"The answer is {other}."
+    before, place, after = response.rpartition(answer)
+    return f"{before}{other}{after}" if place and answer else f"The answer is {other}."
 
 
 def _brief(response: str) -> str:
@@ -162,8 +146,30 @@ def prompt_of(problem: Problem) -> str:
     return "\n".join(turn.content for turn in problem.prompt)
 
 
-def some(kinds: Mapping[str, str], n: int, begin: int) -> dict[str, str]:
-    """Return n of the canaries, starting at ``begin``, so that all are used over time."""
-    names = list(kinds)
-    turn = [names[(begin + at) % len(names)] for at in range(len(names))]
-    return {name: kinds[name] for name in islice(turn, n)}
+@lru_cache(maxsize=8192)  # the same few answers recur
+def plain(text: str | None) -> Fraction | None:
+    """Return the value of a text that is one number and nothing else; None for others."""
+    bare = (text or "").strip().strip("$").rstrip(".").strip()
+    if len(bare) > LONGEST or not NUMBER.fullmatch(bare):
+        return None
+    return Fraction(bare.replace(",", ""))
+
+
+def differ(value: Fraction, other: Fraction, tolerance: float = 0.0) -> bool:
+    """Return whether two numbers are different answers, whatever a verifier's policy.
+
+    A number and its hundredfold may be the same percentage.
+
+    Args:
+        value: A number.
+        other: Another.
+        tolerance: Relative difference that the problem or the config allows.
+    """
+    if value * 100 == other or other * 100 == value:
+        return False
+    return abs(value - other) > max(tolerance, SAME) * max(abs(value), abs(other))
+
+
+def numbers_in(text: str) -> list[str]:
+    """Return the numbers in a text, in order, without sign."""
+    return [number.lstrip("-+") for number in NUMBER.findall(text)]

@@ -11,7 +11,6 @@ from rlvr_core.api import ConfigError, LauncherTraits, ResumesJobs, traits_of
 from rlvr_core.terminal import output
 
 if TYPE_CHECKING:
-    from rlvr_core.launch.job_book import Job
     from rlvr_core.plugins.host import Host
 
 _OPTIONS = "rlvr.launch.options"
@@ -26,9 +25,9 @@ class LaunchCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Look for the backend first."""
-        own = {option for param in super().get_params(ctx) for option in param.opts}
+        mine = {option for param in super().get_params(ctx) for option in param.opts}
         ctx.meta[_OPTIONS] = [
-            one for one in _options_of(_backend_in(args)) if not {*one.opts} & own
+            one for one in _options_of(_backend_in(args)) if not {*one.opts} & mine
         ]
         return super().parse_args(ctx, args)
 
@@ -218,14 +217,13 @@ def launch(
     return 0
 
 
-def _earlier(resume: str, backend: str, host: Host) -> Job | None:
-    """The job to go on with, where the backend can."""
+def _earlier(resume: str, backend: str, host: Host) -> Any:
+    """Return the job to go on with; None where the backend cannot."""
     entry = host.entry("launcher", backend)
-    if not isinstance(entry.load(), ResumesJobs):
+    launcher = entry.load()
+    if not isinstance(launcher, ResumesJobs):
         return None
-    from rlvr_core.launch.job_book import JobBook
-
-    job = JobBook().find(resume)
+    job = launcher.find_job(resume)
     if job.launcher != entry.name:
         raise ConfigError(f"job {job.job} was one of {job.launcher}", where="--resume")
     if _listed(job.details.get("arguments"))[:1] == ["eval"]:
@@ -237,12 +235,12 @@ def _earlier(resume: str, backend: str, host: Host) -> Job | None:
     return job
 
 
-def _as_before(job: Job, given: dict[str, Any], host: Host) -> dict[str, Any]:
+def _as_before(job: Any, given: dict[str, Any], host: Host) -> dict[str, Any]:
     """The options of an earlier job, with those that are given now in their place."""
-    found: dict[str, Any] = host.entry("launcher", job.launcher).load().resume_remote(job, given)
+    options: dict[str, Any] = host.entry("launcher", job.launcher).load().resume_remote(job, given)
     new = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given)) or "nothing"
     output.print_line(f"as job {job.job} was launched; of its own it has {new}", stderr=True)
-    return found
+    return options
 
 
 def _listed(value: Any) -> list[Any]:

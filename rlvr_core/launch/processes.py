@@ -134,11 +134,11 @@ def environment_of(
     Raises:
         ConfigError: If GPUs are reserved for an engine that would not use them, or are not there.
     """
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     gpus, engine_gpus = config.gpus or [], config.engine_gpus or []
     cards = chosen_gpus([*gpus, *engine_gpus], shown, "--gpus, --engine-gpus")
     if gpus:
-        found[VISIBLE] = ",".join(cards[: len(gpus)])
+        variables[VISIBLE] = ",".join(cards[: len(gpus)])
     if engine_gpus:
         if not request.engine_apart:
             raise ConfigError(
@@ -146,8 +146,8 @@ def environment_of(
                 where="--engine-gpus",
                 remedy="leave it out, or choose an engine with processes of its own",
             )
-        found[ENGINE_GPUS] = ",".join(cards[len(gpus) :])
-    return found
+        variables[ENGINE_GPUS] = ",".join(cards[len(gpus) :])
+    return variables
 
 
 def _cards(shown: str | None, processes: int) -> str:
@@ -301,17 +301,18 @@ def interface_to(address: str) -> str:
     """
     import psutil
 
-    own = _own_address(address)
-    if own is None:
+    local = _own_address(address)
+    if local is None:
         raise MachineError(
             f"this machine knows no way to '{address}'",
             where="--main-address",
             remedy="name machine 0 by an address that all machines reach",
         )
-    if _loops(own):  # machine 0, whose own name resolves to loopback: use the default route instead
-        own = _own_address(_ANYWHERE)
+    # machine 0, whose own name resolves to loopback: use the default route instead
+    if _loops(local):
+        local = _own_address(_ANYWHERE)
     for name, addresses in psutil.net_if_addrs().items():
-        if own in [one.address.partition("%")[0] for one in addresses]:
+        if local in [each.address.partition("%")[0] for each in addresses]:
             return name
     return "lo"
 
@@ -319,12 +320,12 @@ def interface_to(address: str) -> str:
 def _own_address(target: str) -> str | None:
     """Return this machine's address on the route to another; sends nothing."""
     try:
-        found = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)
-        family, kind, protocol, _, place = found[0]
+        addresses = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, place = addresses[0]
         with socket.socket(family, kind, protocol) as way:
             way.connect(place)
-            own: str = way.getsockname()[0]
-            return own
+            local: str = way.getsockname()[0]
+            return local
     except OSError:
         return None
 
@@ -367,9 +368,9 @@ def exit_code(codes: Mapping[int, int]) -> int:
     Raises:
         RunError: If one was killed, and so could not report it itself.
     """
-    own = [code for _, code in sorted(codes.items()) if code > 0 and code not in (LOST, 130)]
-    if own:
-        return own[0]
+    reported = [code for _, code in sorted(codes.items()) if code > 0 and code not in (LOST, 130)]
+    if reported:
+        return reported[0]
     killed = {rank: -code for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM}
     if killed:
         rank, number = next(iter(sorted(killed.items())))

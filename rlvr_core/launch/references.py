@@ -34,11 +34,11 @@ def references(data: Any, file: str = "") -> tuple[Reference, ...]:
         ConfigError: If a value can only be a path and does not exist; or if it is an absolute path
             at a location that ``--set`` cannot override.
     """
-    found: list[Reference] = []
+    files_named: list[Reference] = []
     faults: list[Complaint] = []
     for key, value in _texts(data, ()):
         if key[-1] in _NAMES_COMPONENT and (named := files.parse(value)) and named.in_file:
-            found += _of_component(".".join(map(str, key)), value, named)
+            files_named += _of_component(".".join(map(str, key)), value, named)
             continue
         leaf = next((str(step) for step in reversed(key) if isinstance(step, str)), "")
         if leaf in _LEFT_ALONE or "://" in value or value.startswith("tiny:") or "\n" in value:
@@ -48,7 +48,7 @@ def references(data: Any, file: str = "") -> tuple[Reference, ...]:
         path = Path(value).expanduser()
         like_one = leaf in _PATH_KEYS or "/" in value or _FILE.search(value)
         if like_one and len(value) < 1000 and _exists(path):
-            found.append(Reference(dotted, value, path.absolute()))
+            files_named.append(Reference(dotted, value, path.absolute()))
             if moves(value) and not all(_STEP.fullmatch(str(step)) for step in key):
                 what = f"an absolute path cannot be replaced under the key {_odd(key)!r}"
                 faults.append(Complaint(what, where, ("write it relative to this folder",)))
@@ -58,19 +58,19 @@ def references(data: Any, file: str = "") -> tuple[Reference, ...]:
             faults.append(Complaint(f"there is no file '{value}' to take along", where))
     if faults:
         raise ConfigError.collect(faults)
-    return tuple(found)
+    return tuple(files_named)
 
 
 def _of_component(key: str, use: str, named: files.Written) -> list[Reference]:
     """Return the file that a component is named by, and the files beside it that it imports."""
-    beside = [Reference(key, os.path.relpath(one), one) for one in siblings(named.file)]
+    beside = [Reference(key, os.path.relpath(file), file) for file in siblings(named.file)]
     return [Reference(key, use, named.file), *beside]
 
 
 def uris(data: Any) -> tuple[str, ...]:
     """Return the values of a resolved config that are URIs, each once."""
-    found = (value for key, value in _texts(data, ()) if key[-1] not in _LEFT_OUT)
-    return tuple(dict.fromkeys(value for value in found if _URI.match(value)))
+    texts = (value for key, value in _texts(data, ()) if key[-1] not in _LEFT_OUT)
+    return tuple(dict.fromkeys(value for value in texts if _URI.match(value)))
 
 
 def _exists(path: Path) -> bool:

@@ -55,12 +55,12 @@ def to_evaluate(
 
     if config is None:
         raise ConfigError("evaluate on what?", remedy="name the YAML file for rlvr eval")
-    asked = read_eval_config(config, [*overrides, f"model.path={model}"])
-    _check(asked, {}, host)
+    evaluation = read_eval_config(config, [*overrides, f"model.path={model}"])
+    _check(evaluation, {}, host)
     words = ["eval", "--config", str(config), *_sets((*overrides, f"model.path={model}"))]
     name = re.sub(r"[^A-Za-z0-9.-]+", "-", "-".join(model.rstrip("/").split("/")[-3:])).strip("-")
-    files = asked.draft.files if asked.draft else ()
-    return LaunchRequest(tuple(words), f"eval-{name}", files=files), asked.root.plain()
+    files = evaluation.draft.files if evaluation.draft else ()
+    return LaunchRequest(tuple(words), f"eval-{name}", files=files), evaluation.root.plain()
 
 
 def with_beside(request: LaunchRequest, config: Path, host: Host) -> LaunchRequest:
@@ -71,22 +71,22 @@ def with_beside(request: LaunchRequest, config: Path, host: Host) -> LaunchReque
     from rlvr_core.eval.config import read_eval_config
     from rlvr_core.launch.references import references, uris
 
-    asked = read_eval_config(config, ())
-    _check(asked, {"model": {"path": "a checkpoint"}}, host)
-    tree = asked.root.plain()
+    evaluation = read_eval_config(config, ())
+    _check(evaluation, {"model": {"path": "a checkpoint"}}, host)
+    tree = evaluation.root.plain()
     if isinstance(tree.get("model"), dict):
         tree["model"].pop("path", None)  # each checkpoint takes its place
-    files = asked.draft.files if asked.draft else ()
+    files = evaluation.draft.files if evaluation.draft else ()
     beside = EvaluatedBeside(config, files, references(tree, str(config)), uris(tree))
     return replace(request, beside=beside)
 
 
-def _check(asked: Asked, given: dict[str, Any], host: Host) -> None:
+def _check(evaluation: Asked, given: dict[str, Any], host: Host) -> None:
     """Find mistakes now, and not on a machine that costs money."""
-    for index, ref in enumerate(asked.config(given).tasks):
+    for index, ref in enumerate(evaluation.config(given).tasks):
         from rlvr_core.config.resolve import find
 
-        find(host, "eval_task", ref.use, ref.with_, asked.root, ("tasks", index))
+        find(host, "eval_task", ref.use, ref.with_, evaluation.root, ("tasks", index))
 
 
 def for_elsewhere(request: LaunchRequest, tree: Any) -> LaunchRequest:
@@ -103,11 +103,11 @@ def for_elsewhere(request: LaunchRequest, tree: Any) -> LaunchRequest:
     beside = request.beside
     files = (*request.files, *(beside.files if beside else ()))
     allowed = request.allowed_secrets
-    found = [one for path in files for one in secrets_in(path, str(path), allowed)]
-    found += secrets_in_words(request.arguments)
-    found += absolute_bases(files)
-    if found:
-        raise ConfigError.collect(found)
+    complaints = [complaint for path in files for complaint in secrets_in(path, str(path), allowed)]
+    complaints += secrets_in_words(request.arguments)
+    complaints += absolute_bases(files)
+    if complaints:
+        raise ConfigError.collect(complaints)
     if "--resume" in request.arguments:
         raise ConfigError(
             "a job on other machines cannot go on with a run that lies here",
@@ -118,4 +118,4 @@ def for_elsewhere(request: LaunchRequest, tree: Any) -> LaunchRequest:
 
 
 def _sets(overrides: tuple[str, ...]) -> list[str]:
-    return [word for one in overrides for word in ("--set", one)]
+    return [word for override in overrides for word in ("--set", override)]

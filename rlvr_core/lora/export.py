@@ -48,9 +48,9 @@ def write_merged(
 
     with _new(out) as folder:
         model = lora.merged(adapter, trust_remote_code=trust_remote_code)
-        own = (adapter / "tokenizer_config.json").is_file()
+        has_tokenizer = (adapter / "tokenizer_config.json").is_file()
         tokenizer = AutoTokenizer.from_pretrained(
-            adapter if own else model.name_or_path, trust_remote_code=trust_remote_code
+            adapter if has_tokenizer else model.name_or_path, trust_remote_code=trust_remote_code
         )
         export_weights(folder, WHOLE_MODEL.trained_tensors(model), model, dtype)
         tokenizer.save_pretrained(folder)

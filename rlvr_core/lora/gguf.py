@@ -112,9 +112,9 @@ def _architecture(config: dict[str, Any]) -> str:
     if kind != "default":
         raise _refuse(f"its positions are of type '{kind}' (rope), not 'default'")
     odd = ("attention_bias", "mlp_bias", "use_sliding_window", "quantization_config")
-    found = [key for key in odd if config.get(key)]
-    if found:
-        raise _refuse(f"'{found[0]}' is set in its config.json")
+    set_keys = [key for key in odd if config.get(key)]
+    if set_keys:
+        raise _refuse(f"'{set_keys[0]}' is set in its config.json")
     return _ARCHITECTURES[names[0]]
 
 
@@ -197,7 +197,7 @@ def _write_tensors(
     """Announce all tensors, then write them one by one: no more than one is in memory."""
     import gguf
 
-    arch = next(one for one, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    arch = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     names = gguf.get_tensor_name_map(arch, int(config["num_hidden_layers"]))
     tied = bool(config.get("tie_word_embeddings"))
     sources = [
@@ -241,11 +241,11 @@ def _ordered(tensor: Tensor, name: str, config: dict[str, Any], architecture: st
     transformers rotates the first half of a head's dimensions with the second one, llama.cpp
     neighbours.
     """
-    found = re.search(r"\.([qk])_proj\.weight$", name)
-    if architecture != "llama" or not found:
+    projection = re.search(r"\.([qk])_proj\.weight$", name)
+    if architecture != "llama" or not projection:
         return tensor
     heads = int(config["num_attention_heads"])
-    if found[1] == "k":
+    if projection[1] == "k":
         heads = int(config.get("num_key_value_heads") or heads)
     halves_H2DI = tensor.reshape(heads, 2, -1, tensor.shape[1])
     return halves_H2DI.swapaxes(1, 2).reshape(tensor.shape)

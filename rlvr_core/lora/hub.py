@@ -148,14 +148,14 @@ def check_secrets(files: Sequence[tuple[str, Path]], card: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder, CARD)
         written.write_text(card, encoding="utf-8")
-        found = [
+        complaints = [
             complaint
             for name, path in [*files, (CARD, written)]
             if path.suffix in _READ and name not in _TOKENS
             for complaint in secrets_in(path, name)
         ]
-    if found:
-        raise ConfigError.collect(found)
+    if complaints:
+        raise ConfigError.collect(complaints)
 
 
 def _files(made: Path) -> list[tuple[str, Path]]:

@@ -124,8 +124,8 @@ def attach_reference(model: Any) -> None:
         layer.set_adapter(POLICY)
     _rest(model)
     with torch.no_grad():
-        for _, theirs, own in pairs(model):
-            theirs.copy_(own)
+        for _, theirs, policy in pairs(model):
+            theirs.copy_(policy)
 
 
 def is_lora(model: nn.Module) -> bool:
@@ -140,36 +140,36 @@ def layers(model: nn.Module) -> list[Any]:
 
 def pairs(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, nn.Parameter]]:
     """Yield name, reference matrix and policy matrix of each pair."""
-    own = matrices(model)
+    policy = matrices(model)
     for name, theirs in matrices(model, REFERENCE).items():
-        yield name, theirs, own[name.replace(f".{REFERENCE}.", f".{POLICY}.")]
+        yield name, theirs, policy[name.replace(f".{REFERENCE}.", f".{POLICY}.")]
 
 
 @contextlib.contextmanager
 def base(model: nn.Module) -> Iterator[None]:
     """Disable the adapters in the block. No autograd graph of the policy may be alive."""
-    found = layers(model)
+    adapted = layers(model)
     with _trained_as_before(model):
-        for layer in found:
+        for layer in adapted:
             layer.enable_adapters(False)
     try:
         yield
     finally:
-        for layer in found:
+        for layer in adapted:
             layer.enable_adapters(True)
 
 
 @contextlib.contextmanager
 def reference(model: nn.Module) -> Iterator[None]:
     """Use the reference's adapter in the block. No autograd graph of the policy may be alive."""
-    found = layers(model)
+    adapted = layers(model)
     with _trained_as_before(model):
-        for layer in found:
+        for layer in adapted:
             layer.set_adapter(REFERENCE, inference_mode=True)
     try:
         yield
     finally:
-        for layer in found:
+        for layer in adapted:
             layer.set_adapter(POLICY)
 
 
@@ -193,8 +193,8 @@ def dropout(model: nn.Module, *key: int) -> Iterator[None]:
         model: The policy; nothing happens if it has no such dropout.
         key: Seed of the run, step and process, so that a resumed run draws the same numbers.
     """
-    found = layers(model) if is_lora(model) else []
-    modules = [layer.lora_dropout[POLICY] for layer in found]
+    adapted = layers(model) if is_lora(model) else []
+    modules = [layer.lora_dropout[POLICY] for layer in adapted]
     modules = [module for module in modules if isinstance(module, nn.Dropout)]
     if not modules:
         yield
@@ -340,7 +340,9 @@ def _check_targets(targets: list[str], linear: list[str], where: str) -> None:
     if unknown:
         kinds = list(dict.fromkeys(name.rpartition(".")[2] for name in linear))
         names = [*kinds, *linear]
-        close = [name for one in unknown for name in difflib.get_close_matches(one, names, n=2)]
+        close = [
+            name for target in unknown for name in difflib.get_close_matches(target, names, n=2)
+        ]
         remedy = [f"it has: {', '.join(kinds)}"]
         if close:
             remedy.insert(0, f"did you mean: {', '.join(dict.fromkeys(close))}?")

@@ -75,7 +75,7 @@ def attention_mask_of(
     """
     device = batch.prompt_len_S.device
     if device.type == "cpu":
-        joined = not compiled and all(one.dim == one.value_dim for one in heads)
+        joined = not compiled and all(sizes.dim == sizes.value_dim for sizes in heads)
         return JoinedMask.of(batch) if joined else GridMask.of(batch)
     if takes_flash(device, dtype, heads):
         return VarlenMask.of(batch)
@@ -134,7 +134,7 @@ class GridMask:
             query_Q=torch.cat([prompt_SP.flatten(), row_BT.flatten()]),
             key_M=torch.cat([prompt_SP.flatten(), keys_BK.flatten()]),
             mask_B1TK=visible_B1TK if dtype is None else _added(visible_B1TK, dtype),
-            slot_N=batch.send(torch.cat([one.flatten() for one in places]).nonzero()[:, 0]),
+            slot_N=batch.send(torch.cat([present.flatten() for present in places]).nonzero()[:, 0]),
         )
 
     def attend(self, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, scale: float) -> Tensor:
@@ -161,10 +161,10 @@ class GridMask:
     def _grids(self, flat_hD: Tensor, rows_BX: Tensor) -> list[Tensor]:
         """The prompts' part of a flat list and the rows', each as (sequences, h, width, D)."""
         places = self.prompt_SP, rows_BX
-        parts = torch.split(flat_hD, [one.numel() for one in places])
+        parts = torch.split(flat_hD, [place.numel() for place in places])
         return [
-            part.view(*one.shape, *part.shape[1:]).transpose(1, 2)
-            for part, one in zip(parts, places, strict=True)
+            part.view(*place.shape, *part.shape[1:]).transpose(1, 2)
+            for part, place in zip(parts, places, strict=True)
         ]
 
 
@@ -181,8 +181,8 @@ def _gathered(k_NhD: Tensor, v_NhD: Tensor, place_M: Tensor) -> tuple[Tensor, Te
         wide = torch.promote_types(k_NhD.dtype, torch.float32)
         k_MhD, v_MhD = (x.to(wide)[place_M].to(x.dtype) for x in (k_NhD, v_NhD))
         return k_MhD, v_MhD
-    found: tuple[Tensor, Tensor] = _Gather.apply(k_NhD, v_NhD, place_M)  # type: ignore[no-untyped-call]
-    return found
+    gathered: tuple[Tensor, Tensor] = _Gather.apply(k_NhD, v_NhD, place_M)  # type: ignore[no-untyped-call]
+    return gathered
 
 
 class _Gather(torch.autograd.Function):
@@ -279,7 +279,7 @@ class VarlenMask:
 
 def takes_flash(device: torch.device, dtype: torch.dtype, heads: Collection[HeadSizes]) -> bool:
     """Whether the flash kernel works for all of these."""
-    return device.type != "cpu" and all(flash_works(device, dtype, one) for one in heads)
+    return device.type != "cpu" and all(flash_works(device, dtype, sizes) for sizes in heads)
 
 
 @lru_cache
@@ -306,17 +306,17 @@ def flash_fault(device: torch.device, dtype: torch.dtype, heads: HeadSizes) -> s
         torch.randn(n, h, heads.dim, generator=draw).to(device, dtype)
         for h in (heads.queries, heads.keys, heads.keys, heads.queries)
     ]
-    found: list[list[Tensor]] = []
+    results: list[list[Tensor]] = []
     try:
         with torch.enable_grad(), torch.autocast(device.type, enabled=False):
             for way in (VarlenMask.of(batch), GridMask.of(batch)):
                 q, k, v = (x.detach().requires_grad_() for x in given[:3])
                 out = way.attend(q, k, v, heads.dim**-0.5)
-                found.append([out.detach(), *torch.autograd.grad(out, (q, k, v), given[3])])
+                results.append([out.detach(), *torch.autograd.grad(out, (q, k, v), given[3])])
     except (RuntimeError, ValueError, TypeError, ImportError) as error:
         # no such kernel in this torch, for this GPU or for heads of this size
         return f"it failed: {type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
-    for flash, grid in zip(*found, strict=True):
+    for flash, grid in zip(*results, strict=True):
         if not bool(((flash - grid).abs().max() <= 0.05 * grid.abs().max()).item()):
             return "its results are not those of grids"
     return ""

@@ -137,9 +137,9 @@ class ContextParallel:
             mask_BT = own_mask(batch, self.group)
             host = replace(batch.host, mask_BT=mask_BT, on_host=None)
             on_device = None if batch.on_host is None else host
-            own = replace(batch, mask_BT=batch.send(mask_BT), on_host=on_device)
+            part = replace(batch, mask_BT=batch.send(mask_BT), on_host=on_device)
             with _active(self.group):
-                return put_together(compute(model, own, **options), own.mask_BT, self.group)
+                return put_together(compute(model, part, **options), part.mask_BT, self.group)
 
         return together
 
@@ -176,17 +176,17 @@ def own_mask(batch: MicroBatch, group: Group) -> Tensor:
 def put_together(outputs: Any, mask_BT: Tensor, group: Group) -> Any:
     """Sum what each process found at its own loss tokens; a collective, as is its backward pass."""
     flat, tree = tree_flatten(outputs)
-    places = [i for i, one in enumerate(flat) if one.is_floating_point()]
-    found = [torch.where(_wide_as(mask_BT, flat[i]), flat[i], 0.0) for i in places]
-    if found:
+    places = [i for i, value in enumerate(flat) if value.is_floating_point()]
+    mine = [torch.where(_wide_as(mask_BT, flat[i]), flat[i], 0.0) for i in places]
+    if mine:
         # one collective: several could meet in another order in the backward pass
-        dtype = reduce(torch.promote_types, (one.dtype for one in found))
-        joined = torch.cat([one.to(dtype).flatten() for one in found])
+        dtype = reduce(torch.promote_types, (value.dtype for value in mine))
+        joined = torch.cat([value.to(dtype).flatten() for value in mine])
         whole: Tensor = _Sum.apply(joined, group.processes)  # type: ignore[no-untyped-call]
-        parts = torch.split(whole, [one.numel() for one in found])
-        for place, one, part in zip(places, found, parts, strict=True):
+        parts = torch.split(whole, [value.numel() for value in mine])
+        for place, value, part in zip(places, mine, parts, strict=True):
             # a copy: FSDP puts no hook on a view
-            flat[place] = part.view_as(one).to(one.dtype, copy=True)
+            flat[place] = part.view_as(value).to(value.dtype, copy=True)
     return tree_unflatten(flat, tree)
 
 
@@ -198,9 +198,9 @@ class _Sum(torch.autograd.Function):
     """The sum over the processes, in each; back, the sum of what each makes of it."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, processes: Any) -> Tensor:
+    def forward(ctx: Any, values: Tensor, processes: Any) -> Tensor:
         ctx.processes = processes
-        whole = own.clone()
+        whole = values.clone()
         dist.all_reduce(whole, group=processes)
         return whole
 

@@ -61,8 +61,8 @@ class ContextMask:
         """See ``AttentionMask``. A collective, as is its backward pass."""
         n, D = len(k_nhD), k_nhD.shape[2]
         both_nhD = F.pad(torch.cat([k_nhD, v_nhD], dim=2), (0, 0, 0, 0, 0, self.most - n))
-        found: Tensor = _Gather.apply(both_nhD.contiguous(), self.processes)  # type: ignore[no-untyped-call]
-        return self.inner.attend(q_nhD, found[..., :D], found[..., D:], scale)
+        gathered: Tensor = _Gather.apply(both_nhD.contiguous(), self.processes)  # type: ignore[no-untyped-call]
+        return self.inner.attend(q_nhD, gathered[..., :D], gathered[..., D:], scale)
 
 
 def _varlen(split: Split, batch: MicroBatch) -> VarlenMask:
@@ -117,8 +117,8 @@ class PieceGrids:
 
         def keys(x_NhD: Tensor) -> Tensor:
             wide = torch.promote_types(x_NhD.dtype, torch.float32)  # for sums of gradients
-            found = x_NhD.to(wide)[self.key_RK].to(x_NhD.dtype).transpose(1, 2)
-            return found if shared == 1 else found.repeat_interleave(shared, 1)
+            gathered = x_NhD.to(wide)[self.key_RK].to(x_NhD.dtype).transpose(1, 2)
+            return gathered if shared == 1 else gathered.repeat_interleave(shared, 1)
 
         out_RhQD = F.scaled_dot_product_attention(
             q_nhD[self.query_RQ].transpose(1, 2),
@@ -139,17 +139,17 @@ class _Gather(torch.autograd.Function):
     """(W, ...) of each process behind one another, (C W, ...); back, the sum of all gradients."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, processes: Any) -> Tensor:
+    def forward(ctx: Any, values: Tensor, processes: Any) -> Tensor:
         ctx.processes = processes
-        whole = own.new_empty(processes.size() * len(own), *own.shape[1:])
+        whole = values.new_empty(processes.size() * len(values), *values.shape[1:])
         gather = _collective("all_gather_single", "all_gather_into_tensor")
-        gather(whole, own, group=processes)
+        gather(whole, values, group=processes)
         return whole
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         wide = grad.to(torch.promote_types(grad.dtype, torch.float32)).contiguous()
-        own = wide.new_empty(len(wide) // ctx.processes.size(), *wide.shape[1:])
+        summed = wide.new_empty(len(wide) // ctx.processes.size(), *wide.shape[1:])
         scatter = _collective("reduce_scatter_single", "reduce_scatter_tensor")
-        scatter(own, wide, group=ctx.processes)
-        return own.to(grad.dtype), None
+        scatter(summed, wide, group=ctx.processes)
+        return summed.to(grad.dtype), None

@@ -52,18 +52,18 @@ class Segment:
 
     def grid(self, packed_NhD: Tensor) -> Tensor:
         """(rows, h, width, D) of the packed tokens, zeros where there is none."""
-        own = packed_NhD[self.start : self.stop]
+        tokens = packed_NhD[self.start : self.stop]
         if self.slots is not None:
-            own = own.new_zeros(self.rows * self.width, *own.shape[1:]).index_copy_(
-                0, self.slots, own
+            tokens = tokens.new_zeros(self.rows * self.width, *tokens.shape[1:]).index_copy_(
+                0, self.slots, tokens
             )
-        return own.view(self.rows, self.width, *own.shape[1:]).transpose(1, 2)
+        return tokens.view(self.rows, self.width, *tokens.shape[1:]).transpose(1, 2)
 
     def pack(self, grid: Tensor, into_NhD: Tensor) -> None:
         """Write a (rows, h, width, D) grid's tokens to their places in the packed list."""
         flat = grid.transpose(1, 2).flatten(0, 1)
-        own = into_NhD[self.start : self.stop]
-        own.copy_(flat if self.slots is None else flat[self.slots])
+        tokens = into_NhD[self.start : self.stop]
+        tokens.copy_(flat if self.slots is None else flat[self.slots])
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ class JoinedMask:
 
     def attend(self, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, scale: float) -> Tensor:
         """Attention of packed heads, (N, h, D); differentiable."""
-        found: Tensor = _Joined.apply(q_NhD, k_NhD, v_NhD, self, scale)  # type: ignore[no-untyped-call]
-        return found
+        out_NhD: Tensor = _Joined.apply(q_NhD, k_NhD, v_NhD, self, scale)  # type: ignore[no-untyped-call]
+        return out_NhD
 
     def of_prompt(self, grid: Tensor) -> Tensor:
         """Rows' (B, h, T, D) as the queries of the prompt part, (S, h, rows x T, D)."""

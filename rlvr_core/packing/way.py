@@ -34,7 +34,7 @@ def way_of_run(model: PreTrainedModel, paths: Sequence[str], dtype: torch.dtype)
     if not heads:
         why = padded_because(model) or "packed rows do not give what whole rows give"
         return _report("padded", "its own", why)
-    faults = [flash_fault(model.device, dtype, one) for one in sorted(heads)]
+    faults = [flash_fault(model.device, dtype, sizes) for sizes in sorted(heads)]
     why = next(filter(None, faults), "")
     return _report("packed", "grids" if why else "flash", why)
 
@@ -42,9 +42,9 @@ def way_of_run(model: PreTrainedModel, paths: Sequence[str], dtype: torch.dtype)
 def _report(rows: str, kernel: str, why: str) -> DataReport:
     record = {"rows": rows, "kernel": kernel, "reason": why}
     if not why:
-        said = "attention: rows are packed, flash kernel"
+        line = "attention: rows are packed, flash kernel"
     elif rows == "packed":
-        said = f"attention: rows are packed, but padded for attention. No flash kernel: {why}"
+        line = f"attention: rows are packed, but padded for attention. No flash kernel: {why}"
     else:
-        said = f"attention: rows are padded, the slowest way: {why} (rlvr docs speed)"
-    return DataReport("attention", record, (said,))
+        line = f"attention: rows are padded, the slowest way: {why} (rlvr docs speed)"
+    return DataReport("attention", record, (line,))

@@ -69,5 +69,5 @@ _NAMES = {"H100": "h100-80", "H200": "h200", "A100": "a100-80", "L4": "l4-24", "
 def card_named(name: str) -> Card | None:
     """The card that a driver calls by this name; None if not known."""
     words = name.replace("-", " ").split()
-    found = next((card for word, card in _NAMES.items() if word in words), None)
-    return None if found is None else CARDS[found]
+    key = next((key for word, key in _NAMES.items() if word in words), None)
+    return None if key is None else CARDS[key]

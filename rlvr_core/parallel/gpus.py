@@ -31,19 +31,19 @@ def given_gpus(text: str | None) -> list[str] | None:
     """
     if text is None or text == "all":
         return None
-    found: list[str] = []
+    cards: list[str] = []
     for entry in map(str.strip, text.split(",")):
         if not (entry.isdecimal() or entry.startswith(("GPU-", "MIG-"))):
             break
-        found.append(entry)
-    return found
+        cards.append(entry)
+    return cards
 
 
-def chosen_gpus(asked: Sequence[int | str], shown: str | None, where: str) -> list[str]:
+def chosen_gpus(named: Sequence[int | str], shown: str | None, where: str) -> list[str]:
     """Return what ``CUDA_VISIBLE_DEVICES`` has to be for these GPUs.
 
     Args:
-        asked: Places or UUIDs.
+        named: Places or UUIDs.
         shown: The ``CUDA_VISIBLE_DEVICES`` that the run was given; None if it was given none.
         where: Key or option that they come from.
 
@@ -51,7 +51,7 @@ def chosen_gpus(asked: Sequence[int | str], shown: str | None, where: str) -> li
         ConfigError: If one is not among those that were given, or is named twice.
     """
     given = given_gpus(shown)
-    chosen = [_card(str(one).strip(), given, where) for one in asked]
+    chosen = [_card(str(gpu).strip(), given, where) for gpu in named]
     twice = sorted({card for card in chosen if chosen.count(card) > 1})
     if twice:
         raise ConfigError(
@@ -62,24 +62,24 @@ def chosen_gpus(asked: Sequence[int | str], shown: str | None, where: str) -> li
     return chosen
 
 
-def _card(asked: str, given: list[str] | None, where: str) -> str:
+def _card(named: str, given: list[str] | None, where: str) -> str:
     if given is None:
-        return asked
+        return named
     shown = f"{VISIBLE}={','.join(given)}" if given else f"{VISIBLE} shows none"
-    if asked.isdecimal():
-        if int(asked) < len(given):
-            return given[int(asked)]
+    if named.isdecimal():
+        if int(named) < len(given):
+            return given[int(named)]
         raise ConfigError(
-            f"GPU {asked} was asked for, and this run was given {len(given)}: {shown}",
+            f"GPU {named} was asked for, and this run was given {len(given)}: {shown}",
             where=where,
             remedy=f"numbers are places in {VISIBLE}, from 0; unset it for all of the machine",
         )
     # the driver takes a beginning for the whole, on either side
-    same = [one for one in given if one.startswith(asked) or asked.startswith(one)]
+    same = [card for card in given if card.startswith(named) or named.startswith(card)]
     if len(same) == 1:
         return same[0]
     raise ConfigError(
-        f"GPU {asked} is {'none' if not same else 'more than one'} of those that this run was "
+        f"GPU {named} is {'none' if not same else 'more than one'} of those that this run was "
         f"given: {shown}",
         where=where,
         remedy="name GPUs by their places in it, from 0",

@@ -110,17 +110,17 @@ class ParallelModel:
             module.reshard()  # no backward pass comes that would
         return result
 
-    def idle(self, own: int) -> int:
+    def idle(self, count: int) -> int:
         """Return how many idle micro-batches this process has to add. A collective.
 
         A forward pass under FSDP needs all processes, so each computes as many micro-batches as
         the one with most; DDP needs one of each process.
 
         Args:
-            own: How many it has.
+            count: How many it has.
         """
-        most = max(self.ranks.gather(own))
-        return max(0, (most if self.sharded else min(1, most)) - own)
+        most = max(self.ranks.gather(count))
+        return max(0, (most if self.sharded else min(1, most)) - count)
 
     @contextlib.contextmanager
     def accumulating(self, model: PreTrainedModel, *, last: bool) -> Iterator[None]:

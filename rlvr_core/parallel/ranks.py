@@ -128,7 +128,10 @@ class Ranks:
         except LostError as error:  # found beside the collectives
             raise self._lost(error) from error
         except RlvrError as error:
-            words = [[one.what, one.where, *one.remedy] for one in error.complaints]
+            words = [
+                [complaint.what, complaint.where, *complaint.remedy]
+                for complaint in error.complaints
+            ]
             first = _in_time(self._tell, error.exit_code, words)
             if first is not None and first["complaints"] == words:  # all met the same
                 raise ToldElsewhereError(error.exit_code) from error
@@ -150,8 +153,10 @@ class Ranks:
         if cause is None:
             return LostError(late="timed out" in str(error).lower())
         rank, word = cause
-        found = [Complaint(what, where, tuple(more)) for what, where, *more in word["complaints"]]
-        return fault_of(rank, word["code"], found)
+        complaints = [
+            Complaint(what, where, tuple(more)) for what, where, *more in word["complaints"]
+        ]
+        return fault_of(rank, word["code"], complaints)
 
     def _cause(self) -> tuple[int, dict[str, Any]] | None:
         """The first process that says why it went, and its word; afterwards says that this goes."""
@@ -200,7 +205,10 @@ def fault_of(rank: int, code: int, complaints: Sequence[Complaint]) -> RlvrError
     mine = f"process {rank}"
     kinds = {kind.exit_code: kind for kind in (RunError, ConfigError, IdleError)}
     return kinds.get(code, MachineError).collect(
-        [replace(one, where=f"{one.where}, {mine}" if one.where else mine) for one in complaints]
+        [
+            replace(complaint, where=f"{complaint.where}, {mine}" if complaint.where else mine)
+            for complaint in complaints
+        ]
     )
 
 

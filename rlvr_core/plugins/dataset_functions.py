@@ -35,16 +35,19 @@ def dataset_of(function: Callable[..., Iterable[Any]]) -> type[Any]:
             remedy="write it as a plain function, without async",
         )
     fields: dict[str, Any] = {}
-    for one in inspect.signature(function, eval_str=True).parameters.values():
-        if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
+    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise ConfigError(
-                f"the data function {function.__name__} has a parameter {one} that no option can "
-                f"fill",
+                f"the data function {function.__name__} has a parameter {parameter} that no "
+                f"option can fill",
                 where=place,
                 remedy="give it named parameters alone; they are its options",
             )
-        kind = Any if one.annotation is one.empty else one.annotation
-        fields[one.name] = (kind, ... if one.default is one.empty else one.default)
+        kind = Any if parameter.annotation is parameter.empty else parameter.annotation
+        fields[parameter.name] = (
+            kind,
+            ... if parameter.default is parameter.empty else parameter.default,
+        )
     config = create_model("Config", __base__=ComponentConfig, **fields)
     members = {
         "function": staticmethod(function),

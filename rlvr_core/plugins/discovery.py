@@ -218,13 +218,13 @@ def _entries(text: str) -> Iterator[tuple[str, str, int]]:
             yield name.strip(), target.strip(), number
 
 
-def _switched(one: Found, env: Mapping[str, str]) -> Found:
-    names = {one.name, canonical(one.distribution)}
+def _switched(point: Found, env: Mapping[str, str]) -> Found:
+    names = {point.name, canonical(point.distribution)}
     if ALLOW in env and not names & _listed(env[ALLOW]):
-        return one._replace(off=f"{ALLOW}={env[ALLOW]!r} does not name it")
+        return point._replace(off=f"{ALLOW}={env[ALLOW]!r} does not name it")
     if names & _listed(env.get(BLOCK, "")):
-        return one._replace(off=f"{BLOCK}={env[BLOCK]!r} names it")
-    return one
+        return point._replace(off=f"{BLOCK}={env[BLOCK]!r} names it")
+    return point
 
 
 def _listed(value: str) -> set[str]:

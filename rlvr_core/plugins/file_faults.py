@@ -51,19 +51,19 @@ class FileFaults:
         names = [key for key in vars(module) if not key.startswith("_")]
         near = difflib.get_close_matches(name, names, n=3)
         home = module.__name__
-        own = [key for key in names if getattr(vars(module)[key], "__module__", "") == home]
+        defined = [key for key in names if getattr(vars(module)[key], "__module__", "") == home]
         return ConfigError(
             f"there is no '{name}' in {use.rpartition(':')[0]}",
             where=where,
             remedy=f"did you mean: {', '.join(near)}?"
             if near
-            else f"it defines: {', '.join(own) or 'nothing'}",
+            else f"it defines: {', '.join(defined) or 'nothing'}",
         )
 
 
 def _beside(folder: Path) -> list[str]:
     try:
-        return sorted(one.name for one in folder.glob("*.py"))
+        return sorted(file.name for file in folder.glob("*.py"))
     except OSError:
         return []
 

@@ -56,10 +56,10 @@ class Written:
 
 def parse(use: str) -> Written | None:
     """Parse a reference by file or module; None if ``use`` is a registered name."""
-    if found := _FILE.fullmatch(use):
-        return Written(found["path"], found["name"] or "", True)
-    if found := _MODULE.fullmatch(use):
-        return Written(found["path"], found["name"], False)
+    if match := _FILE.fullmatch(use):
+        return Written(match["path"], match["name"] or "", True)
+    if match := _MODULE.fullmatch(use):
+        return Written(match["path"], match["name"], False)
     return None
 
 
@@ -97,8 +97,8 @@ def attribute(module: ModuleType, name: str, use: str, where: str) -> Any:
     try:
         return vars(module)[name]
     except KeyError:
-        if (found := inspect.getattr_static(module, name, None)) is not None:
-            return found
+        if (component := inspect.getattr_static(module, name, None)) is not None:
+            return component
         raise _faults().no_attribute(module, name, use, where) from None
 
 
@@ -206,7 +206,7 @@ def imported_beside(source: bytes, file: Path) -> Iterator[tuple[str, Path]]:
     names: dict[str, None] = {}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            names.update(dict.fromkeys(one.name.partition(".")[0] for one in node.names))
+            names.update(dict.fromkeys(alias.name.partition(".")[0] for alias in node.names))
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names[node.module.partition(".")[0]] = None
     for name in names:

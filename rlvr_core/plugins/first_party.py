@@ -18,6 +18,7 @@ FIRST_PARTY = {
     "doctor": "rlvr-doctor",
     "env": "rlvr-env",
     "lab": "rlvr-lab",
+    "servers": "rlvr-servers",
     "view": "rlvr-view",
 }
 """Distribution of each plugin."""
@@ -36,11 +37,12 @@ COMMANDS = {
     "regrade": "lab",
     "watch": "lab",
     "calibrate": "lab",
-    "diff": "lab",
+    "diff": "view",
     "sweep": "cluster",
     "jobs": "cluster",
     "env": "env",
     "new": "devkit",
+    "schema": "devkit",
 }
 """Plugin of each command that stands beside the core's own, and not below the plugin's name."""
 
@@ -55,6 +57,7 @@ COMPONENTS: dict[str, dict[str, tuple[str, ...]]] = {
     "engine": {
         "checks": ("openai",),
         "cluster": ("ray",),
+        "servers": ("vllm-server",),
     },
     "environment": {
         "env": ("lookup", "verifiers", "remote", "mcp", "openenv", "agent"),
@@ -63,6 +66,9 @@ COMPONENTS: dict[str, dict[str, tuple[str, ...]]] = {
         "checks": ("commands-heldout", "commands-heldout-greedy"),
         "env": ("lookup-heldout", "lookup-heldout-greedy"),
         "lab": ("lm_eval",),
+    },
+    "guard": {
+        "view": ("gaps",),
     },
     "launcher": {
         "cluster": ("slurm", "ray"),
@@ -73,8 +79,14 @@ COMPONENTS: dict[str, dict[str, tuple[str, ...]]] = {
     "optimizer": {
         "algos": ("adamw-8bit", "muon"),
     },
+    "tracker": {
+        "lab": ("trackio", "mlflow"),
+    },
     "tool_format": {
         "env": ("hermes", "llama", "python", "pythonic", "openai", "qwen3-coder", "gpt-oss"),
+    },
+    "transport": {
+        "servers": ("nccl",),
     },
     "verifier": {
         "checks": ("choice", "first-of", "json", "tool-call", "sql", "judge", "degenerate"),

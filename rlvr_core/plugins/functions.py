@@ -8,9 +8,6 @@ from typing import Any
 
 from rlvr_core import api
 from rlvr_core.api import ConfigError
-from rlvr_core.plugins.dataset_functions import dataset_of
-from rlvr_core.plugins.learning_functions import advantage_of, loss_of, schedule_of
-from rlvr_core.plugins.verifier_functions import verifier_of
 
 _PROTOCOLS = {
     "advantage": "AdvantageEstimator",
@@ -22,46 +19,56 @@ _PROTOCOLS = {
 when a component of its kind is used. For other kinds the protocol has the kind's own name."""
 
 
-ADAPTERS: dict[str, Callable[[Any], type[Any]]] = {
-    "advantage": advantage_of,
-    "dataset": dataset_of,
-    "loss": loss_of,
-    "schedule": schedule_of,
-    "verifier": verifier_of,
-}
-"""What makes a component of a plain function, by kind."""
+_BY_FUNCTION = ("advantage", "dataset", "loss", "schedule", "verifier")
+"""Kinds of which a plain function can be a component."""
 
 
-def component(kind: str, found: Any) -> Any:
+def component(kind: str, target: Any) -> Any:
     """Return the component class: ``found`` itself, or a class that wraps a plain function.
 
     Args:
         kind: The kind of component expected.
-        found: The object that the component's target resolved to.
+        target: The object that the component's target resolved to.
 
     Raises:
         ConfigError: If it is a function but this kind does not accept functions, or its parameters
             do not fit.
     """
-    if not inspect.isfunction(found) or kind in ("command", "forward_path"):
-        return found
-    adapter = ADAPTERS.get(kind)
-    if adapter is None:
+    if not inspect.isfunction(target) or kind in ("command", "forward_path"):
+        return target
+    if kind not in _BY_FUNCTION:
         raise ConfigError(
-            f"{found.__qualname__} is a function, and a {kind.replace('_', ' ')} is a class",
-            where=f"{found.__code__.co_filename}:{found.__code__.co_firstlineno}",
-            remedy=f"functions can be: {', '.join(ADAPTERS)}",
+            f"{target.__qualname__} is a function, and a {kind.replace('_', ' ')} is a class",
+            where=f"{target.__code__.co_filename}:{target.__code__.co_firstlineno}",
+            remedy=f"functions can be: {', '.join(_BY_FUNCTION)}",
         )
-    return adapter(found)
+    return _adapter(kind)(target)
 
 
-def check_kind(kind: str, use: str, found: Any, where: str) -> None:
+def _adapter(kind: str) -> Callable[[Any], type[Any]]:
+    """Return what makes a component of a function; imported here, as most runs name none."""
+    if kind == "dataset":
+        from rlvr_core.plugins.dataset_functions import dataset_of
+
+        return dataset_of
+    if kind == "verifier":
+        from rlvr_core.plugins.verifier_functions import verifier_of
+
+        return verifier_of
+    from rlvr_core.plugins import learning_functions
+
+    if kind == "advantage":
+        return learning_functions.advantage_of
+    return learning_functions.loss_of if kind == "loss" else learning_functions.schedule_of
+
+
+def check_kind(kind: str, use: str, target: Any, where: str) -> None:
     """Refuse an object that cannot be a component of this kind.
 
     Args:
         kind: The kind of component expected.
         use: The name the user gave.
-        found: The object it resolved to.
+        target: The object it resolved to.
         where: Where the user wrote the name.
 
     Raises:
@@ -69,19 +76,19 @@ def check_kind(kind: str, use: str, found: Any, where: str) -> None:
     """
     what = kind.replace("_", " ")
     article = "an" if what[0] in "aeiou" else "a"
-    if not isinstance(found, type):
+    if not isinstance(target, type):
         raise ConfigError(
-            f"'{use}' is a {type(found).__name__}, not {article} {what}",
+            f"'{use}' is a {type(target).__name__}, not {article} {what}",
             where=where,
             remedy="name a class"
-            + (" or a function" if kind in ADAPTERS else "")
+            + (" or a function" if kind in _BY_FUNCTION else "")
             + ", defined with class or def",
         )
     protocol = getattr(api, _PROTOCOLS.get(kind) or kind.title().replace("_", ""), object)
     methods = [name for name, value in vars(protocol).items() if inspect.isfunction(value)]
     public = [name for name in methods if name == "__call__" or not name.startswith("_")]
-    missing = [name for name in public if not _has(found, name)]
-    if kind == "verifier" and _has(found, "verify_group"):
+    missing = [name for name in public if not _has(target, name)]
+    if kind == "verifier" and _has(target, "verify_group"):
         missing = []  # a GroupVerifier need not judge single completions
     if missing:
         raise ConfigError(
@@ -91,6 +98,6 @@ def check_kind(kind: str, use: str, found: Any, where: str) -> None:
         )
 
 
-def _has(found: type[Any], name: str) -> bool:
-    own = next((vars(base)[name] for base in found.__mro__ if name in vars(base)), None)
-    return own is not None and not inspect.iscoroutinefunction(own)
+def _has(target: type[Any], name: str) -> bool:
+    method = next((vars(base)[name] for base in target.__mro__ if name in vars(base)), None)
+    return method is not None and not inspect.iscoroutinefunction(method)

@@ -74,14 +74,14 @@ class Host:
             target = files.target(written, kind, where)
             return Entry(kind, name, target, f"From {written.path}.", "")
         try:
-            found = self.registry.find(kind, name)
+            registered = self.registry.find(kind, name)
         except ConfigError as ambiguous:
             raise ConfigError.collect(
-                [replace(one, where=where) for one in ambiguous.complaints]
+                [replace(complaint, where=where) for complaint in ambiguous.complaints]
             ) from None
-        if found is None:
+        if registered is None:
             raise self.missing().component(kind, name, where)
-        return found
+        return registered
 
     def missing(self) -> Missing:
         """What explains why a component is unavailable; imported only when needed."""
@@ -274,7 +274,9 @@ class Host:
     def no_plugin(self, name: str, *remedy: str) -> PluginError:
         """Return the error for a name that is no plugin's, with what was probably meant."""
         lines = ["see what is installed: rlvr plugins list", *remedy]
-        close = difflib.get_close_matches(name.lower(), [one.name for one in self.records], n=3)
+        close = difflib.get_close_matches(
+            name.lower(), [record.name for record in self.records], n=3
+        )
         if close:
             lines.insert(0, f"did you mean: {', '.join(close)}?")
         if name in discovery.FIRST_PARTY:

@@ -86,10 +86,10 @@ class _Advantage(_Function):
 
     def __call__(self, step: JudgedStep) -> AdvantageOutput:
         """The advantages of every completion."""
-        found = self.function(step)
-        if found is None:
+        output = self.function(step)
+        if output is None:
             raise self.fault("gave None, not the advantages of the step")
-        return found if isinstance(found, AdvantageOutput) else AdvantageOutput(found)
+        return output if isinstance(output, AdvantageOutput) else AdvantageOutput(output)
 
 
 class _Loss(_Function):
@@ -99,10 +99,10 @@ class _Loss(_Function):
 
     def __call__(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
         """Loss and metrics of one micro-batch."""
-        found = self.function(batch, normalizer)
-        if not isinstance(found, LossOutput):
-            raise self.fault(f"gave {type(found).__name__}, not a rlvr_core.api.LossOutput")
-        return found
+        output = self.function(batch, normalizer)
+        if not isinstance(output, LossOutput):
+            raise self.fault(f"gave {type(output).__name__}, not a rlvr_core.api.LossOutput")
+        return output
 
 
 class _Schedule(_Function):
@@ -110,10 +110,10 @@ class _Schedule(_Function):
 
     def __call__(self, progress: float) -> float:
         """Share of the peak learning rate."""
-        found = self.function(progress)
-        if isinstance(found, bool) or not isinstance(found, int | float):
-            raise self.fault(f"gave {type(found).__name__}, not a number")
-        return float(found)
+        output = self.function(progress)
+        if isinstance(output, bool) or not isinstance(output, int | float):
+            raise self.fault(f"gave {type(output).__name__}, not a number")
+        return float(output)
 
 
 def _class_of(

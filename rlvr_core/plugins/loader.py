@@ -92,52 +92,54 @@ def new_manager() -> pluggy.PluginManager:
 
 
 def load(
-    one: Found, found: Sequence[Found], registry: Registry, manager: pluggy.PluginManager
+    point: Found, installed: Sequence[Found], registry: Registry, manager: pluggy.PluginManager
 ) -> PluginRecord:
     """Load one plugin.
 
     Args:
-        one: The plugin.
-        found: All installed plugins, to detect clashes.
+        point: The plugin.
+        installed: All installed plugins, to detect clashes.
         registry: Receives its components; unchanged if it fails.
         manager: Receives its hooks; unchanged if it fails.
     """
-    record = PluginRecord(one.name, one.distribution, one.version, one.module, "", "failed")
-    if one.off:
-        off = PluginProblem(f"turned off: {one.off}", discovery.NOWHERE, ("change that variable",))
+    record = PluginRecord(point.name, point.distribution, point.version, point.module, "", "failed")
+    if point.off:
+        off = PluginProblem(
+            f"turned off: {point.off}", discovery.NOWHERE, ("change that variable",)
+        )
         return replace(record, status="off", problems=(off,))
-    problems = tuple(_name_faults(one, found))
+    problems = tuple(_name_faults(point, installed))
     if problems:
         return replace(record, problems=problems)
     begin = time.perf_counter()
-    watch = _HeavyWatch(one)
-    own = Registry()
+    watch = _HeavyWatch(point)
+    registered = Registry()
     try:
         # Output of a plugin must not end up in the --json output of a command.
         with watch, contextlib.redirect_stdout(sys.stderr):
-            plugin = _import(one)
-            record = replace(record, file=str(getattr(sys.modules[one.module], "__file__", "")))
-            problems = tuple(hookcheck.faults(plugin, one.package, one.distribution))
+            plugin = _import(point)
+            record = replace(record, file=str(getattr(sys.modules[point.module], "__file__", "")))
+            problems = tuple(hookcheck.faults(plugin, point.package, point.distribution))
             if manager.is_registered(plugin):
-                problems = (_twice(one, str(manager.get_name(plugin))),)
+                problems = (_twice(point, str(manager.get_name(plugin))),)
             if problems:
                 return replace(record, problems=problems)
-            hooks = _register(one, plugin, own)
+            hooks = _register(point, plugin, registered)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a plugin may even call sys.exit
-        if one.name == CORE:
+        if point.name == CORE:
             raise
-        return replace(record, problems=_raised(one, error))
-    manager.register(plugin, one.name)
-    registry.entries.update(own.entries)
+        return replace(record, problems=_raised(point, error))
+    manager.register(plugin, point.name)
+    registry.entries.update(registered.entries)
     warnings = tuple(watch.problems())
     return replace(
         record,
         status="warned" if warnings else "ok",
         problems=warnings,
         hooks=hooks,
-        components=tuple(own.entries),
+        components=tuple(registered.entries),
         seconds=time.perf_counter() - begin,
     )
 
@@ -148,43 +150,44 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _name_faults(one: Found, found: Sequence[Found]) -> Iterator[PluginProblem]:
+def _name_faults(point: Found, installed: Sequence[Found]) -> Iterator[PluginProblem]:
     """Yield the faults that can be found before importing the plugin."""
-    if one.name == CORE and one is not found[0]:
+    if point.name == CORE and point is not installed[0]:
         yield PluginProblem(
             "the name 'core' is the core's own",
-            one.declared,
-            (f"rename the entry point of {one.distribution}, or uninstall it",),
+            point.declared,
+            (f"rename the entry point of {point.distribution}, or uninstall it",),
         )
         return
     commands = RESERVED | registered_by_core("register_commands").keys() | COMMANDS.keys()
-    if one.name != CORE and one.name in commands and not discovery.is_first_party(one):
+    if point.name != CORE and point.name in commands and not discovery.is_first_party(point):
         yield PluginProblem(
-            f"a plugin cannot be called {one.name!r}, because 'rlvr {one.name}' is a command",
-            one.declared,
-            (f"rename the entry point of {one.distribution}",),
+            f"a plugin cannot be called {point.name!r}, because 'rlvr {point.name}' is a command",
+            point.declared,
+            (f"rename the entry point of {point.distribution}",),
         )
-    if not NAME.match(one.name):
+    if not NAME.match(point.name):
         yield PluginProblem(
-            f"{one.name!r} is not a name for a plugin",
-            one.declared,
+            f"{point.name!r} is not a name for a plugin",
+            point.declared,
             (
                 "rename its entry point: lower-case letters, digits, '.', '_' and '-', the first "
                 "a letter or digit",
             ),
         )
-    if not one.module.replace(".", "").isidentifier():
+    if not point.module.replace(".", "").isidentifier():
         yield PluginProblem(
-            f"its entry point names no module: {one.target!r}",
-            one.declared,
-            (f"write it as {one.name} = package.module, and install {one.distribution} again",),
+            f"its entry point names no module: {point.target!r}",
+            point.declared,
+            (f"write it as {point.name} = package.module, and install {point.distribution} again",),
         )
-    others = [o for o in found if o is not one and o.name == one.name and not o.off]
-    if others and one.name != CORE:
+    others = [o for o in installed if o is not point and o.name == point.name and not o.off]
+    if others and point.name != CORE:
         names = ", ".join(f"{other.distribution} {other.version}" for other in others)
         yield PluginProblem(
-            f"its name {one.name!r} is also that of another plugin, of {names}; neither is loaded",
-            one.declared,
+            f"its name {point.name!r} is also that of another plugin, of {names}; neither is "
+            "loaded",
+            point.declared,
             (
                 f"turn one off: RLVR_PLUGINS_OFF={others[0].distribution}",
                 f"or uninstall one: pip uninstall {others[0].distribution}",
@@ -192,44 +195,44 @@ def _name_faults(one: Found, found: Sequence[Found]) -> Iterator[PluginProblem]:
         )
 
 
-def _import(one: Found) -> object:
-    target: object = importlib.import_module(one.module)
-    for attribute in filter(None, one.target.partition(":")[2].split(".")):
+def _import(point: Found) -> object:
+    target: object = importlib.import_module(point.module)
+    for attribute in filter(None, point.target.partition(":")[2].split(".")):
         target = getattr(target, attribute.strip())
     return target
 
 
-def _twice(one: Found, other: str) -> PluginProblem:
+def _twice(point: Found, other: str) -> PluginProblem:
     return PluginProblem(
         f"it is the same module as plugin {other!r}",
-        one.declared,
-        (f"remove one of the two entry points of {one.distribution}",),
+        point.declared,
+        (f"remove one of the two entry points of {point.distribution}",),
     )
 
 
-def _register(one: Found, plugin: object, registry: Registry) -> tuple[str, ...]:
+def _register(point: Found, plugin: object, registry: Registry) -> tuple[str, ...]:
     """Call the registering hooks of one plugin only; return the names of all its hooks."""
     manager = new_manager()
-    manager.register(plugin, one.name)
+    manager.register(plugin, point.name)
     for hook, kind in REGISTERING.items():
-        getattr(manager.hook, hook)(registrar=PluginRegistrar(registry, kind, one.name))
+        getattr(manager.hook, hook)(registrar=PluginRegistrar(registry, kind, point.name))
     return tuple(name for name in HOOK_PARAMETERS if getattr(manager.hook, name).get_hookimpls())
 
 
-def _raised(one: Found, error: BaseException) -> tuple[PluginProblem, ...]:
+def _raised(point: Found, error: BaseException) -> tuple[PluginProblem, ...]:
     """Describe an exception raised by a plugin's import or registration."""
-    place = discovery.of_error(error, one.package)
+    place = discovery.of_error(error, point.package)
     if place is discovery.NOWHERE:  # no line of the plugin ran: its module does not exist
-        place = one.declared
+        place = point.declared
     if isinstance(error, RlvrError):
         return tuple(
             PluginProblem(complaint.what, place, complaint.remedy) for complaint in error.complaints
         )
-    again = f"pip install --force-reinstall {one.distribution}"
-    remedy = (f"report it to the author of {one.distribution}, or install another version",)
+    again = f"pip install --force-reinstall {point.distribution}"
+    remedy = (f"report it to the author of {point.distribution}, or install another version",)
     if isinstance(error, ImportError):
         remedy = (f"install it again with all it needs: {again}",)
-    without = f"or do without it: RLVR_PLUGINS_OFF={one.name}"
+    without = f"or do without it: RLVR_PLUGINS_OFF={point.name}"
     return (PluginProblem(describe(error), place, (*remedy, without)),)
 
 

@@ -120,14 +120,14 @@ class _OfGroup(_Function):
             name: [value] * n for name, value in problem.spec.items()
         }
         prompt: Any = problem.prompt
-        answers: list[Any] = [one.text for one in completions]
+        answers: list[Any] = [answer.text for answer in completions]
         if not isinstance(prompt, str):  # the form in which TRL passes conversations
             prompt = [{"role": turn.role, "content": turn.content} for turn in prompt]
             answers = [[{"role": "assistant", "content": text}] for text in answers]
         arguments |= {
             "prompts": [prompt] * n,
             "completions": answers,
-            "completion_ids": [list(one.token_ids) for one in completions],
+            "completion_ids": [list(answer.token_ids) for answer in completions],
         }
         if not self.every_field:
             arguments = {name: value for name, value in arguments.items() if name in self.taken}
@@ -139,9 +139,9 @@ class _OfGroup(_Function):
             raise ValueError(f"returned {len(values)} numbers for {n} completions")
         return [
             Verdict(None, "unscorable", detail="the reward function gave None")
-            if one is None
-            else _verdict(one)
-            for one in values
+            if answer is None
+            else _verdict(answer)
+            for answer in values
         ]
 
 
@@ -201,9 +201,9 @@ def _fields(form: Form, parameters: Sequence[inspect.Parameter]) -> tuple[str, .
     """Return the fields of the spec that a function requires."""
     if form == "problem":
         return ()
-    own = _GROUP if form == "group" else ("text",)
+    given = _GROUP if form == "group" else ("text",)
     return tuple(
         p.name
         for p in parameters
-        if p.name not in own and p.default is p.empty and p.kind is not p.VAR_KEYWORD
+        if p.name not in given and p.default is p.empty and p.kind is not p.VAR_KEYWORD
     )

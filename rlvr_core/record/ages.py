@@ -18,10 +18,10 @@ def staleness(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
     versions: dict[int, Counter[str]] = {}
     for line in lines:
         for name, count in line.items():
-            found = _AGE.fullmatch(name)
-            if found is None or not isinstance(line.get("version"), int):
+            match = _AGE.fullmatch(name)
+            if match is None or not isinstance(line.get("version"), int):
                 continue
-            fate, age = found[1], int(found[2])
+            fate, age = match[1], int(match[2])
             if fate == "reread":  # the ledger counted it when it was first read
                 ages[age] += int(count)
                 continue

@@ -127,12 +127,12 @@ class CheckpointStore:
         return next((path for path in self.complete() if path.name == name), None)
 
     def _steps(self) -> Iterator[tuple[int, Path]]:
-        found = []
+        steps = []
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
             match = _STEP.match(path.name)
             if match and path.is_dir():
-                found.append((int(match[1]), path))
-        return iter(sorted(found, reverse=True))
+                steps.append((int(match[1]), path))
+        return iter(sorted(steps, reverse=True))
 
     def _put_in_place(self, temporary: Path, target: Path) -> None:
         if target.exists():  # a resumed run writes this step again

@@ -17,13 +17,6 @@ HEADLINE = "accuracy"
 """The preferred headline metric of an eval task."""
 
 
-def curves_and_heldout(
-    folder: RunFolder, evals: Sequence[dict[str, Any]]
-) -> tuple[list[dict[str, Json]], dict[str, Json] | None]:
-    """Return the evaluation parts of a run's summary; see ``eval_curves`` and ``heldout``."""
-    return eval_curves(evals), heldout(folder, evals)
-
-
 def eval_curves(evals: Sequence[Mapping[str, Any]]) -> list[dict[str, Json]]:
     """Return the headline metric of each task by step."""
     curves: dict[tuple[str, float], dict[str, Json]] = {}
@@ -50,7 +43,7 @@ def heldout(folder: RunFolder, evals: Sequence[dict[str, Any]]) -> dict[str, Jso
     lines = _headline_lines(evals)
     if not lines:
         return None
-    found = {
+    results = {
         "task": lines[0]["task"],
         "temperature": lines[0]["temperature"],
         "metric": _headline(lines[0]["metrics"]),
@@ -59,8 +52,8 @@ def heldout(folder: RunFolder, evals: Sequence[dict[str, Any]]) -> dict[str, Jso
     }
     greedy = [line for line in evals if line["temperature"] == 0]
     if greedy:
-        found["greedy"] = _ends(folder, _same_task(greedy[:1], evals))
-    return found
+        results["greedy"] = _ends(folder, _same_task(greedy[:1], evals))
+    return results
 
 
 def before_after(view: RunView, n: int = 3) -> list[dict[str, Json]]:
@@ -93,8 +86,8 @@ def _ends(folder: RunFolder, lines: Sequence[Mapping[str, Any]]) -> dict[str, Js
     metric = _headline(lines[0]["metrics"])
     ends: dict[str, Json] = {}
     for name, line in (
-        ("before", next((one for one in lines if one["step"] == 0), None)),
-        ("after", next((one for one in reversed(lines) if one["step"] > 0), None)),
+        ("before", next((each for each in lines if each["step"] == 0), None)),
+        ("after", next((each for each in reversed(lines) if each["step"] > 0), None)),
     ):
         ends[name] = ends[f"{name}_interval"] = None
         if line is not None:
@@ -143,7 +136,7 @@ def _same_task(
 
 def _first_answers(folder: RunFolder, line: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the first completion of each problem in an evaluation's file, by problem id."""
-    found: dict[str, dict[str, Any]] = {}
+    first: dict[str, dict[str, Any]] = {}
     for row in answers(folder, line):
-        found.setdefault(str(row.get("problem_id")), row)
-    return found
+        first.setdefault(str(row.get("problem_id")), row)
+    return first

@@ -111,9 +111,9 @@ def write_failed(error: BaseException, path: Path, *, needed: int | None = None)
         free = free_bytes(path)
         room = [f"needs about {size(needed)}"] if needed else []
         room += [f"{size(free)} free"] if free is not None else []
-        told = f" ({', '.join(room)})" if room else ""
+        detail = f" ({', '.join(room)})" if room else ""
         return RunError(
-            f"the disk is full{told}",
+            f"the disk is full{detail}",
             where=str(path),
             remedy=(
                 "free some space or set run.dir to another disk",

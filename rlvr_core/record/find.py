@@ -51,16 +51,19 @@ def find_run(text: str, root: str | Path = "runs", elsewhere: str = "--runs-dir 
         return runs[0]
     if "/" in text or (Path(text).is_dir() and looks_like_run(Path(text))):
         return RunFolder.open(text)
-    for fits in (_is_folder, _is_name, _begins):
-        found = [run for run in runs if fits(run.name, text)]
-        names = sorted({_run_name(run.name) for run in found})
+    for fitting in (
+        [run for run in runs if run.name == text],
+        [run for run in runs if _run_name(run.name) == text],
+        [run for run in runs if run.name.startswith(text)],
+    ):
+        names = sorted({_run_name(run.name) for run in fitting})
         if len(names) > 1:
             raise ConfigError(
                 f"'{text}' could be several runs",
                 remedy="say one of: " + ", ".join(names[:8]) + (" …" if names[8:] else ""),
             )
-        if found:
-            return found[0]
+        if fitting:
+            return fitting[0]
     raise ConfigError(
         f"there is no run '{text}' in '{root}'", remedy=_suggestions(text, runs, elsewhere)
     )
@@ -74,18 +77,6 @@ def _suggestions(text: str, runs: list[RunFolder], elsewhere: str) -> list[str]:
     if runs:
         return ["newest runs: " + ", ".join(run.name for run in runs[:3])]
     return [f"there are no runs there; {elsewhere} says where they are"]
-
-
-def _is_folder(folder: str, text: str) -> bool:
-    return folder == text
-
-
-def _is_name(folder: str, text: str) -> bool:
-    return _run_name(folder) == text
-
-
-def _begins(folder: str, text: str) -> bool:
-    return folder.startswith(text)
 
 
 def _run_name(folder: str) -> str:

@@ -196,15 +196,15 @@ _NUMBER = re.compile(r"\.(\d{4,})\.jsonl(?:\.gz)?$")
 
 def segments(path: Path) -> list[Path]:
     """List the closed segments of the stream at ``path``, oldest first."""
-    found: dict[int, Path] = {}
+    by_number: dict[int, Path] = {}
     for candidate in sorted(path.parent.glob(f"{path.stem}.*.jsonl*")):
         match = _NUMBER.search(candidate.name)
         if match and candidate.name == f"{path.stem}{match.group()}":
             # both files exist if compression was interrupted: the uncompressed one is complete
-            if int(match[1]) in found and candidate.suffix == ".gz":
+            if int(match[1]) in by_number and candidate.suffix == ".gz":
                 continue
-            found[int(match[1])] = candidate
-    return [found[number] for number in sorted(found)]
+            by_number[int(match[1])] = candidate
+    return [by_number[number] for number in sorted(by_number)]
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
@@ -319,8 +319,8 @@ def whole_lines(path: Path) -> int:
         while end > 0:
             start = max(0, end - 65536)
             file.seek(start)
-            found = file.read(end - start).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
+            newline = file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
             end = start
     return 0

@@ -230,11 +230,11 @@ def hardware() -> dict[str, Json]:
     """Describe this machine's processor, memory and GPUs."""
     import psutil
 
-    found: dict[str, Json] = {
+    machine: dict[str, Json] = {
         "machine": platform.machine(),
         "system": platform.platform(),
         "cpu": _cpu_model(),
-        "cores": _usable_cores(),
+        "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": psutil.virtual_memory().total,
         "gpus": [],
     }
@@ -242,8 +242,8 @@ def hardware() -> dict[str, Json]:
     if torch is not None and torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             gpu = torch.cuda.get_device_properties(index)
-            found["gpus"].append({"name": gpu.name, "memory_bytes": gpu.total_memory})
-    return found
+            machine["gpus"].append({"name": gpu.name, "memory_bytes": gpu.total_memory})
+    return machine
 
 
 def is_alive(process: Mapping[str, Json]) -> bool | None:
@@ -253,11 +253,11 @@ def is_alive(process: Mapping[str, Json]) -> bool | None:
     if process.get("host") != socket.gethostname():
         return None
     try:
-        found = psutil.Process(int(process["pid"]))
-        if found.status() == psutil.STATUS_ZOMBIE:
+        running = psutil.Process(int(process["pid"]))
+        if running.status() == psutil.STATUS_ZOMBIE:
             return False
         # pids are reused; the start time tells the processes apart
-        return abs(found.create_time() - float(process["created"])) < 2.0
+        return abs(running.create_time() - float(process["created"])) < 2.0
     except (psutil.Error, KeyError, TypeError, ValueError):
         return False
 
@@ -280,13 +280,6 @@ def _cpu_model() -> str:
     except OSError:
         pass  # not Linux: use the platform module
     return platform.processor() or platform.machine()
-
-
-def _usable_cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
 
 
 def _stamp(now: datetime | None) -> str:

@@ -38,8 +38,8 @@ class Glossary:
         """Return the metric of this name, or its family; None if it is not described."""
         if name in self.fixed:
             return self.fixed[name]
-        found = (metric for pattern, metric in self._families if pattern.fullmatch(name))
-        return next(found, None)
+        families = (metric for pattern, metric in self._families if pattern.fullmatch(name))
+        return next(families, None)
 
 
 def kernel_metrics() -> dict[str, tuple[Metric, ...]]:
@@ -69,7 +69,7 @@ def lookup(name: str) -> Metric | None:
 def run_glossary(*components: type[Any]) -> Glossary:
     """Build the glossary of the kernel's metrics and those of the given components."""
     declared = [metric for component in components for metric in declared_metrics(component)]
-    return Glossary([*declared, *(one for rows in kernel_metrics().values() for one in rows)])
+    return Glossary([*declared, *(each for rows in kernel_metrics().values() for each in rows)])
 
 
 def check_declared(component: object, names: Iterable[str], *, kernel: bool = False) -> None:
@@ -85,8 +85,10 @@ def check_declared(component: object, names: Iterable[str], *, kernel: bool = Fa
             needs.
     """
     cls: Any = type(component)
-    own = _declared(cls)
-    unknown = sorted(name for name in names if not (own.lookup(name) or (kernel and lookup(name))))
+    glossary = _declared(cls)
+    unknown = sorted(
+        name for name in names if not (glossary.lookup(name) or (kernel and lookup(name)))
+    )
     if not unknown:
         return
     raise PluginError(
@@ -98,12 +100,12 @@ def check_declared(component: object, names: Iterable[str], *, kernel: bool = Fa
     )
 
 
-def reported(component: object, found: Any, prefix: str = "") -> dict[str, float]:
+def reported(component: object, values: Any, prefix: str = "") -> dict[str, float]:
     """Validate the metrics that a component reports; return them by full name.
 
     Args:
         component: The instance that reports them.
-        found: The value it returned.
+        values: The value it returned.
         prefix: Prefix of each name.
 
     Raises:
@@ -111,9 +113,9 @@ def reported(component: object, found: Any, prefix: str = "") -> dict[str, float
             already taken.
     """
     try:
-        named = {f"{prefix}{name}": float(value) for name, value in found.items()}
+        named = {f"{prefix}{name}": float(value) for name, value in values.items()}
     except (AttributeError, TypeError, ValueError, RuntimeError):
-        raise misuse(component, f"reports {found!r:.80}", "give numbers by metric name") from None
+        raise misuse(component, f"reports {values!r:.80}", "give numbers by metric name") from None
     check_declared(component, named)
     if taken := sorted(name for name in named if name in _kernel().fixed):
         raise misuse(component, f"reports a metric of rlvr's: {', '.join(taken)}", "rename it")

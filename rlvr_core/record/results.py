@@ -43,36 +43,36 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the few lines that describe how a run went, as label and value."""
     planned = summary["planned_steps"]
     steps = f"{summary['steps']} of {planned}" if planned else f"{summary['steps']}"
-    found = [("outcome", summary["outcome"]), ("steps", steps)]
+    lines = [("outcome", summary["outcome"]), ("steps", steps)]
     if settings := _settings(summary["settings"]):
-        found.append(("settings", settings))
+        lines.append(("settings", settings))
     if summary["error"]:
-        found.append(("error", str(summary["error"])))
+        lines.append(("error", str(summary["error"])))
     if summary["reason"]:
-        found.append(("reason", str(summary["reason"])))
+        lines.append(("reason", str(summary["reason"])))
     if summary["resumed"]:
-        found.append(("resumed", f"{summary['resumed']} times"))
-    found += _heldout_facts(summary.get("heldout"))
+        lines.append(("resumed", f"{summary['resumed']} times"))
+    lines += _heldout_facts(summary.get("heldout"))
     curve = summary["curve"]
     for name, label in (("reward", "reward"), ("pass_rate", "pass rate")):
         values = [value for value in curve[name] if value is not None]
         if values:
-            found.append((label, f"{brief(values[0])} -> {brief(values[-1])} in training"))
+            lines.append((label, f"{brief(values[0])} -> {brief(values[-1])} in training"))
     if "parity" in summary:
         parity = summary["parity"]
         shown = ", ".join(f"{name} {value:.2g}" for name, value in parity.items())
-        found.append(("parity", f"trainer - engine log-prob: {shown}"))
+        lines.append(("parity", f"trainer - engine log-prob: {shown}"))
     if "ledger" in summary:
         ledger = summary["ledger"]
         word = "balances" if ledger["balanced"] else "DOES NOT BALANCE"
-        found.append(("ledger", f"{word}: {ledger['drawn']} drawn, {ledger['trained']} trained"))
+        lines.append(("ledger", f"{word}: {ledger['drawn']} drawn, {ledger['trained']} trained"))
     if summary["step_seconds"]:
         rate = summary["tokens_per_second"]
         speed = f", {rate:.0f} completion tokens/s" if rate else ""
-        found.append(("time", f"{summary['step_seconds']:.1f} s in steps{speed}"))
+        lines.append(("time", f"{summary['step_seconds']:.1f} s in steps{speed}"))
     if summary["checkpoints"]:
-        found.append(("checkpoints", ", ".join(summary["checkpoints"])))
-    return found
+        lines.append(("checkpoints", ", ".join(summary["checkpoints"])))
+    return lines
 
 
 def _settings(settings: Mapping[str, Any]) -> str:

@@ -42,8 +42,8 @@ def rollout_row(
         row |= _tokens(completion)
         if completion.branches:
             row["branches"] = [
-                {"prompt_ids": one.prompt_ids, **_tokens(one), **transcript_row(one)}
-                for one in completion.branches
+                {"prompt_ids": branch.prompt_ids, **_tokens(branch), **transcript_row(branch)}
+                for branch in completion.branches
             ]
         row["advantage"] = advantage
         row["fate"] = fate
@@ -101,12 +101,12 @@ def life_events(group: Group, fates: Sequence[Fate]) -> list[tuple[str, dict[str
 
 def evaluation_rows(sampled: Iterable[SampledGroup]) -> Iterator[dict[str, Json]]:
     """Yield one row for each completion of an evaluation."""
-    for one in sampled:
-        for sample, member in enumerate(one.group.members):
+    for sample_group in sampled:
+        for sample, member in enumerate(sample_group.group.members):
             yield {
-                "problem_id": one.group.problem.id,
+                "problem_id": sample_group.group.problem.id,
                 "sample": sample,
-                "prompt": one.prompt_text,
+                "prompt": sample_group.prompt_text,
                 **completion_row(member),
             }
 
@@ -135,8 +135,8 @@ def conversation_rows(
                 "counts": dict(transcript.counts),
                 "prompt": prompt_text,
                 "turns": [{"role": turn.role, "text": turn.text} for turn in transcript.turns],
-                "branches": [transcript_row(one) for one in member.completion.branches],
-                "verdicts": {name: verdict_row(one) for name, one in member.verdicts.items()},
+                "branches": [transcript_row(part) for part in member.completion.branches],
+                "verdicts": {name: verdict_row(part) for name, part in member.verdicts.items()},
             }
 
 

@@ -7,23 +7,7 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
-from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.view import RunView, finite
-
-
-def step_seconds(view: RunView) -> dict[int, dict[str, float]]:
-    """Return the seconds by phase of each step that has metrics, in the order of the steps.
-
-    A phase such as ``train.forward`` is a part of ``train``. A resumed run has timings of steps
-    that were cut away: the newest of each step counts.
-    """
-    known = {row["step"] for row in view.metrics.rows}
-    steps: dict[int, dict[str, float]] = {}
-    for line in read_jsonl(view.folder.traces / "timing.jsonl"):
-        step, seconds = line.get("step"), line.get("seconds")
-        if isinstance(step, int) and isinstance(seconds, dict) and (step in known or not known):
-            steps[step] = {phase: finite(value) or 0.0 for phase, value in seconds.items()}
-    return dict(sorted(steps.items()))
 
 
 def speed_of(view: RunView) -> dict[str, Any]:
@@ -34,7 +18,7 @@ def speed_of(view: RunView) -> dict[str, Any]:
     no faster one.
     """
     speed: dict[str, Any] = {}
-    steps = list(step_seconds(view).values())
+    steps = list(view.step_seconds.values())
     if later := steps[1:] or steps:
         names = dict.fromkeys(name for line in later for name in line)
         speed["seconds"] = {

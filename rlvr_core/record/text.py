@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rlvr_core.record.formats import FORMATS
+
 REDACTED = "<redacted>"
 
 # C0 without tab and newline, DEL, C1, zero-width and bidirectional controls, line separators, tags,
@@ -38,24 +40,10 @@ _VALUE = re.compile(r"""(?P<quote>["'])[^\n]*?(?P=quote)|[^\s,}\]#"'][^\s,}\]]*"
 _CODE_VALUE = re.compile(
     r"""(?P<quote>["'])[^\s"']{6,}(?P=quote)|(?=\S*\d)[\w+/=-]{8,}(?=[ \t]*$)""", re.M
 )
-# what credentials look like is known to a service, which is loaded only where one of these is met:
-# a part of a known format, or a word before what may have been drawn at random
-_FORMAT = re.compile(
-    r"-----BEGIN |://[^\s/]{1,400}@|\b(?:hf_|sk-|gh[opsur]_|github_pat_|glpat-|xox[abprs]-|A(?:KI|SI)A"
-    r"|AIza|[rs]k_live_|npm_|pypi-|wandb_v|eyJ|gsk_|xai-|pplx-|nvapi-|r8_|tvly-|dapi|do[opr]_v1_"
-    r"|shp[acpst]{2}_|gls[a-z]_|gl[a-z]{2,5}-|hv[bs]\.|lin_api_|figd_|rubygems_|sntry|dckr_pat_|NRAK-"
-    r"|ph[cx]_|ntn_|ATATT3|AGE-S|ya29|GOCS|LTAI|ABSK|A3-|CLOJ|EZAK|FLW|HRKU|KGAT|PMAK|api_o|cmVmd|fc-"
-    r"|csk-|dp\.pt|dt0c|e2b_|fio-|f[om][12]|fw_|glc_|jina_|lsv2|ops_e|p8e-|pcsk|pnu_|psca|pul-|sha256~"
-    r"|rdme|rpa_|sgp_|ship|tgp_|tske|x(?:app|oxe|key))|SG\.|:AA|-us\d|\bA(?:KC|P)|sq0[ac]|GR1348941"
-)
-_HINT = re.compile(
-    r"(?i:auth|basic|bearer|cookie|credential|curl|digest|discord|hook|key|login|pass|[_-]pat\b|pwd"
-    r"|identified|secret|sig=|sql|token|twilio|://)"
-)
 _MIXED = re.compile(r"[A-Za-z]\d|\d[A-Za-z]|[a-z][A-Z]")
-_WORDS = re.compile(r"""["']?[A-Za-z]*(?:[_. /-]+[A-Za-z]+)*["']?$""")
+_WORDS = re.compile(r"""["']?[A-Za-z]*(?:[_. /-]+[A-Za-z]+)*[.]?["']?$""")
 _REFERENCE = re.compile(
-    r"""["']?\$\{?\w|["']?(?:(?i:null|none|true|false)|~|\d+|\W{0,2}<[^<>"'\n]{1,40}>"""
+    r"""["']?\$\{?\w|["']?(?:(?i:null|none|true|false)|~|\d+|\W{0,2}(?:<[^<>"'\n]{1,40}>)+"""
     r"""|[|\[][A-Z_]{1,30}[|\]]|[A-Z]+(?:_[A-Z]+)+)["']?$|[\[{(][\]})]?$"""
 )
 """Values that are no secret under any key: a variable or its name, a constant, a number, a token
@@ -117,9 +105,9 @@ def _harmless(key: str, value: str) -> bool:
 class Redactor:
     """Removes secrets from text before it is stored.
 
-    Three kinds are found: values under a key whose name indicates a secret, values that look like a
-    credential (``core/without-secrets``), and values of environment variables with such a name. The
-    last become ``${env:NAME}``, so that a stored configuration still runs.
+    Three kinds are found: values under a key whose name indicates a secret, credentials of known
+    formats (``record/formats.py``), and values of environment variables with such a name. The last
+    become ``${env:NAME}``, so that a stored configuration still runs.
 
     Args:
         environment: Environment with secret values; ``os.environ`` if omitted.
@@ -148,27 +136,18 @@ class Redactor:
         """Redact a patch of source code so that it still applies."""
         return _without_values(self.known(text), _CODE_VALUE)
 
-    def places(
-        self, text: str, *, keys: bool = True, code: bool = False
-    ) -> Iterator[tuple[int, str]]:
-        """Yield the offset of each value of the environment, and of a key whose name says so.
+    def places(self, text: str, *, code: bool) -> Iterator[tuple[int, str]]:
+        """Yield where a text has an apparent secret, and the name of its key ("" without one).
 
         Args:
             text: Any text.
-            keys: Whether to look for keys; the offset comes with the key's name.
-            code: Whether the text is source code, as for ``patch``.
+            code: Whether it is source code, as for ``patch``.
         """
-        if self._values is not None:
-            yield from ((match.start(), "") for match in self._values.finditer(text))
-        if keys:
-            for key, match in _keyed(text, _CODE_VALUE if code else _VALUE):
-                if key.lower().endswith(tuple(_PASSWORDS)) or not _WORDS.match(match.group()):
-                    yield match.start(), key
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """The values of environment variables with secret-looking names."""
-        return tuple(self._names)
+        for pattern in FORMATS if self._values is None else (self._values, *FORMATS):
+            yield from ((match.start(), "") for match in pattern.finditer(text))
+        for key, match in _keyed(text, _CODE_VALUE if code else _VALUE):
+            if key.lower().endswith(tuple(_PASSWORDS)) or not _WORDS.match(match.group()):
+                yield match.start(), key
 
     def tree(self, value: Any, key: str = "") -> Any:
         """Redact a JSON-like value, by its keys and by its content."""
@@ -199,26 +178,24 @@ class Redactor:
         return result
 
     def known(self, text: str) -> str:
-        """Redact credentials recognised by their look, and values of environment variables."""
+        """Redact credentials of known formats, and values of environment variables."""
         if self._values is not None:
             text = self._values.sub(lambda m: f"${{env:{self._names[m.group()]}}}", text)
-        if _FORMAT.search(text) or (_HINT.search(text) and _MIXED.search(text)):
-            from rlvr_core.record.secrets import without_secrets
-
-            return str(without_secrets(text, REDACTED))
+        for pattern in FORMATS:
+            text = pattern.sub(REDACTED, text)
         return text
 
 
 def _keyed(text: str, value: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str]]]:
     """Yield each key that indicates a secret, with the match of the value after it."""
     done = 0
-    for found in _KEY.finditer(text):
-        if found.start() < done or not is_secret(found["key"]):
+    for hit in _KEY.finditer(text):
+        if hit.start() < done or not is_secret(hit["key"]):
             continue
-        match = value.match(text, found.end())
-        if match is None or _harmless(found["key"], match.group()) or match.group() == REDACTED:
+        match = value.match(text, hit.end())
+        if match is None or _harmless(hit["key"], match.group()) or match.group() == REDACTED:
             continue
-        yield found["key"], match
+        yield hit["key"], match
         done = match.end()
 
 

@@ -111,10 +111,10 @@ class RunView:
     def config(self) -> dict[str, Any]:
         """The resolved configuration; empty if unreadable."""
         try:
-            found = yaml.safe_load(self.folder.resolved.read_text(encoding="utf-8"))
+            content = yaml.safe_load(self.folder.resolved.read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return content if isinstance(content, dict) else {}
 
     @property
     def outcome(self) -> str:
@@ -170,6 +170,21 @@ class RunView:
         ]
 
     @cached_property
+    def step_seconds(self) -> dict[int, dict[str, float]]:
+        """The seconds by phase of each step that has metrics, in the order of the steps.
+
+        A phase such as ``train.forward`` is a part of ``train``. A resumed run has timings of steps
+        that were cut away: the newest of each step counts.
+        """
+        known = {row["step"] for row in self.metrics.rows}
+        steps: dict[int, dict[str, float]] = {}
+        for line in read_jsonl(self.folder.traces / "timing.jsonl"):
+            step, seconds = line.get("step"), line.get("seconds")
+            if isinstance(step, int) and isinstance(seconds, dict) and (step in known or not known):
+                steps[step] = {phase: finite(value) or 0.0 for phase, value in seconds.items()}
+        return dict(sorted(steps.items()))
+
+    @cached_property
     def ledger(self) -> dict[str, Json] | None:
         """Completions of the whole run by fate; None if they were not counted.
 
@@ -206,8 +221,10 @@ class RunView:
         notes.append(self._outcome[1])
         if rows and all("rows" in row for row in rows) and not any(map(_moved, rows)):
             notes.append("no update changed the weights: no group had rewards that differ")
-        warned = (one for one in self.manifest.get("warnings") or () if isinstance(one, dict))
-        return [note for note in notes if note] + [_told(one) for one in warned]
+        warned = (
+            warning for warning in self.manifest.get("warnings") or () if isinstance(warning, dict)
+        )
+        return [note for note in notes if note] + [_told(warning) for warning in warned]
 
     def summary(self) -> dict[str, Json]:
         """The key results as one JSON object, as printed by ``rlvr show --json``.
@@ -283,9 +300,9 @@ class RunView:
         """Return the curve of each task, and held-out results before and after the run."""
         if not self.evaluations:
             return [], None
-        from rlvr_core.record.curves import curves_and_heldout
+        from rlvr_core.record.curves import eval_curves, heldout
 
-        return curves_and_heldout(self.folder, self.evaluations)
+        return eval_curves(self.evaluations), heldout(self.folder, self.evaluations)
 
     def _staleness(self) -> dict[str, Json]:
         """Return completions by age and fates by version, if generation ran during training."""
@@ -293,39 +310,37 @@ class RunView:
             return {}
         from rlvr_core.record.ages import staleness
 
-        found: dict[str, Json] = staleness(self.metrics.rows)
-        return found
+        parts: dict[str, Json] = staleness(self.metrics.rows)
+        return parts
 
     def _speed(self) -> tuple[float, float | None]:
         """Return the seconds spent in recorded steps, and their completion tokens per second."""
-        rows, spent = self.metrics.rows, dict[int, float]()
-        for line in read_jsonl(self.folder.traces / "timing.jsonl"):
-            phases = line.get("seconds")
-            if isinstance(line.get("step"), int) and isinstance(phases, dict):
-                whole = (_float(value) for name, value in phases.items() if "." not in name)
-                spent[line["step"]] = math.fsum(value for value in whole if math.isfinite(value))
-        if rows:  # a resumed run has timings of steps that were cut away; they may also be missing
-            spent = {step: spent[step] for step in spent.keys() & {row["step"] for row in rows}}
-        total = math.fsum(spent.values())
-        tokens = sum(row.get("tokens/completion", 0) for row in rows if row["step"] in spent)
+        total = math.fsum(
+            value
+            for phases in self.step_seconds.values()
+            for phase, value in phases.items()
+            if "." not in phase
+        )
+        rows = (row for row in self.metrics.rows if row["step"] in self.step_seconds)
+        tokens = sum(row.get("tokens/completion", 0) for row in rows)
         return total, tokens / total if total > 0 and tokens else None
 
 
 _NO_METRICS = "metrics.jsonl is missing: no numbers of steps"
 
 
-def _told(one: Mapping[str, Json]) -> str:
-    at = "" if (step := one.get("step")) is None else f" (step {step + 1})"
-    return f"{one.get('id')}{at}: {one.get('text')}"
+def _told(warning: Mapping[str, Json]) -> str:
+    at = "" if (step := warning.get("step")) is None else f" (step {step + 1})"
+    return f"{warning.get('id')}{at}: {warning.get('text')}"
 
 
-def _known(found: Any, *path: str) -> Json:
+def _known(tree: Any, *path: str) -> Json:
     """Return the value at a path of a mapping; None if there is none."""
     for key in path:
-        if not isinstance(found, Mapping) or key not in found:
+        if not isinstance(tree, Mapping) or key not in tree:
             return None
-        found = found[key]
-    return found
+        tree = tree[key]
+    return tree
 
 
 def _settings(resolved: Json) -> dict[str, Json]:

@@ -106,7 +106,9 @@ class Generator:
         begun = [self.begin(draw, params, version=version, each=each) for draw in draws]
         total = sum(draw.n for draw in draws)
         self.say_waiting(f"generation of {total} completions")
-        with progress("completions", lambda: sum(len(one.completions) for one, _ in begun), total):
+        with progress(
+            "completions", lambda: sum(len(group.completions) for group, _ in begun), total
+        ):
             self.engine.drain(self.deadline)
         self.say_waiting(f"verdicts on {len(draws)} groups")
         with progress("groups", lambda: sum(judged.done() for _, judged in begun), len(draws)):
@@ -187,7 +189,9 @@ class Generator:
                 given: Any = done.result()
                 if what := _fault(given, answered.draw.n):
                     raise misuse(self.engine, what, "give a rlvr_core.api.Generation for each seed")
-                answered.completions.extend(_completion(answered.prompt.ids, one) for one in given)
+                answered.completions.extend(
+                    _completion(answered.prompt.ids, generation) for generation in given
+                )
                 verdicts = self.judge.submit(answered.draw.problem, answered.completions)
                 verdicts.add_done_callback(_pass_on(judged, tell))
             except BaseException as error:
@@ -321,10 +325,13 @@ def _fault(given: Any, n: int) -> str:
     """What is wrong with what an engine gave for a request of n completions, if anything."""
     if not isinstance(given, Sequence) or len(given) != n:
         return f"gave {given!r:.80} for {n} seeds"
-    for one in given:
-        if not isinstance(one, Generation) or not isinstance(one.text, str):
-            return f"gave {one!r:.80}, not a Generation with text"
-        ids, logps = one.token_ids, one.logprobs if isinstance(one.logprobs, Sequence) else ()
+    for generation in given:
+        if not isinstance(generation, Generation) or not isinstance(generation.text, str):
+            return f"gave {generation!r:.80}, not a Generation with text"
+        ids, logps = (
+            generation.token_ids,
+            generation.logprobs if isinstance(generation.logprobs, Sequence) else (),
+        )
         good = all(isinstance(token, int) and token >= 0 for token in ids)
         if not good or len(logps) != len(ids) or any(map(math.isnan, logps)):
             return f"gave the tokens {ids!r:.60} with the log-probs {logps!r:.60}"

@@ -41,8 +41,8 @@ class DistributedGenerator(Generator):
         ``each`` is called in the process that made the group. See ``Generator.generate``.
         """
         mine = self.ranks.share(draws)
-        own = Generator.generate(self, mine, params, version=version, step=step, each=each)
-        groups = self.ranks.weave(own)
+        judged = Generator.generate(self, mine, params, version=version, step=step, each=each)
+        groups = self.ranks.weave(judged)
         for sampled in groups:
             for member in sampled.group.members:
                 self.errors.observe_all(member.completion, member.verdicts)
@@ -52,6 +52,6 @@ class DistributedGenerator(Generator):
 def distributed(generator: Generator, ranks: Ranks) -> DistributedGenerator:
     """Return a generator that shares its work with those of the other processes."""
     total = generator.judge.errors
-    own = replace(generator, judge=replace(generator.judge, errors=ErrorRate(total.limit)))
-    parts = {field.name: getattr(own, field.name) for field in fields(own)}
+    alone = replace(generator, judge=replace(generator.judge, errors=ErrorRate(total.limit)))
+    parts = {field.name: getattr(alone, field.name) for field in fields(alone)}
     return DistributedGenerator(**parts, ranks=ranks, errors=total)

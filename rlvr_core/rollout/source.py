@@ -8,21 +8,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rlvr_core.api import (
     Engine,
     Json,
     Problem,
     Sampler,
-    SamplerTraits,
     SamplingParams,
-    traits_of,
 )
-from rlvr_core.api.rollouts import Ages, Conversations, Rollouts, RolloutSource, Sampled, Suffix
+from rlvr_core.api.rollouts import Ages, Conversations, Rollouts, RolloutSource, Suffix
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.metrics import reported
 from rlvr_core.rollout.collect import Generator, collect
+from rlvr_core.rollout.replay import ReplayBuffer
 
 if TYPE_CHECKING:
     import torch
@@ -108,22 +107,22 @@ class InTurns:
 
     def source(self, parts: SourceParts) -> RolloutSource:
         """See ``RolloutMode.source``."""
-        from rlvr_core.rollout.replay.source import ReplaySource
-
-        reads = traits_of(parts.sampler, SamplerTraits).max_reads
-        make: Any = TurnSource if reads == 1 else ReplaySource
-        source: RolloutSource = make(parts)
-        return source
+        return TurnSource(parts)
 
 
 class TurnSource:
-    """Samples a step's groups when the step asks for them."""
+    """Samples a step's groups when the step asks for them.
+
+    A step takes the groups that are to be read again first, and generates only what it lacks.
+    """
 
     def __init__(self, parts: SourceParts) -> None:
         self._generator = parts.shared
         self._sampler = parts.sampler
         self._params = parts.params
         self._check = parts.check
+        self._problems = parts.problems
+        self._replay = ReplayBuffer()
         self._drawn = 0
 
     @contextlib.contextmanager
@@ -131,14 +130,9 @@ class TurnSource:
         """Nothing goes on beside training."""
         yield
 
-    def take(self, step: int, version: int, replayed: Sequence[Sampled] = ()) -> Rollouts:
-        """Sample, judge and decide on the step's groups; see ``RolloutSource.take``.
-
-        Args:
-            step: The step.
-            version: The policy version that samples.
-            replayed: Groups of earlier steps that this one is trained on too.
-        """
+    def take(self, step: int, version: int) -> Rollouts:
+        """Sample, judge and decide on the step's groups; see ``RolloutSource.take``."""
+        replayed = self._replay.waiting(self._sampler.prompts_per_step)
         rollouts = collect(
             self._generator,
             self._sampler,
@@ -147,7 +141,7 @@ class TurnSource:
             step=step,
             replayed=len(replayed),
         )
-        rollouts.replayed = list(replayed)
+        rollouts.replayed = replayed
         self._drawn += sum(len(sampled.group.members) for sampled in rollouts.all)
         self._check()
         return rollouts
@@ -165,7 +159,8 @@ class TurnSource:
         skipped: bool,
         version: int,
     ) -> dict[str, float]:
-        """Return no metrics: every group is trained on once."""
+        """See ``RolloutSource.after_training``."""
+        self._replay.after_training(rollouts, thrown_away, updated=updated, skipped=skipped)
         return {}
 
     def sync(self, step: int, version: int, load: Callable[[], None] | None) -> None:
@@ -190,11 +185,12 @@ class TurnSource:
         return sampler_metrics(self._sampler)
 
     def state_dict(self) -> dict[str, Json]:
-        """Return the state of a source that trains on no group again."""
-        return {"replay": []}
+        """Return the groups that are to be trained on again."""
+        return {"replay": self._replay.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Do nothing: no group is trained on again."""
+        """See ``RolloutSource.load_state_dict``."""
+        self._replay.load_state_dict(state["replay"], self._problems)
 
 
 def sampling_of(config: RunConfig) -> SamplingParams:

@@ -132,7 +132,9 @@ def _state(session: Session) -> dict[str, Any]:
         "version": session.version,
         "skipped": session.skipped,
         "identity": session.identity,
-        "entropy": {name: one.state_dict() for name, one in session.trainer.entropy.items()},
+        "entropy": {
+            name: controller.state_dict() for name, controller in session.trainer.entropy.items()
+        },
         **session.evaluations.state_dict(),
         **{name: part.state_dict() for name, part in session.stateful.items()},
         "offsets": session.recorder.offsets(),
@@ -162,8 +164,8 @@ def restore(session: Session, folder: Path) -> None:
     session.engine.load_weights(session.version, session.source)
 
 
-def _check_restored(name: str, found: Any, saved: Any) -> None:
-    if json.dumps(found, sort_keys=True) != json.dumps(saved, sort_keys=True):
+def _check_restored(name: str, restored: Any, saved: Any) -> None:
+    if json.dumps(restored, sort_keys=True) != json.dumps(saved, sort_keys=True):
         raise RunError(
             f"going on from the checkpoint, the state of the {name} is not the one that was saved",
             remedy="load_state_dict has to restore everything that state_dict returned",

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import Json
+from rlvr_core.api import (
+    BindsToRun,
+    Guard,
+    GuardContext,
+    Json,
+    LooksBeforeRun,
+    StepObserver,
+    StepView,
+)
 from rlvr_core.api.components import RunObserver, Stateful
 from rlvr_core.config.guards import in_order
+from rlvr_core.guards.observer import StepObservers
 
 if TYPE_CHECKING:
     from rlvr_core.api import (
         CheckpointSaved,
+        Engine,
         EvalFinished,
         GroupsScored,
-        Guard,
         RunFinished,
         RunStarted,
         StepFinished,
     )
     from rlvr_core.config.resolve import Resolved
+    from rlvr_core.parallel.ranks import Ranks
     from rlvr_core.plugins.host import Host
+    from rlvr_core.run.inputs import Inputs
+    from rlvr_core.step.step import PolicyTrainer
 
 _HOOKS = (
     *("run_started", "groups_scored", "step_finished"),
@@ -89,6 +102,21 @@ class Guards(RunObserver):
     def _observers(self) -> list[RunObserver]:
         return [guard for guard in self.guards.values() if isinstance(guard, RunObserver)]
 
+    def enter(self, stack: ExitStack) -> None:
+        """Begin those that hold something while the run lasts, such as a thread."""
+        for guard in self.guards.values():
+            if isinstance(guard, AbstractContextManager):
+                stack.enter_context(guard)
+
+    def preflight(self, inputs: Inputs) -> list[str]:
+        """Have guards look at a run before its model is loaded; return their lines for the user.
+
+        Raises:
+            RlvrError: If one refuses the run.
+        """
+        looking = [guard for guard in self.guards.values() if isinstance(guard, LooksBeforeRun)]
+        return [line for guard in looking for line in guard.preflight(inputs)]
+
     def phases(self) -> RunObserver:
         """Return an observer that tells guards what the run waits for, and nothing else."""
         observer = RunObserver()
@@ -131,8 +159,8 @@ class Guards(RunObserver):
 
     def state_dict(self) -> dict[str, Json]:
         """Return the state of each stateful guard."""
-        stateful = {n: one for n, one in self.guards.items() if isinstance(one, Stateful)}
-        return {name: guard.state_dict() for name, guard in stateful.items()}
+        stateful = ((n, g) for n, g in self.guards.items() if isinstance(g, Stateful))
+        return {name: guard.state_dict() for name, guard in stateful}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """Restore the state that ``state_dict`` returned."""
@@ -150,3 +178,44 @@ def build_guards(resolved: Resolved) -> Guards:
         times = sum(known.partition("#")[0] == name for known in guards) + 1
         guards[name if times == 1 else f"{name}#{times}"] = resolved.make(("guards", place))
     return Guards(guards)
+
+
+def bound_guards(
+    guards: Guards,
+    inputs: Inputs,
+    trainer: PolicyTrainer,
+    engine: Engine,
+    ranks: Ranks,
+    events: RunEvents,
+) -> Guards:
+    """Bind the guards to the run, and let them observe the trainer's steps.
+
+    Returns:
+        The guards, with each verifier that is a guard too.
+    """
+    judging = inputs.judge.plan.verifiers.items()
+    watching = {name: verifier for name, verifier in judging if isinstance(verifier, Guard)}
+    guards = Guards({**guards.guards, **watching})
+    context = GuardContext(
+        config=inputs.config,
+        trainer=trainer,
+        engine=engine,
+        sampler=inputs.sampler,
+        judge=inputs.judge,
+        problems=inputs.problems,
+        tokenizer=inputs.tokenizer,
+        ranks=ranks,
+        room=inputs.longest_prompt + inputs.longest_answer,
+        longest_prompt=inputs.longest_prompt,
+        say=events.message,
+        phase=events.phase,
+        record=inputs.data_reports.append,
+        view=StepView(),
+    )
+    for guard in guards.guards.values():
+        if isinstance(guard, BindsToRun):
+            guard.bind(context)
+    observers = [guard for guard in guards.guards.values() if isinstance(guard, StepObserver)]
+    if observers:
+        trainer.observer = StepObservers(observers, context.view)
+    return guards

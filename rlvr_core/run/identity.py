@@ -5,28 +5,33 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Complaint, ConfigError, Json, Problem
 from rlvr_core.data.prompts import Renderer
 from rlvr_core.plugins import files
 from rlvr_core.record.manifest import Manifest, versions
 from rlvr_core.record.provenance.code import code_hash, keep_changes, packages, threads
-from rlvr_core.record.provenance.compare import Difference, code_differences, differences
 from rlvr_core.record.provenance.environment import environment
 from rlvr_core.record.provenance.lineage import of_run
 from rlvr_core.record.provenance.model import model_identity, tokenizer_identity
 from rlvr_core.record.rundir import RunFolder
 
+if TYPE_CHECKING:
+    from rlvr_core.record.provenance.compare import Difference
+    from rlvr_core.run.inputs import Inputs
+
 REFUSED = ("model", "tokenizer", "prompts", "verifiers")
 """Parts that a run must be resumed with; of the others it is said that they are not the same."""
 
 
-def identify(prepared: Any, manifest: Manifest, say: Callable[[str], None], *, fresh: bool) -> None:
+def identify(
+    inputs: Inputs, manifest: Manifest, say: Callable[[str], None], *, fresh: bool
+) -> None:
     """Record what a run is made of; when it is resumed, compare it with what it was made of.
 
     Args:
-        prepared: The prepared run (``rlvr_core.run.prepare.Prepared``).
+        inputs: What the run begins with.
         manifest: The run's ``run.json``; its ``identity`` is written.
         say: Called with each difference that does not stop the run.
         fresh: Whether the run is new.
@@ -34,11 +39,11 @@ def identify(prepared: Any, manifest: Manifest, say: Callable[[str], None], *, f
     Raises:
         ConfigError: If a resumed run has another model, tokenizer or verifier, or other prompts.
     """
-    code = packages(prepared.resolved.host)
-    found = identity_of(prepared) | {"code": code}
+    code = packages(inputs.resolved.host)
+    identity = identity_of(inputs) | {"code": code}
     recorded = None if fresh else manifest.fields.get("identity")
     if recorded is not None:
-        lines = _check(prepared, manifest, found)
+        lines = _check(inputs, manifest, identity)
         if not lines:
             return
         for line in lines:
@@ -48,23 +53,23 @@ def identify(prepared: Any, manifest: Manifest, say: Callable[[str], None], *, f
     elif not fresh:
         say("note: what the run was made of when it began is not recorded, and not compared")
     keep_changes(manifest.folder.patches, code)
-    found |= {"code": {"packages": code}, "lineage": of_run(prepared, manifest.folder)}
-    manifest.update(identity=found)
+    identity |= {"code": {"packages": code}, "lineage": of_run(inputs, manifest.folder)}
+    manifest.update(identity=identity)
 
 
-def identity_of(prepared: Any) -> dict[str, Json]:
-    """Return what a prepared run is made of, without the code of packages."""
-    config, specs = prepared.config, prepared.judge.plan.specs
+def identity_of(inputs: Inputs) -> dict[str, Json]:
+    """Return what a run is made of, without the code of packages."""
+    config, specs = inputs.config, inputs.judge.plan.specs
     return {
-        "model": model_identity(str(prepared.model_path), config.model.revision),
-        "tokenizer": tokenizer_identity(prepared.tokenizer),
+        "model": model_identity(str(inputs.model_path), config.model.revision),
+        "tokenizer": tokenizer_identity(inputs.tokenizer),
         "prompts": {
-            "text_as_chat": prepared.renderer.text_as_chat,
-            "description": prepared.renderer.describe(),
-            "sha256": prepared.prompts,
+            "text_as_chat": inputs.renderer.text_as_chat,
+            "description": inputs.renderer.describe(),
+            "sha256": inputs.data.prompts,
             "evaluations": {
-                name: _rendered(prepared.renderer, problems)
-                for name, problems in prepared.evaluations.held_out.items()
+                name: _rendered(inputs.renderer, problems)
+                for name, problems in inputs.evaluations.held_out.items()
             },
         },
         "verifiers": {
@@ -83,39 +88,46 @@ def _rendered(renderer: Renderer, problems: Iterable[Problem]) -> str:
     return digest.hexdigest()
 
 
-def _check(prepared: Any, manifest: Manifest, found: Mapping[str, Any]) -> list[str]:
+def _check(inputs: Inputs, manifest: Manifest, identity: Mapping[str, Any]) -> list[str]:
     """Return in what a resumed run differs from what it was; refuse what it may not."""
+    from rlvr_core.record.provenance.compare import code_differences, differences
+
     recorded = manifest.fields["identity"]
-    accepted = tuple(prepared.config.run.accept_changed)
-    differ = differences(recorded, found)
-    differ += code_differences(recorded["code"]["packages"], found["code"])
+    accepted = tuple(inputs.config.run.accept_changed)
+    differ = differences(recorded, identity)
+    differ += code_differences(recorded["code"]["packages"], identity["code"])
     before = {"versions": manifest.fields.get("versions")}
-    differ += differences(before, {"versions": versions(prepared.resolved.host.plugin_versions())})
-    refused = [one for one in differ if _stops(one, accepted)]
+    differ += differences(before, {"versions": versions(inputs.resolved.host.plugin_versions())})
+    refused = [difference for difference in differ if _stops(difference, accepted)]
     if refused:
         raise ConfigError.collect(_complaints(refused, manifest.folder, accepted))
-    return [one.line for one in differ]
+    return [difference.line for difference in differ]
 
 
-def _stops(one: Difference, accepted: Sequence[str]) -> bool:
-    if one.part not in REFUSED:
+def _stops(difference: Difference, accepted: Sequence[str]) -> bool:
+    if difference.part not in REFUSED:
         return False
-    if one.part == "verifiers":
-        if files.parse(one.key.partition("#")[0]) is not None or one.values[0] is None:
+    if difference.part == "verifiers":
+        if (
+            files.parse(difference.key.partition("#")[0]) is not None
+            or difference.values[0] is None
+        ):
             return False  # a file is compared with its copy; a new verifier has none before it
-        return not str(one.values[1]).startswith(tuple(accepted) or ("-",))
-    return one.key in ("sha256", "chat_template", "text_as_chat")
+        return not str(difference.values[1]).startswith(tuple(accepted) or ("-",))
+    return difference.key in ("sha256", "chat_template", "text_as_chat")
 
 
 def _complaints(
     refused: Sequence[Difference], folder: RunFolder, accepted: Sequence[str]
 ) -> list[Complaint]:
-    digests = [str(one.values[1])[:8] for one in refused if one.part == "verifiers"]
+    digests = [
+        str(difference.values[1])[:8] for difference in refused if difference.part == "verifiers"
+    ]
     listed = ", ".join([*accepted, *digests])
-    found = []
-    for one in refused:
+    complaints = []
+    for difference in refused:
         remedy: tuple[str, ...]
-        if one.part == "verifiers":
+        if difference.part == "verifiers":
             remedy = (
                 "install the version the run began with",
                 f"to go on with the code that is here: --set 'run.accept_changed=[{listed}]'",
@@ -126,7 +138,7 @@ def _complaints(
             "model": "the model is not the one the run began with",
             "tokenizer": "the tokenizer is not the one the run began with",
             "prompts": "the prompts are not rendered as when the run began",
-            "verifiers": f"the code of verifier {one.key} is not that the run began with",
-        }[one.part]
-        found.append(Complaint(f"{what} ({one.key})", str(folder.path), remedy))
-    return found
+            "verifiers": f"the code of verifier {difference.key} is not that the run began with",
+        }[difference.part]
+        complaints.append(Complaint(f"{what} ({difference.key})", str(folder.path), remedy))
+    return complaints

@@ -24,13 +24,15 @@ from rlvr_core.step.optim import Optimizer
 from rlvr_core.step.step import PolicyTrainer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from transformers import PreTrainedModel
 
-    from rlvr_core.api import Engine, OptimizerBuilder, Schedule, Source, WeightSource
+    from rlvr_core.api import Engine, Loss, OptimizerBuilder, Schedule, Source, WeightSource
     from rlvr_core.config.model import SourceRef
-    from rlvr_core.run.prepare import Prepared
+    from rlvr_core.config.tree import Loc
+    from rlvr_core.run.inputs import Inputs
+    from rlvr_core.step.objective import MakeTeacher
     from rlvr_core.step.reference import Reference
 
 
@@ -45,11 +47,25 @@ def trainer_device() -> torch.device:
     return torch.device(PartialState().device)
 
 
-def trainer_of(
-    prepared: Prepared, ranks: Ranks, engine: Engine
+def build_trainer(
+    inputs: Inputs,
+    losses: Mapping[Loc, Loss],
+    teachers: Mapping[Loc, MakeTeacher],
+    checkpointing: str,
+    engine: Engine,
+    ranks: Ranks,
 ) -> tuple[PolicyTrainer, WeightSource]:
-    """Build the trainer, and the source of the weights that engines load."""
-    config = prepared.config
+    """Build the trainer, and the source of the weights that engines load.
+
+    Args:
+        inputs: What the run begins with.
+        losses: The terms of the loss by their location.
+        teachers: Loader of each teacher, by the location of the loss that distils it.
+        checkpointing: Which layers are computed again in the backward pass.
+        engine: The engine, not started yet.
+        ranks: The processes of the run.
+    """
+    config = inputs.config
     train, precision = config.train, Precision(DTYPES[config.model.dtype])
     device = trainer_device()
     context = None
@@ -66,17 +82,17 @@ def trainer_of(
     sharded = parallel is not None and parallel.sharded
     place = torch.device("cpu") if sharded else device
     torch.manual_seed(config.run.seed)
-    own_copy = device if sharded and shares_model(engine) else None
+    whole_copy = device if sharded and shares_model(engine) else None
     dtype = torch.float32
-    if sharded and own_copy is None and config.model.lora is None:
+    if sharded and whole_copy is None and config.model.lora is None:
         from rlvr_core.parallel.fsdp.loading import stored_dtype
 
-        dtype = stored_dtype(prepared.model_path, config.model)
-    model = _policy(prepared, place, precision, dtype)
-    objective = _objective(prepared, place, precision)
+        dtype = stored_dtype(inputs.model_path, config.model)
+    model = _policy(inputs, checkpointing, place, precision, dtype)
+    objective = _objective(inputs, losses, teachers, place, precision)
     reference = None
     if objective.needs_reference:
-        reference = _reference(prepared, model, place, precision)
+        reference = _reference(inputs, model, place, precision)
     compiled = None
     if train.compile:
         from rlvr_core.compiling.layers import compiled_model
@@ -86,9 +102,9 @@ def trainer_of(
     if parallel is not None and sharded:
         from rlvr_core.parallel.fsdp.gathered_source import gathered_source
 
-        source = gathered_source(model, parallel, own_copy)
-    builder: OptimizerBuilder = prepared.resolved.make(("train", "optimizer"))
-    schedule: Schedule = prepared.resolved.make(("train", "lr_schedule"))
+        source = gathered_source(model, parallel, whole_copy)
+    builder: OptimizerBuilder = inputs.resolved.make(("train", "optimizer"))
+    schedule: Schedule = inputs.resolved.make(("train", "lr_schedule"))
     if parallel is not None:
         options = {
             "temperature": config.sampling.temperature,
@@ -96,8 +112,8 @@ def trainer_of(
         }
         parallel.add(model, trained=True, compiled=compiled, **options)
         # a reference that is the policy without its adapter was added with the policy
-        own = reference and reference.own_model
-        for frozen in [*([own] if own else []), *objective.teachers]:
+        separate = reference and reference.own_model
+        for frozen in [*([separate] if separate else []), *objective.teachers]:
             parallel.add(frozen, trained=False, **options)
     trainer = PolicyTrainer(
         model=model,
@@ -108,8 +124,8 @@ def trainer_of(
         train=train,
         temperature=config.sampling.temperature,
         max_completion_tokens=config.sampling.max_tokens,
-        reward_weights=prepared.judge.plan.weights,
-        advantage_scale=_advantage_scale(config.data.sources, prepared.sources),
+        reward_weights=inputs.judge.plan.weights,
+        advantage_scale=_advantage_scale(config.data.sources, inputs.sources),
         compiled=compiled,
         seed=config.run.seed,
         ranks=ranks,
@@ -125,44 +141,54 @@ def shares_model(engine: Engine) -> bool:
 
 
 def _policy(
-    prepared: Prepared, place: torch.device, precision: Precision, dtype: torch.dtype
+    inputs: Inputs,
+    checkpointing: str,
+    place: torch.device,
+    precision: Precision,
+    dtype: torch.dtype,
 ) -> PreTrainedModel:
-    config = prepared.config
-    model = load_policy(prepared.model_path, config.model, place, dtype)
+    config = inputs.config
+    model = load_policy(inputs.model_path, config.model, place, dtype)
     _spare_threads(model)
-    enable_checkpointing(model, prepared.checkpointing)
+    enable_checkpointing(model, checkpointing)
     chosen_adapter(config.model.lora).install(
         model,
         config.model.lora,
         seed=config.run.seed,
         compute=precision.compute,
-        path=prepared.model_path,
+        path=inputs.model_path,
         revision=config.model.revision,
-        where=prepared.resolved.where(("model", "lora", "target_modules")),
+        where=inputs.resolved.where(("model", "lora", "target_modules")),
     )
     return model
 
 
-def _objective(prepared: Prepared, device: torch.device, precision: Precision) -> Objective:
+def _objective(
+    inputs: Inputs,
+    losses: Mapping[Loc, Loss],
+    teachers: Mapping[Loc, MakeTeacher],
+    device: torch.device,
+    precision: Precision,
+) -> Objective:
     """Build the loss terms; repeated names get ``#2`` and so on."""
     terms: list[LossTerm] = []
-    for loc, ref in prepared.config.losses.items():
-        make_teacher = prepared.teachers.get(loc)
+    for loc, ref in inputs.config.losses.items():
+        make_teacher = teachers.get(loc)
         leaf = ref.use.rpartition("/")[2]
         copies = sum(term.name.partition("#")[0] == leaf for term in terms)
         terms.append(
             LossTerm(
                 name=leaf if copies == 0 else f"{leaf}#{copies + 1}",
-                loss=prepared.losses[loc],
+                loss=losses[loc],
                 weight=ref.weight,
-                demonstrations=prepared.demonstrations.get(loc),
+                demonstrations=inputs.data.demonstrations.get(loc),
                 teacher=None if make_teacher is None else make_teacher(device, precision.compute),
             )
         )
-    advantage = prepared.resolved.advantage()
+    advantage = inputs.resolved.advantage()
     if advantage is None:
         return Objective(tuple(terms))
-    component = prepared.resolved.build("advantage", advantage)
+    component = inputs.resolved.build("advantage", advantage)
     return Objective(tuple(terms), Estimator(advantage.use, component))
 
 
@@ -177,19 +203,19 @@ def _advantage_scale(refs: Sequence[SourceRef], sources: Sequence[Source]) -> di
 
 
 def _reference(
-    prepared: Prepared, policy: PreTrainedModel, place: torch.device, precision: Precision
+    inputs: Inputs, policy: PreTrainedModel, place: torch.device, precision: Precision
 ) -> Reference:
     from rlvr_core.step.reference import SeparateModel, UnderAdapter
 
-    section = prepared.config.train.reference
+    section = inputs.config.train.reference
     if adapter_of(policy).keeps_base:
         return UnderAdapter(policy, section)
     # sums over small parts must not round in between
     dtype = precision.compute if section.ema == 1.0 else torch.float32
     home = torch.device("cpu") if section.offload else place
-    model = load_reference(prepared.model_path, prepared.config.model, home, dtype)
+    model = load_reference(inputs.model_path, inputs.config.model, home, dtype)
     if section.offload:
-        from rlvr_core.parallel.offload.layers import offload
+        from rlvr_core.parallel.offload import offload
 
         offload(model, place)
     return SeparateModel(model, policy, section)

@@ -16,13 +16,13 @@ _EQUAL = ("all_passed", "all_failed", "equal")
 def rollout_metrics(rollouts: Rollouts) -> dict[str, float]:
     """Compute rewards, outcomes, lengths and group counts over all draws, kept or dropped."""
     sampled = rollouts.all
-    groups = [one.group for one in sampled]
+    groups = [drawn.group for drawn in sampled]
     members = [member for group in groups for member in group.members]
     metrics: dict[str, float] = {
         "groups/drawn": len(groups),
         "groups/kept": len(rollouts.kept),
     }
-    dropped = Counter(_why(one.drop) for one in rollouts.dropped if one.drop is not None)
+    dropped = Counter(_why(lost.drop) for lost in rollouts.dropped if lost.drop is not None)
     metrics |= {f"groups/{reason}": dropped.pop(reason, 0) for reason in _EQUAL}
     metrics |= {f"groups/dropped/{reason}": count for reason, count in sorted(dropped.items())}
     metrics["groups/zero_variance"] = sum(map(_without_variance, groups))
@@ -56,10 +56,10 @@ def _without_variance(group: Group) -> bool:
 
 def _pass_rates(sampled: Sequence[Sampled]) -> dict[str, float]:
     by_dataset: dict[str, list[bool]] = {}
-    for one in sampled:
-        for member in one.group.members:
+    for drawn in sampled:
+        for member in drawn.group.members:
             if member.passed is not None:
-                by_dataset.setdefault(one.group.problem.dataset, []).append(member.passed)
+                by_dataset.setdefault(drawn.group.problem.dataset, []).append(member.passed)
     everything = [passed for outcomes in by_dataset.values() for passed in outcomes]
     if not everything:
         return {}
@@ -105,7 +105,7 @@ def _lengths(sampled: Sequence[Sampled], members: Sequence[Judged]) -> dict[str,
     lengths = [len(member.completion.token_ids) for member in members]
     reasons = Counter(member.completion.finish_reason for member in members)
     # all completions of a group share one prompt, which the engine computes once
-    prompts = [len(one.group.members[0].completion.prompt_ids) for one in sampled]
+    prompts = [len(drawn.group.members[0].completion.prompt_ids) for drawn in sampled]
     return {
         "length/mean": fmean(lengths),
         "length/max": max(lengths),
@@ -127,7 +127,7 @@ def _conversations(members: Sequence[Judged]) -> dict[str, float]:
         counts.update(transcript.counts)
     ends = Counter(transcript.ended for transcript in scripts)
     turns = [transcript.n_turns for transcript in scripts]
-    theirs = [one.loss_mask.count(False) for one, transcript in played if transcript]
+    theirs = [c.loss_mask.count(False) for c, transcript in played if transcript]
     return {
         "turns/mean": fmean(turns),
         "turns/max": max(turns),
@@ -139,12 +139,12 @@ def _conversations(members: Sequence[Judged]) -> dict[str, float]:
 
 def fates(sampled: Sampled, *, mask_truncated: bool) -> list[Fate]:
     """Return the ledger fate of each completion of a group, with masked truncated ones marked."""
-    found = sampled.fates()
+    ends = sampled.fates()
     if not mask_truncated:
-        return found
+        return ends
     return [
         "truncated" if fate == "trained" and member.completion.finish_reason == "length" else fate
-        for fate, member in zip(found, sampled.group.members, strict=True)
+        for fate, member in zip(ends, sampled.group.members, strict=True)
     ]
 
 

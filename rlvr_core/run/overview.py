@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rlvr_core.api import Source
+from rlvr_core.api import SamplerTraits, traits_of
 from rlvr_core.api.judging import replacements
 from rlvr_core.config.model import LossRef, RunConfig
-from rlvr_core.data.prompts import Renderer
 from rlvr_core.parallel import ranks
+from rlvr_core.parallel.model_adapter import chosen_adapter
 
 if TYPE_CHECKING:
-    from rlvr_core.api import SamplerTraits
+    from rlvr_core.api import Sampler
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.data.prompts import Renderer
+    from rlvr_core.rollout.source import RolloutMode
+    from rlvr_core.run.inputs import Data
 
 _STRATEGIES = {
     "ddp": "the whole model in each (ddp)",
@@ -21,51 +24,54 @@ _STRATEGIES = {
 
 
 def overview(
-    config: RunConfig,
-    sampler: SamplerTraits,
+    resolved: Resolved,
     model_path: str,
-    sources: Sequence[Source],
-    renderer: Renderer,
     engine: str,
-    more: Sequence[str],
+    renderer: Renderer,
+    data: Data,
+    sampler: Sampler,
+    mode: RolloutMode,
 ) -> list[str]:
-    """Describe model, engine, data, prompts, loss and the size of a step.
+    """Describe model, engine, data, prompts, loss, the size of a step, and what was noticed.
 
     Args:
-        config: The run's configuration.
-        sampler: Traits of its sampler.
+        resolved: The run's configuration.
         model_path: Local folder or hub id of the model.
-        sources: The training data.
+        engine: Line about the engine and why it was chosen.
         renderer: Renders the prompts.
-        engine: The engine's name, and why it was chosen.
-        more: Lines added by the rollout mode and the adapter.
+        data: The run's data.
+        sampler: Its sampler.
+        mode: How generation and training are scheduled.
     """
-    total = sum(len(source.problems) for source in sources)
-    first = sources[0].problems[0]
+    config, train = resolved.config, resolved.config.train
+    total = sum(len(source.problems) for source in data.sources)
+    first = data.sources[0].problems[0]
     loss = " + ".join(_term(ref) for ref in config.losses.values())
     lines = [
         f"model: {model_path}, {config.model.dtype}",
-        f"engine: {engine}",
-        f"data: {total} problems from {', '.join(source.name for source in sources)}",
+        engine,
+        f"data: {total} problems from {', '.join(source.name for source in data.sources)}",
         f"prompts: {renderer.describe()}",
         f"first prompt: {first.id}, {len(renderer.render(first))} tokens: "
         f"{_shortened(renderer.text(first))}",
-        f"loss: {loss}, {config.train.steps} steps, lr {config.train.lr:g}",
-        *more,
+        f"loss: {loss}, {train.steps} steps, lr {train.lr:g}",
+        *chosen_adapter(config.model.lora).lines(config.model.lora),
+        *mode.lines(),
     ]
     if ranks.count() > 1:
         lines.append(
-            f"processes: {ranks.count()}, {_STRATEGIES[config.train.parallel]}; each has "
+            f"processes: {ranks.count()}, {_STRATEGIES[train.parallel]}; each has "
             f"{config.verify.workers} verifier workers"
         )
-    lines += _step_lines(config, sampler, total)
-    train = config.train
+    lines += _step_lines(config, traits_of(sampler, SamplerTraits), total)
     if train.updates_per_step > 1:
         lines.append(
             f"updates: {train.updates_per_step} a step, {train.mini_batches} mini-batches x "
             f"{train.num_iterations} iterations"
         )
-    return lines
+    lines += [*(data.answers.lines if data.answers else ()), *data.conversations.lines()]
+    lines += [*data.prompt_lines, *(f"warning: {text}" for text in resolved.warnings)]
+    return lines + [line for report in data.reports for line in report.lines]
 
 
 def _step_lines(config: RunConfig, sampler: SamplerTraits, total: int) -> list[str]:

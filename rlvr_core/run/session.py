@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from rlvr_core.api.components import Stateful
     from rlvr_core.api.rollouts import RolloutSource
     from rlvr_core.config.model import RunConfig
-    from rlvr_core.plugins.host import Host
     from rlvr_core.record.checkpoints import CheckpointStore
     from rlvr_core.record.ledger import Ledger
     from rlvr_core.record.recorder import NullRecorder, Recorder
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from rlvr_core.rollout.source import SourceParts
     from rlvr_core.run.ending import Stop
     from rlvr_core.run.evaluations import Evaluations
-    from rlvr_core.run.events import RunEvents
+    from rlvr_core.run.events import Guards, RunEvents
     from rlvr_core.step.step import PolicyTrainer, StepReport
     from rlvr_core.verify.reward import RewardPlan
 
@@ -59,7 +58,6 @@ class Session:
     """
 
     config: RunConfig
-    host: Host
     folder: RunFolder
     recorder: Recorder | NullRecorder
     ledger: Ledger
@@ -71,7 +69,7 @@ class Session:
     trainer: PolicyTrainer
     tokenizer: PreTrainedTokenizerBase
     evaluations: Evaluations
-    stateful: Mapping[str, Stateful]
+    guards: Guards
     reports: ReportsMetrics | None
     reporters: Sequence[Reporter]
     stop: Stop
@@ -82,6 +80,17 @@ class Session:
     resumed: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
     writing: Writing | None = None
+
+    @property
+    def stateful(self) -> Mapping[str, Stateful]:
+        """The parts whose state a checkpoint holds, by its name there."""
+        return {
+            "sampler": self.parts.sampler,
+            "rollouts": self.rollouts,
+            "errors": self.parts.generator.judge.errors,
+            "ledger": self.ledger,
+            "guards": self.guards,
+        }
 
     @property
     def stop_reason(self) -> str | None:
@@ -151,7 +160,7 @@ class Session:
         self.rollouts.before_training()
         if self.trainer.objective.on_completions:
             with self.phase("guards"):
-                groups = tuple(one.group for one in rollouts.all)
+                groups = tuple(sampled.group for sampled in rollouts.all)
                 self.events.groups_scored(GroupsScored(self.step, self.version, groups))
 
         with self.phase("train"):
@@ -220,12 +229,12 @@ class Session:
         if self.reports is None:
             return {}
         total: dict[str, float] = {}
-        for rank, (events, found) in enumerate(
+        for rank, (events, numbers) in enumerate(
             self.ranks.gather((self.reports.take_events(), self.reports.metrics()))
         ):
             for line in events:
                 self.events.message(f"process {rank}: {line}" if rank else line)
-            for name, value in reported(self.reports, found).items():
+            for name, value in reported(self.reports, numbers).items():
                 total[name] = total.get(name, 0.0) + value
         return total
 
@@ -237,12 +246,17 @@ class Session:
     def _evaluate(self) -> bool:
         """Evaluate the current weights; return whether they are the best so far (``keep_best``)."""
         step, version = self.step, self.version
-        for found in self.evaluations.run(self.parts.shared, step, version, self.phase):
+        for evaluation in self.evaluations.run(self.parts.shared, step, version, self.phase):
             self.parts.check()
             self.recorder.evaluation(
-                step, version, found.name, found.temperature, found.report, found.sampled
+                step,
+                version,
+                evaluation.name,
+                evaluation.temperature,
+                evaluation.report,
+                evaluation.sampled,
             )
-            self.events.eval_finished(EvalFinished(step, found.name, found.report))
+            self.events.eval_finished(EvalFinished(step, evaluation.name, evaluation.report))
         return self.evaluations.improved
 
     def _due(self, every: int) -> bool:
@@ -258,31 +272,31 @@ class Session:
         self.ledger.draw(self.rollouts.drawn())
         # replayed groups come after the kept ones, and were settled when they were drawn
         kept = iter(report.advantages)
-        advantages = {one.draw.index: next(kept) for one in rollouts.kept}
+        advantages = {sampled.draw.index: next(kept) for sampled in rollouts.kept}
         flags = zip(rollouts.kept, report.thrown_away, strict=False)
-        thrown_away = {one.draw.index for one, lost in flags if lost}
-        for one in rollouts.all:
-            ends = fates(one, mask_truncated=self.config.train.mask_truncated)
-            if one.drop is None and one.draw.index in thrown_away:
+        thrown_away = {sampled.draw.index for sampled, lost in flags if lost}
+        for sampled in rollouts.all:
+            ends = fates(sampled, mask_truncated=self.config.train.mask_truncated)
+            if sampled.drop is None and sampled.draw.index in thrown_away:
                 ends = ["error" if fate == "trained" else fate for fate in ends]
-            for fate, detail in zip(ends, details(one), strict=True):
-                ages[fate, self.version - one.group.version] += 1
+            for fate, detail in zip(ends, details(sampled), strict=True):
+                ages[fate, self.version - sampled.group.version] += 1
                 self.ledger.settle(fate, 1, detail)
             none: list[float | None] = [None] * len(ends)
             self.recorder.rollout(
                 self.step,
                 self.version,
-                one.group,
-                one.prompt_text,
+                sampled.group,
+                sampled.prompt_text,
                 ends,
-                advantages.get(one.draw.index, none) if one.drop is None else none,
-                one.draw.index,
+                advantages.get(sampled.draw.index, none) if sampled.drop is None else none,
+                sampled.draw.index,
             )
         again = report.thrown_away[len(rollouts.kept) :]
-        for one, lost in zip(rollouts.replayed, again, strict=False):
-            ends = fates(one, mask_truncated=self.config.train.mask_truncated)
+        for sampled, lost in zip(rollouts.replayed, again, strict=False):
+            ends = fates(sampled, mask_truncated=self.config.train.mask_truncated)
             if not lost:
-                ages["reread", self.version - one.group.version] += ends.count("trained")
+                ages["reread", self.version - sampled.group.version] += ends.count("trained")
         return ages
 
     def _applied(self, report: StepReport) -> dict[str, float]:

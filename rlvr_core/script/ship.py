@@ -27,53 +27,53 @@ _MAIN = "__main__"
 _HEADER = "from __future__ import annotations\n"
 
 
-def reference(found: Any) -> str:
+def reference(component: Any) -> str:
     """What ``use`` is to say: ``file.py:name``, or ``package.module:name``.
 
     Args:
-        found: A function or a class.
+        component: A function or a class.
 
     Raises:
         ConfigError: If no other process can have it: a lambda, what is defined inside of another
             function, or what uses an object of the program that is no constant.
         MachineError: If the cache cannot be written.
     """
-    if not isinstance(found, FunctionType | type):
+    if not isinstance(component, FunctionType | type):
         raise ConfigError(
-            f"{found!r} is a {type(found).__name__}, not a function or a class",
+            f"{component!r} is a {type(component).__name__}, not a function or a class",
             remedy="pass a function defined with def, a class, or the name of a component",
         )
-    name = found.__qualname__
+    name = component.__qualname__
     if not name.isidentifier():
         inside = "a lambda" if "<lambda>" in name else "defined inside of something else"
         raise ConfigError(
             f"{name} is {inside}, and cannot be sent to worker processes",
             remedy="define it with def at the top of a file or of a notebook cell",
         )
-    module = sys.modules.get(found.__module__)
-    if module is None or found.__module__ == _MAIN:
-        return f"{_written(found)}:{name}"
-    if getattr(module, name, None) is not found:
+    module = sys.modules.get(component.__module__)
+    if module is None or component.__module__ == _MAIN:
+        return f"{_written(component)}:{name}"
+    if getattr(module, name, None) is not component:
         raise ConfigError(
-            f"{found.__module__}.{name} is something else by now, and worker processes import it "
-            f"by that name",
+            f"{component.__module__}.{name} is something else by now, and worker processes import "
+            f"it by that name",
             remedy="give it a name of its own",
         )
     file = getattr(module, "__file__", None)
-    if "." in found.__module__ or file is None:
-        return f"{found.__module__}:{name}"
+    if "." in component.__module__ or file is None:
+        return f"{component.__module__}:{name}"
     path, here = Path(file).absolute(), Path.cwd()
     shown = f"./{path.relative_to(here)}" if path.is_relative_to(here) else str(path)
     return f"{shown}:{name}"
 
 
-def _written(found: Any) -> Path:
+def _written(component: Any) -> Path:
     """Write a definition of the main program and what it uses to the cache; the file."""
     parts: dict[str, str] = {}
-    _define(found, parts)
+    _define(component, parts)
     text = _HEADER + "\n".join(dict.fromkeys(parts.values()))
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    path = cache_folder() / "functions" / digest / f"{found.__name__}.py"
+    path = cache_folder() / "functions" / digest / f"{component.__name__}.py"
     try:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,30 +87,30 @@ def _written(found: Any) -> Path:
     return path
 
 
-def _define(found: Any, parts: dict[str, str]) -> None:
+def _define(component: Any, parts: dict[str, str]) -> None:
     """Add the source of a definition, after that of everything it uses.
 
     Args:
-        found: A function or class of the main program.
+        component: A function or class of the main program.
         parts: Source by name; gets more.
     """
     try:
-        source = textwrap.dedent(inspect.getsource(found))
+        source = textwrap.dedent(inspect.getsource(component))
     except (OSError, TypeError):
         raise ConfigError(
-            f"the source of {found.__qualname__} cannot be found, so it cannot be sent to worker "
-            f"processes",
+            f"the source of {component.__qualname__} cannot be found, so it cannot be sent to "
+            f"worker processes",
             remedy="put it into a file: rewards=['./my_file.py:name']",
         ) from None
     names = vars(sys.modules[_MAIN])
-    if isinstance(found, FunctionType):
-        names = found.__globals__
-    parts[found.__name__] = ""  # so that what calls itself ends here
+    if isinstance(component, FunctionType):
+        names = component.__globals__
+    parts[component.__name__] = ""  # so that what calls itself ends here
     for name in _globals_of(source):
         if name in names and name not in parts:
-            _provide(name, names[name], found.__qualname__, parts)
-    del parts[found.__name__]
-    parts[found.__name__] = source
+            _provide(name, names[name], component.__qualname__, parts)
+    del parts[component.__name__]
+    parts[component.__name__] = source
 
 
 def _provide(name: str, value: Any, user: str, parts: dict[str, str]) -> None:

@@ -149,9 +149,9 @@ def option(key: str, value: Any) -> str:
 def plain(value: Any) -> Any:
     """A value as YAML holds it; functions and classes become the names they are found by."""
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if inspect.isfunction(value) or isinstance(value, type):

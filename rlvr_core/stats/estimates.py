@@ -56,8 +56,8 @@ def jackknife(value: float, n: int, without: Sequence[float | None]) -> Estimate
         n: Number of problems.
         without: The statistic without each block in turn; None if it is then undefined.
     """
-    left = [one for one in without if one is not None and math.isfinite(one)]
-    rate = all(0 <= one <= 1 for one in (value, *left))
+    left = [number for number in without if number is not None and math.isfinite(number)]
+    rate = all(0 <= number <= 1 for number in (value, *left))
     if n < BLOCKS or len(left) != BLOCKS or (len(set(left)) == 1 and not rate):
         return Estimate(value, n, None, None, "none")
     from rlvr_core.stats import intervals

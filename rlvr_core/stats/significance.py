@@ -30,7 +30,7 @@ def sign_flip_p(differences: Sequence[int]) -> float:
         differences: Completions of each problem that pass now, less those that passed before.
     """
     # sum of signed sizes = 2 * (sum of those with a plus) - all: subset sums have half the range
-    sizes = [abs(one) for one in differences if one]
+    sizes = [abs(change) for change in differences if change]
     chances = np.zeros(sum(sizes) + 1)
     chances[0], reach = 1.0, 0
     for size in sizes:

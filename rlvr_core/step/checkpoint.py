@@ -98,7 +98,7 @@ def collect(
                 copies[name] = full.to("cpu", copy=True).contiguous()
         return copies
 
-    weights, moments, held_to = ({} if shards else copied(one) for one in parts.values())
+    weights, moments, held_to = ({} if shards else copied(tensors) for tensors in parts.values())
     scaler, random = optimizer.scaler.state_dict(), torch.get_rng_state()
     return Snapshot(weights, moments, held_to, scaler, random, shards)
 
@@ -196,8 +196,8 @@ def load(
 
     adapter, sharded = adapter_of(model), not (trainer / "optimizer.safetensors").is_file()
     weights, held_to = adapter.trained_tensors(model), reference.named() if reference else {}
-    found = saved("master", weights) if sharded else adapter.load(folder, model)
-    _put_back(found, weights, "model", folder)
+    loaded = saved("master", weights) if sharded else adapter.load(folder, model)
+    _put_back(loaded, weights, "model", folder)
     _put_back(saved("reference", held_to), held_to, "reference", folder)
     parameters = dict(zip(optimizer.names, optimizer.parameters, strict=True))
     optimizer.load_state_tensors(saved("optimizer", parameters))

@@ -33,8 +33,8 @@ def choose_forward_paths(model: PreTrainedModel, names: Sequence[str]) -> None:
         PluginError: If a path cannot be imported.
     """
     entries = [load_host().entry("forward_path", name, "model.forward_paths") for name in names]
-    own = type(model).__name__
-    _FACTORIES[model] = [e.load() for e in entries if not e.models or own in e.models]
+    model_class = type(model).__name__
+    _FACTORIES[model] = [e.load() for e in entries if not e.models or model_class in e.models]
 
 
 def forward_paths(model: PreTrainedModel) -> Iterator[ForwardPath]:

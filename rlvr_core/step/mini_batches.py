@@ -207,7 +207,7 @@ class Totals:
         numbers, places = tree_flatten((self._losses, self._sums, self._maxima))
         if numbers:
             device = numbers[0].device
-            host = torch.stack([one.double().to(device) for one in numbers]).cpu()
+            host = torch.stack([number.double().to(device) for number in numbers]).cpu()
             self._losses, self._sums, self._maxima = tree_unflatten(list(host), places)
 
     def mean(self, term: str, name: str) -> float | None:

@@ -208,8 +208,8 @@ class Objective:
 
     def teacher_prompt(self, problem: Problem) -> tuple[int, ...] | None:
         """Prompt function of the teacher that has one; else None."""
-        own = [t.teacher.prompt for t in self.terms if t.teacher and t.teacher.prompt]
-        return own[0](problem) if own else None
+        prompts = [t.teacher.prompt for t in self.terms if t.teacher and t.teacher.prompt]
+        return prompts[0](problem) if prompts else None
 
     def parts(
         self, groups: Sequence[Sequence[Row]], step: int, temperature: float

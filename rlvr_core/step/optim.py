@@ -206,10 +206,12 @@ def trained_parameters(model: torch.nn.Module) -> list[TrainedParameter]:
     """Return the trained parameters in the model's order; a tied parameter once."""
     from transformers import PreTrainedModel
 
-    outer: list[Any] = [one for one in model.modules() if isinstance(one, torch.nn.Embedding)]
+    outer: list[Any] = [
+        module for module in model.modules() if isinstance(module, torch.nn.Embedding)
+    ]
     if isinstance(model, PreTrainedModel):
         outer.append(model.get_output_embeddings())  # type: ignore[no-untyped-call]
-    places = {id(one.weight) for one in outer if one is not None}
+    places = {id(module.weight) for module in outer if module is not None}
     return [
         TrainedParameter(name, tensor, tensor.ndim == 2 and id(tensor) not in places)
         for name, tensor in model.named_parameters()

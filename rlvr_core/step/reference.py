@@ -66,8 +66,8 @@ class _Moving(ABC):
         """See ``Reference``. Under LoRA, a moving average is one of the adapter's matrices."""
         due = self.section.sync_every is not None and version % self.section.sync_every == 0
         if due:
-            for own, new in self._pairs():
-                _mix(own, new, self.section.ema)
+            for held, new in self._pairs():
+                _mix(held, new, self.section.ema)
         return due
 
     def metrics(self, version: int) -> dict[str, float]:
@@ -129,15 +129,15 @@ class UnderAdapter(_Moving):
         """See ``Reference``."""
         if not self.section.sync_every:
             return {}
-        return {name: own for name, own, _ in self._adapter.reference_pairs(self.policy)}
+        return {name: held for name, held, _ in self._adapter.reference_pairs(self.policy)}
 
     def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return ((own, new) for _, own, new in self._adapter.reference_pairs(self.policy))
+        return ((held, new) for _, held, new in self._adapter.reference_pairs(self.policy))
 
 
 @torch.no_grad()
-def _mix(own: Tensor, new: Tensor, mix: float) -> None:
+def _mix(held: Tensor, new: Tensor, mix: float) -> None:
     if mix == 1.0:
-        own.copy_(new)
+        held.copy_(new)
     else:
-        own.lerp_(new.to(own.dtype), mix)
+        held.lerp_(new.to(held.dtype), mix)

@@ -77,7 +77,7 @@ def rows_of(
         teacher, values = teacher_prompts[index], iter(by_token or ())
         sampled = completion.n_sampled if completion.branches else 0
         for row in completion.rows:
-            asked = row.prompt_ids == completion.prompt_ids
+            of_prompt = row.prompt_ids == completion.prompt_ids
             by_group[index].append(
                 Row(
                     row.prompt_ids,
@@ -88,7 +88,7 @@ def rows_of(
                     group=index,
                     token_advantages=by_token and tuple(islice(values, len(row.token_ids))),
                     # a branch that begins otherwise is shown to its teacher as it is
-                    teacher_prompt_ids=teacher if asked else teacher and row.prompt_ids,
+                    teacher_prompt_ids=teacher if of_prompt else teacher and row.prompt_ids,
                     share=sum(row.loss_mask) / max(1, sampled) if completion.branches else 1.0,
                 )
             )
@@ -96,12 +96,12 @@ def rows_of(
 
 
 def _scaled(
-    found: Advantages | None, place: int, factor: float
+    advantages: Advantages | None, place: int, factor: float
 ) -> tuple[float, tuple[float, ...] | None]:
     """A completion's advantage, and the advantages of its tokens if there are any."""
-    if found is None:
+    if advantages is None:
         return 0.0, None
-    row = float(found.row_N[place]) * factor
-    if found.token_N is None:
+    row = float(advantages.row_N[place]) * factor
+    if advantages.token_N is None:
         return row, None
-    return row, tuple((found.token_N[place] * factor).tolist())
+    return row, tuple((advantages.token_N[place] * factor).tolist())

@@ -229,7 +229,7 @@ class PolicyTrainer:
                 parts.append(
                     torch.stack([c[micro.batch.mask_BT].float() for c in columns], 1).cpu()
                 )
-        parts = [part for found in self.ranks.gather(parts) for part in found]
+        parts = [part for gathered in self.ranks.gather(parts) for part in gathered]
         return torch.cat(parts) if parts else torch.zeros(0, 1)
 
     @torch.no_grad()
@@ -244,10 +244,10 @@ class PolicyTrainer:
         if estimator is None or not estimator.component.traits.needs_reference_kl:
             return None
         assert self.reference is not None, "the objective asked for a reference"
-        rows = _bare_rows(one for whole in _completions(groups) for one in whole.rows)
+        rows = _bare_rows(completion for whole in _completions(groups) for completion in whole.rows)
         # ``_bare_rows`` numbers rows by ``group``, which survives the packing
         places: list[int] = []
-        own: list[Tensor] = []
+        kl_parts: list[Tensor] = []
         for micro in self._pack(rows):
             batch = micro.batch
             logp_BT = self._logprobs(self.model, batch)
@@ -255,14 +255,17 @@ class PolicyTrainer:
                 ref_BT = self._logprobs(reference, batch)
             if micro.counts:
                 places += batch.host.group_B.tolist()
-                own.extend(torch.where(batch.mask_BT, (logp_BT - ref_BT).double(), 0.0))
+                kl_parts.extend(torch.where(batch.mask_BT, (logp_BT - ref_BT).double(), 0.0))
         # one transfer: each by itself would wait for the device
-        whole = pad_sequence(own, batch_first=True).tolist() if own else []
+        whole = pad_sequence(kl_parts, batch_first=True).tolist() if kl_parts else []
         kl = dict(chain(*self.ranks.gather([*zip(places, whole, strict=True)])))
         lengths = [len(row.token_ids) for row in rows]
         # a row without a loss token is not packed
-        found = (np.array(kl[n][:m] if n in kl else [0.0] * m) for n, m in enumerate(lengths))
-        return [np.concatenate([next(found) for _ in one.rows]) for one in _completions(groups)]
+        kl_rows = (np.array(kl[n][:m] if n in kl else [0.0] * m) for n, m in enumerate(lengths))
+        return [
+            np.concatenate([next(kl_rows) for _ in completion.rows])
+            for completion in _completions(groups)
+        ]
 
     def _normalizer(self, part: TrainingRows) -> Normalizer:
         rows = part.rows
@@ -334,9 +337,9 @@ class PolicyTrainer:
     def _pack(self, rows: Sequence[Row]) -> list[LocalMicroBatch]:
         """Pack this process's part of the rows into micro-batches."""
         size, budget = self.train.context_parallel, self.train.tokens_per_micro_batch
-        own = shard_rows(rows, self.ranks.world // size)[self.ranks.index // size]
+        mine = shard_rows(rows, self.ranks.world // size)[self.ranks.index // size]
         counts = self.ranks.index % size == 0  # of processes that share a micro-batch, in the first
-        batches = micro_batches(own, tokens_per_micro_batch=budget)
+        batches = micro_batches(mine, tokens_per_micro_batch=budget)
         work = [LocalMicroBatch(batch, counts) for batch in batches]
         if self.parallel is not None:
             idle = self.parallel.idle(len(work))
@@ -373,9 +376,11 @@ class PolicyTrainer:
         entropies = [
             self._scores(micro.batch, temperature=part.temperature)[1].double() for micro in work
         ]
-        own = [torch.zeros(0, dtype=torch.float64)]
-        own += [e[w.batch.mask_BT].cpu() for e, w in zip(entropies, work, strict=True) if w.counts]
-        known_N = torch.cat(self.ranks.gather(torch.cat(own)))
+        known = [torch.zeros(0, dtype=torch.float64)]
+        known += [
+            e[w.batch.mask_BT].cpu() for e, w in zip(entropies, work, strict=True) if w.counts
+        ]
+        known_N = torch.cat(self.ranks.gather(torch.cat(known)))
         least = {share: entropy_threshold(known_N, share) for share in shares}
         return least, [
             {share: micro.batch.mask_BT & (entropy_BT >= least[share] - TIE) for share in shares}
@@ -484,6 +489,13 @@ def _completions(groups: Sequence[Group]) -> Iterator[Completion]:
 def _bare_rows(sequences: Iterable[Completion]) -> list[Row]:
     """Rows without advantages; ``group`` is the place of each sequence."""
     return [
-        Row(one.prompt_ids, one.token_ids, one.loss_mask, one.logprobs, 0.0, group=place)
-        for place, one in enumerate(sequences)
+        Row(
+            completion.prompt_ids,
+            completion.token_ids,
+            completion.loss_mask,
+            completion.logprobs,
+            0.0,
+            group=place,
+        )
+        for place, completion in enumerate(sequences)
     ]

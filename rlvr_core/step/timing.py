@@ -52,9 +52,9 @@ class PhaseTimer:
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds by phase; waits for the GPU."""
-        found: dict[str, float] = {}
+        seconds: dict[str, float] = {}
         for _, begun, ended in self._spans[-1:]:
             elapsed(begun, ended)  # when the last has come, all have
         for phase, begun, ended in self._spans:
-            found[phase] = found.get(phase, 0.0) + elapsed(begun, ended, wait=False)
-        return found
+            seconds[phase] = seconds.get(phase, 0.0) + elapsed(begun, ended, wait=False)
+        return seconds

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 from rlvr_core.api import EvalFinished, RunStarted, StepFinished
@@ -19,7 +20,6 @@ from rlvr_core.terminal.enduring import Enduring
 from rlvr_core.terminal.facts import evaluation_line, step_facts
 from rlvr_core.terminal.observer import Display
 from rlvr_core.terminal.pace import Waits
-from rlvr_core.terminal.ticks import Ticks
 from rlvr_core.terminal.weights import counted_weights
 
 LONG = 60.0
@@ -52,6 +52,31 @@ def steps_of(config: Mapping[str, object]) -> int:
     section = config.get("train")
     steps = section.get("steps") if isinstance(section, Mapping) else None
     return steps if isinstance(steps, int) else 0
+
+
+class Ticks:
+    """Calls a function from a thread until it is closed.
+
+    Args:
+        every: Seconds between two calls.
+        tick: The function.
+    """
+
+    def __init__(self, every: float, tick: Callable[[], None]) -> None:
+        self._every, self._tick = every, tick
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rlvr-ticks", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread; safe to call twice."""
+        self._ended.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._every):
+            self._tick()
 
 
 class Plain(Display):

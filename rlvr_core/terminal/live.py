@@ -1,4 +1,4 @@
-"""The live display: current progress of a run, redrawn in place.
+"""The live display: current progress of a run, or what a command waits for, redrawn in place.
 
 It starts before the run's plan, while configuration and data are read, and is drawn by a thread, so
 that it updates whatever the run waits for.
@@ -7,8 +7,10 @@ that it updates whatever the run waits for.
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO, cast
 
 from rlvr_core.api import EvalFinished, RunStarted, StepFinished
@@ -123,3 +125,21 @@ class Live(Display):
     def _print(self, *lines: str) -> None:
         for line in lines:
             self._console.print(self._text(printable(line)), soft_wrap=True)
+
+
+@contextlib.contextmanager
+def waiting(label: str) -> Iterator[Callable[[str], None] | None]:
+    """Show a wait on a terminal, and clear it afterwards.
+
+    Args:
+        label: The first label.
+
+    Yields:
+        A function that sets the next label, from any thread; None if stderr is not a terminal.
+    """
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield None
+        return
+    with contextlib.closing(Live(sys.stderr, 0)) as shown:
+        shown.phase(label)
+        yield shown.phase

@@ -97,8 +97,8 @@ class Pace:
         (first, began), (last, ended) = self._marks[0], self._marks[-1]
         if last <= first:
             return None
-        one = (ended - began) / (last - first)
-        return max(0.0, (self.total - last) * one - (self._clock() - ended))
+        seconds = (ended - began) / (last - first)
+        return max(0.0, (self.total - last) * seconds - (self._clock() - ended))
 
 
 def span(seconds: float) -> str:

@@ -152,7 +152,7 @@ class RunLab(Lab):
     def run_beside_with_nothing_ahead(self) -> Path:
         """A run by the machinery of asynchronous rollouts at staleness 0; the run's folder."""
         force = (
-            "import sys, rlvr_core.run.prepare as to; "
+            "import sys, rlvr_core.run.build as to; "
             "from rlvr_core.rollout.ahead.ahead import Ahead; "
             "to.rollout_mode = Ahead; "
             "Ahead.check = lambda *_, **__: None; "

@@ -95,7 +95,7 @@ class Judge:
         """
         names = self.plan.names(problem)
         failed = [failure(completion) for completion in completions]
-        sound = [one for one, fault in zip(completions, failed, strict=True) if fault is None]
+        sound = [answer for answer, fault in zip(completions, failed, strict=True) if fault is None]
         whole: Future[list[dict[str, Verdict]]] = Future()
 
         def put_in(done: Future[list[dict[str, Verdict]]]) -> None:

@@ -108,7 +108,7 @@ class _GroupResult:
         self.rows[row][name] = verdict
         self.missing -= 1
         if self.missing == 0:
-            self.future.set_result([{n: found[n] for n in self.names} for found in self.rows])
+            self.future.set_result([{n: row[n] for n in self.names} for row in self.rows])
 
 
 @dataclass(slots=True)
@@ -216,7 +216,11 @@ class VerifierPool:
         if result.missing == 0:
             result.future.set_result(result.rows)
             return result.future
-        asked, answers, rows = pack(problem), tuple(map(pack, completions)), range(len(completions))
+        packed, answers, rows = (
+            pack(problem),
+            tuple(map(pack, completions)),
+            range(len(completions)),
+        )
         items: list[_Item] = []
         for name in names:
             if name not in self._limits:
@@ -226,7 +230,7 @@ class VerifierPool:
                 size = len(answers) if together else self._tallies[name].at_once()
             for at in range(0, len(answers), size):
                 some = slice(at, at + size)
-                items.append(_Item(name, asked, answers[some], rows[some], result, together))
+                items.append(_Item(name, packed, answers[some], rows[some], result, together))
         self._pool.submit(map(self._call, items))
         return result.future
 

@@ -74,12 +74,14 @@ class RewardPlan:
     verifiers: Mapping[str, Any]
 
     @classmethod
-    def build(cls, rewards: Sequence[RewardRef], asked: Iterable[str], host: Host) -> RewardPlan:
+    def build(
+        cls, rewards: Sequence[RewardRef], requested: Iterable[str], host: Host
+    ) -> RewardPlan:
         """Look up all verifiers and build the plan.
 
         Args:
             rewards: The config's entries.
-            asked: The ``verifier`` field of every problem of the run; may contain repeats.
+            requested: The ``verifier`` field of every problem of the run; may contain repeats.
             host: The host that resolves verifiers.
 
         Raises:
@@ -92,7 +94,7 @@ class RewardPlan:
         automatic = [index for index, ref in enumerate(rewards) if ref.use == AUTO]
         if automatic:
             _check_auto(rewards, automatic)
-            for name in sorted(set(asked)):
+            for name in sorted(set(requested)):
                 where = "data: problems ask for it"
                 entry = host.entry("verifier", name, where)
                 own[name] = entry.name
@@ -115,7 +117,9 @@ class RewardPlan:
     @property
     def comparing(self) -> list[str]:
         """Return the verifiers that can only compare the completions of a group."""
-        return [name for name, one in self.verifiers.items() if not isinstance(one, Verifier)]
+        return [
+            name for name, verifier in self.verifiers.items() if not isinstance(verifier, Verifier)
+        ]
 
     def pool(self, section: VerifySection) -> VerifierPool:
         """Start a pool of these verifiers with the settings of the config's ``verify``.
@@ -212,15 +216,15 @@ class RewardPlan:
             verdicts: As for ``combine``.
             step: Steps done, for the schedules.
         """
-        found: list[Span] = []
+        spans: list[Span] = []
         for term, verdict in zip(self.terms, verdicts.values(), strict=True):
             weight = term.weight_at(step)
             if weight != 0.0:
-                found += [
+                spans += [
                     replace(span, score=weight * span.score)
                     for span in completion.spans_in_tokens(verdict.spans)
                 ]
-        return tuple(found)
+        return tuple(spans)
 
 
 def outcome(verdict: Verdict) -> bool | None:

@@ -51,15 +51,15 @@ ALONE, TOGETHER = b"alone", b"together"
 _VALUES = {cls: attrgetter(*(field.name for field in fields(cls))) for cls in (Problem, Completion)}
 
 
-def pack(one: Problem | Completion) -> bytes:
+def pack(value: Problem | Completion) -> bytes:
     """Pickle a problem or completion, in half the time that pickling a frozen dataclass takes."""
-    values = _VALUES.get(type(one))  # None for a subclass
-    return pickle.dumps(one if values is None else (type(one), values(one)), -1)
+    values = _VALUES.get(type(value))  # None for a subclass
+    return pickle.dumps(value if values is None else (type(value), values(value)), -1)
 
 
 def _unpack(packed: bytes) -> Any:
-    found = pickle.loads(packed)
-    return found[0](*found[1]) if isinstance(found, tuple) else found
+    value = pickle.loads(packed)
+    return value[0](*value[1]) if isinstance(value, tuple) else value
 
 
 def judge(verifier: Any, how: bytes, problem: bytes, *completions: bytes) -> list[PlainVerdict]:
@@ -76,18 +76,18 @@ def judge(verifier: Any, how: bytes, problem: bytes, *completions: bytes) -> lis
     """
     answers = [_unpack(completion) for completion in completions]
     if how == TOGETHER:
-        found = verifier.verify_group(_unpack(problem), answers)
-        if not isinstance(found, list | tuple):
-            raise TypeError(f"verify_group gave {type(found).__name__}, not a list of verdicts")
-        if len(found) != len(answers):
+        verdicts = verifier.verify_group(_unpack(problem), answers)
+        if not isinstance(verdicts, list | tuple):
+            raise TypeError(f"verify_group gave {type(verdicts).__name__}, not a list of verdicts")
+        if len(verdicts) != len(answers):
             raise ValueError(
-                f"verify_group gave {len(found)} verdicts for {len(answers)} completions"
+                f"verify_group gave {len(verdicts)} verdicts for {len(answers)} completions"
             )
     else:
-        found = [verifier.verify(_unpack(problem), answer) for answer in answers]
+        verdicts = [verifier.verify(_unpack(problem), answer) for answer in answers]
     return [
         in_range(plain_verdict(verdict, answer), verifier)
-        for verdict, answer in zip(found, answers, strict=True)
+        for verdict, answer in zip(verdicts, answers, strict=True)
     ]
 
 

@@ -367,7 +367,7 @@ def test_what_comes_before_the_plan_is_no_line_of_a_log():
 
 
 def test_a_command_shows_on_a_terminal_what_it_waits_for_and_takes_it_away(monkeypatch):
-    from rlvr_core.terminal.waiting import waiting as service_waiting
+    from rlvr_core.terminal.live import waiting as service_waiting
 
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()

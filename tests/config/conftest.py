@@ -126,11 +126,9 @@ def toy_folder(installed_plugin):
 
 @pytest.fixture(scope="module")
 def host(toy_folder):
-    sys.path.insert(0, str(toy_folder))
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(toy_folder)
         yield load_host({})
-    finally:
-        sys.path.remove(str(toy_folder))
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_core.config.keys import run_keys
 from rlvr_core.config.resolve import resolve_file
 
 
@@ -84,12 +85,8 @@ def test_resolve_prints_a_configuration_that_runs(rlvr, run_file, host):
     assert json.loads(as_json.stdout) == again.dump()
 
 
-def test_schema_is_written_whole(rlvr, write):
-    done = rlvr("config", "schema", "--out", "rlvr.schema.json")
-    assert done.returncode == 0
-    assert "toy/gone" in done.stderr
-    assert "then" in json.loads(Path("rlvr.schema.json").read_text())
-    assert [path.name for path in Path().iterdir()] == ["rlvr.schema.json"]
+def test_every_key_of_the_model_is_explained():
+    assert [key.path for key in run_keys() if not key.description] == []
 
 
 @pytest.mark.parametrize(

@@ -207,14 +207,6 @@ def test_a_key_by_its_name_in_trl_or_verl_says_what_it_is_here(host, run_file, o
     assert complaint.remedy == (f"it is {place} here",)
 
 
-def test_an_optimizer_of_whole_matrices_is_refused_with_shards(host, run_file):
-    (complaint,) = faults(host, run_file, "train.optimizer=muon", "train.parallel=fsdp")
-    assert complaint.what.startswith("algos/muon updates whole parameters")
-    assert complaint.where == "--set train.parallel=fsdp (train.parallel)"
-    assert resolve_file(run_file, ["train.parallel=fsdp"], host)
-    assert resolve_file(run_file, ["train.optimizer=muon"], host)
-
-
 def test_t12_a_group_loss_needs_two_completions(host, run_file):
     options = ["loss={use: relative, with: {clip: 1}}", "sampling.n=1"]
     (complaint,) = faults(host, run_file, *options)

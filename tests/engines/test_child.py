@@ -11,25 +11,10 @@ import threading
 import time
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from embedded import (
-    Adapting,
-    Complaining,
-    Own,
-    exact_logits,
-    generate,
-    make_model,
-    make_tokenizer,
-    request,
-    start,
-)
 
 from rlvr_core.api import (
     BackgroundEngine,
@@ -39,7 +24,7 @@ from rlvr_core.api import (
     RunError,
     ScoreRequest,
 )
-from rlvr_core.config.model import EnvironmentSection, LoraSection
+from rlvr_core.config.model import LoraSection
 from rlvr_core.engines.child.child import in_child
 from rlvr_core.engines.child.shared_weights import ReceivedSource
 from rlvr_core.engines.scripted import ScriptedEngine
@@ -50,8 +35,17 @@ from rlvr_core.engines.vllm.probe import trainer_logprobs
 from rlvr_core.lora import lora
 from rlvr_core.lora.adapter import matrices
 from rlvr_core.run.learner import shares_model
-from rlvr_env.environments.background_turns import BackgroundTurns
-from rlvr_env.environments.plan import EnvironmentPlan
+from tests.support.embedded import (
+    Adapting,
+    Complaining,
+    Own,
+    exact_logits,
+    generate,
+    make_model,
+    make_tokenizer,
+    request,
+    start,
+)
 
 PATIENCE = 120.0
 LONG = 230
@@ -260,11 +254,9 @@ def test_a_probe_waits_for_itself_alone(fresh, model, monkeypatch):
     ids=["transformers", "own"],
 )
 def test_a_whole_copy_of_a_sharded_policy_is_made_where_it_is_needed(engine, shares):
-    """Wherever the engine is, and whatever is around it."""
+    """Wherever the engine is."""
     beside = in_child(engine, PATIENCE)
-    plan = EnvironmentPlan(EnvironmentSection(), {}, {}, {})
-    around = BackgroundTurns(beside, plan, lambda ids: ids)
-    assert [shares_model(one) for one in (engine, beside, around)] == [shares] * 3
+    assert [shares_model(one) for one in (engine, beside)] == [shares] * 2
 
 
 @pytest.mark.slow
@@ -374,9 +366,8 @@ def test_the_process_goes_when_the_trainer_is_gone(tmp_path):
 
     script = tmp_path / "trainer.py"
     script.write_text(
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "import time, torch\n"
-        "from embedded import make_model, make_tokenizer\n"
+        "from tests.support.embedded import make_model, make_tokenizer\n"
         "from rlvr_core.engines.child.child import in_child\n"
         "from rlvr_core.engines.transformers import TransformersEngine\n"
         "from rlvr_core.api import EngineContext\n"
@@ -398,8 +389,8 @@ def test_the_process_goes_when_the_trainer_is_gone(tmp_path):
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 def test_vllm_in_a_process_of_its_own(tmp_path):
     """New weights are probed; abort cancels; keep goes on with the new weights, labelled old."""
-    from test_vllm import make_model as big
-    from test_vllm import make_tokenizer as words
+    from tests.support.vllm_models import make_model as big
+    from tests.support.vllm_models import make_tokenizer as words
 
     tokenizer = words()
     model = big(tokenizer, tied=True, seed=0).cpu()

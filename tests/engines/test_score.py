@@ -1,19 +1,21 @@
 """Log-probs of given text: those of the model's own forward, however the texts are batched."""
 
 import random
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from embedded import exact_logits, generate, make_model, make_tokenizer, request, start  # type: ignore
-
 from rlvr_core.api import RunError, Scorer, ScoreRequest
 from rlvr_core.engines import score as scoring
 from rlvr_core.engines.scripted import ScriptedEngine
+from tests.support.embedded import (
+    exact_logits,
+    generate,
+    make_model,
+    make_tokenizer,
+    request,
+    start,
+)
 
 TOKENIZER = make_tokenizer()
 

@@ -1,18 +1,12 @@
 """The scripted engine does exactly what its config says."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from pydantic import ValidationError
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from embedded import exact_logits, make_model, make_tokenizer, request  # type: ignore
-
 from rlvr_core.api import EngineContext, MachineError, RunError
 from rlvr_core.engines.scripted import ScriptedEngine
+from tests.support.embedded import exact_logits, make_model, make_tokenizer, request
 
 TOKENIZER = make_tokenizer()
 

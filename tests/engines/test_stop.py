@@ -1,20 +1,14 @@
 """Stop strings: across tokens, inside multi-byte characters, cheaply."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from embedded import generate, make_model, make_tokenizer, request, start  # type: ignore
-
 from rlvr_core.api import SamplingParams
 from rlvr_core.engines.decode import RowPlan, decode
 from rlvr_core.engines.sampling import StopStrings
+from tests.support.embedded import generate, make_model, make_tokenizer, request, start
 
 TOKENIZER = make_tokenizer()
 CPU = torch.device("cpu")

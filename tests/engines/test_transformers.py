@@ -1,15 +1,12 @@
 """The embedded engine against the model's own forward and against transformers' generate."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from embedded import (  # type: ignore[import-not-found]
+from rlvr_core.api import EngineContext, MachineError, RunError
+from rlvr_core.engines.decode import HuggingFaceDecoder
+from tests.support.embedded import (
     exact_logits,
     generate,
     make_model,
@@ -17,9 +14,6 @@ from embedded import (  # type: ignore[import-not-found]
     request,
     start,
 )
-
-from rlvr_core.api import EngineContext, MachineError, RunError
-from rlvr_core.engines.decode import HuggingFaceDecoder
 
 TOKENIZER = make_tokenizer()
 PROMPTS = [(5, 9, 12), (7,), (30, 31, 32, 33, 34, 35)]

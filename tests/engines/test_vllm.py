@@ -1,13 +1,11 @@
 """Engine vllm against an independent oracle: a plain forward pass of transformers."""
 
-import contextlib
 import importlib.util
 import os
 import random
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,79 +21,24 @@ from rlvr_core.api import (
 )
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.vllm.engine import VllmEngine
+from tests.support.vllm_models import (
+    DEVICE,
+    EOS,
+    LONG_PROMPT,
+    MAX_LEN,
+    distance,
+    make_model,
+    make_tokenizer,
+    oracle,
+    running,
+    sample,
+)
 
 pytestmark = [
     pytest.mark.vllm,
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
 ]
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-MAX_LEN = 192
-LONG_PROMPT = tuple(range(10, 10 + 80))  # two and a half blocks of 32
-EOS = 1
-
-
-def make_tokenizer():
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.train_from_iterator(
-        ["what is 3 + 4?\n\nthe answer is seven.\n\n"] * 3,
-        trainers.BpeTrainer(
-            vocab_size=420,
-            special_tokens=["<pad>", "<eos>", "<turn>"],
-            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-            show_progress=False,
-        ),
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="<pad>",
-        eos_token="<eos>",
-        additional_special_tokens=["<turn>"],
-    )
-
-
-def make_model(tokenizer, *, tied, seed):
-    """A random Qwen3 of 0.8M parameters whose distributions are far from uniform."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    torch.manual_seed(seed)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=384,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,
-        max_position_embeddings=512,
-        tie_word_embeddings=tied,
-        initializer_range=0.1,
-        bos_token_id=None,
-        eos_token_id=EOS,
-        pad_token_id=0,
-    )
-    return Qwen3ForCausalLM(config).eval().to(DEVICE)
-
-
-@contextlib.contextmanager
-def running(folder, *, tied=True, dtype=torch.float32, **options):
-    """An engine that has loaded model A from disk, and A."""
-    tokenizer = make_tokenizer()
-    model = make_model(tokenizer, tied=tied, seed=0)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    engine = VllmEngine(VllmEngine.Config(**{"kv_cache_mb": 64, **options}))
-    engine.start(EngineContext(str(folder), model, tokenizer, dtype, MAX_LEN, 7))
-    try:
-        yield engine, model, tokenizer
-    finally:
-        engine.close()
 
 
 @pytest.fixture(scope="module")
@@ -136,29 +79,6 @@ def breakable(tied):
     engine.load_weights(0, ModuleSource(a))
 
 
-def sample(engine, prompt=LONG_PROMPT, seeds=range(4), **params):
-    params = SamplingParams(**{"max_tokens": 24, **params})
-    future = engine.submit(GenerationRequest("r", tuple(prompt), params, tuple(seeds)))
-    engine.drain(120)
-    return future.result(0)
-
-
-@torch.no_grad()
-def oracle(model, prompt, token_ids, temperature=1.0):
-    ids = torch.tensor([[*prompt, *token_ids]], device=DEVICE)
-    logits = model(ids).logits[0, len(prompt) - 1 : -1].float() / temperature
-    return logits.log_softmax(-1).gather(-1, ids[0, len(prompt) :, None])[:, 0].cpu()
-
-
-def distance(engine, model, *, temperature=1.0, prompt=LONG_PROMPT):
-    """Largest |engine - oracle| over the sampled tokens."""
-    differences = [
-        oracle(model, prompt, answer.token_ids, temperature) - torch.tensor(answer.logprobs)
-        for answer in sample(engine, prompt, temperature=temperature)
-    ]
-    return torch.cat(differences).abs().max().item()
-
-
 # -- weights ------------------------------------------------------------------------------------
 
 
@@ -174,41 +94,6 @@ def test_engine_follows_a_sync_there_and_back(started):
     engine.load_weights(2, ModuleSource(a))
     assert distance(engine, a) < 1e-4
     assert {answer.version for answer in sample(engine)} == {2}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "model.embed_tokens.weight",
-        "model.layers.0.self_attn.v_proj.weight",
-        "model.layers.2.mlp.down_proj.weight",
-        "model.layers.3.self_attn.k_norm.weight",
-        "model.norm.weight",
-    ],
-)
-def test_one_changed_parameter_arrives(started, name):
-    engine, a, tokenizer = started
-    changed = make_model(tokenizer, tied=a.config.tie_word_embeddings, seed=0)
-    with torch.no_grad():
-        changed.get_parameter(name).mul_(1.5)
-    engine.load_weights(1, ModuleSource(a))
-    assert distance(engine, changed) > 1e-2
-    engine.load_weights(2, ModuleSource(changed))
-    assert distance(engine, changed) < 1e-4
-
-
-@pytest.mark.essential
-def test_t19_same_prompt_before_and_after_a_sync(tied):
-    engine, a, tokenizer = tied
-    b = make_model(tokenizer, tied=True, seed=1)
-    engine.load_weights(0, ModuleSource(a))
-    before = sample(engine)  # leaves the prompt's blocks in the prefix cache
-    engine.load_weights(1, ModuleSource(b))
-    after = sample(engine)
-    for answer in after:
-        expected = oracle(b, LONG_PROMPT, answer.token_ids)
-        assert torch.allclose(torch.tensor(answer.logprobs), expected, atol=1e-4)
-    assert [answer.token_ids for answer in before] != [answer.token_ids for answer in after]
 
 
 def test_t2_logprobs_are_those_at_the_sampling_temperature(tied):
@@ -340,28 +225,6 @@ def test_t18_any_integer_is_a_seed(tied, seed):
     assert first.token_ids == again.token_ids
 
 
-def test_many_requests_come_back_to_their_own_futures(tied):
-    engine, a, _ = tied
-    engine.load_weights(0, ModuleSource(a))
-    prompts = [tuple(range(5 + i, 5 + i + 3 + 7 * i)) for i in range(6)]
-    params = SamplingParams(max_tokens=9)
-    futures = [
-        engine.submit(GenerationRequest("same-id", prompt, params, tuple(range(i + 1))))
-        for i, prompt in enumerate(prompts)
-    ]
-    resolved = []
-    for i, future in enumerate(futures):
-        future.add_done_callback(lambda _, i=i: resolved.append(i))
-    engine.drain(60)
-    assert sorted(resolved) == list(range(6))
-    for i, (prompt, future) in enumerate(zip(prompts, futures, strict=True)):
-        answers = future.result(0)
-        assert len(answers) == i + 1
-        for answer in answers:
-            expected = oracle(a, prompt, answer.token_ids)
-            assert torch.allclose(torch.tensor(answer.logprobs), expected, atol=1e-4)
-
-
 def test_more_prompts_than_fit_one_step_of_the_engine(tied):
     engine, a, _ = tied
     engine.load_weights(0, ModuleSource(a))
@@ -369,7 +232,7 @@ def test_more_prompts_than_fit_one_step_of_the_engine(tied):
     prompts = [torch.randint(5, 290, (150,), generator=draw).tolist() for _ in range(60)]
     params = SamplingParams(max_tokens=3)
     futures = [
-        engine.submit(GenerationRequest(str(i), tuple(prompt), params, (2 * i, 2 * i + 1)))
+        engine.submit(GenerationRequest("same-id", tuple(prompt), params, (2 * i, 2 * i + 1)))
         for i, prompt in enumerate(prompts)
     ]  # 9000 prompt tokens; a step of the CPU build takes 4096
     engine.drain(120)
@@ -550,24 +413,6 @@ def test_engine_leaves_the_process_as_it_was(tmp_path, monkeypatch):
         engine.submit(GenerationRequest("r", LONG_PROMPT, SamplingParams(), (1,)))
 
 
-def test_training_goes_on_beside_the_engine(tied):
-    engine, _, tokenizer = tied
-    model = make_model(tokenizer, tied=True, seed=3).train()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    ids = torch.tensor([LONG_PROMPT], device=DEVICE)
-    losses = []
-    for version in range(3):
-        engine.load_weights(version, ModuleSource(model))
-        assert model.training
-        assert distance(engine, model.eval()) < 1e-4
-        loss = model.train()(ids, labels=ids).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    assert losses[2] < losses[0]
-
-
 def test_a_model_that_cannot_be_started_says_what_to_do(tmp_path):
     tokenizer = make_tokenizer()
     model = make_model(tokenizer, tied=True, seed=0)
@@ -591,12 +436,11 @@ def test_ranks_must_have_their_process_group_first(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("ranks", "order"), [(1, "engine-first"), (2, "trainer-first")])
 def test_accelerate_and_engines_share_a_process(tmp_path, ranks, order):
-    script = Path(__file__).with_name("vllm_ranks.py")
     launcher = [sys.executable]
     if ranks > 1:
         launcher += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     done = subprocess.run(
-        [*launcher, str(script), order, str(tmp_path)],
+        [*launcher, "-m", "tests.support.engines.vllm_ranks", order, str(tmp_path)],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -1,7 +1,6 @@
 """Engine vllm with adapters beside the base, against a plain forward pass of peft's layers."""
 
 import importlib.util
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,9 +17,9 @@ from rlvr_core.api import (
 from rlvr_core.config.model import LoraSection
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.vllm.engine import VllmEngine
-from rlvr_core.engines.vllm.process import check_rank, rank_room
 from rlvr_core.lora import lora
 from rlvr_core.lora.adapter import matrices
+from tests.support.vllm_models import small_model, word_tokenizer
 
 PROMPT = tuple(range(10, 10 + 80))  # two and a half blocks of 32
 needs_vllm = pytest.mark.skipif(
@@ -28,40 +27,9 @@ needs_vllm = pytest.mark.skipif(
 )
 
 
-def tokenizer():
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast
-
-    words = {"<eos>": 0} | {f"w{number}": number for number in range(1, 200)}
-    inner = Tokenizer(models.WordLevel(words, unk_token="<eos>"))
-    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>")
-
-
-def plain_model():
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=200,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=32,
-        max_position_embeddings=256,
-        tie_word_embeddings=True,
-        initializer_range=0.15,
-        bos_token_id=None,
-        eos_token_id=0,
-        pad_token_id=0,
-    )
-    return Qwen3ForCausalLM(config).eval()
-
-
 def policy(seed, **section):
     """The model with adapters of rank 4 that change what it says."""
-    model = plain_model()
+    model = small_model(0)
     section = LoraSection(**{"rank": 4, "alpha": 8, **section})
     lora.attach(model, section, seed=seed, compute=torch.float32, path="x", revision=None)
     draw = torch.Generator().manual_seed(seed)
@@ -73,8 +41,8 @@ def policy(seed, **section):
 
 def context_in(folder, model):
     """Of an engine whose base model is in this folder."""
-    words = tokenizer()
-    plain_model().save_pretrained(folder)
+    words = word_tokenizer()
+    small_model(0).save_pretrained(folder)
     words.save_pretrained(folder)
     return EngineContext(str(folder), model, words, torch.float32, 192, 7, adapter_rank=4)
 
@@ -82,7 +50,7 @@ def context_in(folder, model):
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory):
     made = VllmEngine(VllmEngine.Config(kv_cache_mb=64, lora="adapter"))
-    made.start(context_in(tmp_path_factory.mktemp("base"), plain_model()))
+    made.start(context_in(tmp_path_factory.mktemp("base"), small_model(0)))
     yield made
     made.close()
 
@@ -108,7 +76,10 @@ def distance(engine, model):
     return torch.cat(parts).abs().max().item()
 
 
-def each_takes_the_place_of_the_one_before(engine):
+@pytest.mark.vllm
+@pytest.mark.slow
+@needs_vllm
+def test_t19_an_adapter_takes_the_place_of_the_one_before(engine):
     """The prompt is two blocks and more: no keys and values of an old adapter are left."""
     first, second = policy(1), policy(2)
     some = policy(3, rank=3, target_modules=["q_proj", "v_proj", "down_proj"])
@@ -117,28 +88,11 @@ def each_takes_the_place_of_the_one_before(engine):
         assert distance(engine, model) < 1e-4
         assert {answer.version for answer in sample(engine)} == {version}
     assert distance(engine, second) > 0.5  # they differ: agreement means something
-
-
-def layers_without_a_place_are_an_error(engine, version):
-    with pytest.raises(RunError, match="no place for the adapters of 7 layers"):
-        engine.load_weights(version, Odd(policy(2)))
-    with pytest.raises(RunError, match="out of order"):
-        sample(engine)
-
-
-@pytest.mark.vllm
-@pytest.mark.slow
-@needs_vllm
-def test_t19_an_adapter_takes_the_place_of_the_one_before(engine):
-    each_takes_the_place_of_the_one_before(engine)
     running = engine._running
     assert len(running.llm.list_loras()) == 1
     assert len(list(running.adapters._place.iterdir())) == 1
 
 
-@pytest.mark.vllm
-@pytest.mark.slow
-@needs_vllm
 @pytest.mark.vllm
 @pytest.mark.slow
 @needs_vllm
@@ -164,16 +118,12 @@ class Odd(ModuleSource):
 @pytest.mark.slow
 @needs_vllm
 def test_t30_layers_that_vllm_would_leave_out_are_an_error(engine):
-    layers_without_a_place_are_an_error(engine, 5)
+    with pytest.raises(RunError, match="no place for the adapters of 7 layers"):
+        engine.load_weights(5, Odd(policy(2)))
+    with pytest.raises(RunError, match="out of order"):
+        sample(engine)
     engine._broken = None  # vLLM itself is whole
     engine.load_weights(6, ModuleSource(policy(2)))
-
-
-@pytest.mark.parametrize(("rank", "room"), [(1, 1), (2, 8), (16, 16), (33, 64), (512, 512)])
-def test_room_is_made_in_the_sizes_that_vllm_has(rank, room):
-    context = EngineContext("x", None, None, torch.float32, 8, 0, adapter_rank=rank)
-    check_rank(rank)
-    assert rank_room(context) == room
 
 
 @pytest.mark.parametrize(("rank", "words"), [(None, "there are none"), (513, "512 at most")])
@@ -182,21 +132,3 @@ def test_an_engine_for_adapters_that_cannot_have_any_is_refused(rank, words):
     context = EngineContext("x", None, None, torch.float32, 8, 0, adapter_rank=rank)
     with pytest.raises(ConfigError, match=words):
         engine.start(context)
-
-
-def test_what_is_written_for_vllm_is_what_peft_reads(tmp_path):
-    from peft import PeftModel
-
-    from rlvr_core.lora.adapter import adapter_of, write_adapter
-
-    model = policy(1)
-    write_adapter(tmp_path, adapter_of(model))
-    assert {path.name for path in Path(tmp_path).iterdir()} == {
-        "adapter_model.safetensors",
-        "adapter_config.json",
-    }
-    ids = torch.tensor([PROMPT])
-    with torch.no_grad():
-        expected = model(ids).logits
-        found = PeftModel.from_pretrained(plain_model(), tmp_path)(ids).logits
-    torch.testing.assert_close(found, expected)

@@ -6,12 +6,13 @@ import importlib.util
 import pytest
 import torch
 
-from rlvr_core.api import EngineContext, GenerationRequest, RunError, SamplingParams
+from rlvr_core.api import EngineContext, RunError
 from rlvr_core.config.model import LoraSection
 from rlvr_core.engines.sync import ModuleSource, weight_checksums
 from rlvr_core.engines.vllm.engine import VllmEngine
 from rlvr_core.lora import lora
 from rlvr_core.lora.adapter import matrices
+from tests.support.vllm_models import small_model, word_tokenizer
 
 pytestmark = [
     pytest.mark.vllm,
@@ -20,40 +21,8 @@ pytestmark = [
 ]
 
 
-def tokenizer():
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast
-
-    words = {"<eos>": 0} | {f"w{number}": number for number in range(1, 190)}
-    inner = Tokenizer(models.WordLevel(words, unk_token="<eos>"))
-    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>")
-
-
-def model_of(seed, *, tied=True):
-    """A Qwen3 whose vocabulary vLLM pads, and whose q, k, v and gate, up it fuses."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    torch.manual_seed(seed)
-    config = Qwen3Config(
-        vocab_size=190,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=32,
-        max_position_embeddings=256,
-        tie_word_embeddings=tied,
-        initializer_range=0.15,
-        bos_token_id=None,
-        eos_token_id=0,
-        pad_token_id=0,
-    )
-    return Qwen3ForCausalLM(config).eval()
-
-
 def started(folder, dtype=torch.float32, *, tied=True, **options):
-    model, words = model_of(0, tied=tied), tokenizer()
+    model, words = small_model(0, tied=tied), word_tokenizer()
     model.save_pretrained(folder)
     words.save_pretrained(folder)
     engine = VllmEngine(VllmEngine.Config(kv_cache_mb=32, **options))
@@ -75,8 +44,8 @@ def tied(tmp_path_factory):
 
 @pytest.mark.essential
 def test_every_weight_is_read_back_to_the_bit_before_and_after_a_sync(tied):
-    assert tied.fingerprint() == checksums(model_of(0), torch.float32)
-    other = model_of(1)
+    assert tied.fingerprint() == checksums(small_model(0), torch.float32)
+    other = small_model(1)
     tied.load_weights(1, ModuleSource(other))
     assert tied.fingerprint() == checksums(other, torch.float32)
 
@@ -84,7 +53,7 @@ def test_every_weight_is_read_back_to_the_bit_before_and_after_a_sync(tied):
 def test_in_half_precision_and_with_a_head_of_its_own(tmp_path):
     engine = started(tmp_path, torch.bfloat16, tied=False)
     try:
-        other = model_of(1, tied=False)
+        other = small_model(1, tied=False)
         engine.load_weights(1, ModuleSource(other))
         assert engine.fingerprint() == checksums(other, torch.bfloat16)
     finally:
@@ -92,7 +61,7 @@ def test_in_half_precision_and_with_a_head_of_its_own(tmp_path):
 
 
 def test_what_did_not_arrive_is_in_the_read_back(tied, monkeypatch):
-    before, after = model_of(2), model_of(2)
+    before, after = small_model(2), small_model(2)
     with torch.no_grad():
         for _, parameter in after.named_parameters():
             parameter.mul_(1 + 2**-20)  # far below what a probe of log-probs shows
@@ -109,7 +78,7 @@ def test_what_did_not_arrive_is_in_the_read_back(tied, monkeypatch):
 
 
 def test_parts_of_a_fused_matrix_that_changed_places_differ(tied):
-    sent = model_of(3)
+    sent = small_model(3)
     crossed = copy.deepcopy(sent)
     gate, up = (getattr(crossed.model.layers[0].mlp, one) for one in ("gate_proj", "up_proj"))
     gate.weight.data, up.weight.data = up.weight.data, gate.weight.data
@@ -119,18 +88,10 @@ def test_parts_of_a_fused_matrix_that_changed_places_differ(tied):
     assert wrong == [f"model.layers.0.mlp.{one}_proj.weight" for one in ("gate", "up")]
 
 
-def test_completions_have_the_label_of_the_weights(tied, monkeypatch):
-    tied.load_weights(7, ModuleSource(model_of(4)))
-    request = GenerationRequest("a", (5, 6, 7), SamplingParams(max_tokens=3), (1, 2))
-    future = tied.submit(request)
-    tied.drain(60)
-    assert [(one.version, one.token_versions) for one in future.result(0)] == [(7, ())] * 2
-
-
 def test_a_prefix_cache_that_outlives_a_sync_is_found_though_nothing_changed(tmp_path, monkeypatch):
     engine = started(tmp_path)
     try:
-        same = ModuleSource(model_of(0))
+        same = ModuleSource(small_model(0))
         engine.load_weights(1, same)
         monkeypatch.setattr(engine._running.llm, "reset_prefix_cache", lambda **_: True)
         # the log-probs are right, as the weights are those of before
@@ -145,7 +106,7 @@ def test_a_label_that_vllm_does_not_take_is_an_error(tmp_path, monkeypatch):
     try:
         monkeypatch.setattr(engine._running.llm, "set_weight_version", lambda label: None)
         with pytest.raises(RunError, match="vLLM samples under the label 0"):
-            engine.load_weights(1, ModuleSource(model_of(0)))
+            engine.load_weights(1, ModuleSource(small_model(0)))
     finally:
         engine.close()
 
@@ -153,7 +114,7 @@ def test_a_label_that_vllm_does_not_take_is_an_error(tmp_path, monkeypatch):
 def test_an_adapter_beside_the_base_is_read_back_with_its_scale(tmp_path):
     engine = started(tmp_path, lora="adapter")
     try:
-        policy = model_of(0)
+        policy = small_model(0)
         section = LoraSection(rank=4, alpha=6)
         lora.attach(policy, section, seed=1, compute=torch.float32, path="x", revision=None)
         with torch.no_grad():
@@ -165,7 +126,7 @@ def test_an_adapter_beside_the_base_is_read_back_with_its_scale(tmp_path):
             scaled = matrix * 1.5 if ".lora_B." in name else matrix
             (wanted,) = weight_checksums([(name, scaled)]).values()
             assert found[name.replace(".default.", ".")] == wanted
-        base = checksums(model_of(0), torch.float32)
+        base = checksums(small_model(0), torch.float32)
         assert {name: found[name] for name in base} == base
     finally:
         engine.close()

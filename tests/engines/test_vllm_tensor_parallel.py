@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
 ]
 
-SCRIPT = Path(__file__).with_name("tp_ranks.py")
+SCRIPT = ("-m", "tests.support.engines.tp_ranks")
 FUSED = 4 * 5
 """q, k, v, gate and up of four layers, which vLLM fuses and splits over the processes."""
 
@@ -34,7 +33,7 @@ def launch(part, folder, processes, *, check=True):
             env |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes)}
             env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
             env |= {"LOCAL_WORLD_SIZE": str(processes)}
-        words = [sys.executable, str(SCRIPT), part, str(folder)]
+        words = [sys.executable, *SCRIPT, part, str(folder)]
         pipe = subprocess.PIPE
         started.append(subprocess.Popen(words, env=env, stdout=pipe, stderr=pipe, text=True))
     for process in started:

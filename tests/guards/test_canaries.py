@@ -1,9 +1,7 @@
 """The guard ``canaries``, with a pool of real workers: what it finds, and what it leaves alone."""
 
-import importlib
 from concurrent.futures import Future
 from fractions import Fraction
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -20,12 +18,12 @@ from rlvr_core.api import (
 )
 from rlvr_core.config.model import RunConfig
 from rlvr_core.guards.canaries import Canaries
-from rlvr_core.guards.numbers import differ, plain
-from rlvr_core.guards.wrong_answers import allowed, wrong_answers, wrong_responses
+from rlvr_core.guards.wrong_answers import allowed, differ, plain, wrong_answers, wrong_responses
 from rlvr_core.verify.judge import ErrorRate, Judge
 from rlvr_core.verify.pool import VerifierPool
 from rlvr_core.verify.reward import RewardPlan, Term
 from rlvr_core.verify.verdicts import VerifierSpec
+from tests.support.guards import judged_verifiers
 
 ANSWERS = [str(n) for n in range(41, 49)]
 CONFIG = RunConfig.model_validate(
@@ -39,15 +37,14 @@ CONFIG = RunConfig.model_validate(
 
 
 @pytest.fixture
-def judge(monkeypatch):
+def judge():
     """Makes a judge of one verifier of ``judged_verifiers``."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
     made = []
 
     def make(name, cls=Judge):
-        target = f"judged_verifiers:{name}"
+        target = f"tests.support.guards.judged_verifiers:{name}"
         specs = {"toy/v": VerifierSpec(target, {})}
-        verifier = getattr(importlib.import_module("judged_verifiers"), name)(NoConfig())
+        verifier = getattr(judged_verifiers, name)(NoConfig())
         plan = RewardPlan((Term("toy/v", 1.0),), specs, {}, {"toy/v": verifier})
         made.append(VerifierPool(specs, workers=2, timeout=10.0, memory_mb=512))
         return cls(made[-1], plan, ErrorRate(0.5))
@@ -63,51 +60,49 @@ def completion(text):
 
 def groups(judge):
     """One group a problem, half of its completions right, judged as a run does."""
-    found = []
+    judged_groups = []
     for answer in ANSWERS:
         problem = Problem(f"p{answer}", f"What comes after {int(answer) - 1}?", "v",
                           {"answer": answer}, "toy")  # fmt: skip
         given = [answer, "17", answer, "23", answer, "99", answer, "50"]
-        completions = [completion(f"so [{one}]") for one in given]
+        completions = [completion(f"so [{text}]") for text in given]
         members = []
         verdicts = judge.submit(problem, completions).result(60)
-        for one, verdict in zip(completions, verdicts, strict=True):
-            reward, passed = judge.reward(one, verdict, 0)
-            members.append(Judged(one, verdict, reward, passed))
-        found.append(Group(problem, tuple(members), 0))
-    return tuple(found)
+        for done, verdict in zip(completions, verdicts, strict=True):
+            reward, passed = judge.reward(done, verdict, 0)
+            members.append(Judged(done, verdict, reward, passed))
+        judged_groups.append(Group(problem, tuple(members), 0))
+    return tuple(judged_groups)
 
 
 def guarded(judge):
     """The guard of a run, and what it says."""
-    said = []
+    lines = []
     guard = Canaries(NoConfig())
     ranks = SimpleNamespace(index=0)
-    guard.bind(SimpleNamespace(config=CONFIG, judge=judge, ranks=ranks, say=said.append))
-    return guard, said
+    guard.bind(SimpleNamespace(config=CONFIG, judge=judge, ranks=ranks, say=lines.append))
+    return guard, lines
 
 
 def take(guard, step, some):
     guard.on_groups(GroupsScored(step, step, tuple(some)))
-    for one in guard._waiting:
-        for answer in one.answers:
-            answer.result(60)
+    for probe in guard._waiting:
+        probe.answer.result(60)
     guard.on_step(StepFinished(step, step, {}, {}))
 
 
 def run(judge, steps=4):
     """Take steps over the same groups; what was said, and the guard."""
-    guard, said = guarded(judge)
+    guard, lines = guarded(judge)
     for step in range(steps):
         take(guard, step, groups(judge))
-    return said, guard
+    return lines, guard
 
 
 def test_a_pure_verifier_is_left_alone(judge):
-    said, guard = run(judge("Brackets"))
-    assert said == []
+    lines, guard = run(judge("Brackets"))
+    assert lines == []
     assert guard.report() == {"canaries/wrong": 0.0}
-    assert guard._passed
 
 
 def test_a_verifier_with_state_stops_the_run(judge):
@@ -122,8 +117,8 @@ class Rolled(Judge):
         out = Future()
 
         def done(future):
-            found = future.result()
-            out.set_result([*found[-1:], *found[:-1]])
+            verdicts = future.result()
+            out.set_result([*verdicts[-1:], *verdicts[:-1]])
 
         super().submit(problem, completions).add_done_callback(done)
         return out
@@ -139,14 +134,14 @@ def test_verdicts_of_neighbours_stop_the_run_at_once(judge):
 
 def test_one_contradiction_is_a_note_and_its_group_is_judged_once_more(judge):
     true = judge("Brackets")
-    guard, said = guarded(true)
+    guard, lines = guarded(true)
     judged = groups(true)
     other = true.submit(judged[0].problem, [completion("no")]).result(60)[0]
     # one verdict was lost, and counts as 0
     lost = Judged(completion(f"we get [{ANSWERS[0]}]"), other, 0.0, False)
     take(guard, 0, [Group(judged[0].problem, (lost,), 0)])
-    assert len(said) == 1
-    assert "lost" in said[0]
+    assert len(lines) == 1
+    assert "lost" in lines[0]
     assert guard.report() == {"canaries/wrong": 1.0}
     with pytest.raises(RunError, match="verdicts are lost"):
         take(guard, 1, judged)
@@ -166,7 +161,6 @@ def test_wrong_numbers_by_hand():
         "one less": "45",
         "its first digit left out": "6",
         "its last digit left out": "4",
-        "its digits in another order": "64",
     }
     assert wrong_answers(ASKED, "-9.5")["another first digit"] == "-1.5"
     assert wrong_answers(ASKED, "-9.5")["another sign"] == "9.5"
@@ -183,8 +177,6 @@ def test_wrong_numbers_by_hand():
 
 def test_what_is_not_surely_wrong_is_not_made():
     assert wrong_answers(ASKED, "B") == {"another letter": "C"}
-    options = Problem("p", "?", "v", {"options": ["one", "two", "Two", "three"]}, "toy")
-    assert wrong_answers(options, "B") == {"another letter": "D"}
     assert wrong_answers(ASKED, "x + 12") == {"another number in it": "x + 13"}
     assert wrong_answers(ASKED, "60 s") == {"another number in it": "61 s"}
     assert wrong_answers(ASKED, "two words") == {}
@@ -194,10 +186,10 @@ def test_what_is_not_surely_wrong_is_not_made():
 
 
 def test_responses_keep_the_form_of_the_reference():
-    found = wrong_responses(ASKED, "so it is [46]", "46", {})
-    assert found["the reference with another first digit"] == "so it is [56]"
-    assert found["a number of the prompt"] == "so it is [2]"
-    several = found["several answers, the right one among them"].splitlines()
+    texts = wrong_responses(ASKED, "so it is [46]", "46", {})
+    assert texts["the reference with another first digit"] == "so it is [56]"
+    assert texts["a number of the prompt"] == "so it is [2]"
+    several = texts["several answers, the right one among them"].splitlines()
     assert several.count("so it is [46]") == 1
     assert several[0] != "so it is [46]" != several[-1]
-    assert found["an empty answer"] == ""
+    assert texts["an empty answer"] == ""

@@ -48,12 +48,12 @@ class Run:
     def _group(self, place, passed=0.5, truncated=0.0, extracted=None, empty=0.0, same=0.0):
         rng, members = self.rng, []
         for _ in range(self.n):
-            found = None if extracted is None else rng.random() < extracted
-            right = bool(rng.random() < passed) and found is not False
+            has_answer = None if extracted is None else rng.random() < extracted
+            right = bool(rng.random() < passed) and has_answer is not False
             alike = rng.random() < same
             ids = (7,) if alike else tuple(rng.integers(0, 10**6, 3).tolist())
             text = "" if rng.random() < empty else "text"
-            parts = {} if found is None else {"extracted": float(found)}
+            parts = {} if has_answer is None else {"extracted": float(has_answer)}
             reason = "length" if rng.random() < truncated else "stop"
             right = right and not alike and bool(text)
             members.append(
@@ -203,20 +203,20 @@ def test_steps_without_groups_and_rewards_without_an_outcome():
 
 @pytest.mark.parametrize("config", [SHUFFLE, CURRICULUM])
 def test_what_it_remembers_goes_into_a_checkpoint_and_out_of_it(config):
-    one = Run(config).take(30, {"entropy/mean": 0.3, "kl/mean": 0.1}, extracted=0.9)
+    first = Run(config).take(30, {"entropy/mean": 0.3, "kl/mean": 0.1}, extracted=0.9)
     other = Run(config)
     other.guard = Collapse(Collapse.Config())
-    other.guard.load_state_dict(json.loads(json.dumps(one.guard.state_dict())))
+    other.guard.load_state_dict(json.loads(json.dumps(first.guard.state_dict())))
     other.guard.run_started(RunStarted(Path(), config, 30, True))
-    other.rng.bit_generator.state = one.rng.bit_generator.state
-    other.step = one.step
-    for run in (one, other):
+    other.rng.bit_generator.state = first.rng.bit_generator.state
+    other.step = first.step
+    for run in (first, other):
         with pytest.raises(RunError, match="guard collapse") as error:
             run.take(60, passed=0.0, truncated=0.8, extracted=0.1)
         run.said = str(error.value)
-    assert one.said == other.said
-    assert one.step == other.step
-    assert one.guard.state_dict() == other.guard.state_dict()
+    assert first.said == other.said
+    assert first.step == other.step
+    assert first.guard.state_dict() == other.guard.state_dict()
 
 
 def test_many_runs_beside_each_other_are_tested_as_one_by_one():
@@ -228,7 +228,7 @@ def test_many_runs_beside_each_other_are_tested_as_one_by_one():
         alone = [made() for _ in range(3)]
         for count_RV in count_SRV:
             found_R = together.add(values, count_RV)
-            singly = [float(one.add(values, c)) for one, c in zip(alone, count_RV, strict=True)]
+            singly = [float(test.add(values, c)) for test, c in zip(alone, count_RV, strict=True)]
             assert found_R.tolist() == pytest.approx(singly)
 
 

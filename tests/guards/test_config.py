@@ -10,8 +10,8 @@ from rlvr_core.plugins.host import load_host
 from rlvr_core.run.events import build_guards
 
 BASE = """
-model: {path: tiny:math/arithmetic}
-data: {sources: [math/arithmetic]}
+model: {path: m}
+data: {sources: [{use: core/jsonl, with: {path: d.jsonl, prompt: q, verifier: core/exact}}]}
 train: {steps: 1}
 """
 
@@ -34,7 +34,9 @@ def test_one_is_given_options_one_is_off_and_one_is_added():
         "guards: [core/shadow, {use: idle, with: {max_steps: 3}}, {use: seeds, off: true}]"
     ).config
     assert on(config) == [*(name for name in DEFAULTS if name != "core/seeds"), "core/shadow"]
-    assert [one.with_ for one in config.guards if one.use == "core/idle"] == [{"max_steps": 3}]
+    assert [guard.with_ for guard in config.guards if guard.use == "core/idle"] == [
+        {"max_steps": 3}
+    ]
 
 
 def test_all_defaults_are_off_but_those_that_are_named():

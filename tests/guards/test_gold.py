@@ -18,13 +18,15 @@ def verdict_of(said):
     return Verdict(float(said), passed=float(said) == 1.0)
 
 
-def check(judge, problems=PROBLEMS, answer=lambda problem: problem.spec["answer"]):
+def check(judge, problems=PROBLEMS, answer=lambda problem: problem.spec["answer"], **verifier):
     def submit(problem, completions):
         future = Future()
-        future.set_result([{"v": verdict_of(judge(problem, one.text))} for one in completions])
+        future.set_result(
+            [{"v": verdict_of(judge(problem, completion.text))} for completion in completions]
+        )
         return future
 
-    verifiers = {"v": SimpleNamespace(gold=answer)}
+    verifiers = {"v": SimpleNamespace(**verifier or {"gold": answer})}
     return gold.check(problems, lambda problem: "v", verifiers, submit, seed=0, timeout=1)
 
 
@@ -66,6 +68,11 @@ def test_problems_with_one_answer_have_no_other_to_try():
 
 def test_a_verifier_without_gold_answers_is_named():
     assert check(right, answer=lambda problem: None).unknown == ("sums with v",)
+
+
+def test_of_a_reward_that_has_no_reference_nothing_is_said():
+    report = check(right, verify=lambda problem, completion: 0.5)
+    assert (report.checked, report.unknown) == ({}, ())
 
 
 def test_a_verifier_that_gives_no_score_to_what_it_cannot_read_is_named():

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from stepping import Counting, Watched, sample, trainer_with
 
 from rlvr_core.api import EngineTraits, NoConfig, RunError
 from rlvr_core.engines.sync import ModuleSource, weight_checksums
 from rlvr_core.guards.completions import Completions
 from rlvr_core.guards.resume import Resume
 from rlvr_core.guards.sync import Sync, compare
+from tests.support.guards.stepping import Counting, Watched, sample, trainer_with
 
 # -- sync -----------------------------------------------------------------------------------------
 

@@ -1,10 +1,30 @@
 """Guard ``core/shadow``: verifiers that pay nothing are compared with the one that pays."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from rlvr_core.api import Completion, Group, GroupsScored, Judged, Problem, RunError, Verdict
+from rlvr_core.api import (
+    Completion,
+    Group,
+    GroupsScored,
+    Judged,
+    Problem,
+    RunError,
+    Verdict,
+    VerifierTraits,
+)
 from rlvr_core.guards.shadow import Shadow
 
+VERIFIERS = {
+    name: SimpleNamespace(traits=VerifierTraits(decides=decides))
+    for name, decides in {
+        "toy/other": True,
+        "toy/third": True,
+        "checks/degenerate": False,
+        "core/overlong": False,
+    }.items()
+}
 DONE = Completion((1,), (2,), (-1.0,), (True,), "", "stop", 0)
 
 
@@ -15,6 +35,7 @@ def judged(paid, shadow, third=1.0):
 
 
 def step(guard, *members):
+    guard.bind(SimpleNamespace(judge=SimpleNamespace(plan=SimpleNamespace(verifiers=VERIFIERS))))
     group = Group(Problem("p", "?", "v", {}, "d"), members, 0)
     guard.on_groups(GroupsScored(0, 0, (group,)))
     return guard.report()
@@ -34,15 +55,15 @@ def test_shares_by_hand():
 
 
 def test_all_others_by_default_and_unknown_names():
-    found = step(Shadow(Shadow.Config()), judged(1.0, 1.0, 0.0))
-    assert found["shadow/disagreement/toy/other"] == 0.0
-    assert found["shadow/first_alone/toy/third"] == 1.0
+    shares = step(Shadow(Shadow.Config()), judged(1.0, 1.0, 0.0))
+    assert shares["shadow/disagreement/toy/other"] == 0.0
+    assert shares["shadow/first_alone/toy/third"] == 1.0
     with pytest.raises(RunError, match="no entry 'toy/none'") as raised:
         step(Shadow(Shadow.Config(verifiers=("toy/none",))), judged(1.0, 1.0))
     assert "toy/other, toy/third" in str(raised.value.complaints[0].remedy)
 
 
-FILTERS = {"checks/degenerate": Verdict(0.0), "core/overlong": Verdict(-1.0)}
+FILTERS = {"core/overlong": Verdict(-1.0)}
 
 
 def test_verifiers_that_do_not_say_what_is_right_are_not_compared():
@@ -53,8 +74,8 @@ def test_verifiers_that_do_not_say_what_is_right_are_not_compared():
     }
 
 
-@pytest.mark.parametrize("named", [(), ("checks/degenerate",)])
+@pytest.mark.parametrize("named", [(), ("core/overlong",)])
 def test_a_filter_alone_or_by_name_is_refused(named):
-    one = Judged(DONE, {"auto": Verdict(1.0), **FILTERS}, 1.0, True)
+    member = Judged(DONE, {"auto": Verdict(1.0), **FILTERS}, 1.0, True)
     with pytest.raises(RunError, match=r"says? what is right"):
-        step(Shadow(Shadow.Config(verifiers=named)), one)
+        step(Shadow(Shadow.Config(verifiers=named)), member)

@@ -7,14 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
-
-from small import Calls  # type: ignore
-
 from rlvr_core.step.logprobs import fused_logprobs
+from tests.support.train.small import Calls
 
 N, H, V = 37, 16, 1501
-MEMORY = Path(__file__).with_name("logprobs_memory.py")
+MEMORY = ("-m", "tests.support.losses.logprobs_memory")
 
 
 def draw(dtype=torch.float64, bias=False, n=N):
@@ -310,7 +307,7 @@ def test_wrong_arguments_are_refused(change, message, chunk):
 
 def peak(way, hidden=64, dtype="float32"):
     shown = subprocess.run(
-        [sys.executable, MEMORY, way, str(hidden), dtype],
+        [sys.executable, *MEMORY, way, str(hidden), dtype],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -120,42 +120,19 @@ def test_a_huge_word_takes_no_time():
 KEY_LINES = [
     f"MIIEowIBAAKCAQEA{place:04d}Zq1b2c3d4e5f6g7h8i9j0klmnopqrstuvwxyzAB" for place in range(500)
 ]
-HEADERS = ["Proc-Type: 4,ENCRYPTED", "DEK-Info: AES-128-CBC,0123456789ABCDEF", ""]
 
 
 @pytest.mark.parametrize("method", ["text", "patch"])
-@pytest.mark.parametrize(
-    "newline",
-    [
-        *("\n", "\r\n", "\\n", "\n+", "\n-"),
-        *("\n> ", "\n>>", "\r\n> > ", "\\n> ", "\\r\\n# ", "\n# ", "\n+# ", "\n-//", "\n    // "),
-        *("\n * ", "\n| ", "\n; ", "\n+ > ", "\n%"),
-    ],
-)
-@pytest.mark.parametrize(
-    "body",
-    [
-        [*KEY_LINES, "-----END RSA PRIVATE KEY-----"],  # longer than its foot is looked for
-        KEY_LINES[:5],  # torn
-        [*HEADERS, *KEY_LINES[:5]],
-    ],
-    ids=["long", "torn", "encrypted and torn"],
-)
-def test_no_line_of_a_private_key_is_left(method, newline, body):
-    text = (
-        f"before{newline}{newline.join(['-----BEGIN RSA PRIVATE KEY-----', *body])}{newline}after"
-    )
-    found = getattr(Redactor({}), method)(text)
-    assert "MIIE" not in found
-    assert found.startswith(f"before{newline}<redacted>")
-    assert found.endswith("after")
-
-
-def test_a_torn_key_in_one_line_with_its_headers_is_a_key():
-    head = "-----BEGIN RSA PRIVATE KEY-----"
-    for headers in ("", " Proc-Type: 4,ENCRYPTED DEK-Info: AES-128-CBC,01234567"):
-        text = f"{head}{headers} {KEY_LINES[0]} {KEY_LINES[1]} and more"
-        assert Redactor({}).text(text) == "<redacted> and more"
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\\n", "\n+", "\n-", "\n> ", "\n# ", "\n    "])
+@pytest.mark.parametrize("lines", [KEY_LINES, KEY_LINES[:5]], ids=["long", "torn"])
+def test_no_line_of_a_private_key_is_left(method, newline, lines):
+    """One whose foot is farther off than it is looked for, and one without a foot."""
+    foot = ["-----END RSA PRIVATE KEY-----"] if lines is KEY_LINES else []
+    key = newline.join(["-----BEGIN RSA PRIVATE KEY-----", *lines, *foot])
+    shown = getattr(Redactor({}), method)(f"before{newline}{key}{newline}after")
+    assert "MIIE" not in shown
+    assert shown.startswith(f"before{newline}<redacted>")
+    assert shown.endswith("after")
 
 
 def test_the_head_of_a_key_without_one_does_not_hide_the_next():
@@ -164,20 +141,24 @@ def test_the_head_of_a_key_without_one_does_not_hide_the_next():
     assert Redactor({}).text(text) == f"it begins with {head}, as in\n<redacted>\n"
 
 
-def test_a_long_word_behind_the_head_of_a_key_is_no_key_where_no_line_begins():
-    for text in ("echo {} > /etc/ssl/private/server.key", "{} # a_word_of_many_letters", "{} | x"):
-        text = text.format("-----BEGIN PRIVATE KEY-----")
-        assert Redactor({}).text(text) == text
+@pytest.mark.parametrize("text", ["echo {} > /etc/private/server.key", "{} # many_long_letters"])
+def test_a_long_word_behind_the_head_of_a_key_is_no_key_where_no_line_begins(text):
+    text = text.format("-----BEGIN PRIVATE KEY-----")
+    assert Redactor({}).text(text) == text
 
 
 @pytest.mark.parametrize(
     "unit",
     [
-        *("\n", " A: " * 150, " A: b\n", "-----END " * 9, " " * 99),
-        *("\n> " * 50, "\n#" + " #" * 99, "\n" + "// " * 99, "\n> A: b" * 9, "\\n| " * 40),
-        *("\n" * 40_000, "\n#" * 40_000, "\n" + " " * 40_000, "\n" + "> " * 40_000),
+        "\n",
+        "-----END " * 9,
+        " " * 99,
+        "\n> " * 50,
+        "\n" * 40_000,
+        "\n#" * 40_000,
+        "\n" + "> " * 40_000,
     ],
-    ids=range(14),
+    ids=range(7),
 )
 def test_what_only_begins_like_private_keys_takes_no_time(unit):
     text = ("-----BEGIN PRIVATE KEY-----" + unit) * (300_000 // (27 + len(unit)))

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from rlvr_core.api import Completion, Draw, Drop, Group, Judged, Problem, Usage, Verdict
 from rlvr_core.api.rollouts import Sampled
 from rlvr_core.rollout.ahead.buffer import GroupBuffer
-from rlvr_core.rollout.replay.buffer import Reading, ReplayBuffer
+from rlvr_core.rollout.replay import Reading, ReplayBuffer
 from rlvr_core.run.metrics import rollout_metrics
 
 PER_STEP, STEPS = 3, 30

@@ -16,7 +16,6 @@ from rlvr_core.api import (
     Prompt,
     SamplingParams,
     Source,
-    Verdict,
 )
 from rlvr_core.api.progress import work_going_on
 from rlvr_core.engines.sampling import completion_seed
@@ -26,6 +25,7 @@ from rlvr_core.rollout.collect import Generator, collect
 from rlvr_core.rollout.samplers.base import AdaptiveConfig
 from rlvr_core.rollout.samplers.epochs import Sequential
 from rlvr_core.run.metrics import details, fates, rollout_metrics
+from tests.support.rollouts import LetterJudge, generator_of
 
 PARAMS = SamplingParams(max_tokens=5)
 
@@ -54,26 +54,6 @@ class Engine:
         pass
 
 
-class Judge:
-    """P passes, F fails, E is an error of the verifier, U cannot be judged."""
-
-    def submit(self, problem, completions):
-        future = Future()
-        future.set_result([{"v": self.verdict(one.text)} for one in completions])
-        return future
-
-    @staticmethod
-    def verdict(letter):
-        if letter == "E":
-            return Verdict(None, "error")
-        if letter == "U":
-            return Verdict(None, "unscorable")
-        return Verdict(float(letter == "P"), passed=letter == "P")
-
-    def reward(self, completion, verdicts, step):
-        return verdicts["v"].score, verdicts["v"].passed
-
-
 class Noting(Sequential):
     """A sampler that remembers what it was told."""
 
@@ -91,15 +71,7 @@ def step(scripts, *, n=4, replayed=0, prompts_per_step=64, kind=Noting, **option
     sampler = kind(kind.Config(**options))
     sampler.start([Source("toy", problems)], n=n, prompts_per_step=prompts_per_step, seed=3)
     engine = Engine(scripts)
-    generator = Generator(
-        engine=engine,
-        judge=Judge(),
-        prompt=lambda problem: Prompt((int(problem.prompt),), problem.prompt),
-        seed=3,
-        deadline=60.0,
-        say_waiting=lambda label: None,
-    )
-    rollouts = collect(generator, sampler, PARAMS, version=7, step=0, replayed=replayed)
+    rollouts = collect(generator_of(engine), sampler, PARAMS, version=7, step=0, replayed=replayed)
     return rollouts, sampler, engine
 
 
@@ -140,7 +112,7 @@ def test_what_is_done_of_a_step_can_be_counted_while_it_goes_on():
                 future.set_result(given.result())
             seen.append(told())
 
-    class SlowJudge(Judge):
+    class SlowJudge(LetterJudge):
         futures = []
 
         def submit(self, problem, completions):

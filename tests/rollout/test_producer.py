@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
@@ -12,105 +11,18 @@ import pytest
 from rlvr_core.api import (
     BackgroundEngine,
     ConfigError,
-    Generation,
     Problem,
-    Prompt,
     RunError,
     SamplingParams,
     Source,
-    Verdict,
 )
 from rlvr_core.rollout.ahead import producer
 from rlvr_core.rollout.ahead.buffer import GroupBuffer
 from rlvr_core.rollout.ahead.producer import Producer
-from rlvr_core.rollout.collect import Generator
-from rlvr_core.rollout.replay.buffer import Reading
+from rlvr_core.rollout.replay import Reading
 from rlvr_core.rollout.samplers.base import AdaptiveConfig
 from rlvr_core.rollout.samplers.epochs import Sequential
-
-PATIENCE = 60.0
-"""Seconds after which a test gives up."""
-
-
-class Engine:
-    """Holds requests until told to answer; by itself it answers all that ``answers`` allows."""
-
-    in_flight = frozenset({"drain", "abort", "keep"})
-
-    def __init__(self):
-        self.changed = threading.Condition()
-        self.open = {}
-        self.requests = []
-        self.version = 0
-        self.aborted = 0
-        self.scripts = {}
-
-    def start(self, context): ...
-    def drain(self, timeout=None): ...
-    def sleep(self): ...
-    def wake(self): ...
-    def close(self): ...
-    def begin(self): ...
-
-    def submit(self, request):
-        future = Future()
-        with self.changed:
-            self.requests.append(request)
-            self.open[request.id] = (request, future, self.version)
-            self.changed.notify_all()
-        return future
-
-    def abort(self):
-        with self.changed:
-            gone, self.open = self.open, {}
-            self.aborted += len(gone)
-        for _, future, _ in gone.values():
-            future.cancel()
-
-    def load_weights(self, version, source):
-        self.version = version
-
-    def wait_for(self, n):
-        """Problems of the requests that are open, when there are so many."""
-        with self.changed:
-            assert self.changed.wait_for(lambda: len(self.open) >= n, PATIENCE), list(self.open)
-            assert len(self.open) == n
-            return [request.id.partition("@")[0] for request, _, _ in self.open.values()]
-
-    def answer(self, *problems, text="PF"):
-        """Answer the requests of these problems; of all without."""
-        with self.changed:
-            names = [
-                name
-                for name, (request, *_) in self.open.items()
-                if not problems or request.id.partition("@")[0] in problems
-            ]
-            picked = [self.open.pop(name) for name in names]
-        for request, future, version in picked:
-            script = self.scripts.get(request.id.partition("@")[0], text)
-            letters = [script[i % len(script)] for i in range(len(request.seeds))]
-            future.set_result(
-                tuple(Generation((9,), (-0.5,), one, "stop", version) for one in letters)
-            )
-
-    def fail(self, error):
-        with self.changed:
-            _, (_, future, _) = self.open.popitem()
-        future.set_exception(error)
-
-
-class Judge:
-    """P passes, F fails."""
-
-    def submit(self, problem, completions):
-        future = Future()
-        future.set_result(
-            [{"v": Verdict(float(one.text == "P"), passed=one.text == "P")} for one in completions]
-        )
-        return future
-
-    def reward(self, completion, verdicts, step):
-        return verdicts["v"].score, verdicts["v"].passed
+from tests.support.rollouts import PATIENCE, HeldEngine, generator_of
 
 
 class World:
@@ -133,16 +45,9 @@ class World:
         self.sampler = Sequential(Sequential.Config(**options))
         self.sampler.start([Source("toy", problems)], n=2, prompts_per_step=per_step, seed=3)
         self.problems = {problem.id: problem for problem in problems}
-        self.engine = Engine()
+        self.engine = HeldEngine()
         assert isinstance(self.engine, BackgroundEngine)
-        generator = Generator(
-            engine=self.engine,
-            judge=Judge(),
-            prompt=lambda problem: Prompt((int(problem.id[1:]),), problem.id),
-            seed=3,
-            deadline=PATIENCE,
-            say_waiting=lambda _: None,
-        )
+        generator = generator_of(self.engine)
         self.buffer = GroupBuffer(self.sampler.refill, max_staleness=k, steps=steps, reads=reads)
         self.producer = Producer(
             generator,
@@ -160,7 +65,9 @@ class World:
             time.sleep(0.005)
 
     def sync(self, step, version, readings=()):
-        self.producer.sync(step, version, lambda: self.engine.load_weights(version, None), readings)
+        self.producer.hold(step, readings, updated=True)
+        self.engine.load_weights(version, None)
+        self.producer.go_on(step, version)
 
 
 @pytest.fixture

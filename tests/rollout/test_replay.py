@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rlvr_core.api import Completion, Draw, Group, Judged, Problem, Usage, Verdict
 from rlvr_core.api.rollouts import Sampled
-from rlvr_core.rollout.replay.buffer import Reading, ReplayBuffer
+from rlvr_core.rollout.replay import Reading, ReplayBuffer
 
 PROBLEMS = {f"p{i}": Problem(f"p{i}", "?", "v", {"answer": i}, "toy") for i in range(99)}
 

@@ -13,88 +13,18 @@ import pytest
 
 from rlvr_core.api import (
     Draw,
-    Generation,
     MachineError,
     Problem,
-    Prompt,
     RunError,
     SamplingParams,
-    Verdict,
 )
 from rlvr_core.engines.child.link import Link, link_up
 from rlvr_core.parallel.ranks import LostError
 from rlvr_core.rollout.ahead.distributed import BalancedGenerator, Peer, Worker
 from rlvr_core.rollout.collect import Generator
+from tests.support.rollouts import PATIENCE, HeldEngine, generator_of
 
-PATIENCE = 60.0
 PARAMS = SamplingParams(max_tokens=5)
-
-
-class Engine:
-    """Answers when told to."""
-
-    in_flight = frozenset({"drain", "abort", "keep"})
-
-    def __init__(self):
-        self.changed = threading.Condition()
-        self.open, self.launched, self.aborts = [], 0, 0
-        self.fault = None
-
-    def start(self, context): ...
-    def drain(self, timeout=None): ...
-    def load_weights(self, version, source): ...
-    def sleep(self): ...
-    def wake(self): ...
-    def close(self): ...
-
-    def submit(self, request):
-        future = Future()
-        with self.changed:
-            self.open.append((request, future))
-            self.changed.notify_all()
-        return future
-
-    def begin(self):
-        if self.fault:
-            raise self.fault
-        self.launched += 1
-
-    def abort(self):
-        gone, self.open = self.open, []
-        self.aborts += 1
-        for _, future in gone:
-            future.cancel()
-
-    def wait_for(self, n):
-        with self.changed:
-            assert self.changed.wait_for(lambda: len(self.open) == n, PATIENCE), len(self.open)
-
-    def answer(self, version=3):
-        for request, future in self.open:
-            said = [Generation((9,), (-0.5,), "P", "stop", version) for _ in request.seeds]
-            future.set_result(tuple(said))
-        self.open = []
-
-
-class Judge:
-    def submit(self, problem, completions):
-        future = Future()
-        future.set_result([{"v": Verdict(1.0, passed=True)} for _ in completions])
-        return future
-
-    def reward(self, completion, verdicts, step):
-        return verdicts["v"].score, verdicts["v"].passed
-
-
-def generator_of(engine, deadline=PATIENCE):
-    return Generator(
-        engine=engine,
-        judge=Judge(),
-        prompt=lambda problem: Prompt((1,), problem.id),
-        seed=3,
-        deadline=deadline,
-        say_waiting=lambda _: None,
-    )
 
 
 def pair():
@@ -106,7 +36,7 @@ class Team:
     """Rank 0 and ``n`` helpers, each with an engine of the test's."""
 
     def __init__(self, n=1):
-        self.engines = [Engine() for _ in range(n + 1)]
+        self.engines = [HeldEngine() for _ in range(n + 1)]
         links = [pair() for _ in range(n)]
         self.helpers = [
             Worker(generator_of(engine), theirs, rank)
@@ -124,26 +54,28 @@ class Team:
 
 
 def draws(n, each=4):
-    return [Draw(Problem(f"p{i}", "q", "v", {}, "toy"), each, i) for i in range(n)]
+    return [Draw(Problem(f"p{i}", str(i), "v", {}, "toy"), each, i) for i in range(n)]
 
 
 def test_t18_draws_go_round_and_their_seeds_do_not_tell_where():
-    team, alone = Team(2), Engine()
+    team, alone = Team(2), HeldEngine()
+    for engine in team.engines:
+        engine.version = 2
     begun = team.begin(*draws(6))
     team.generator.launch()
     for engine in team.engines:
         engine.wait_for(2)
         while engine.launched == 0:
             time.sleep(0.01)
-    names = [[request.id.partition("@")[0] for request, _ in e.open] for e in team.engines]
+    names = [engine.wait_for(2) for engine in team.engines]
     assert names == [["p0", "p3"], ["p1", "p4"], ["p2", "p5"]]
     single = generator_of(alone)
     for draw in draws(6):
         single.begin(draw, PARAMS, version=3)
-    wanted = {request.id: request for request, _ in alone.open}
-    assert {r.id: r for engine in team.engines for r, _ in engine.open} == wanted
+    wanted = {request.id: request for request in alone.requests}
+    assert {r.id: r for engine in team.engines for r in engine.requests} == wanted
     for engine in team.engines:
-        engine.answer(version=2)
+        engine.answer(text="P")
     for answered, judged in begun:
         assert [v["v"].score for v in judged.result(PATIENCE)] == [1.0] * 4
         assert [one.version for one in answered.completions] == [2] * 4
@@ -164,7 +96,7 @@ def test_t20_an_abort_cancels_everywhere_before_it_returns():
     begun = team.begin(*draws(4))
     team.engines[1].wait_for(2)
     team.generator.abort()
-    assert [engine.aborts for engine in team.engines] == [1, 1]
+    assert [engine.aborted for engine in team.engines] == [2, 2]
     for _, judged in begun:
         with pytest.raises(CancelledError):
             judged.result(0)
@@ -172,7 +104,7 @@ def test_t20_an_abort_cancels_everywhere_before_it_returns():
 
 def test_t29_a_process_that_does_not_abort_is_waited_for_until_the_deadline():
     ours, theirs = pair()  # nobody listens there, as in a process that was stopped
-    alone = generator_of(Engine(), deadline=1.0)
+    alone = generator_of(HeldEngine(), deadline=1.0)
     parts = {name: getattr(alone, name) for name in Generator.__slots__}
     generator = BalancedGenerator(**parts, peers=[Peer(ours)])
     with pytest.raises(RunError, match="were not aborted within 1 s by all processes"):
@@ -210,7 +142,7 @@ def test_t32_a_fault_of_a_process_is_told_with_its_number(blow, monkeypatch):
     team.generator.launch()
     if blow == "generation":
         engine.wait_for(1)
-        engine.open.pop()[1].set_exception(RunError("the engine's process is gone", where="word"))
+        engine.fail(RunError("the engine's process is gone", where="word"))
     with pytest.raises((RunError, MachineError)) as error:
         judged.result(PATIENCE)
     told = {

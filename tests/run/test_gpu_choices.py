@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from tests.support.installed import needs
+
 SIMULATED = """
 import sys
 import torch
@@ -25,6 +27,7 @@ def dry_run(lab, *words):
     )
 
 
+@needs("rlvr_doctor")
 def test_auto_is_chosen_for_the_gpu_and_said_before_anything_is_loaded(lab):
     lab.write()
     done = dry_run(lab)

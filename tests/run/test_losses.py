@@ -8,10 +8,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlvr_core.api import ConfigError, DataError, PluginError, Problem
+from rlvr_core.api.components import RunObserver
 from rlvr_core.config.resolve import resolve_file
-from rlvr_core.demonstrations.demonstrations import Demonstrations, load_answers
+from rlvr_core.demonstrations import Demonstrations, load_answers
 from rlvr_core.plugins.host import load_host
-from rlvr_core.run.prepare import prepare
+from rlvr_core.run.build import build
+from tests.support.installed import needs
 
 
 def lines(path):
@@ -97,6 +99,7 @@ def teacher_dir(model_dir, tmp_path):
 EVERY_GROUP = {"use": "shuffle", "with": {"drop_zero_variance": False}}
 
 
+@needs("rlvr_algos")
 @pytest.mark.slow
 def test_gkd_and_opsd_beside_each_other(lab, teacher_dir):
     loss = [
@@ -116,6 +119,7 @@ def test_gkd_and_opsd_beside_each_other(lab, teacher_dir):
         assert all(one["advantage"] is None for one in group["completions"])
 
 
+@needs("rlvr_algos")
 def test_teachers_that_cannot_teach_are_refused_before_the_first_step(lab, teacher_dir):
     def refused(loss, code=2):
         lab.write(loss=loss, sampler=EVERY_GROUP)
@@ -232,7 +236,8 @@ def test_an_offloaded_reference_that_saves_nothing_is_refused_with_every_reason(
         base = {"steps": 3, "lr": 1e-3, "warmup_steps": 1, "reference": {"offload": True}}
         sections["train"] = base | sections.get("train", {})
         resolved = resolve_file(lab.write(**sections), (), load_host())
-        with pytest.raises(ConfigError) as error, prepare(resolved, lambda: "no-model"):
+        building = build(resolved, lambda: "no-model", RunObserver())
+        with pytest.raises(ConfigError) as error, building:
             pass
         assert "config.yaml:" in str(error.value)
         return str(error.value)

@@ -18,6 +18,7 @@ from rlvr_core.config.model import RunConfig
 from rlvr_core.parallel.fsdp.checks import check_processes
 from rlvr_core.parallel.fsdp.shards import read_shards
 from rlvr_core.record.checkpoints import verify
+from tests.support.installed import needs
 
 pytestmark = pytest.mark.slow
 
@@ -131,6 +132,7 @@ def test_t18_two_processes_do_the_run_of_one(shared, alone, strategy, request):
     assert samples == [line["event"] for line in lines(alone / "traces" / "samples.jsonl")]
 
 
+@needs("rlvr_cluster")
 def test_a_sharded_run_goes_on_in_its_store_s_copy_bit_for_bit_past_a_bad_shard(shared, fsdp):
     """Each of two processes wrote its shard; copied, damaged and gone on with, they are the run."""
     store = shared.folder / "store"
@@ -161,6 +163,7 @@ def test_a_sharded_run_goes_on_in_its_store_s_copy_bit_for_bit_past_a_bad_shard(
     )
 
 
+@needs("rlvr_doctor")
 def test_commands_read_a_sharded_checkpoint(shared, fsdp):
     shared.rlvr("export", fsdp.name, "exported")
     exported = AutoModelForCausalLM.from_pretrained(shared.folder / "exported")

@@ -209,17 +209,10 @@ own = rlvr_core.evaluate(run, [task], out="own", **options)
 given = rlvr_core.evaluate(str(run.path), [task], rewards=[always], out="given", **options)
 ((name, summary),) = own.tasks.items()
 assert own.path.is_dir() and own.path != given.path
-assert given.outcome == "finished" and given.metrics["accuracy"] == [1.0]
+assert given.metrics["accuracy"] == [1.0]
 assert [row["task"] for row in given.metrics.rows] == [name]
-assert isinstance(given, rlvr_core.RunView) and (given.steps, given.notes) == (0, [])
-assert given.summary()["tasks"][name]["metrics"]["accuracy"]["value"] == 1.0
-assert "accuracy" in own.evaluations[0]["metrics"]
-try:
-    given.best()
-except rlvr_core.api.ConfigError as error:
-    assert str(run.best()) in str(error)
-else:
-    raise AssertionError("an evaluation has no checkpoint")
+assert given.tasks[name]["metrics"]["accuracy"]["value"] == 1.0
+assert summary["model"]["path"] == str(run.best())
 groups = list(given.rollouts())
 assert len({group["problem_id"] for group in groups}) == len(groups) == summary["n_problems"]
 assert all(one["passed"] and "text" in one for group in groups for one in group["completions"])

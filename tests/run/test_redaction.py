@@ -7,20 +7,13 @@ import pytest
 from rlvr_core.record.text import Redactor
 
 # as people write them; the values are put together here, so that no file holds one
-HEX = "9f1c04be77a2d35e8860" + "1b7ce4d2a93f5560c8e7"
 MIXED = "qT7vLx2RkP" + "w9ZsB4mYd6"
 FORMS = {
-    "wandb login": f'wandb.login(key="{HEX}", relogin=True)',
     "header": f"{{'Authorization': 'Bearer {MIXED}'}}",
-    "header in bytes": f"(b'X-Auth-Token', b'{MIXED}')",
-    "escaped JSON": json.dumps({"body": json.dumps({"password": MIXED})}),
-    "flag": f"Command '['srv', '--auth-token={MIXED}', '-v']' returned 1",
-    "cookie": f"Cookie: theme=dark; sessionid={MIXED}; path=/",
-    "signature": f"https://a.blob.core.windows.net/c/f?sv=2022&sig={MIXED}%3D",
+    "password of a URL": f"cannot reach postgres://me:{MIXED}@db.example/x",
     "webhook": f"https://discord.com/api/webhooks/1234567890/{MIXED}{MIXED}",
-    "prose": f"the password is {MIXED}",
-    "colour": f"api_key=\x1b[31m{MIXED}\x1b[0m",
     "service": f"401 for gsk_{MIXED}{MIXED}{MIXED}",
+    "private key": f"-----BEGIN PRIVATE KEY-----\n{MIXED}{MIXED}",
 }
 
 
@@ -28,22 +21,21 @@ FORMS = {
 def test_t99_secrets_without_a_plain_key_are_found(form):
     found = Redactor({}).known(FORMS[form])
     assert MIXED not in found
-    assert HEX not in found
     assert "<redacted>" in found
     assert Redactor({}).known(found) == found
 
 
 def test_what_surrounds_a_secret_is_kept():
-    before = json.dumps({"url": "a/b", "body": json.dumps({"user": "me", "password": MIXED})})
+    before = json.dumps({"url": "a/b", "headers": {"user": "me", "auth": f"Bearer {MIXED}"}})
     after = Redactor({}).known(before)
     assert after == before.replace(MIXED, "<redacted>")
-    assert json.loads(json.loads(after)["body"]) == {"user": "me", "password": "<redacted>"}
+    assert json.loads(after)["headers"] == {"user": "me", "auth": "Bearer <redacted>"}
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "token_ids: [151644, 8948, 198, 2610]; sha256: " + HEX * 2,
+        "token_ids: [151644, 8948, 198, 2610]; sha256: " + "9f1c04be77" * 6,
         "def token(key): return tokenizer.decode(auth_ids_2[key:])",
         "Janet sells 16 - 3 - 4 = <<16-3-4=9>>9 eggs; the key is 9*2",
         "HF_TOKEN is arn:aws:secretsmanager:eu-north-1:123456789012:secret:hf-a1B2c3, it says",
@@ -94,7 +86,7 @@ def test_t99_no_file_of_a_run_and_no_line_of_its_output_holds_a_secret(lab, part
     (lab.folder / "mine.py").write_text(PARTS)
     use = "./mine.py:"
     lab.write(
-        meta={"notes": FORMS["wandb login"]},
+        meta={"notes": FORMS["service"]},
         train={"steps": 2},
         **(
             {"rewards": [{"use": use + part}], "verify": {"max_error_rate": 1.0}}
@@ -105,11 +97,11 @@ def test_t99_no_file_of_a_run_and_no_line_of_its_output_holds_a_secret(lab, part
     done = lab.rlvr("run", "config.yaml", check=0 if part == "judge" else 3)
     (run,) = lab.runs()
     texts = {"output": done.stdout + done.stderr, **dict(files_of(run))}
-    assert {name for name, text in texts.items() if MIXED in text or HEX in text} == set()
+    assert {name for name, text in texts.items() if MIXED in text} == set()
     expected = "rollouts.jsonl" if part == "judge" else "output"
     assert "<redacted>" in texts[expected]
     if part == "broken":
-        assert "an end without a newline: wandb.login" in texts["output"]
+        assert "an end without a newline: {'Authorization'" in texts["output"]
     else:
         line = json.loads(texts["rollouts.jsonl"].splitlines()[0])
         assert all("ValueError" in str(one["verdicts"]) for one in line["completions"])

@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from tests.support.installed import needs
+
 
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
@@ -102,6 +104,7 @@ def test_t41_a_curriculum_of_other_ids_starts_nothing(lab):
     assert not lab.runs()
 
 
+@needs("rlvr_lab")
 def test_passk_writes_the_curriculum_and_the_pass_rates_that_a_run_reads(lab, model_dir):
     data = dict(lab.config["data"]["sources"][0])
     given = ["--with", f"data={json.dumps(data)}", "--with", "max_tokens=12"]

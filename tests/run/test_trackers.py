@@ -2,7 +2,6 @@
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ from safetensors.torch import load_file
 from rlvr_core.api import MachineError, NoConfig, PluginError, RunStarted, StepFinished, TrackedRun
 from rlvr_core.record.trackers import common
 from rlvr_core.record.trackers.jsonl import JsonLines
-from rlvr_core.record.trackers.mlflow import MLflow
 from rlvr_core.record.trackers.tensorboard import TensorBoard
 from rlvr_core.record.trackers.tracking import Tracking
 from rlvr_core.record.trackers.wandb import Wandb
@@ -22,7 +20,6 @@ SECRET = "sesame-open-4711"
 
 PLAY = """
 import sys
-from pathlib import Path
 from pathlib import Path
 from rlvr_core.api import TrackedRun
 from rlvr_core.record.trackers.wandb import Wandb
@@ -80,29 +77,6 @@ def test_wandb_offline_has_every_step_once_and_no_command_line(tmp_path, monkeyp
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]
 
 
-def test_mlflow_has_every_step_once(tmp_path, monkeypatch):
-    pytest.importorskip("mlflow", reason="mlflow is not installed")
-    from mlflow.tracking import MlflowClient
-
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    uri = f"file:{tmp_path}/store"
-    run = TrackedRun(tmp_path, "run-1", {"train": {"steps": 5}})
-    for begin, end in ((0, 3), (2, 5)):
-        tracker = MLflow(MLflow.Config(uri=uri))
-        tracker.start(run, begin)
-        for step in range(begin, end):
-            tracker.metrics(step, {"reward/toy/a#2": step / 2, "bad": float("inf")})
-        tracker.close()
-    client = MlflowClient(tracking_uri=uri)
-    (experiment,) = [e for e in client.search_experiments() if e.name == "rlvr"]
-    (found,) = client.search_runs([experiment.experiment_id])
-    history = client.get_metric_history(found.info.run_id, "reward/toy/a_2")
-    assert [(m.step, m.value) for m in history] == [(step, step / 2) for step in range(5)]
-    assert found.data.params == {"train.steps": "5"}
-    assert found.data.tags["mlflow.runName"] == "run-1"
-    assert found.info.status == "FINISHED"
-
-
 def played(tracker, folder, begin, end):
     folder.mkdir(exist_ok=True)
     tracker.start(TrackedRun(folder, folder.name, {"seed": 1}), begin)
@@ -132,25 +106,11 @@ def test_jsonl_writes_into_the_runs_folder(tmp_path):
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [0, 1]
 
 
-def test_trackio_has_every_step_once(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    utils = pytest.importorskip("trackio.utils", reason="trackio is not installed")
-    from rlvr_core.record.trackers.trackio import Trackio
-
-    for begin, end in ((0, 3), (2, 5)):
-        played(Trackio(Trackio.Config(project="lab")), tmp_path / "run-1", begin, end)
-    # where trackio keeps its databases was settled when it was imported, maybe by another test
-    with sqlite3.connect(utils.TRACKIO_DIR / "lab.db") as database:
-        rows = list(database.execute("SELECT run_name, step FROM metrics ORDER BY step"))
-    assert rows == [("run-1", step) for step in range(5)]
-
-
 @pytest.mark.parametrize(
     ("make", "extra"),
     [
         (lambda: TensorBoard(NoConfig()), "tensorboard"),
         (lambda: Wandb(Wandb.Config()), "wandb"),
-        (lambda: MLflow(MLflow.Config()), "mlflow"),
     ],
 )
 def test_a_missing_package_is_said_with_its_extra(monkeypatch, make, extra):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlvr_core.run.warned import MOST, Warned
+from rlvr_core.run.recording import MOST, Warned
 
 ODD = """
 from rlvr_core.api import NoConfig

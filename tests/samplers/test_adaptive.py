@@ -1,20 +1,14 @@
 """Adaptive group sizes: hand-computed cases, and the rule written a second time."""
 
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from sampler_toys import group, member, source, started  # type: ignore
-
 from rlvr_core.api import ConfigError, Drop, Extend, Keep
 from rlvr_core.rollout.samplers.base import AdaptiveConfig
 from rlvr_core.rollout.samplers.epochs import Shuffle
+from tests.support.samplers.sampler_toys import group, member, source, started
 
 P, F, U = True, False, None
 

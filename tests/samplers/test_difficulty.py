@@ -1,22 +1,17 @@
 """Pools by pass rate, solved problems, tiers in phases."""
 
 import json
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from sampler_toys import drawn, ids, outcomes, source, started, through_json  # type: ignore
-
 from rlvr_core.api import ConfigError, DataError, Outcome, Sampler, Source
 from rlvr_core.rollout.samplers.difficulty import POOLS, Difficulty, Record
 from rlvr_core.rollout.samplers.phases import Phase, phase_at
+from tests.support.samplers.sampler_toys import drawn, ids, outcomes, source, started, through_json
 
 
 def told(sampler, id_, *groups):

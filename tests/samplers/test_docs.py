@@ -2,14 +2,10 @@
 
 import importlib
 import re
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from sampler_toys import drawn, source, started, through_json  # type: ignore
-
 from rlvr_core.api import Sampler
+from tests.support.samplers.sampler_toys import drawn, source, started, through_json
 
 PAGE = Path(__file__).parents[2] / "docs" / "samplers.md"
 

@@ -1,21 +1,16 @@
 """Sequential, curriculum and mixture: coverage, order, ratios."""
 
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from sampler_toys import drawn, ids, source, started  # type: ignore
-
 from rlvr_core.api import ConfigError, DataError, Sampler
 from rlvr_core.rollout.samplers.curriculum import Curriculum
 from rlvr_core.rollout.samplers.epochs import Sequential, Shuffle, Turns
 from rlvr_core.rollout.samplers.mixture import Mixture
+from tests.support.samplers.sampler_toys import drawn, ids, source, started
 
 
 @pytest.fixture

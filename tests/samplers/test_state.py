@@ -1,20 +1,16 @@
 """Every sampler goes on exactly from a state taken at any moment, whatever happened before."""
 
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from sampler_toys import outcomes, source, started, through_json  # type: ignore
-
 from rlvr_core.rollout.samplers.curriculum import Curriculum
 from rlvr_core.rollout.samplers.difficulty import Difficulty
 from rlvr_core.rollout.samplers.epochs import Sequential, Shuffle
 from rlvr_core.rollout.samplers.mixture import Mixture
+from tests.support.samplers.sampler_toys import outcomes, source, started, through_json
 
 A, B = source("a", 7, level=1), source("b", 4, level=2)
 PHASES = [{"until_step": 3, "tiers": {1: 1}}, {"tiers": {1: 0.3, 2: 1}}]

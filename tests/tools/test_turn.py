@@ -3,17 +3,14 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-
-from turn import ROOT, files_with_slow_tests, part  # type: ignore
+from tools.turn import ROOT, files_with_slow_tests, part
 
 
 def test_three_turns_are_all_files_each_once():
     files = files_with_slow_tests()
     assert len(files) > 60
-    assert "tests/chaos/test_chaos.py" in files
+    assert "tests/together/chaos/test_chaos.py" in files
     parts = [part(files, 3, turn) for turn in (7, 8, 9)]
     assert sorted(file for one in parts for file in one) == files
     assert {len(one) for one in parts} <= {len(files) // 3, len(files) // 3 + 1}

@@ -1,16 +1,11 @@
 """What a run on a GPU says of its attention: which it takes, and why not the fastest there is."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-from small import small_model
-
 from rlvr_core.packing import attention_mask, packed, way
 from rlvr_core.packing.attention_mask import HeadSizes, flash_fault
+from tests.support.train.small import small_model
 
 GPU = torch.device("cuda")
 HEADS = HeadSizes(4, 2, 8, 8)

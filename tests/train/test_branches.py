@@ -1,19 +1,12 @@
 """Conversations with branches: a row each, the weight of one completion, each token once."""
 
 import json
-import sys
 from dataclasses import asdict, replace
-from pathlib import Path
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "guards"))
-
-from small import estimator_for, small_model  # type: ignore
-from stepping import Watched, trainer_with  # type: ignore
 
 import rlvr_core.step.step as step_module
 from rlvr_core.algorithm.estimate import Estimator
@@ -41,11 +34,14 @@ from rlvr_core.guards.tokens import Tokens
 from rlvr_core.guards.updates import Updates
 from rlvr_core.losses import DAPO, GRPO, GSPO, DrGRPO
 from rlvr_core.record.rows import conversation_rows, rollout_row
-from rlvr_core.rollout.replay.buffer import member_of
+from rlvr_core.rollout.replay import member_of
 from rlvr_core.run.metrics import rollout_metrics
 from rlvr_core.step.objective import LossTerm
 from rlvr_core.step.reference import SeparateModel
+from tests.support.guards.stepping import Watched, trainer_with
+from tests.support.train.small import estimator_for, small_model
 
+needs_algos = pytest.mark.skipif(find_spec("rlvr_algos") is None, reason="comes with rlvr-algos")
 T, F = True, False
 SQRT2, SQRT42 = 2**0.5, 42**0.5
 
@@ -171,6 +167,7 @@ def test_truncated_conversations_are_masked_in_all_branches():
     assert report.metrics["rows"] == 4
 
 
+@needs_algos
 def test_an_estimator_of_token_advantages_sees_one_sequence():
     """REINFORCE++ without KL: (R - 7/13) / std over 13 tokens, of which 7 have a reward of 1."""
     loss = DAPO(DAPO.Config(**OFF))
@@ -337,7 +334,7 @@ def test_healthy_steps_with_branches_are_quiet(loss, more):
     assert max(line["loss/error"] for line in lines) < 1
 
 
-@pytest.mark.parametrize("per_token", [False, True])
+@pytest.mark.parametrize("per_token", [False, pytest.param(True, marks=needs_algos)])
 def test_healthy_token_advantages_with_branches_are_quiet(per_token):
     loss = DAPO(DAPO.Config())
     name = "reinforce_plus_plus" if per_token else "rloo"

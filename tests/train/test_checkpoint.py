@@ -1,19 +1,14 @@
 import json
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from small import ADAMW, CONSTANT, small_model  # type: ignore
-
 from rlvr_core.api import MachineError
 from rlvr_core.config.model import TrainSection
 from rlvr_core.step import checkpoint
 from rlvr_core.step.optim import Optimizer
+from tests.support.train.small import ADAMW, CONSTANT, small_model
 
 
 @pytest.fixture

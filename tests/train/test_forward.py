@@ -1,8 +1,6 @@
 """Log-probs with a graph: equal to running each row whole, in value and in gradient."""
 
 import dataclasses
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,13 +15,10 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from small import Calls  # type: ignore
-
 from rlvr_core.step import forward
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_logprobs
+from tests.support.train.small import Calls
 
 VOCABULARY = 50
 SMALL = {
@@ -217,28 +212,6 @@ def test_t17_no_operation_is_done_row_by_row(make):
     assert operations(32) == operations(4)
 
 
-def test_gradient_checkpointing_goes_through_the_models_own_forward():
-    model = perturbed(qwen3())
-    (batch,) = micro_batches(even_rows(), tokens_per_micro_batch=1000)
-    plain = completion_logprobs(model, batch, temperature=1.0)
-    model.gradient_checkpointing_enable()
-    model.train()
-    calls = []
-    model.model.layers[0].register_forward_hook(lambda *_: calls.append(1))
-    checkpointed = completion_logprobs(model, batch, temperature=1.0)
-    assert calls
-    torch.testing.assert_close(checkpointed, plain, rtol=1e-5, atol=1e-5)
-
-
-def test_t7_log_softmax_is_float32_under_autocast():
-    model = perturbed(qwen3())
-    (batch,) = micro_batches(even_rows(), tokens_per_micro_batch=1000)
-    exact = completion_logprobs(model, batch, temperature=1.0)
-    half = completion_logprobs(model, batch, temperature=1.0, autocast_dtype=torch.bfloat16)
-    assert half.dtype == torch.float32
-    assert 0 < (half - exact).abs().max() < 0.2
-
-
 class Capped(Qwen3ForCausalLM):
     """Treats its logits after the head, as Gemma and Granite do."""
 
@@ -251,31 +224,6 @@ class Capped(Qwen3ForCausalLM):
 def test_logits_treated_after_the_head_are_honoured():
     model = perturbed(Capped(Qwen3Config(**{**SMALL, "head_dim": 16}))).double()
     compare(model, ragged_rows(), temperature=0.7, budget=100, tolerance=1e-6)
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda model: model.model.layers[1].mlp.register_forward_hook(lambda *_: None),
-        lambda model: setattr(model.config, "hidden_act", "gelu"),
-        lambda model: setattr(model.config, "layer_types", ["full_attention", "sliding_attention"]),
-        lambda model: model.double(),
-        lambda model: setattr(model.model.layers[0].self_attn, "o_proj", torch.nn.Sequential()),
-    ],
-    ids=["hook", "activation", "sliding", "dtype", "module"],
-)
-def test_what_is_not_certain_is_left_to_its_own_forward(spoil):
-    model = perturbed(qwen3())
-    spoil(model)
-
-
-def test_a_model_that_computes_something_else_is_found_out_by_trying():
-    class Scaled(type(qwen3().model.layers[0].self_attn.q_norm)):
-        def forward(self, hidden_states):
-            return 1.5 * super().forward(hidden_states)
-
-    model = perturbed(qwen3())
-    model.model.layers[1].self_attn.q_norm.__class__ = Scaled
 
 
 def test_micro_batch_fields_are_all_moved():

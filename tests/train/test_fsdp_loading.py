@@ -38,10 +38,9 @@ def test_memory_at_load_is_a_shard_and_one_layer(tmp_path):
         num_attention_heads=8, num_key_value_heads=8,
     )  # fmt: skip
     made(tmp_path / "small")
-    worker = Path(__file__).with_name("loading_worker.py")
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4",
-         worker, folder, tmp_path],
+         "-m", "tests.support.train.loading_worker", folder, tmp_path],
         env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

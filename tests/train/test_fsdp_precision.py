@@ -5,7 +5,7 @@ import torch
 
 pytestmark = pytest.mark.slow
 
-WORKER = "precision_worker.py"
+WORKER = "precision_worker"
 BF16 = ["bf16", "bf16-checkpointing", "bf16-lora", "bf16-reference", "bf16-moving-reference"]
 HALF = [*BF16, "fp16-checkpointing"]
 

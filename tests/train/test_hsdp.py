@@ -8,7 +8,7 @@ from rlvr_core.config.model import TrainSection
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.ranks import Ranks
 
-WORKER = "hsdp_worker.py"
+WORKER = "hsdp_worker"
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +39,6 @@ def test_each_process_holds_half_and_there_are_two_copies(four):
     held = [rank["held"] for rank in four]
     assert held[0] + held[1] == held[2] + held[3] == 1
     assert held[0] == pytest.approx(0.5, abs=0.02)
-
-
-@pytest.mark.slow
-def test_a_checkpoint_goes_on_bit_for_bit(four):
-    assert all(rank["resumed"] for rank in four)
 
 
 def test_sets_that_do_not_come_out_even_are_refused():

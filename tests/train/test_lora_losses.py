@@ -5,17 +5,11 @@ s dW A^T and that of A is s B^T dW.
 """
 
 import copy
-import sys
-from pathlib import Path
+from importlib.util import find_spec
 
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from small import small_model, small_trainer  # type: ignore
-
-from rlvr_algos.distillation.teacher import Teacher
 from rlvr_core.algorithm.policy import PolicyLoss
 from rlvr_core.api import Completion, Group, Judged, LossTraits, Problem, Verdict
 from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection
@@ -26,7 +20,9 @@ from rlvr_core.step.batch import Row
 from rlvr_core.step.objective import LossTerm
 from rlvr_core.step.optim import Update
 from rlvr_core.step.reference import SeparateModel, UnderAdapter
+from tests.support.train.small import small_model, small_trainer
 
+needs_algos = pytest.mark.skipif(find_spec("rlvr_algos") is None, reason="comes with rlvr-algos")
 V, RANK, ALPHA, TEMPERATURE = 24, 3, 6, 0.7
 FULL = {"beta": 0.2, "entropy_bonus": 0.01, "top_entropy": 0.6, "kl_ratio_corrected": True}
 TRAIN = TrainSection(steps=9, lr=1e-2, warmup_steps=0, tokens_per_micro_batch=30)
@@ -156,7 +152,10 @@ def test_a_sum_of_losses(models):
     assert {"loss/dapo", "loss/gspo", "loss/sft"} <= metrics.keys()
 
 
+@needs_algos
 def test_distillation_from_a_frozen_teacher(models):
+    from rlvr_algos.distillation.teacher import Teacher
+
     teacher = base().double().requires_grad_(False)
     with torch.no_grad():
         teacher.model.layers[0].mlp.up_proj.weight.mul_(1.5)
@@ -192,8 +191,11 @@ class Noting:
         return LossOutput(batch.logp_BT.sum(), {}, {})
 
 
+@needs_algos
 def test_dropout_is_of_the_policy_alone(models):
     """Neither the reference nor the policy as its own teacher drops anything."""
+    from rlvr_algos.distillation.teacher import Teacher
+
     _, policy, _ = models
     shown = {}
     for share in (0.0, 0.5):

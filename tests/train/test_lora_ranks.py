@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-WORKER = "lora_ranks.py"
+WORKER = "lora_ranks"
 CASES = ["ddp-follows", "fsdp-follows", "fsdp-bf16"]
 
 

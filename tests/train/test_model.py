@@ -45,24 +45,13 @@ def _gradient(model, **options):
     return logp_BT.detach(), [p.grad.clone() for p in model.parameters()]
 
 
-def test_checkpointing_recomputes_every_layer_without_dropout():
-    plain_logp, plain_grads = _gradient(_model())
-    model = _model()
-    enable_checkpointing(model)
-    _gradient(model)  # the first pass also tries the LM head out
-    calls = []
-    for layer in model.model.layers:
-        layer.mlp.register_forward_pre_hook(lambda *_: calls.append(1))
-    logp, grads = _gradient(model)
-    assert len(calls) == 2 * len(model.model.layers)
-    assert torch.allclose(logp, plain_logp, atol=1e-6)
-    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(grads, plain_grads, strict=True))
-
-
-def test_of_every_second_layer_only_those_are_recomputed():
+@pytest.mark.parametrize(
+    ("which", "passes"), [((), [2] * 5), (("every-2",), [2, 1, 2, 1, 2])], ids=["all", "every-2"]
+)
+def test_checkpointing_recomputes_those_layers_without_dropout(which, passes):
     plain_logp, plain_grads = _gradient(_model(num_hidden_layers=5))
     model = _model(num_hidden_layers=5)
-    enable_checkpointing(model, "every-2")
+    enable_checkpointing(model, *which)
     _gradient(model)  # the first pass also tries the LM head out
     calls = [0] * 5
     for index, layer in enumerate(model.model.layers):
@@ -70,7 +59,7 @@ def test_of_every_second_layer_only_those_are_recomputed():
             lambda *_, index=index: calls.__setitem__(index, calls[index] + 1)
         )
     logp, grads = _gradient(model)
-    assert calls == [2, 1, 2, 1, 2]
+    assert calls == passes
     assert torch.allclose(logp, plain_logp, atol=1e-6)
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(grads, plain_grads, strict=True))
 
@@ -103,16 +92,10 @@ def test_t30_a_folder_that_lacks_a_weight_is_refused(tmp_path):
         load_policy(str(tmp_path), ModelSection(path=str(tmp_path)), torch.device("cpu"))
 
 
-@pytest.mark.parametrize("path", ["/no/such/place", "./none", "no-such-folder", "a/b/c"])
-def test_a_missing_model_folder_is_named(path):
-    with pytest.raises(MachineError, match="does not exist"):
-        check_model_path(path)
-
-
-def test_a_folder_without_a_model_is_named(tmp_path):
+def test_a_folder_that_is_missing_or_has_no_model_is_named_and_hub_ids_pass(tmp_path):
+    for path in ("/no/such/place", "./none", "no-such-folder", "a/b/c"):
+        with pytest.raises(MachineError, match="does not exist"):
+            check_model_path(path)
     with pytest.raises(MachineError, match=r"config\.json"):
         check_model_path(str(tmp_path))
-
-
-def test_hub_ids_pass():
     check_model_path("Qwen/Qwen3-1.7B-Base")

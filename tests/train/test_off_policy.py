@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from small import small_model, small_trainer  # type: ignore
-
-from rlvr_core.algorithm import policy
 from rlvr_core.algorithm.ratio import importance_weight
 from rlvr_core.api import Completion, Group, Judged, Problem
 from rlvr_core.config.model import TrainSection
 from rlvr_core.losses import DAPO
 from rlvr_core.step.objective import LossTerm
+from tests.support.train.small import small_model, small_trainer
 
 
 class Noting(DAPO):
@@ -87,15 +81,15 @@ def test_the_sampling_policy_and_the_trainer_are_compared_on_every_row():
 
 def test_a_stale_row_has_the_weight_from_what_sampled_it(monkeypatch):
     trainer, loss = make_trainer()
-    weights = []
+    seen = []
 
     def noting(*arguments):
-        weights.append(importance_weight(*arguments))
-        return weights[-1]
+        seen.append(importance_weight(*arguments))
+        return seen[-1]
 
-    monkeypatch.setattr(policy, "importance_weight", noting)
+    monkeypatch.setattr("rlvr_core.algorithm.policy.importance_weight", noting)
     trainer.update([group(1, version=4), group(2, version=2)], 0, 4)
-    (weight_BT,), (batch,) = weights, loss.seen
+    (weight_BT,), (batch,) = seen, loss.seen
     expected = (batch.old_logp_BT - batch.behaviour_logp_BT).exp().clamp(max=2.0)
     torch.testing.assert_close(weight_BT, expected)
     assert (weight_BT != 1).all()

@@ -9,7 +9,7 @@ from transformers import MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3Fo
 
 from rlvr_core.api import MachineError
 from rlvr_core.config.model import ReferenceSection
-from rlvr_core.parallel.offload.layers import offload
+from rlvr_core.parallel.offload import offload
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_logprobs
 

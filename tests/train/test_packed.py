@@ -185,27 +185,11 @@ def run_packed(model, batch):
     return packed_rows(model, batch, packed_mask)
 
 
-@pytest.mark.parametrize("lengths", [RAGGED, [(4, 3, 3), (4, 3, 3)], [(3, 1), (2, 1)]])
-@pytest.mark.parametrize("make", [qwen3, gpt2])
-def test_states_and_gradients_are_those_of_whole_rows(make, lengths):
-    model = make().double()
-    assert heads_of(model) == {HeadSizes(4, 2 if make is qwen3 else 4, 8, 8)}
-    found = []
-    for run in (run_packed, whole_rows):
-        model.zero_grad()
-        logits = run(model, batch_of(lengths))
-        (logits.log_softmax(-1)[:, 3] * torch.arange(len(logits))).sum().backward()
-        found.append((logits.detach(), [p.grad.clone() for p in model.parameters()]))
-    (packed, packed_grads), (whole, whole_grads) = found
-    torch.testing.assert_close(packed, whole, rtol=1e-6, atol=1e-6)
-    for ours, theirs in zip(packed_grads, whole_grads, strict=True):
-        assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max().clamp(min=1e-3)
-
-
 @given(LENGTHS, st.integers(0, 100))
 @settings(max_examples=60, deadline=None)
 def test_any_shape_of_batch(lengths, seed):
     batch = batch_of(lengths, seed)
+    assert heads_of(MODEL) == {HeadSizes(4, 4, 8, 8)}
     with torch.no_grad():
         packed, whole = run_packed(MODEL, batch), whole_rows(MODEL, batch)
     torch.testing.assert_close(packed, whole, rtol=1e-4, atol=1e-4)
@@ -344,7 +328,7 @@ def test_a_compiled_model_has_one_graph_for_all_layers_and_lengths(monkeypatch):
 
 
 @pytest.mark.parametrize("way", ["checkpointing", "bfloat16", "half the model"])
-def test_log_probs_in_every_precision_and_with_checkpointing(way):
+def test_t7_log_probs_in_every_precision_and_with_checkpointing(way):
     model = qwen3()
     batch = batch_of([(40, *[5] * 6)])
     expected = completion_logprobs(copy.deepcopy(model).double(), batch, temperature=0.7)
@@ -360,5 +344,6 @@ def test_log_probs_in_every_precision_and_with_checkpointing(way):
     model.model.layers[0].register_forward_hook(lambda _, i, __: positions.append(i[0].shape[:2]))
     logp_BT = completion_logprobs(model, batch, temperature=0.7, autocast_dtype=autocast)
     logp_BT.sum().backward()
+    assert logp_BT.dtype == torch.float32  # of half-precision logits too
     assert (1, 40 + 6 * 4) in positions  # not six rows of 45
     torch.testing.assert_close(logp_BT.double(), expected, rtol=tolerance, atol=tolerance)

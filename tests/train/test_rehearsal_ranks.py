@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-WORKER = "rehearsal_worker.py"
+WORKER = "rehearsal_worker"
 pytestmark = pytest.mark.slow
 
 
@@ -59,7 +59,7 @@ def test_the_others_name_the_process_that_has_too_little_memory(folder, tmp_path
     """They wait for its part of a gradient, which never comes, and say nothing of their own."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
-        [sys.executable, *torchrun, worker, strategy, folder, tmp_path],
+        [sys.executable, *torchrun, "-m", worker, strategy, folder, tmp_path],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -18,7 +18,7 @@ from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.checkpoints import COMPLETE, CheckpointStore, verify
 from rlvr_core.step import checkpoint
 
-WORKER = "shards_worker.py"
+WORKER = "shards_worker"
 CASES = [("two", "bfloat16"), ("two", "float32"), ("four", "bfloat16"), ("hsdp", "float32")]
 SHARDS = {"two": 2, "four": 4, "hsdp": 2}
 pytestmark = pytest.mark.slow
@@ -171,7 +171,7 @@ def test_another_shape_is_refused_before_anything_is_read(folder, two):
 def test_a_process_that_is_killed_between_its_files_makes_no_checkpoint(folder, worker):
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
     subprocess.run(
-        [sys.executable, *torchrun, worker, folder, folder],
+        [sys.executable, *torchrun, "-m", worker, folder, folder],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         timeout=500,

@@ -6,20 +6,15 @@ Each loss gives numbers that the test chose: a value, and a gradient of that nor
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from small import small_model, small_trainer  # type: ignore
 
 from rlvr_core.api import Completion, Group, Judged, LossOutput, LossTraits, Problem
 from rlvr_core.config.model import TrainSection
 from rlvr_core.step.batch import Row
 from rlvr_core.step.objective import LossTerm
+from tests.support.train.small import small_model, small_trainer
 
 
 class Says:

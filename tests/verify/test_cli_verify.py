@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -13,7 +12,6 @@ from click.testing import CliRunner
 
 from rlvr_core.cli.main import cli, main
 
-HERE = Path(__file__).parent
 RLVR = [sys.executable, "-m", "rlvr_core.cli.main"]
 
 
@@ -208,10 +206,12 @@ def test_a_reader_that_leaves_is_no_bug(tmp_path):
 PLUGIN = """
 from rlvr_core.api import hookimpl
 
+BAD = "tests.support.verify.bad_verifiers:"
+
 @hookimpl
 def register_verifiers(registrar):
-    registrar.add("sleeps", "bad_verifiers:Sleeps", summary="Sleeps for ever.")
-    registrar.add("raises", "bad_verifiers:Raises", summary="Raises.")
+    registrar.add("sleeps", BAD + "Sleeps", summary="Sleeps for ever.")
+    registrar.add("raises", BAD + "Raises", summary="Raises.")
 """
 
 
@@ -223,7 +223,7 @@ def with_bad_plugin(tmp_path):
     (tmp_path / "rlvr_bad.py").write_text(PLUGIN)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlvr-bad\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[rlvr]\nbad = rlvr_bad\n")
-    return os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{HERE}"}
+    return os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}"}
 
 
 def test_bad_verdicts_have_their_status_and_the_rest_their_score(with_bad_plugin, tmp_path):

@@ -6,7 +6,6 @@ import sys
 import textwrap
 import threading
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -14,16 +13,11 @@ import pytest
 from rlvr_core.api import Completion, Problem, RunError, Verdict
 from rlvr_core.verify.pool import Tally, VerifierPool, VerifierSpec
 
-HERE = Path(__file__).parent
-
-
-@pytest.fixture(autouse=True)
-def _bad_verifiers_importable(monkeypatch):
-    monkeypatch.syspath_prepend(str(HERE))
+BAD = "tests.support.verify.bad_verifiers"
 
 
 def make_pool(*classes, workers=2, timeout=5.0, memory_mb=512):
-    specs = {name: VerifierSpec(f"bad_verifiers:{name}", {}) for name in classes}
+    specs = {name: VerifierSpec(f"{BAD}:{name}", {}) for name in classes}
     return VerifierPool(specs, workers=workers, timeout=timeout, memory_mb=memory_mb)
 
 
@@ -377,7 +371,7 @@ from rlvr_core.api import Completion, Problem
 from rlvr_core.verify.pool import Tally, VerifierPool, VerifierSpec
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits it ignored
-specs = {"HangsInC": VerifierSpec("bad_verifiers:HangsInC", {})}
+specs = {"HangsInC": VerifierSpec("tests.support.verify.bad_verifiers:HangsInC", {})}
 pool = VerifierPool(specs, workers=3, timeout=600, memory_mb=512)
 problem = Problem("p", "?", "v", {}, "toy")
 pool.submit_group(problem, [Completion.from_text("warm")], ["HangsInC"]).result()
@@ -390,12 +384,10 @@ time.sleep(600)
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_workers_die_with_the_parent_even_when_hung(how):
-    environment = os.environ | {"PYTHONPATH": str(HERE)}
     parent = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(PARENT)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env=environment,
     )
     assert parent.stdout is not None
     pids = [int(pid) for pid in parent.stdout.readline().split()]

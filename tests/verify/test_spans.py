@@ -8,7 +8,7 @@ import pytest
 from rlvr_core.api import Completion, Span, Transcript, Turn, Verdict
 from rlvr_core.config.model import RewardSchedule
 from rlvr_core.rollout.collect import Judged
-from rlvr_core.rollout.replay.buffer import member_of
+from rlvr_core.rollout.replay import member_of
 from rlvr_core.verify.reward import RewardPlan, Term
 from rlvr_core.verify.verdicts import from_plain, plain_verdict
 

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from pathlib import Path
 
 import psutil
 import pytest
@@ -18,16 +17,11 @@ from rlvr_core.api import RunError
 from rlvr_core.workers.pool import PoolCall, ProcessPool
 from rlvr_core.workers.process import ComponentSpec
 
-HERE = Path(__file__).parent
+COMPONENTS = "tests.support.workers.pool_components"
 USES = {
     "verifiers": {"repeatable": True, "memory_mb": 2048},
     "environments": {"lazy": True},
 }
-
-
-@pytest.fixture(autouse=True)
-def _components_importable(monkeypatch):
-    monkeypatch.syspath_prepend(str(HERE))
 
 
 @pytest.fixture(params=USES)
@@ -76,8 +70,14 @@ class Made:
 
 
 def open_pool(use, *, workers=2, target="Tool", note="", **more):
-    specs = {"tool": ComponentSpec(f"pool_components:{target}", {"note": str(note)})}
-    return ProcessPool("pool of tools", specs, "pool_components:handle", workers=workers, **use)
+    specs = {"tool": ComponentSpec(f"{COMPONENTS}:{target}", {"note": str(note)})}
+    return ProcessPool(
+        "pool of tools",
+        specs,
+        f"{COMPONENTS}:handle",
+        workers=workers,
+        **use,
+    )
 
 
 @pytest.fixture
@@ -265,8 +265,9 @@ import sys, time
 from rlvr_core.workers.pool import PoolCall, ProcessPool
 from rlvr_core.workers.process import ComponentSpec
 
-specs = {"tool": ComponentSpec("pool_components:Tool", {})}
-pool = ProcessPool("pool of tools", specs, "pool_components:handle", workers=2, lazy=True)
+parts = "tests.support.workers.pool_components"
+specs = {"tool": ComponentSpec(f"{parts}:Tool", {})}
+pool = ProcessPool("pool of tools", specs, f"{parts}:handle", workers=2, lazy=True)
 pool.submit(PoolCall("tool", (b"hang", b""), 600.0, print) for _ in range(2))
 while len(pool.pids()) < 2 or pool.starting:
     time.sleep(0.05)
@@ -280,7 +281,7 @@ def test_workers_that_were_started_as_needed_die_with_the_parent():
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT],
         stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert parent.stdout is not None
     pids = [int(pid) for pid in parent.stdout.readline().split()]

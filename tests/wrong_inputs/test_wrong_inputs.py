@@ -1,12 +1,8 @@
 """What the command line says of wrong inputs: what, where and what to do; and what it leaves."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from harness import PARTS, cases, measure
+from tests.support.wrong_inputs.harness import PARTS, cases, measure
 
 
 @pytest.mark.slow

@@ -23,32 +23,32 @@ def register_losses(registrar: Registrar) -> None:
     """Add the losses."""
     registrar.add(
         "gmpo",
-        "rlvr_algos.losses.gmpo:GMPO",
+        "rlvr_algos.losses:GMPO",
         summary="Geometric mean of a completion's clipped ratios.",
     )
     registrar.add(
         "vespo",
-        "rlvr_algos.losses.vespo:VESPO",
+        "rlvr_algos.losses:VESPO",
         summary="One smooth weight a completion, largest near the ratio 1.",
     )
     registrar.add(
         "cispo",
-        "rlvr_algos.losses.policy_family:CISPO",
+        "rlvr_algos.losses:CISPO",
         summary="Bounded ratio as a weight: no token's gradient is ever cut off.",
     )
     registrar.add(
         "sapo",
-        "rlvr_algos.losses.policy_family:SAPO",
+        "rlvr_algos.losses:SAPO",
         summary="A smooth gate on the ratio in the place of a clip.",
     )
     registrar.add(
         "luspo",
-        "rlvr_algos.losses.policy_family:LUSPO",
+        "rlvr_algos.losses:LUSPO",
         summary="Clipped surrogate summed over each completion: no discount for long ones.",
     )
     registrar.add(
         "reinforce",
-        "rlvr_algos.losses.policy_family:REINFORCE",
+        "rlvr_algos.losses:REINFORCE",
         summary="The plain policy gradient; the ratio is a weight of at most 1.",
     )
     registrar.add(
@@ -68,17 +68,17 @@ def register_advantages(registrar: Registrar) -> None:
     """Add the advantages."""
     registrar.add(
         "reinforce_plus_plus",
-        "rlvr_algos.advantages.reinforce_plus_plus:ReinforcePlusPlus",
+        "rlvr_algos.advantages:ReinforcePlusPlus",
         summary="REINFORCE++: normalised over the step's tokens, with the KL in the reward.",
     )
     registrar.add(
         "maxrl",
-        "rlvr_algos.advantages.outcomes:MaxRL",
+        "rlvr_algos.advantages:MaxRL",
         summary="MaxRL: (R - mean) / mean of the group, towards the likelihood of success.",
     )
     registrar.add(
         "pass_at_k",
-        "rlvr_algos.advantages.outcomes:PassAtK",
+        "rlvr_algos.advantages:PassAtK",
         summary="Maximises the best of k completions instead of the mean.",
     )
 
@@ -88,12 +88,12 @@ def register_optimizers(registrar: Registrar) -> None:
     """Add the optimizers."""
     registrar.add(
         "adamw-8bit",
-        "rlvr_algos.optimizers.adamw8bit:AdamW8bit",
+        "rlvr_algos.adamw8bit:AdamW8bit",
         summary="AdamW with moments of 8 bits; needs bitsandbytes.",
     )
     registrar.add(
         "muon",
-        "rlvr_algos.optimizers.muon:Muon",
+        "rlvr_algos.muon:Muon",
         summary="Orthogonalised momentum for hidden matrices, AdamW for the rest.",
     )
 
@@ -107,6 +107,6 @@ def make_teachers(
     problems: Sequence[Problem],
 ) -> Mapping[Loc, MakeTeacher]:
     """Distillation."""
-    from rlvr_algos.distillation.teachers import teachers_of
+    from rlvr_algos.distillation.teacher import teachers_of
 
     return teachers_of(resolved, losses, tokenizer, renderer, problems)

@@ -33,7 +33,7 @@ class Ask:
 
     def fill(self, wording: str, **slots: str) -> Question:
         """One wording with its slots filled; the same slots are there in each wording."""
-        text = _SLOT.sub(lambda found: slots[found[1]], wording)
+        text = _SLOT.sub(lambda slot: slots[slot[1]], wording)
         return Question(text, tuple(sorted(slots.items())))
 
     def read(self, text: str) -> dict[str, str]:
@@ -43,8 +43,8 @@ class Ask:
             ValueError: If it was made by none of the wordings.
         """
         for pattern in self._patterns:
-            if found := pattern.fullmatch(text):
-                return found.groupdict()
+            if match := pattern.fullmatch(text):
+                return match.groupdict()
         raise ValueError(f"no wording of this archetype: {text!r}")
 
     @cached_property

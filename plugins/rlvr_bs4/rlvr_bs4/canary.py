@@ -27,7 +27,7 @@ def leaked(text: str, secrets: Iterable[str]) -> str | None:
     plain = _ESCAPE.sub(_unescape, unquote(html.unescape(text)))
     squeezed = _NOT_ALNUM.sub("", plain.lower())
     letters = re.sub(r"[^0-9A-Za-z]+", "", text)
-    return next((one for one in secrets if _in(one, squeezed, letters)), None)
+    return next((secret for secret in secrets if _in(secret, squeezed, letters)), None)
 
 
 def _in(secret: str, squeezed: str, letters: str) -> bool:
@@ -39,12 +39,12 @@ def _in(secret: str, squeezed: str, letters: str) -> bool:
 
 def _base64(secret: str) -> list[str]:
     """What base64 makes of the secret at each offset of a longer text, without its edges."""
-    found = []
+    pieces = []
     for offset in range(3):
         encoded = base64.b64encode(b"\0" * offset + secret.encode()).decode().rstrip("=")
-        found.append(encoded[4 if offset else 0 : -1])
-    return found
+        pieces.append(encoded[4 if offset else 0 : -1])
+    return pieces
 
 
-def _unescape(found: re.Match[str]) -> str:
-    return chr(int(found[3])) if found[3] else chr(int(found[1] or found[2], 16))
+def _unescape(escape: re.Match[str]) -> str:
+    return chr(int(escape[3])) if escape[3] else chr(int(escape[1] or escape[2], 16))

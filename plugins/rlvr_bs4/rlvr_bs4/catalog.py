@@ -38,21 +38,21 @@ FAMILIES = (
 @cache
 def everything() -> Mapping[str, Archetype]:
     """Every archetype, by id."""
-    found: dict[str, Archetype] = {}
+    archetypes: dict[str, Archetype] = {}
     for family in FAMILIES:
         module = importlib.import_module(f"rlvr_bs4.archetypes.{family}")
         for value in vars(module).values():
             if _whole(value, module.__name__):
-                assert value.id not in found, value.id
-                found[value.id] = value()
-    return found
+                assert value.id not in archetypes, value.id
+                archetypes[value.id] = value()
+    return archetypes
 
 
 def get(id: str) -> Archetype:
     """The archetype with this id; ``extract_by_id`` does for ``primer.extract_by_id``.
 
     Raises:
-        DataError: If there is none, or several.
+        DataError: If none or several match.
     """
     known = everything()
     if id in known:

@@ -41,7 +41,7 @@ class Chrome:
         target = self.rng.randint(size.low, size.high)
         main = self._wrapped(body.main, size)
         before, after = [self._nav(), self._search()], [self._footer()]
-        length = sum(len(serialize(one)) for one in (main, *before, *after))
+        length = sum(len(serialize(part)) for part in (main, *before, *after))
         optional: list[Callable[[], Element]] = [
             self._search, self._side, self._offers, self._comments, self._hours, self._news,
             self._cloud,
@@ -165,9 +165,9 @@ class Chrome:
     def _remark(self, root: Element, keep: Element, n: int) -> None:
         """Put comments between the furniture's elements; nothing inside ``keep`` is touched."""
         places = [
-            one
-            for one in _open(root, keep)
-            if one.tag in ("div", "section", "nav", "aside", "footer") and len(one.kids) > 1
+            element
+            for element in _open(root, keep)
+            if element.tag in ("div", "section", "nav", "aside", "footer") and len(element.kids) > 1
         ]
         for _ in range(n):
             place = self.world.pick(places)
@@ -179,10 +179,10 @@ class Chrome:
 
 def _lines(nodes: Iterable[Node]) -> list[Node]:
     """The nodes, each on a line of its own."""
-    found: list[Node] = ["\n"]
+    lines: list[Node] = ["\n"]
     for node in nodes:
-        found += [node, "\n"]
-    return found
+        lines += [node, "\n"]
+    return lines
 
 
 def _open(node: Element, keep: Element) -> Iterator[Element]:

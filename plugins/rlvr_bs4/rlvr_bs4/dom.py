@@ -70,39 +70,41 @@ def h(spec: str, *kids: Node, **attrs: str | None) -> Element:
         kids: What it holds, in order.
         attrs: Other attributes; ``data_id`` becomes ``data-id``, ``for_`` becomes ``for``.
     """
-    found = _SPEC.match(spec)
-    if found is None:
+    match = _SPEC.match(spec)
+    if match is None:
         raise ValueError(f"not a tag with id and classes: {spec!r}")
-    own: dict[str, str | None] = {}
-    parts = re.findall(r"([#.])([^#.]+)", found["rest"])
+    attributes: dict[str, str | None] = {}
+    parts = re.findall(r"([#.])([^#.]+)", match["rest"])
     classes = [name for mark, name in parts if mark == "."]
     if classes:
-        own["class"] = " ".join(classes)
+        attributes["class"] = " ".join(classes)
     ids = [name for mark, name in parts if mark == "#"]
     if ids:
-        own["id"] = ids[0]
-    own |= {name.rstrip("_").replace("_", "-"): value for name, value in attrs.items()}
-    return Element(found["tag"], own, list(kids))
+        attributes["id"] = ids[0]
+    attributes |= {name.rstrip("_").replace("_", "-"): value for name, value in attrs.items()}
+    return Element(match["tag"], attributes, list(kids))
 
 
 def walk(node: Node, depth: int = 0) -> Iterator[tuple[Node, int]]:
     """The node and everything below it in document order, each with its depth."""
     stack = [(node, depth)]
     while stack:
-        one, level = stack.pop()
-        yield one, level
-        if isinstance(one, Element):
-            stack.extend((kid, level + 1) for kid in reversed(one.kids))
+        current, level = stack.pop()
+        yield current, level
+        if isinstance(current, Element):
+            stack.extend((kid, level + 1) for kid in reversed(current.kids))
 
 
 def elements(node: Node) -> Iterator[Element]:
     """Every element of the tree in document order."""
-    return (one for one, _ in walk(node) if isinstance(one, Element))
+    return (current for current, _ in walk(node) if isinstance(current, Element))
 
 
 def depth(node: Node) -> int:
     """How deep the elements of the tree are nested; an element alone is 1."""
-    return max((level + 1 for one, level in walk(node) if isinstance(one, Element)), default=0)
+    return max(
+        (level + 1 for current, level in walk(node) if isinstance(current, Element)), default=0
+    )
 
 
 def text_of(node: Node) -> str:

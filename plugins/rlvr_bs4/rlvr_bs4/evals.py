@@ -64,14 +64,14 @@ class Bench:
 
 def _means(groups: Sequence[Group]) -> dict[str, float]:
     """Means over the completions that have an outcome; ``unscored`` is the share of the others."""
-    everyone = [one for group in groups for one in group.members]
-    judged = [one for one in everyone if one.passed is not None]
+    everyone = [member for group in groups for member in group.members]
+    judged = [member for member in everyone if member.passed is not None]
     if not everyone:
         return {}
     metrics = {"unscored": 1 - len(judged) / len(everyone)}
     if judged:
-        metrics["accuracy"] = fmean(bool(one.passed) for one in judged)
-        parts = [verdict.parts for one in judged for verdict in one.verdicts.values()]
+        metrics["accuracy"] = fmean(bool(member.passed) for member in judged)
+        parts = [verdict.parts for member in judged for verdict in member.verdicts.values()]
         for name in ("format", "schema", "abstained", "safe", "bs4", "efficiency"):
             values = [part[name] for part in parts if name in part]
             metrics |= {name: fmean(values)} if values else {}

@@ -49,7 +49,7 @@ class Final:
 
 
 def visible(response: str) -> str:
-    """The response behind its thoughts: what tool calls are read from as well."""
+    """The response after its thoughts; tool calls are read from it as well."""
     return spoken(response)
 
 
@@ -57,11 +57,11 @@ def parse(response: str) -> Final | str:
     """The final answer of a response, or what is wrong with it in one line."""
     text = visible(response)[-MOST:]
     begin, last, broken = 0, "", 0
-    while broken < _BROKEN and (found := _START.search(text, begin)) is not None:
-        end = _end(text, found.start())
+    while broken < _BROKEN and (opening := _START.search(text, begin)) is not None:
+        end = _end(text, opening.start())
         broken += end is None
-        last = text[found.start() : end] if end else ""
-        begin = end or found.end()
+        last = text[opening.start() : end] if end else ""
+        begin = end or opening.end()
     if last:
         return _read(last)
     return "the last JSON object is cut off" if begin else "there is no JSON object with status"
@@ -126,7 +126,7 @@ def _refuse(name: str) -> float:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a key is there twice in one object")
-    return found
+    return members

@@ -101,8 +101,8 @@ def _among_twins(kind: Archetype, w: World, draft: Draft) -> Draft:
     order = w.shuffled(bodies)
     body = replace(
         draft.body,
-        main=tuple(node for one in order for node in one.main),
-        claims=tuple(claim for one in bodies for claim in one.claims),
+        main=tuple(node for body in order for node in body.main),
+        claims=tuple(claim for body in bodies for claim in body.claims),
     )
     return replace(draft, body=body, canaries=canaries)
 
@@ -163,5 +163,5 @@ def _fits(root: Element, html: str, size: Size) -> bool:
 
 
 def _holds(body: Body, root: Element) -> bool:
-    found = list(elements(root))
-    return all(sum(matches(one, c.css) for one in found) == c.n for c in body.claims)
+    all_elements = list(elements(root))
+    return all(sum(matches(element, c.css) for element in all_elements) == c.n for c in body.claims)

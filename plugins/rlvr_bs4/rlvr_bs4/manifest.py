@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata, resources
@@ -23,6 +21,7 @@ from rlvr_bs4.modes import PER_ARCHETYPE
 from rlvr_bs4.task import SizeName, Task, canonical
 from rlvr_bs4.world import World, stream
 from rlvr_core.api import DataError, Json
+from rlvr_core.record.files import write_atomic
 
 VERSION = "2.0"
 ORDER = "1.0"
@@ -75,13 +74,13 @@ def build() -> list[Entry]:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of what solvers and tools work with."""
-    found = {"python": platform.python_version()}
+    by_name = {"python": platform.python_version()}
     for name in _LIBRARIES:
         try:
-            found[name] = metadata.version(name)
+            by_name[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "absent"
-    return found
+            by_name[name] = "absent"
+    return by_name
 
 
 def basis() -> dict[str, Json]:
@@ -92,7 +91,7 @@ def basis() -> dict[str, Json]:
 
 def digest(entries: Sequence[Entry]) -> str:
     """Hash of all entries in order: two results with it are on the same benchmark."""
-    return hashlib.sha256(canonical([asdict(one) for one in entries]).encode()).hexdigest()
+    return hashlib.sha256(canonical([asdict(entry) for entry in entries]).encode()).hexdigest()
 
 
 def write(path: Path, entries: Sequence[Entry]) -> None:
@@ -103,17 +102,8 @@ def write(path: Path, entries: Sequence[Entry]) -> None:
         "sha256": digest(entries),
         "versions": versions(),
     }
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".manifest-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(one) + "\n" for one in (head, *map(asdict, entries)))
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    lines = (head, *map(asdict, entries))
+    write_atomic(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def read(path: Path | None = None) -> tuple[dict[str, object], list[Entry]]:

@@ -35,8 +35,8 @@ def weights(mode: Mode, given: Mapping[str, float] = {}) -> dict[str, float]:
         DataError: If a name is unknown, a weight below zero, or nothing is left.
     """
     known = catalog.everything().values()
-    found = _by_mode(mode, known)
-    names = {*found, *(k.category for k in known), *_TIERS}
+    weighted = _by_mode(mode, known)
+    names = {*weighted, *(k.category for k in known), *_TIERS}
     unknown = [name for name in given if name not in names]
     if unknown or any(not weight >= 0 for weight in given.values()):
         raise DataError(
@@ -46,8 +46,8 @@ def weights(mode: Mode, given: Mapping[str, float] = {}) -> dict[str, float]:
     for kind in known:
         for name in (kind.difficulty, kind.category, kind.id):
             if name in given:
-                found[kind.id] = given[name] / (1 if name == kind.id else _members(known, name))
-    positive = {id: weight for id, weight in found.items() if weight > 0}
+                weighted[kind.id] = given[name] / (1 if name == kind.id else _members(known, name))
+    positive = {id: weight for id, weight in weighted.items() if weight > 0}
     if not positive:
         raise DataError("every archetype has weight 0")
     return positive
@@ -57,11 +57,11 @@ def counts(weighted: Mapping[str, float], n: int) -> dict[str, int]:
     """How many rows each archetype gets: exactly ``n`` together, by largest remainder."""
     total = sum(weighted.values())
     shares = {id: n * weight / total for id, weight in weighted.items()}
-    found = {id: int(share) for id, share in shares.items()}
-    by_rest = sorted(shares, key=lambda id: (found[id] - shares[id], id))
-    for id in by_rest[: n - sum(found.values())]:
-        found[id] += 1
-    return found
+    whole = {id: int(share) for id, share in shares.items()}
+    by_rest = sorted(shares, key=lambda id: (whole[id] - shares[id], id))
+    for id in by_rest[: n - sum(whole.values())]:
+        whole[id] += 1
+    return whole
 
 
 def rows(weighted: Mapping[str, float], split: Split, n: int, seed: int) -> list[tuple[str, int]]:
@@ -84,10 +84,10 @@ def rows(weighted: Mapping[str, float], split: Split, n: int, seed: int) -> list
         rng = stream("rows", id, split, seed)
         seeds = rng.sample(SEEDS[split], count)
         offset = rng.random()
-        for index, one in enumerate(seeds):
+        for index, chosen in enumerate(seeds):
             at = offset - 1 if index == 0 else (index + offset) / count
-            placed.append((at, id, one))
-    return [(id, one) for _, id, one in sorted(placed)]
+            placed.append((at, id, chosen))
+    return [(id, chosen) for _, id, chosen in sorted(placed)]
 
 
 def _by_mode(mode: Mode, known: Iterable[Archetype]) -> dict[str, float]:

@@ -52,7 +52,7 @@ def describe(schema: Json) -> str:
             text = f"a list{order}, each item {describe(schema['items'])}"
         case "object":
             fields = schema["properties"].items()
-            inside = "; ".join(f'"{name}": {describe(one)}' for name, one in fields)
+            inside = "; ".join(f'"{name}": {describe(field)}' for name, field in fields)
             text = f"an object with exactly these keys: {{{inside}}}"
         case "string":
             money = 'an amount like "$1234.50", as a string'
@@ -68,7 +68,7 @@ def canon(schema: Json, value: Json) -> str | None:
     """The one spelling of all values equal to this; None if it does not have the form.
 
     Strings are equal in Unicode's composed form with runs of white space as one space; case
-    counts. ``true`` is no number, ``4.0`` no whole number, ``"4"`` neither.
+    counts. ``true`` is not a number, and neither ``4.0`` nor ``"4"`` is a whole number.
     """
     kind, or_null = _kind(schema)
     if value is None:
@@ -97,21 +97,21 @@ def share(schema: Json, truth: Json, value: Json) -> float:
     if canon(schema, value) == canon(schema, truth):
         return 1.0
     kind, _ = _kind(schema)
-    found = 0.0
+    part = 0.0
     if kind == "array" and isinstance(value, list) and isinstance(truth, list):
         items = schema["items"]
-        wanted = Counter(canon(items, one) for one in truth)
-        given = Counter(canon(items, one) for one in value)
+        wanted = Counter(canon(items, item) for item in truth)
+        given = Counter(canon(items, item) for item in value)
         hits = sum((wanted & given).values())
-        found = 2 * hits / (len(truth) + len(value)) if hits else 0.0
+        part = 2 * hits / (len(truth) + len(value)) if hits else 0.0
     elif kind == "object" and isinstance(value, dict) and isinstance(truth, dict):
         fields = schema["properties"]
         hits = sum(
-            name in value and canon(one, value[name]) == canon(one, truth[name])
-            for name, one in fields.items()
+            name in value and canon(field, value[name]) == canon(field, truth[name])
+            for name, field in fields.items()
         )
-        found = hits / len({*fields, *value})
-    return min(found, 0.99)
+        part = hits / len({*fields, *value})
+    return min(part, 0.99)
 
 
 def _kind(schema: Json) -> tuple[str, bool]:
@@ -120,8 +120,8 @@ def _kind(schema: Json) -> tuple[str, bool]:
 
 
 def _array(schema: Json, value: list[Json]) -> str | None:
-    items = [canon(schema["items"], one) for one in value]
-    known = [one for one in items if one is not None]
+    items = [canon(schema["items"], item) for item in value]
+    known = [item for item in items if item is not None]
     if len(known) < len(items):
         return None
     return f"[{','.join(known if schema.get('ordered', True) else sorted(known))}]"
@@ -131,16 +131,16 @@ def _object(schema: Json, value: dict[str, Json]) -> str | None:
     fields = schema["properties"]
     if set(value) != set(fields):
         return None
-    found = [(name, canon(one, value[name])) for name, one in sorted(fields.items())]
-    if any(one is None for _, one in found):
+    pairs = [(name, canon(field, value[name])) for name, field in sorted(fields.items())]
+    if any(text is None for _, text in pairs):
         return None
-    return f"{{{','.join(f'{canonical(name)}:{one}' for name, one in found)}}}"
+    return f"{{{','.join(f'{canonical(name)}:{text}' for name, text in pairs)}}}"
 
 
 def _money(text: str) -> str | None:
     """Currency and amount: ``$1,234.50`` equals ``$1234.50``, ``€5.00`` does not ``$5.00``."""
-    found = _AMOUNT.fullmatch(text)
-    if found is None:
+    match = _AMOUNT.fullmatch(text)
+    if match is None:
         return None
-    amount = Decimal(f"{found['sign']}{found['whole'].replace(',', '')}.{found['cents']}")
-    return canonical(f"{found['currency']}{amount + 0}")
+    amount = Decimal(f"{match['sign']}{match['whole'].replace(',', '')}.{match['cents']}")
+    return canonical(f"{match['currency']}{amount + 0}")

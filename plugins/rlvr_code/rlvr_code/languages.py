@@ -1,7 +1,7 @@
-"""Languages beside Python: compiled once, run once for each input, in the same sandbox.
+"""Languages other than Python: compiled once, run once for each input, in the same sandbox.
 
-``LANGUAGES`` has those that come with this plugin; another is a ``Language`` of anybody's module,
-named as ``package.module:NAME``.
+``LANGUAGES`` has those that come with this plugin; add a ``Language`` of your own module as
+``package.module:NAME``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Language:
         show: More paths that its tools read.
         version: Argument with which the first tool tells its version.
         address_mb: Address space that its runtime takes before a program does anything.
-        install: How its tools are had, for messages.
+        install: How to install its tools, for messages.
     """
 
     name: str
@@ -98,12 +98,12 @@ class Language:
     def program(self, text: str) -> str:
         """The program in a response: its last fence, else the last of no language, else all."""
         text = text.replace("\r\n", "\n").rpartition("</think>")[2]
-        found = [(mark[1].lower(), mark[2]) for mark in _FENCED.finditer(text)]
+        blocks = [(mark[1].lower(), mark[2]) for mark in _FENCED.finditer(text)]
         for names in (self.fences, ("",)):
-            codes = [code for name, code in found if name in names]
+            codes = [code for name, code in blocks if name in names]
             if codes:
                 return codes[-1]
-        return "" if found else text
+        return "" if blocks else text
 
 
 _FENCED = re.compile(r"^[ \t]*```[ \t]*([\w+#.-]*)[^\n`]*\n(.*?)(?:^[ \t]*```|\Z)", re.M | re.S)
@@ -140,16 +140,16 @@ def find(name: str) -> Language:
     if name in LANGUAGES:
         return LANGUAGES[name]
     try:
-        found = resolve_name(name) if ":" in name else None
+        language = resolve_name(name) if ":" in name else None
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"language {name!r} cannot be imported: {error}") from error
-    if not isinstance(found, Language):
+    if not isinstance(language, Language):
         raise ConfigError(
             f"no language {name!r}",
             remedy=f"there are python, {', '.join(sorted(LANGUAGES))}; or package.module:NAME of "
             "an rlvr_code.languages.Language",
         )
-    return found
+    return language
 
 
 def judge(
@@ -211,8 +211,8 @@ def _compiled(
             finally:
                 timer.end()
         if not result.ok or result.dropped[0]:
-            said = result.stderr.strip() if result.reason == "exit" else ended(result)
-            return None, said or "its file is too large"
+            reason = result.stderr.strip() if result.reason == "exit" else ended(result)
+            return None, reason or "its file is too large"
         return base64.b64decode(result.stdout), ""
     return None, "it took the sandbox down"
 
@@ -226,8 +226,8 @@ def findings() -> Iterator[Finding]:
             continue
         command = [str(shutil.which(language.tools[0])), language.version]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        said = (done.stdout or done.stderr).strip().partition("\n")[0]
-        yield Finding(f"language/{name}", "ok", f"works: {language.name}, {said}")
+        version = (done.stdout or done.stderr).strip().partition("\n")[0]
+        yield Finding(f"language/{name}", "ok", f"works: {language.name}, {version}")
 
 
 def _links(path: Path) -> Iterator[Path]:

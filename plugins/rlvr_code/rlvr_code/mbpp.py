@@ -77,20 +77,20 @@ class Mbpp:
         wanted = SHOTS[: self.config.shots]
         if not wanted:
             return ""
-        found: dict[int, str] = {}
+        examples: dict[int, str] = {}
         for where, row in self._rows("prompt"):
             id_ = whole(row, "task_id", where)
             if id_ in wanted:
                 code = field(row, ("code",), where).replace("\r\n", "\n").rstrip()
-                found[id_] = f"{_question(row, where)}[BEGIN]\n{code}\n{DONE}\n\n"
-        if len(found) < len(wanted):
-            missing = ", ".join(str(id_) for id_ in wanted if id_ not in found)
+                examples[id_] = f"{_question(row, where)}[BEGIN]\n{code}\n{DONE}\n\n"
+        if len(examples) < len(wanted):
+            missing = ", ".join(str(id_) for id_ in wanted if id_ not in examples)
             raise DataError(
                 f"the worked examples, tasks {missing}, are not in the data",
                 where=str(self.config.path or REPO),
                 remedy="set shots: 0, or give a file that has them",
             )
-        return "".join(found[id_] for id_ in wanted)
+        return "".join(examples[id_] for id_ in wanted)
 
 
 def _question(row: Row, where: str) -> str:

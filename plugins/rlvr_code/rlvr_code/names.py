@@ -90,20 +90,20 @@ def whose(id_: str, tests: Sequence[str], setup: str, code: object) -> Names:
     free = read - source.defined(whole)
     # a module's name that is called is no module
     unknown = (free - source.KNOWN) | (free & source.called(whole)) - source.BUILTIN
-    asked = _from_solution(whole)
-    own = (source.defined(code) | source.declared_global(code)) & read - source.imported(code)
+    imported = _from_solution(whole)
+    program = (source.defined(code) | source.declared_global(code)) & read - source.imported(code)
     lines: list[str] = []
-    if asked:
-        own |= asked
+    if imported:
+        program |= imported
         lines += [LIBRARY[name] for name in sorted(unknown & LIBRARY.keys())]
-        own |= unknown - LIBRARY.keys()
-        return _names(own, _code(lines), whole, code)
-    if own:
-        lines += source.imports(code, free - own)
-        unknown -= own | source.imported(code)
+        program |= unknown - LIBRARY.keys()
+        return _names(program, _code(lines), whole, code)
+    if program:
+        lines += source.imports(code, free - program)
+        unknown -= program | source.imported(code)
         stars = source.star_imports(code)
         if unknown and stars:  # what these bring is not known here
-            return _names(own, _code([*stars, *lines]), whole, code)
+            return _names(program, _code([*stars, *lines]), whole, code)
         if unknown - LIBRARY.keys():
             names = ", ".join(sorted(unknown - LIBRARY.keys()))
             raise DataError(
@@ -112,38 +112,38 @@ def whose(id_: str, tests: Sequence[str], setup: str, code: object) -> Names:
                 remedy="define or import it in 'test_setup_code'",
             )
     else:
-        own = unknown - LIBRARY.keys() or (unknown if len(unknown) == 1 else set())
-        if not own and unknown:
+        program = unknown - LIBRARY.keys() or (unknown if len(unknown) == 1 else set())
+        if not program and unknown:
             raise UnclearError(
                 f"{id_}: which of {', '.join(sorted(unknown))} is the program's? All are names of "
                 "Python's library",
                 remedy="give a reference solution, in the field 'code', or import the others in "
                 "'test_setup_code'",
             )
-    if not own:
+    if not program:
         raise DataError(
             f"{id_}: the tests use no name but Python's own, so any program would pass: "
             f"{whole!r:.80}",
             remedy="test a function of the program; one with the name of a built-in function has "
             "to be in a reference solution, in the field 'code'",
         )
-    lines += [LIBRARY[name] for name in sorted(unknown - own)]
-    return _names(own, _code(lines), whole, code)
+    lines += [LIBRARY[name] for name in sorted(unknown - program)]
+    return _names(program, _code(lines), whole, code)
 
 
 def _from_solution(tests: str) -> set[str]:
     """Names that test code imports from the program, which is the module ``solution``."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in source.tree(tests):
         if isinstance(node, ast.ImportFrom) and node.module == "solution":
-            found |= {one.name for one in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            found |= {node.attr} if node.value.id == "solution" else set()
-    return found - {"*"}
+            names |= {node.attr} if node.value.id == "solution" else set()
+    return names - {"*"}
 
 
-def _names(own: set[str], imports: str, tests: str, code: str) -> Names:
-    return Names(tuple(sorted(own)), imports, tuple(sorted(own & classes(tests, code))))
+def _names(program: set[str], imports: str, tests: str, code: str) -> Names:
+    return Names(tuple(sorted(program)), imports, tuple(sorted(program & classes(tests, code))))
 
 
 def classes(tests: str, code: str = "") -> set[str]:
@@ -175,14 +175,16 @@ def of_check(entry: str, prompt: str, test: str, reference: str) -> Names:
     library = free & LIBRARY.keys() - {entry}
     free -= library | {entry}
     if reference:
-        own = free & (source.defined(reference) | source.declared_global(reference))
+        program = free & (source.defined(reference) | source.declared_global(reference))
     else:
-        own = {name for name in free if re.search(rf"\b{re.escape(name)}\b", prompt)}
-    nobody = free - own - source.declared_global(test)
-    own |= {entry} | _stubs(prompt) & source.reached(test)
+        program = {name for name in free if re.search(rf"\b{re.escape(name)}\b", prompt)}
+    nobody = free - program - source.declared_global(test)
+    program |= {entry} | _stubs(prompt) & source.reached(test)
     kinds = classes(test, f"{prompt}\n{reference}")
     imports = _code([LIBRARY[name] for name in sorted(library)])
-    return Names(tuple(sorted(own)), imports, tuple(sorted(own & kinds)), tuple(sorted(nobody)))
+    return Names(
+        tuple(sorted(program)), imports, tuple(sorted(program & kinds)), tuple(sorted(nobody))
+    )
 
 
 def _stubs(prompt: str) -> set[str]:

@@ -19,7 +19,7 @@ from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdi
 MARGIN = 60.0
 """Seconds beyond its own limit after which a verifier is given up; servers take time to start."""
 LONGEST = 200_000
-"""Characters of a response that are looked at; a longer one has no program."""
+"""The longest response that is read, in characters; a longer one has no program."""
 _KEPT = 10_000
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -71,7 +71,7 @@ class Sandboxes:
 
     Args:
         config: Of the verifier.
-        show: Paths that programs read beside Python's.
+        show: Paths that programs read besides Python's.
     """
 
     def __init__(self, config: JudgeConfig, show: tuple[str, ...] = ()) -> None:
@@ -144,7 +144,7 @@ class ProgramVerifier(ABC, Generic[Prepared]):
         """The tests of a problem.
 
         Raises:
-            DataError: If they cannot be had of its spec.
+            DataError: If its spec does not give them.
         """
 
     def test_code(self, problem: Problem) -> Sequence[str]:

@@ -44,15 +44,15 @@ def shown(names: Sequence[str]) -> Shown:
     """
     if not names:
         return Shown()
-    found: dict[str, metadata.Distribution] = {}
+    distributions: dict[str, metadata.Distribution] = {}
     waiting = [(name, True) for name in names]
     while waiting:
         name, wanted = waiting.pop()
         key = re.sub(r"[-_.]+", "-", name).lower()
-        if key in found:
+        if key in distributions:
             continue
         try:
-            found[key] = metadata.distribution(name)
+            distributions[key] = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             if wanted:
                 raise ConfigError(
@@ -60,12 +60,14 @@ def shown(names: Sequence[str]) -> Shown:
                     remedy=f"pip install {name}, in the trainer's environment",
                 ) from None
             continue
-        waiting += [(one, False) for one in _required(found[key])]
-    versions = " ".join(f"{key}={one.version}" for key, one in sorted(found.items()))
+        waiting += [(requirement, False) for requirement in _required(distributions[key])]
+    versions = " ".join(
+        f"{key}={distribution.version}" for key, distribution in sorted(distributions.items())
+    )
     tag = hashlib.sha256(f"{sys.implementation.cache_tag} {versions}".encode()).hexdigest()[:16]
     place = cache_folder() / "code-packages" / tag
     if not place.is_dir():
-        _make(place, list(found.values()))
+        _make(place, list(distributions.values()))
     wanted_modules = [module for name in names for module in modules(name)]
     return Shown((str(place),), tuple(wanted_modules))
 
@@ -86,8 +88,10 @@ def modules(name: str) -> list[str]:
 
 
 def _required(distribution: metadata.Distribution) -> list[str]:
-    needed = [one for one in distribution.requires or () if "extra ==" not in one]
-    return [match[0] for one in needed if (match := _NAME.match(one))]
+    needed = [
+        requirement for requirement in distribution.requires or () if "extra ==" not in requirement
+    ]
+    return [match[0] for requirement in needed if (match := _NAME.match(requirement))]
 
 
 def _make(place: Path, distributions: Sequence[metadata.Distribution]) -> None:

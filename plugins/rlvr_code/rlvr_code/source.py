@@ -18,7 +18,7 @@ KNOWN = BUILTIN | sys.stdlib_module_names
 WORK = 1_500_000
 """Characters that may be parsed for one response, all tries together: about a processor second."""
 _EACH = 60
-"""Characters that a parse costs beside those of its text."""
+"""Cost of a parse in characters, besides those of its text."""
 _TREES = 8
 """Syntax trees that are kept for the next question about the same text."""
 
@@ -51,10 +51,10 @@ class Budget:
             if len(self._trees) > _TREES:
                 self._trees.popitem(last=False)
         self._trees.move_to_end(code)
-        found = self._trees[code]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        parsed = self._trees[code]
+        if isinstance(parsed, Exception):
+            raise parsed
+        return parsed
 
 
 budget: contextvars.ContextVar[Budget | None] = contextvars.ContextVar("budget", default=None)
@@ -69,8 +69,8 @@ def defined(code: str) -> set[str]:
 
 def tree(code: str) -> list[ast.AST]:
     """All parts of a program's syntax; none if it does not parse."""
-    found = parse(code)
-    return [] if found is None else list(ast.walk(found))
+    module = parse(code)
+    return [] if module is None else list(ast.walk(module))
 
 
 def classes_of(code: str, but: Collection[str] = ()) -> str:
@@ -80,9 +80,9 @@ def classes_of(code: str, but: Collection[str] = ()) -> str:
         code: The program.
         but: Names of classes that are not wanted.
     """
-    found = parse(code)
+    module = parse(code)
     kinds = (ast.Import, ast.ImportFrom, ast.ClassDef)
-    body = [] if found is None else [node for node in found.body if isinstance(node, kinds)]
+    body = [] if module is None else [node for node in module.body if isinstance(node, kinds)]
     body = [node for node in body if getattr(node, "name", None) not in but]
     if not any(isinstance(node, ast.ClassDef) for node in body):
         return ""
@@ -91,18 +91,18 @@ def classes_of(code: str, but: Collection[str] = ()) -> str:
 
 def imported_modules(code: str) -> set[str]:
     """Modules that a program imports anywhere but within ``try``, by the first part of the name."""
-    found: set[str] = set()
+    modules: set[str] = set()
     parsed = parse(code)
     waiting: list[ast.AST] = [] if parsed is None else [parsed]
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Import):
-            found |= {one.name.partition(".")[0] for one in node.names}
+            modules |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
+            modules.add(node.module.partition(".")[0])
         elif not isinstance(node, ast.Try):
             waiting += ast.iter_child_nodes(node)
-    return found
+    return modules
 
 
 def used(code: str) -> set[str]:
@@ -125,12 +125,12 @@ def imported(code: str) -> set[str]:
 
 def imports(code: str, wanted: Collection[str]) -> list[str]:
     """The imports at a program's top level that bind names wanted, and of each no others."""
-    found: list[str] = []
+    lines: list[str] = []
     for node in _imports(code):
-        node.names = [one for one in node.names if _bound(one) in wanted]
+        node.names = [alias for alias in node.names if _bound(alias) in wanted]
         if node.names:
-            found.append(ast.unparse(node))
-    return found
+            lines.append(ast.unparse(node))
+    return lines
 
 
 def star_imports(code: str) -> list[str]:
@@ -156,17 +156,17 @@ def reached(code: str) -> set[str]:
             top = symtable.symtable(code, "tests", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
-    found: set[str] = set()
+    names: set[str] = set()
     tables = [top]
     while tables:
         table = tables.pop()
         tables += table.get_children()
-        found |= {
-            one.get_name()
-            for one in table.get_symbols()
-            if one.is_referenced() and (table is top or one.is_global())
+        names |= {
+            symbol.get_name()
+            for symbol in table.get_symbols()
+            if symbol.is_referenced() and (table is top or symbol.is_global())
         }
-    return found
+    return names
 
 
 def _imports(code: str) -> list[ast.Import | ast.ImportFrom]:
@@ -208,26 +208,26 @@ def binds(node: ast.stmt) -> Iterator[str]:
     """Names that a statement at top level binds, in the order of the text."""
     waiting: list[ast.AST] = [node]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield one.name
+        part = waiting.pop()
+        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield part.name
             continue
-        if isinstance(one, ast.Import | ast.ImportFrom):
-            yield from map(_bound, one.names)
+        if isinstance(part, ast.Import | ast.ImportFrom):
+            yield from map(_bound, part.names)
             continue
-        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
-            yield one.id
-        elif isinstance(one, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and one.name:
-            yield one.name
-        elif isinstance(one, ast.MatchMapping) and one.rest:
-            yield one.rest
-        waiting += reversed(list(ast.iter_child_nodes(one)))
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            yield part.id
+        elif isinstance(part, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and part.name:
+            yield part.name
+        elif isinstance(part, ast.MatchMapping) and part.rest:
+            yield part.rest
+        waiting += reversed(list(ast.iter_child_nodes(part)))
 
 
 def reads(node: ast.AST) -> set[str]:
     """Names that some code reads."""
-    names = (one for one in ast.walk(node) if isinstance(one, ast.Name))
-    return {one.id for one in names if isinstance(one.ctx, ast.Load)}
+    names = (part for part in ast.walk(node) if isinstance(part, ast.Name))
+    return {name.id for name in names if isinstance(name.ctx, ast.Load)}
 
 
 def whole(texts: Sequence[str]) -> tuple[str, ...]:
@@ -235,14 +235,14 @@ def whole(texts: Sequence[str]) -> tuple[str, ...]:
 
     Texts that are not Python together either come back as they were.
     """
-    found: list[str] = []
+    complete: list[str] = []
     begun = ""
     for text in texts:
         begun = f"{begun}\n{text}" if begun else text
         if parse(begun) is not None:
-            found.append(begun)
+            complete.append(begun)
             begun = ""
     if not begun:
-        return tuple(found)
+        return tuple(complete)
     together = "\n".join(texts)
     return (together,) if parse(together) is not None else tuple(texts)

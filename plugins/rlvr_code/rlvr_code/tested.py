@@ -63,8 +63,8 @@ class _Tested:
         self.left_out = Counter()
         yield from islice(self._problems(), self.config.limit)
         if self.left_out:
-            said = ", ".join(f"{count} {why}" for why, count in sorted(self.left_out.items()))
-            _log.warning("%s left out rows: %s", self.VERIFIER, said)
+            reasons = ", ".join(f"{count} {why}" for why, count in sorted(self.left_out.items()))
+            _log.warning("%s left out rows: %s", self.VERIFIER, reasons)
 
     def _problems(self) -> Iterator[Problem]:
         config = self.config
@@ -128,26 +128,26 @@ class Call(_Tested):
 
 def _tests(row: Row, where: str) -> dict[str, Any] | None:
     """Inputs, outputs and perhaps the function's name; None if the row has none of it."""
-    found: Any = _merged(row, where) or row
+    given: Any = _merged(row, where) or row
     for name in _WHERE:
-        if found is not None and isinstance(found, Mapping) and found.get(name) not in (None, ""):
-            found = _json(found[name], where)
-            if name == "verifier_metadata" and isinstance(found, Mapping):
-                found = found.get("unit_tests")
-    if isinstance(found, list):
-        found = {
-            "inputs": [one["input"] for one in found],
-            "outputs": [one["output"] for one in found],
+        if given is not None and isinstance(given, Mapping) and given.get(name) not in (None, ""):
+            given = _json(given[name], where)
+            if name == "verifier_metadata" and isinstance(given, Mapping):
+                given = given.get("unit_tests")
+    if isinstance(given, list):
+        given = {
+            "inputs": [case["input"] for case in given],
+            "outputs": [case["output"] for case in given],
         }
-    if not isinstance(found, Mapping) or "inputs" not in found:
+    if not isinstance(given, Mapping) or "inputs" not in given:
         return None
-    inputs, outputs = found["inputs"], found.get("outputs")
+    inputs, outputs = given["inputs"], given.get("outputs")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
         raise DataError("'inputs' and 'outputs' must be lists of the same length", where=where)
     tests: dict[str, Any] = {"inputs": inputs, "outputs": outputs}
-    if found.get("fn_name"):
-        tests["fn_name"] = found["fn_name"]
-        tests["wrapped"] = all(isinstance(one, list) and len(one) == 1 for one in outputs)
+    if given.get("fn_name"):
+        tests["fn_name"] = given["fn_name"]
+        tests["wrapped"] = all(isinstance(output, list) and len(output) == 1 for output in outputs)
     return tests
 
 
@@ -159,7 +159,7 @@ def _merged(row: Row, where: str) -> dict[str, list[Any]] | None:
     for part in parts:
         try:
             if isinstance(part, list):
-                part = {key: [one[key] for one in part] for key in ("input", "output")}
+                part = {key: [case[key] for case in part] for key in ("input", "output")}
             inputs += part["input"]
             outputs += part["output"]
         except (LookupError, TypeError) as error:
@@ -182,9 +182,9 @@ def _int(digits: str) -> int | str:
 
 
 def _question(row: Row, where: str) -> str:
-    asked = row.get("responses_create_params")
-    if isinstance(asked, Mapping) and asked.get("input"):
-        return str(asked["input"][-1]["content"])
+    request = row.get("responses_create_params")
+    if isinstance(request, Mapping) and request.get("input"):
+        return str(request["input"][-1]["content"])
     return field(row, ("question", "problem", "prompt", "description"), where)
 
 

@@ -34,7 +34,7 @@ SHARED = re.compile(
     r"\b(patch|mock|monkeypatch|capsys|caplog|redirect_\w+|catch_warnings|assertLogs|stdin|environ|"
     r"open|seed|tmp_path|tempfile)\b"
 )
-"""What tests share with the program beside values: then they run in its process."""
+"""What tests share with the program besides values: then they run in its process."""
 
 
 class Asserted(ProgramVerifier[Tests]):
@@ -69,7 +69,7 @@ class Asserted(ProgramVerifier[Tests]):
         return judge(boxes.programs, boxes.testers, code, tests, self.config.budget())
 
     def _need_objects(self, problem: Problem, tests: Tests, outcome: Outcome) -> bool:
-        """Whether a right program passes in the tests' process only; found out once for each."""
+        """Whether a right program passes in the tests' process only; tried once for each."""
         gold = self.gold(problem)
         if gold is None:
             shares = any(map(SHARED.search, (tests.late, *tests.tests)))
@@ -131,7 +131,7 @@ class HumanEval(Asserted):
     """Right when ``check`` of ``spec.test`` accepts the function named ``spec.entry_point``.
 
     The response continues ``spec.prompt``, or repeats it; an empty one asks for a whole program.
-    What the prompt defines beside that function is defined for the tests too, from the prompt and
+    What the prompt defines besides that function is defined for the tests too, from the prompt and
     not from the response.
     """
 
@@ -170,7 +170,7 @@ class HumanEval(Asserted):
         )
 
     def check(self, problem: Problem) -> None:
-        """Refuse what cannot be judged, a check that uses names of nobody too."""
+        """Refuse what cannot be judged, such as a check that uses unknown names."""
         super().check(problem)
         if nobody := _check_names(problem).nobody:
             raise DataError(
@@ -284,9 +284,11 @@ class Stdin(ProgramVerifier[list[Case]]):
         given, wanted = pairs(problem, calls=False)
         return [
             Case(
-                as_text(one), functools.partial(same_output, other, tolerance=tolerance), len(other)
+                as_text(stdin),
+                functools.partial(same_output, other, tolerance=tolerance),
+                len(other),
             )
-            for one, other in zip(given, map(as_text, wanted), strict=True)
+            for stdin, other in zip(given, map(as_text, wanted), strict=True)
         ]
 
     def extract(self, problem: Problem, cases: list[Case], text: str) -> str:
@@ -327,12 +329,12 @@ class Call(ProgramVerifier[list[Case]]):
         text(problem, "fn_name")
         given, wanted = pairs(problem, calls=True)
         right = self._wrapped if problem.spec.get("wrapped") else self._right
-        bad = next((one for one in given if not isinstance(one, list)), None)
+        bad = next((arguments for arguments in given if not isinstance(arguments, list)), None)
         if bad is not None:
             raise DataError(f"{problem.id}: an input must be a list of arguments, not {bad!r:.60}")
         return [
-            Case(one, functools.partial(right, other), size(other))
-            for one, other in zip(given, wanted, strict=True)
+            Case(arguments, functools.partial(right, other), size(other))
+            for arguments, other in zip(given, wanted, strict=True)
         ]
 
     def extract(self, problem: Problem, cases: list[Case], text: str) -> str:
@@ -392,11 +394,11 @@ def texts(problem: Problem, key: str) -> tuple[str, ...]:
         DataError: If it is something else.
     """
     value = problem.spec.get(key) or ()
-    if not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, Sequence) or not all(isinstance(item, str) for item in value):
         raise DataError(f"{problem.id}: field {key!r} must be a list of texts")
     if isinstance(value, str):
         raise DataError(f"{problem.id}: field {key!r} must be a list of texts, not one text")
-    return tuple(one.replace("\r\n", "\n") for one in value if one.strip())
+    return tuple(item.replace("\r\n", "\n") for item in value if item.strip())
 
 
 def pairs(problem: Problem, *, calls: bool) -> tuple[list[Any], list[Any]]:

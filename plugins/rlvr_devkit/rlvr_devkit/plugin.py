@@ -18,3 +18,8 @@ def register_commands(registrar: Registrar) -> None:
         "rlvr_devkit.scaffold.command:new",
         summary="Write the package of a plugin, with tests.",
     )
+    registrar.add(
+        "schema",
+        "rlvr_devkit.schema:schema_command",
+        summary="Print the JSON schema of configs, for editors.",
+    )

@@ -27,7 +27,7 @@ def show(task: str) -> None:
     check_task(task, allow_fenced=True, where="TASK")
     if task in FENCED:
         output.print_line(f"fenced: {FENCED[task]}")
-    for rules, how in ((JUDGED, "in place of its scoring"), (ALSO, "beside its scoring")):
+    for rules, how in ((JUDGED, "in place of its scoring"), (ALSO, "in addition to its scoring")):
         if task in rules:
             output.print_line(f"judged by a rule {how}: {rules[task][1]}")
     levels = curriculum(task)

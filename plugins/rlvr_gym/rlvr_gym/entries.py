@@ -67,7 +67,9 @@ def check_level(task: str, level: int, *, where: str) -> None:
     if (task, level) not in fenced:
         return
     highest = max(map(len, curriculum(task).values()), default=0)
-    passing = ", ".join(str(one) for one in range(highest) if (task, one) not in fenced)
+    passing = ", ".join(
+        str(candidate) for candidate in range(highest) if (task, candidate) not in fenced
+    )
     instead = f"levels that pass: {passing}" if passing else "leave levels out: defaults pass"
     what = f"level {level} of the generator {task!r} is fenced: {fenced[task, level]}"
     raise DataError(what, where=where, remedy=(instead, "or set allow_fenced: true"))
@@ -83,12 +85,12 @@ def defaults(task: str) -> dict[str, Json]:
     from reasoning_gym.factory import DATASETS
 
     made = DATASETS[task][1]()
-    own = {
+    options = {
         field.name: getattr(made, field.name)
         for field in dataclasses.fields(made)
         if field.name not in _OURS
     }
-    return {**own, **MENDED.get(task, {})}
+    return {**options, **MENDED.get(task, {})}
 
 
 def curriculum(task: str) -> dict[str, list[Json]]:
@@ -174,7 +176,7 @@ def _generator(task: str, config: str, seed: int) -> Any:
 
 
 _SIZE = 10_000
-"""The generators are asked by index, and this is none of their limits."""
+"""The generators are asked by index and have no such limit."""
 
 
 @lru_cache(maxsize=256)

@@ -84,21 +84,23 @@ def report(groups: Sequence[Group]) -> EvalReport:
     groups = [group for group in groups if group.members]
     if not groups:
         return EvalReport(metrics={}, n=0)
-    everyone: list[Judged] = [one for group in groups for one in group.members]
+    everyone: list[Judged] = [member for group in groups for member in group.members]
     metrics = {
-        "unscored": fmean(one.passed is None for one in everyone),
-        "truncated": fmean(one.completion.finish_reason == "length" for one in everyone),
+        "unscored": fmean(member.passed is None for member in everyone),
+        "truncated": fmean(member.completion.finish_reason == "length" for member in everyone),
     }
-    if lengths := [n for one in everyone if (n := one.completion.n_tokens) is not None]:
+    if lengths := [n for member in everyone if (n := member.completion.n_tokens) is not None]:
         metrics["length"] = fmean(lengths)
     shares: dict[str, list[float]] = defaultdict(list)
     for group in groups:
-        if known := [one.passed for one in group.members if one.passed is not None]:
+        if known := [member.passed for member in group.members if member.passed is not None]:
             shares[_part(group.problem)].append(fmean(known))
     if shares:
         metrics["accuracy"] = fmean(share for part in shares.values() for share in part)
     if len(shares) > 1:
-        metrics |= {f"accuracy/{part}": fmean(found) for part, found in sorted(shares.items())}
+        metrics |= {
+            f"accuracy/{part}": fmean(outcomes) for part, outcomes in sorted(shares.items())
+        }
     return EvalReport(metrics=metrics, n=len(groups))
 
 

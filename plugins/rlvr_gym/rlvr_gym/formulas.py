@@ -50,7 +50,7 @@ def parse(text: str, longest: int = LONGEST) -> ast.expr:
     """Read a formula.
 
     Raises:
-        NotAFormulaError: If it is none, or too long to be an answer.
+        NotAFormulaError: If it is not a formula, or too long to be an answer.
     """
     if len(text) > longest or not text.isascii():
         raise NotAFormulaError("not a formula")
@@ -142,13 +142,13 @@ def same_derivative(first: ast.expr, second: ast.expr, variable: str) -> bool:
     compared = 0
     for point in _POINTS:
         try:
-            one, other = (_dual(node, variable, point)[1] for node in (first, second))
+            slope, other = (_dual(node, variable, point)[1] for node in (first, second))
         except (ArithmeticError, ValueError) as error:
             if isinstance(error, NotAFormulaError):
                 raise
             continue
         compared += 1
-        if not abs(one - other) <= _NEAR * max(1.0, abs(one), abs(other)):
+        if not abs(slope - other) <= _NEAR * max(1.0, abs(slope), abs(other)):
             return False
     if compared <= len(_POINTS) // 2:
         raise NotAFormulaError("it has no value")

@@ -1,4 +1,4 @@
-"""What no generator is shown, and what ``eval`` is in those that call it on an answer."""
+"""What no generator sees, and what ``eval`` is in those that call it on an answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EVALUATING = {
 }
 """Generators whose scoring calls ``eval`` on an answer, and their modules."""
 LONGEST = 2000
-"""Characters that an answer may have beside four times those of the reference."""
+"""Characters that an answer may have besides four times those of the reference."""
 
 _HUGE = re.compile(r"[0-9.][eE][-+]?[0-9]{4}")
 _HEX = re.compile(r"[-+]?0[xX][0-9a-fA-F]+")

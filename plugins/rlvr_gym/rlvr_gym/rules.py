@@ -1,4 +1,4 @@
-"""Rules in place of the scoring of generators, and conditions beside it.
+"""Rules in place of the scoring of generators, and conditions in addition to it.
 
 A generator's full marks must mean that the answer is right. Where they do not, or where its scoring
 would run what the model wrote, the answer is judged here.
@@ -62,13 +62,13 @@ def _number_list(text: str) -> list[Decimal] | None:
 
 
 def _sorted_numbers(answer: str, entry: Entry) -> bool:
-    found = _number_list(answer)
-    return found is not None and found == _number_list(entry["answer"])
+    numbers = _number_list(answer)
+    return numbers is not None and numbers == _number_list(entry["answer"])
 
 
 def _sorted_words(answer: str, entry: Entry) -> bool:
-    found = [word.strip() for word in answer.split(",")]
-    return bool(found == entry["metadata"]["sorted_words"])
+    words = [word.strip() for word in answer.split(",")]
+    return bool(words == entry["metadata"]["sorted_words"])
 
 
 def _same_words(answer: str, entry: Entry) -> bool:
@@ -130,8 +130,8 @@ def _as_many_numbers(answer: str, entry: Entry) -> bool:
 
 
 def _interval(answer: str, entry: Entry) -> bool:
-    found, right = (list(map(Decimal, _NUMBERS.findall(t))) for t in (answer, entry["answer"]))
-    return found == right and _words(answer) <= {"day", "days"}
+    numbers, right = (list(map(Decimal, _NUMBERS.findall(t))) for t in (answer, entry["answer"]))
+    return numbers == right and _words(answer) <= {"day", "days"}
 
 
 def _moves(answer: str, entry: Entry) -> bool:
@@ -179,7 +179,7 @@ ALSO: Mapping[str, tuple[Rule, str]] = {
     "survo": (_whole_numbers, "everything but numbers is passed over"),
     "time_intervals": (_interval, "more text may follow, and .5 is .005 seconds"),
 }
-"""Conditions beside the generator's full marks, with what it does not see."""
+"""Conditions in addition to the generator's full marks, with what it does not see."""
 
 
 def reference(task: str, entry: Entry) -> str:
@@ -192,7 +192,7 @@ def reference(task: str, entry: Entry) -> str:
 def is_sound(task: str, entry: Entry) -> bool:
     """Whether the reference of a problem passes its rule, if it is judged by one.
 
-    An integral that the generator could not solve is no problem.
+    An integral that the generator could not solve is left out.
     """
     if task not in JUDGED:
         return True

@@ -40,4 +40,4 @@ def _wording(constraint: Constraint[Any]) -> str:
         name: [f"{{{name}}}"] if get_origin(field.annotation) is list else f"{{{name}}}"
         for name, field in constraint.args.model_fields.items()
     }
-    return " ".join(constraint.wording(constraint.args.model_construct(**names)).split())
+    return " ".join(constraint.text(constraint.args.model_construct(**names)).split())

@@ -68,7 +68,8 @@ class Constraint(Generic[A]):
         id: E.g. ``length_constraints:number_words``.
         args: Schema of its arguments.
         holds: Whether a response follows it.
-        wording: The instruction as a prompt says it.
+        wording: The instruction as a prompt says it, with ``{name}`` for an argument; or a function
+            that writes it.
         has_content: Whether a response is more than a trivial pass, like a one-letter
             palindrome (T58); asked only with ``min_content``. Five different words when not
             given; None where no pass is trivial.
@@ -77,8 +78,32 @@ class Constraint(Generic[A]):
     id: str
     args: type[A]
     holds: Callable[[str, A], bool]
-    wording: Callable[[A], str]
+    wording: str | Callable[[A], str]
     has_content: Callable[[str, A], bool] | None = always
+
+    def text(self, args: A) -> str:
+        """Return the instruction for these arguments."""
+        return self.wording(args) if callable(self.wording) else self.wording.format(**dict(args))
+
+
+class Family(list[Constraint[Any]]):
+    """Constraints that stand together in a module, each above its rule."""
+
+    def add(
+        self,
+        id: str,
+        args: type[A],
+        wording: str | Callable[[A], str],
+        *,
+        has_content: Callable[[str, A], bool] | None = always,
+    ) -> Callable[[Callable[[str, A], bool]], Callable[[str, A], bool]]:
+        """Add a constraint whose rule is the decorated function; see ``Constraint``."""
+
+        def decorate(holds: Callable[[str, A], bool]) -> Callable[[str, A], bool]:
+            self.append(Constraint(id, args, holds, wording, has_content))
+            return holds
+
+        return decorate
 
 
 @dataclass(frozen=True)
@@ -96,12 +121,12 @@ class Bound:
     @property
     def wording(self) -> str:
         """The instruction as a prompt says it."""
-        return self.constraint.wording(self.args)
+        return self.constraint.text(self.args)
 
     def follows(self, response: str, *, min_content: bool = False, as_is: bool = False) -> bool:
         """Whether a response follows it; a blank one never does.
 
-        Characters that nobody sees do not count, unless the arguments have some.
+        Invisible characters do not count, unless the arguments have some.
 
         Args:
             response: The response.
@@ -173,7 +198,7 @@ class ConstraintSet:
             return self._by_id[id]
         close = difflib.get_close_matches(id, self._by_id, n=3, cutoff=0.5)
         raise DataError(
-            f"unknown constraint {_short(id)} (set {self.name!r})",
+            f"unknown constraint {short(id)} (set {self.name!r})",
             where=where,
             remedy=f"did you mean {' or '.join(close)}?"
             if close
@@ -194,7 +219,7 @@ class ConstraintSet:
         """
         constraint = self.get(id, where)
         if kwargs is not None and not isinstance(kwargs, Mapping):
-            raise DataError(f"{id}: arguments must be a mapping, not {_short(kwargs)}", where=where)
+            raise DataError(f"{id}: arguments must be a mapping, not {short(kwargs)}", where=where)
         given = {key: value for key, value in (kwargs or {}).items() if value is not None}
         try:
             return Bound(constraint, constraint.args.model_validate(given))
@@ -217,7 +242,7 @@ class ConstraintSet:
         """
         for what, listed in (("constraint ids", ids), ("arguments", kwargs)):
             if not isinstance(listed, list | tuple):
-                raise DataError(f"{what} must be a list, not {_short(listed)}", where=where)
+                raise DataError(f"{what} must be a list, not {short(listed)}", where=where)
         if len(ids) != len(kwargs):
             raise DataError(
                 f"{len(ids)} constraint ids, but arguments for {len(kwargs)}", where=where
@@ -229,7 +254,7 @@ class ConstraintSet:
         for id, given in zip(ids, kwargs, strict=True):
             try:
                 if not isinstance(id, str):
-                    raise DataError(f"a constraint id must be text, not {_short(id)}", where=where)
+                    raise DataError(f"a constraint id must be text, not {short(id)}", where=where)
                 bound.append(self.parse(id, given, where))
             except DataError as error:
                 complaints.extend(error.complaints)
@@ -243,11 +268,12 @@ def _fault(fault: Any) -> str:
     if fault["type"] == "missing":
         return f"argument '{name}' is missing"
     if fault["type"] == "extra_forbidden":
-        return f"unexpected argument '{name}' = {_short(fault['input'])}"
-    said = fault["msg"].removeprefix("Value error, ")
-    return f"argument '{name}' = {_short(fault['input'])}: {said[:1].lower()}{said[1:]}"
+        return f"unexpected argument '{name}' = {short(fault['input'])}"
+    message = fault["msg"].removeprefix("Value error, ")
+    return f"argument '{name}' = {short(fault['input'])}: {message[:1].lower()}{message[1:]}"
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
+    """A value for messages, cut if it is long."""
     shown = repr(value)
     return shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."

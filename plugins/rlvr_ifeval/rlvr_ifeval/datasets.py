@@ -115,8 +115,8 @@ class Rows:
             key = row.get(name)
             if isinstance(key, int | str) and not isinstance(key, bool) and str(key).strip():
                 return f"{self.PREFIX}_{str(key).removeprefix(self.PREFIX + '_')}"
-        asked = f"{prompt}\0{sorted(spec.items())!r}"
-        return f"{self.PREFIX}_{hashlib.sha256(asked.encode()).hexdigest()[:12]}"
+        content = f"{prompt}\0{sorted(spec.items())!r}"
+        return f"{self.PREFIX}_{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
     def _rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Where each row is from, and the row."""
@@ -184,12 +184,12 @@ def _prompt(row: Row, where: str) -> str:
     """The prompt, or the first thing the user says in ``messages``."""
     prompt = row.get("prompt")
     if prompt is None and isinstance(row.get("messages"), list):
-        said = [
+        contents = [
             turn.get("content")
             for turn in row["messages"]
             if isinstance(turn, dict) and turn.get("role") == "user"
         ]
-        prompt = said[0] if said else None
+        prompt = contents[0] if contents else None
     if not isinstance(prompt, str) or not prompt.strip():
         raise DataError(
             "the row has no prompt: text in 'prompt' or a user's turn in 'messages'",

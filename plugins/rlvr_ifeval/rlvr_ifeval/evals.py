@@ -133,9 +133,9 @@ def report(
         "instruction_strict": fmean(good for row in strict for good in row),
         "prompt_loose": fmean(map(all, loose)),
         "instruction_loose": fmean(good for row in loose for good in row),
-        "truncated": fmean(one.finish_reason == "length" for one in completions),
+        "truncated": fmean(completion.finish_reason == "length" for completion in completions),
     }
-    lengths = [one.n_tokens for one in completions if one.n_tokens is not None]
+    lengths = [completion.n_tokens for completion in completions if completion.n_tokens is not None]
     if lengths:
         metrics["length"] = fmean(lengths)
     by_id: defaultdict[str, list[bool]] = defaultdict(list)
@@ -148,10 +148,12 @@ def report(
 
 def _judge(checker: verifiers.Constraints, constraints: Sequence[Bound], text: str) -> Outcomes:
     def followed(texts: Sequence[str]) -> tuple[bool, ...]:
-        return tuple(any(checker.follows(one, text) for text in texts) for one in constraints)
+        return tuple(
+            any(checker.follows(constraint, text) for text in texts) for constraint in constraints
+        )
 
     return Outcomes(
-        ids=tuple(one.id for one in constraints),
+        ids=tuple(constraint.id for constraint in constraints),
         strict=followed((text,)),
         loose=followed(variants(text)),
     )

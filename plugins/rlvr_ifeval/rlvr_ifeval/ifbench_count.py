@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from rlvr_ifeval.constraint import Args, Constraint, NoArgs, Positive, Whole, Word
+from rlvr_ifeval.constraint import Args, Family, NoArgs, Positive, Whole, Word
 from rlvr_ifeval.ifbench_tables import CONJUNCTIONS, PERSON_NAMES, PRONOUNS
 from rlvr_ifeval.ifbench_text import AROUND, plain
 from rlvr_ifeval.text import tokens, words
@@ -20,6 +20,10 @@ _INTERROBANG = "\u203d"
 _MARKS = (".", ",", "!", "?", ";", ":")
 _TIMES = (1, 2, 3, 5, 7)
 _TIMES_SAID = ("once", "twice", "three times", "five times", "seven times")
+
+
+CONSTRAINTS = Family()
+"""All of this family."""
 
 
 class WordRange(Args):
@@ -105,29 +109,54 @@ class FiveKeywords(Args):
         return (self.keyword1, self.keyword2, self.keyword3, self.keyword4, self.keyword5)
 
 
+@CONSTRAINTS.add("count:word_count_range", WordRange, "Answer in {min_words} to {max_words} words.")
 def _word_range(response: str, args: WordRange) -> bool:
     return args.min_words <= len(words(response)) <= args.max_words
 
 
+@CONSTRAINTS.add("count:unique_word_count", UniqueWords, "Use {N} or more different words.")
 def _unique_words(response: str, args: UniqueWords) -> bool:
     """A run of punctuation counts as one word more."""
     return len({word.strip(AROUND) for word in response.lower().split()}) >= args.N
 
 
+@CONSTRAINTS.add(
+    "count:conjunctions",
+    Conjunctions,
+    lambda args: (
+        f"Use {args.small_n} or more different coordinating conjunctions "
+        f"({', '.join(CONJUNCTIONS)})."
+    ),
+)
 def _conjunctions(response: str, args: Conjunctions) -> bool:
     """Each spelling counts: ``And``, ``and`` and ``and,`` are three."""
     used = {word for word in response.split() if word.strip(AROUND).lower() in CONJUNCTIONS}
     return len(used) >= args.small_n
 
 
+@CONSTRAINTS.add(
+    "count:person_names",
+    Names,
+    lambda args: (
+        f"Mention {args.N} or more different people, with names from this list: "
+        f"{', '.join(_NAMES)}."
+    ),
+)
 def _names(response: str, args: Names) -> bool:
     return len(set(_NAME.findall(response))) >= args.N
 
 
+@CONSTRAINTS.add("count:numbers", Numbers, "Write exactly {N} numbers, in digits.")
 def _numbers(response: str, args: Numbers) -> bool:
     return len(_DIGITS.findall(plain(response))) == args.N
 
 
+@CONSTRAINTS.add(
+    "count:punctuation",
+    NoArgs,
+    "Use every common punctuation mark: period, comma, exclamation mark, question mark, "
+    "semicolon, colon, and beside them an interrobang (?!).",
+)
 def _punctuation(response: str, _: NoArgs) -> bool:
     for interrobang in ("?!", "!?", _INTERROBANG):
         if interrobang in response:
@@ -136,18 +165,34 @@ def _punctuation(response: str, _: NoArgs) -> bool:
     return False
 
 
+@CONSTRAINTS.add(
+    "count:words_japanese",
+    EveryNth,
+    lambda args: (
+        "Write every word in Japanese."
+        if args.N == 1
+        else f"Counting words from the first, write each word whose number is a multiple of "
+        f"{args.N} in Japanese."
+    ),
+)
 def _japanese(response: str, args: EveryNth) -> bool:
     """Every word whose turn it is has a kana or a kanji, unless it is a number or a mark."""
     due = (word.strip(AROUND) for word in response.split()[args.N - 1 :: args.N])
     return all(_JAPANESE.search(word) for word in due if word and not word.isdigit())
 
 
+@CONSTRAINTS.add("count:pronouns", Pronouns, "Use {N} or more pronouns.")
 def _pronouns(response: str, args: Pronouns) -> bool:
     """A pronoun is a token of its own; a typographic apostrophe separates none."""
-    found = tokens(response.replace("/", " ").lower())
-    return sum(token in PRONOUNS for token in found) >= args.N
+    pieces = tokens(response.replace("/", " ").lower())
+    return sum(token in PRONOUNS for token in pieces) >= args.N
 
 
+@CONSTRAINTS.add(
+    "count:keywords_multiple",
+    FiveKeywords,
+    lambda args: f"Use these keywords exactly as often as said: {_said(args)}.",
+)
 def _five_keywords(response: str, args: FiveKeywords) -> bool:
     lower = response.lower()
     return all(
@@ -161,76 +206,3 @@ def _said(args: FiveKeywords) -> str:
         f'"{keyword.strip()}" {times}'
         for keyword, times in zip(args.keywords, _TIMES_SAID, strict=True)
     )
-
-
-CONSTRAINTS = (
-    Constraint(
-        "count:word_count_range",
-        WordRange,
-        _word_range,
-        lambda args: f"Answer in {args.min_words} to {args.max_words} words.",
-    ),
-    Constraint(
-        "count:unique_word_count",
-        UniqueWords,
-        _unique_words,
-        lambda args: f"Use {args.N} or more different words.",
-    ),
-    Constraint(
-        "count:conjunctions",
-        Conjunctions,
-        _conjunctions,
-        lambda args: (
-            f"Use {args.small_n} or more different coordinating conjunctions "
-            f"({', '.join(CONJUNCTIONS)})."
-        ),
-    ),
-    Constraint(
-        "count:person_names",
-        Names,
-        _names,
-        lambda args: (
-            f"Mention {args.N} or more different people, with names from this list: "
-            f"{', '.join(_NAMES)}."
-        ),
-    ),
-    Constraint(
-        "count:numbers",
-        Numbers,
-        _numbers,
-        lambda args: f"Write exactly {args.N} numbers, in digits.",
-    ),
-    Constraint(
-        "count:punctuation",
-        NoArgs,
-        _punctuation,
-        lambda _: (
-            "Use every common punctuation mark: period, comma, exclamation mark, question mark, "
-            "semicolon, colon, and beside them an interrobang (?!)."
-        ),
-    ),
-    Constraint(
-        "count:words_japanese",
-        EveryNth,
-        _japanese,
-        lambda args: (
-            "Write every word in Japanese."
-            if args.N == 1
-            else f"Counting words from the first, write each word whose number is a multiple of "
-            f"{args.N} in Japanese."
-        ),
-    ),
-    Constraint(
-        "count:pronouns",
-        Pronouns,
-        _pronouns,
-        lambda args: f"Use {args.N} or more pronouns.",
-    ),
-    Constraint(
-        "count:keywords_multiple",
-        FiveKeywords,
-        _five_keywords,
-        lambda args: f"Use these keywords exactly as often as said: {_said(args)}.",
-    ),
-)
-"""All of this family."""

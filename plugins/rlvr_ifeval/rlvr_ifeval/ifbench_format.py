@@ -10,13 +10,17 @@ from typing import Annotated
 import regex
 from pydantic import Field, model_validator
 
-from rlvr_ifeval.constraint import Args, Constraint, NoArgs, Word
+from rlvr_ifeval.constraint import Args, Family, NoArgs, Word
 from rlvr_ifeval.ifbench_text import AROUND, plain
 from rlvr_ifeval.text import sentences, tokens
 
 _LETTERED = re.compile(r"\W*[aA]\W*[bB]\W*[cC]\W*")
 _EMOJI = regex.compile(r"(?V1)[\p{Emoji}--[#*0-9]--[\U0001f1e6-\U0001f1ff]]")
 _LABELS = ("My Answer:", "My Conclusion:", "Future Outlook:")
+
+
+CONSTRAINTS = Family()
+"""All of this family but brackets and quotes."""
 
 
 class Options(Args):
@@ -50,6 +54,9 @@ class Separator(Args):
     """The mark before each item."""
 
 
+@CONSTRAINTS.add(
+    "format:options", Options, "Answer with one of these options and explain nothing: {options}"
+)
 def _options(response: str, args: Options) -> bool:
     """Letters of a list are taken exactly."""
     if args.exact:
@@ -57,6 +64,7 @@ def _options(response: str, args: Options) -> bool:
     return response.strip(AROUND).lower() in {part.strip(AROUND).lower() for part in args.choices}
 
 
+@CONSTRAINTS.add("format:newline", NoArgs, "Put each word on its own line.")
 def _one_word_a_line(response: str, _: NoArgs) -> bool:
     """There are as many lines as words, a line of white space being one."""
     text = plain(response).strip()
@@ -67,18 +75,22 @@ def _is_emoji(char: str) -> bool:
     return _EMOJI.match(char) is not None
 
 
+@CONSTRAINTS.add("format:emoji", NoArgs, "End every sentence with an emoji.")
 def _emoji(response: str, _: NoArgs) -> bool:
     """One of a sentence's last two characters is an emoji, or the next sentence's first one."""
-    found = [plain(sentence).strip() for sentence in sentences(response)]
-    if not all(found):
+    stripped = [plain(sentence).strip() for sentence in sentences(response)]
+    if not all(stripped):
         # The script stops at the first sentence that fails, and an empty one does.
         return False
     return all(
         any(map(_is_emoji, sentence[-2:])) or _is_emoji(following[:1])
-        for sentence, following in zip(found, [*found[1:], ""], strict=True)
+        for sentence, following in zip(stripped, [*stripped[1:], ""], strict=True)
     )
 
 
+@CONSTRAINTS.add(
+    "format:line_indent", NoArgs, "Build stairs: indent every line more than the line before."
+)
 def _stairs(response: str, _: NoArgs) -> bool:
     """Of empty lines in a row every other one stays, and is a step without an indent.
 
@@ -98,14 +110,18 @@ def _stairs(response: str, _: NoArgs) -> bool:
         seen[line] += 1
         if seen[line] > taken[line]:
             indents.append(len(line) - len(line.lstrip(" ")))
-    return all(one < two for one, two in pairwise(indents))
+    return all(before < after for before, after in pairwise(indents))
 
 
+@CONSTRAINTS.add(
+    "format:list", Separator, "Answer with a list whose items begin with {sep} in place of bullets."
+)
 def _listed(response: str, args: Separator) -> bool:
     """The mark is there twice, wherever it is."""
     return response.count(args.sep) >= 2
 
 
+@CONSTRAINTS.add("format:thesis", NoArgs, "Begin each section with its thesis, in italics by HTML.")
 def _thesis(response: str, _: NoArgs) -> bool:
     """Text between an opening and a closing tag, and text behind them; ``<i>`` comes first."""
     start = response.find("<i>")
@@ -116,11 +132,22 @@ def _thesis(response: str, _: NoArgs) -> bool:
     return end >= 0 and rest[3:end].strip() != "" and rest[end + 4 :].strip() != ""
 
 
+@CONSTRAINTS.add(
+    "format:sub-bullets",
+    NoArgs,
+    "Write bullet points that begin with *, each with a sub-point that begins with -.",
+)
 def _sub_bullets(response: str, _: NoArgs) -> bool:
     """Behind each asterisk there is a hyphen before the next asterisk."""
     return all("-" in part for part in response.split("*")[1:])
 
 
+@CONSTRAINTS.add(
+    "format:no_bullets_bullets",
+    NoArgs,
+    "Write two or more sentences that end in a period, and after them two or more bullet "
+    "points that begin with *.",
+)
 def _sentences_then_bullets(response: str, _: NoArgs) -> bool:
     """After an empty line, or among the bullet points, every line must be a bullet point."""
     before, bullets, text_may_follow = 0, 0, True
@@ -138,6 +165,11 @@ def _sentences_then_bullets(response: str, _: NoArgs) -> bool:
     return bullets >= 2
 
 
+@CONSTRAINTS.add(
+    "format:title_case",
+    NoArgs,
+    "Write everything in title case: every major word begins with a capital.",
+)
 def _title_case(response: str, _: NoArgs) -> bool:
     """No token begins small, unless capitals and small letters mix behind its first letter."""
     for token in tokens(response):
@@ -148,89 +180,17 @@ def _title_case(response: str, _: NoArgs) -> bool:
     return True
 
 
+@CONSTRAINTS.add(
+    "format:output_template",
+    NoArgs,
+    "Answer by this template: My Answer: [answer] My Conclusion: [conclusion] "
+    "Future Outlook: [outlook]",
+)
 def _template(response: str, _: NoArgs) -> bool:
     """The three labels occur, in any order."""
     return all(label in response for label in _LABELS)
 
 
+@CONSTRAINTS.add("format:no_whitespace", NoArgs, "Use no spaces, line breaks or other white space.")
 def _no_whitespace(response: str, _: NoArgs) -> bool:
     return not any(char.isspace() for char in response)
-
-
-CONSTRAINTS = (
-    Constraint(
-        "format:options",
-        Options,
-        _options,
-        lambda args: f"Answer with one of these options and explain nothing: {args.options}",
-    ),
-    Constraint(
-        "format:newline",
-        NoArgs,
-        _one_word_a_line,
-        lambda _: "Put each word on its own line.",
-    ),
-    Constraint(
-        "format:emoji",
-        NoArgs,
-        _emoji,
-        lambda _: "End every sentence with an emoji.",
-    ),
-    Constraint(
-        "format:line_indent",
-        NoArgs,
-        _stairs,
-        lambda _: "Build stairs: indent every line more than the line before.",
-    ),
-    Constraint(
-        "format:list",
-        Separator,
-        _listed,
-        lambda args: f"Answer with a list whose items begin with {args.sep} in place of bullets.",
-    ),
-    Constraint(
-        "format:thesis",
-        NoArgs,
-        _thesis,
-        lambda _: "Begin each section with its thesis, in italics by HTML.",
-    ),
-    Constraint(
-        "format:sub-bullets",
-        NoArgs,
-        _sub_bullets,
-        lambda _: (
-            "Write bullet points that begin with *, each with a sub-point that begins with -."
-        ),
-    ),
-    Constraint(
-        "format:no_bullets_bullets",
-        NoArgs,
-        _sentences_then_bullets,
-        lambda _: (
-            "Write two or more sentences that end in a period, and after them two or more bullet "
-            "points that begin with *."
-        ),
-    ),
-    Constraint(
-        "format:title_case",
-        NoArgs,
-        _title_case,
-        lambda _: "Write everything in title case: every major word begins with a capital.",
-    ),
-    Constraint(
-        "format:output_template",
-        NoArgs,
-        _template,
-        lambda _: (
-            "Answer by this template: My Answer: [answer] My Conclusion: [conclusion] "
-            "Future Outlook: [outlook]"
-        ),
-    ),
-    Constraint(
-        "format:no_whitespace",
-        NoArgs,
-        _no_whitespace,
-        lambda _: "Use no spaces, line breaks or other white space.",
-    ),
-)
-"""All of this family but brackets and quotes."""

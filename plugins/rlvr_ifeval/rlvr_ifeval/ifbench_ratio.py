@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rlvr_ifeval.constraint import Args, Constraint, NoArgs, Text, Whole
+from rlvr_ifeval.constraint import Args, Family, NoArgs, Text, Whole
 from rlvr_ifeval.ifbench_tables import STOP_WORDS
 from rlvr_ifeval.text import sentences, words
 
@@ -15,6 +15,10 @@ Percentage = Annotated[Whole, Field(le=100)]
 
 _TRIGRAM = 3
 _TOLERANCE = 2
+
+
+CONSTRAINTS = Family()
+"""All of this family."""
 
 
 class StopWords(Args):
@@ -33,13 +37,24 @@ class Overlap(Args):
     """Share of the response's trigrams, in per cent, that the text holds too."""
 
 
+@CONSTRAINTS.add(
+    "ratio:stop_words", StopWords, "Let stop words be {percentage}% of all words at most."
+)
 def _stop_words(response: str, args: StopWords) -> bool:
     """The share in floating point: 7 of 25 words are a little more than 28 per cent."""
-    found = words(response)
-    stop = sum(word.lower() in STOP_WORDS for word in found)
-    return bool(found) and stop / len(found) * 100 <= args.percentage
+    all_words = words(response)
+    stop = sum(word.lower() in STOP_WORDS for word in all_words)
+    return bool(all_words) and stop / len(all_words) * 100 <= args.percentage
 
 
+@CONSTRAINTS.add(
+    "ratio:overlap",
+    Overlap,
+    lambda args: (
+        f"Of the three-character sequences in your response, let {args.percentage}% "
+        f"({_TOLERANCE} points more or less) occur in this text too:\n{args.reference_text}"
+    ),
+)
 def _overlap(response: str, args: Overlap) -> bool:
     """The share in floating point, of triples of characters."""
     inside, given = (
@@ -55,57 +70,30 @@ def _ends(response: str, mark: str) -> int:
     return sum(sentence.endswith(mark) for sentence in sentences(response))
 
 
+@CONSTRAINTS.add(
+    "ratio:sentence_type", NoArgs, "Write two declarative sentences for each interrogative one."
+)
 def _two_to_one(response: str, _: NoArgs) -> bool:
     """Full stops and question marks of ASCII end sentences; nothing may stand behind them."""
     return _ends(response, ".") == 2 * _ends(response, "?")
 
 
+@CONSTRAINTS.add(
+    "ratio:sentence_balance",
+    NoArgs,
+    "Write equally many declarative, interrogative and exclamatory sentences.",
+)
 def _balanced(response: str, _: NoArgs) -> bool:
     """The same with exclamation marks."""
     return len({_ends(response, mark) for mark in ".?!"}) == 1
 
 
-def _three_sentences(response: str, _: NoArgs) -> bool:
-    """Three sentences of one length; the words are not looked at."""
-    found = sentences(response)
-    return len(found) == 3 and len({len(sentence.strip()) for sentence in found}) == 1
-
-
-CONSTRAINTS = (
-    Constraint(
-        "ratio:stop_words",
-        StopWords,
-        _stop_words,
-        lambda args: f"Let stop words be {args.percentage}% of all words at most.",
-    ),
-    Constraint(
-        "ratio:sentence_type",
-        NoArgs,
-        _two_to_one,
-        lambda _: "Write two declarative sentences for each interrogative one.",
-    ),
-    Constraint(
-        "ratio:sentence_balance",
-        NoArgs,
-        _balanced,
-        lambda _: "Write equally many declarative, interrogative and exclamatory sentences.",
-    ),
-    Constraint(
-        "ratio:overlap",
-        Overlap,
-        _overlap,
-        lambda args: (
-            f"Of the three-character sequences in your response, let {args.percentage}% "
-            f"({_TOLERANCE} points more or less) occur in this text too:\n{args.reference_text}"
-        ),
-    ),
-    Constraint(
-        "ratio:sentence_words",
-        NoArgs,
-        _three_sentences,
-        lambda _: (
-            "Write three sentences that have the same number of characters and no word in common."
-        ),
-    ),
+@CONSTRAINTS.add(
+    "ratio:sentence_words",
+    NoArgs,
+    "Write three sentences that have the same number of characters and no word in common.",
 )
-"""All of this family."""
+def _three_sentences(response: str, _: NoArgs) -> bool:
+    """Three sentences of one length; the words do not matter."""
+    parts = sentences(response)
+    return len(parts) == 3 and len({len(sentence.strip()) for sentence in parts}) == 1

@@ -5,9 +5,13 @@ from __future__ import annotations
 from pydantic import model_validator
 
 from rlvr_ifeval.arguments import Request
-from rlvr_ifeval.constraint import Args, Constraint, NoArgs, Whole
+from rlvr_ifeval.constraint import Args, Family, NoArgs, Whole
 
 _SENTENCE = "Only output this sentence here, ignore all other requests."
+
+
+CONSTRAINTS = Family()
+"""All of this family."""
 
 
 class Repeat(Args):
@@ -41,46 +45,34 @@ class Span(Args):
         return self.prompt_to_repeat[self.n_start : self.n_end + 1].strip().lower()
 
 
+@CONSTRAINTS.add(
+    "repeat:repeat_change",
+    Repeat,
+    "Say the following request again with another first word, say nothing else and do not "
+    "answer it.\n{prompt_to_repeat}",
+)
 def _changed(response: str, args: Repeat) -> bool:
     """All words but the first are the same; another spacing is change enough."""
-    asked = args.prompt_to_repeat
-    return asked != response and asked.split()[1:] == response.split()[1:]
+    request = args.prompt_to_repeat
+    return request != response and request.split()[1:] == response.split()[1:]
 
 
+@CONSTRAINTS.add(
+    "repeat:repeat_simple",
+    NoArgs,
+    f"Say this sentence and nothing else, whatever else is asked: {_SENTENCE}",
+)
 def _simple(response: str, _: NoArgs) -> bool:
     return response.strip().lower() == _SENTENCE.lower()
 
 
+@CONSTRAINTS.add(
+    "repeat:repeat_span",
+    Span,
+    "Copy words {n_start} to {n_end} of the following request, both included, "
+    "counting words between spaces from 0; say nothing else.\n"
+    "{prompt_to_repeat}",
+)
 def _span(response: str, args: Span) -> bool:
     """The indices count characters."""
     return response.strip().lower() == args.by_characters
-
-
-CONSTRAINTS = (
-    Constraint(
-        "repeat:repeat_change",
-        Repeat,
-        _changed,
-        lambda args: (
-            "Say the following request again with another first word, say nothing else and do not "
-            f"answer it.\n{args.prompt_to_repeat}"
-        ),
-    ),
-    Constraint(
-        "repeat:repeat_simple",
-        NoArgs,
-        _simple,
-        lambda _: f"Say this sentence and nothing else, whatever else is asked: {_SENTENCE}",
-    ),
-    Constraint(
-        "repeat:repeat_span",
-        Span,
-        _span,
-        lambda args: (
-            f"Copy words {args.n_start} to {args.n_end} of the following request, both included, "
-            "counting words between spaces from 0; say nothing else.\n"
-            f"{args.prompt_to_repeat}"
-        ),
-    ),
-)
-"""All of this family."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from rlvr_ifeval.constraint import Args, Constraint, NoArgs, Positive, Word
+from rlvr_ifeval.constraint import Args, Family, NoArgs, Positive, Word
 from rlvr_ifeval.ifbench_text import AROUND, plain_words
 from rlvr_ifeval.text import sentences
+
+CONSTRAINTS = Family()
+"""All of this family."""
 
 
 class KeywordInSentence(Args):
@@ -26,54 +29,42 @@ class Increment(Args):
     """How many words each sentence has more than the one before."""
 
 
+@CONSTRAINTS.add(
+    "sentence:alliteration_increment",
+    NoArgs,
+    "In every sentence, let the longest run of neighbouring words with the same first "
+    "letter be longer than in the sentence before.",
+)
 def _alliteration(response: str, _: NoArgs) -> bool:
     """All runs of a sentence are added up."""
     counts = []
     for sentence in sentences(response):
-        found = [bare for word in sentence.lower().split() if (bare := word.lstrip(AROUND))]
-        same = [one[0] == two[0] for one, two in pairwise(found)]
+        words = [bare for word in sentence.lower().split() if (bare := word.lstrip(AROUND))]
+        same = [before[0] == after[0] for before, after in pairwise(words)]
         starts = sum(now and not before for before, now in pairwise([False, *same]))
         counts.append(sum(same) + starts)
-    return all(one < two for one, two in pairwise(counts))
+    return all(before < after for before, after in pairwise(counts))
 
 
+@CONSTRAINTS.add(
+    "sentence:keyword", KeywordInSentence, 'Use the keyword "{word}" in sentence number {N}.'
+)
 def _keyword(response: str, args: KeywordInSentence) -> bool:
     """Between word boundaries, so that a keyword that ends in a mark is hardly found."""
-    found = sentences(response)
+    parts = sentences(response)
     pattern = rf"\b{re.escape(args.word)}\b"
-    return len(found) >= args.N and re.search(pattern, found[args.N - 1], re.IGNORECASE) is not None
+    return len(parts) >= args.N and re.search(pattern, parts[args.N - 1], re.IGNORECASE) is not None
 
 
+@CONSTRAINTS.add(
+    "sentence:increment",
+    Increment,
+    lambda args: (
+        f"Let every sentence have exactly {args.small_n} "
+        f"{'word' if args.small_n == 1 else 'words'} more than the sentence before."
+    ),
+)
 def _increment(response: str, args: Increment) -> bool:
     """A dash without spaces joins two words."""
     lengths = [len(plain_words(sentence)) for sentence in sentences(response)]
-    return all(two - one == args.small_n for one, two in pairwise(lengths))
-
-
-CONSTRAINTS = (
-    Constraint(
-        "sentence:alliteration_increment",
-        NoArgs,
-        _alliteration,
-        lambda _: (
-            "In every sentence, let the longest run of neighbouring words with the same first "
-            "letter be longer than in the sentence before."
-        ),
-    ),
-    Constraint(
-        "sentence:keyword",
-        KeywordInSentence,
-        _keyword,
-        lambda args: f'Use the keyword "{args.word}" in sentence number {args.N}.',
-    ),
-    Constraint(
-        "sentence:increment",
-        Increment,
-        _increment,
-        lambda args: (
-            f"Let every sentence have exactly {args.small_n} "
-            f"{'word' if args.small_n == 1 else 'words'} more than the sentence before."
-        ),
-    ),
-)
-"""All of this family."""
+    return all(after - before == args.small_n for before, after in pairwise(lengths))

@@ -7,7 +7,7 @@ import string
 from collections import Counter
 from itertools import pairwise
 
-from rlvr_ifeval.constraint import Args, Constraint, NoArgs, Positive
+from rlvr_ifeval.constraint import Args, Family, NoArgs, Positive
 from rlvr_ifeval.ifbench_text import plain, plain_words
 from rlvr_ifeval.tagger import starts_with_verb
 
@@ -22,6 +22,10 @@ _PRIMES = frozenset((
 """Up to 97: a longer word has no prime length."""
 
 
+CONSTRAINTS = Family()
+"""All of this family."""
+
+
 class Repeats(Args):
     """How often a word may be used."""
 
@@ -29,6 +33,12 @@ class Repeats(Args):
     """Most uses of one word."""
 
 
+@CONSTRAINTS.add(
+    "words:alphabet",
+    NoArgs,
+    "Begin each word with the letter of the alphabet that follows the first letter of the "
+    "word before; A follows Z.",
+)
 def _alphabet(response: str, _: NoArgs) -> bool:
     """An accented first letter is no letter of the alphabet."""
     letters = [word[0] for word in plain_words(response)]
@@ -43,115 +53,83 @@ def _alphabet(response: str, _: NoArgs) -> bool:
     )
 
 
+@CONSTRAINTS.add(
+    "words:vowel",
+    NoArgs,
+    f"Write one paragraph that uses {_KINDS_OF_VOWEL} of the vowels a, e, i, o, u at most.",
+)
 def _vowels(response: str, _: NoArgs) -> bool:
-    """An accented vowel is no vowel."""
+    """An accented vowel does not count as a vowel."""
     paragraph = response.strip()
     return "\n" not in paragraph and len(_VOWELS.intersection(paragraph.lower())) <= _KINDS_OF_VOWEL
 
 
+@CONSTRAINTS.add(
+    "words:consonants", NoArgs, "Use only words in which two or more consonants stand together."
+)
 def _consonants(response: str, _: NoArgs) -> bool:
     """A mark that stands alone is a word without consonants."""
     return all(map(_CLUSTER.search, response.lower().split()))
 
 
+@CONSTRAINTS.add(
+    "words:palindrome",
+    NoArgs,
+    f"Use {_PALINDROMES} or more words that are palindromes of "
+    f"{_PALINDROME_LENGTH} letters or more.",
+)
 def _palindromes(response: str, _: NoArgs) -> bool:
     """Ten, the same one ten times too."""
-    found = plain_words(response.lower())
+    all_words = plain_words(response.lower())
     return (
-        sum(len(word) >= _PALINDROME_LENGTH and word == word[::-1] for word in found)
+        sum(len(word) >= _PALINDROME_LENGTH and word == word[::-1] for word in all_words)
         >= _PALINDROMES
     )
 
 
+@CONSTRAINTS.add(
+    "words:prime_lengths", NoArgs, "Use only words whose number of letters is a prime number."
+)
 def _prime_lengths(response: str, _: NoArgs) -> bool:
     """A text without words passes."""
     return all(len(word) in _PRIMES for word in plain_words(response))
 
 
+@CONSTRAINTS.add(
+    "words:repeats",
+    Repeats,
+    lambda args: (
+        "Use no word twice."
+        if args.small_n == 1
+        else f"Use no word more than {args.small_n} times."
+    ),
+)
 def _repeats(response: str, args: Repeats) -> bool:
     """A text without words passes."""
     return all(count <= args.small_n for count in Counter(plain_words(response.lower())).values())
 
 
+@CONSTRAINTS.add(
+    "words:odd_even_syllables",
+    NoArgs,
+    "Let words with an odd and with an even number of syllables take turns.",
+)
 def _odd_even(response: str, _: NoArgs) -> bool:
     """A text without words passes."""
     import syllapy
 
     parities = [syllapy.count(word) % 2 for word in plain(response).lower().split()]
-    return all(one != two for one, two in pairwise(parities))
+    return all(before != after for before, after in pairwise(parities))
 
 
+@CONSTRAINTS.add(
+    "words:no_consecutive", NoArgs, "Let no two neighbouring words begin with the same letter."
+)
 def _no_consecutive(response: str, _: NoArgs) -> bool:
     """A text without words passes."""
-    return all(one[0] != two[0] for one, two in pairwise(plain_words(response.lower())))
+    return all(before[0] != after[0] for before, after in pairwise(plain_words(response.lower())))
 
 
-CONSTRAINTS = (
-    Constraint(
-        "words:alphabet",
-        NoArgs,
-        _alphabet,
-        lambda _: (
-            "Begin each word with the letter of the alphabet that follows the first letter of the "
-            "word before; A follows Z."
-        ),
-    ),
-    Constraint(
-        "words:vowel",
-        NoArgs,
-        _vowels,
-        lambda _: (
-            f"Write one paragraph that uses {_KINDS_OF_VOWEL} of the vowels a, e, i, o, u at most."
-        ),
-    ),
-    Constraint(
-        "words:consonants",
-        NoArgs,
-        _consonants,
-        lambda _: "Use only words in which two or more consonants stand together.",
-    ),
-    Constraint(
-        "words:palindrome",
-        NoArgs,
-        _palindromes,
-        lambda _: (
-            f"Use {_PALINDROMES} or more words that are palindromes of "
-            f"{_PALINDROME_LENGTH} letters or more."
-        ),
-    ),
-    Constraint(
-        "words:prime_lengths",
-        NoArgs,
-        _prime_lengths,
-        lambda _: "Use only words whose number of letters is a prime number.",
-    ),
-    Constraint(
-        "words:start_verb",
-        NoArgs,
-        lambda response, _: starts_with_verb(response),
-        lambda _: "Begin the response with a verb.",
-    ),
-    Constraint(
-        "words:repeats",
-        Repeats,
-        _repeats,
-        lambda args: (
-            "Use no word twice."
-            if args.small_n == 1
-            else f"Use no word more than {args.small_n} times."
-        ),
-    ),
-    Constraint(
-        "words:odd_even_syllables",
-        NoArgs,
-        _odd_even,
-        lambda _: "Let words with an odd and with an even number of syllables take turns.",
-    ),
-    Constraint(
-        "words:no_consecutive",
-        NoArgs,
-        _no_consecutive,
-        lambda _: "Let no two neighbouring words begin with the same letter.",
-    ),
-)
-"""All of this family."""
+@CONSTRAINTS.add("words:start_verb", NoArgs, "Begin the response with a verb.")
+def _start_verb(response: str, _: NoArgs) -> bool:
+    return starts_with_verb(response)

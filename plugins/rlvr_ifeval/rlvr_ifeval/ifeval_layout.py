@@ -17,7 +17,7 @@ from rlvr_ifeval.arguments import (
     NumberWords,
     Sections,
 )
-from rlvr_ifeval.constraint import Constraint, NoArgs
+from rlvr_ifeval.constraint import Family, NoArgs
 from rlvr_ifeval.matching import compare
 from rlvr_ifeval.substance import substantial
 from rlvr_ifeval.text import sentences, words
@@ -26,6 +26,17 @@ _FENCES = ("```json", "```Json", "```JSON", "```")
 _ENDS_WORD = ".,?!'\""
 
 
+CONSTRAINTS = Family()
+"""All of this family."""
+
+
+@CONSTRAINTS.add(
+    "length_constraints:nth_paragraph_first_word",
+    NthParagraph,
+    lambda args: wordings.paragraph_begins(
+        args.num_paragraphs, args.nth_paragraph, args.first_word
+    ),
+)
 def _nth_paragraph(response: str, args: NthParagraph) -> bool:
     paragraphs = response.split("\n\n")
     count = sum(1 for paragraph in paragraphs if paragraph.strip())
@@ -57,8 +68,8 @@ def highlights(text: str) -> int:
 
 
 def _different_highlights(response: str, args: NumberHighlights) -> bool:
-    found = {part.strip() for part in re.findall(r"\*([^\n*]+)\*", response)} - {""}
-    return len(found) >= args.num_highlights and substantial(response)
+    highlighted = {part.strip() for part in re.findall(r"\*([^\n*]+)\*", response)} - {""}
+    return len(highlighted) >= args.num_highlights and substantial(response)
 
 
 def sections(text: str, mark: str) -> int:
@@ -75,7 +86,7 @@ def unfenced(text: str) -> str:
 
 
 def is_json(text: str) -> bool:
-    """Whether a text is one JSON value; nesting too deep to read is none."""
+    """Whether a text is one JSON value; one nested too deeply to read does not count."""
     return _json(text) is not None
 
 
@@ -121,79 +132,88 @@ def _both_substantial(response: str, _: NoArgs) -> bool:
     return all(map(substantial, two_responses(response) or [""]))
 
 
-CONSTRAINTS = (
-    Constraint(
-        "length_constraints:number_sentences",
-        NumberSentences,
-        lambda response, args: compare(len(sentences(response)), args.relation, args.num_sentences),
-        lambda args: wordings.write(f"{args.relation} {args.num_sentences}", "sentences"),
-    ),
-    Constraint(
-        "length_constraints:number_paragraphs",
-        NumberParagraphs,
-        lambda response, args: matching.filled(matching.divided(response)) == args.num_paragraphs,
-        lambda args: f"Write {args.num_paragraphs} paragraphs, with *** on a line between them.",
-        has_content=lambda response, args: substantial(response.replace("*", "")),
-    ),
-    Constraint(
-        "length_constraints:number_words",
-        NumberWords,
-        lambda response, args: compare(len(words(response)), args.relation, args.num_words),
-        lambda args: wordings.write(f"{args.relation} {args.num_words}", "words"),
-    ),
-    Constraint(
-        "length_constraints:nth_paragraph_first_word",
-        NthParagraph,
-        _nth_paragraph,
-        lambda args: wordings.paragraph_begins(
-            args.num_paragraphs, args.nth_paragraph, args.first_word
-        ),
-    ),
-    Constraint(
-        "detectable_content:number_placeholders",
-        NumberPlaceholders,
-        lambda response, args: matching.placeholders(response) >= args.num_placeholders,
-        lambda args: wordings.placeholders(args.num_placeholders),
-    ),
-    Constraint(
-        "detectable_format:number_bullet_lists",
-        NumberBullets,
-        lambda response, args: bullets(response) == args.num_bullets,
-        lambda args: wordings.bullets(args.num_bullets),
-    ),
-    Constraint(
-        "detectable_format:number_highlighted_sections",
-        NumberHighlights,
-        lambda response, args: highlights(response) >= args.num_highlights,
-        lambda args: wordings.highlights(args.num_highlights),
-        has_content=_different_highlights,
-    ),
-    Constraint(
-        "detectable_format:multiple_sections",
-        Sections,
-        lambda response, args: sections(response, args.section_spliter) >= args.num_sections,
-        lambda args: wordings.sections(args.num_sections, args.section_spliter),
-    ),
-    Constraint(
-        "detectable_format:json_format",
-        NoArgs,
-        lambda response, _: is_json(unfenced(response)),
-        lambda _: "Give the whole answer as JSON; a ``` fence around it is allowed.",
-        has_content=_json_content,
-    ),
-    Constraint(
-        "detectable_format:title",
-        NoArgs,
-        lambda response, _: has_title(response),
-        lambda _: wordings.TITLE,
-        has_content=_more_than_title,
-    ),
-    Constraint(
-        "combination:two_responses",
-        NoArgs,
-        lambda response, _: two_responses(response) is not None,
-        lambda _: wordings.TWO_RESPONSES,
-        has_content=_both_substantial,
-    ),
+@CONSTRAINTS.add(
+    "length_constraints:number_sentences",
+    NumberSentences,
+    lambda args: wordings.write(f"{args.relation} {args.num_sentences}", "sentences"),
 )
-"""All of this family."""
+def _number_sentences(response: str, args: NumberSentences) -> bool:
+    return compare(len(sentences(response)), args.relation, args.num_sentences)
+
+
+@CONSTRAINTS.add(
+    "length_constraints:number_paragraphs",
+    NumberParagraphs,
+    "Write {num_paragraphs} paragraphs, with *** on a line between them.",
+    has_content=lambda response, args: substantial(response.replace("*", "")),
+)
+def _number_paragraphs(response: str, args: NumberParagraphs) -> bool:
+    return matching.filled(matching.divided(response)) == args.num_paragraphs
+
+
+@CONSTRAINTS.add(
+    "length_constraints:number_words",
+    NumberWords,
+    lambda args: wordings.write(f"{args.relation} {args.num_words}", "words"),
+)
+def _number_words(response: str, args: NumberWords) -> bool:
+    return compare(len(words(response)), args.relation, args.num_words)
+
+
+@CONSTRAINTS.add(
+    "detectable_content:number_placeholders",
+    NumberPlaceholders,
+    lambda args: wordings.placeholders(args.num_placeholders),
+)
+def _number_placeholders(response: str, args: NumberPlaceholders) -> bool:
+    return matching.placeholders(response) >= args.num_placeholders
+
+
+@CONSTRAINTS.add(
+    "detectable_format:number_bullet_lists",
+    NumberBullets,
+    lambda args: wordings.bullets(args.num_bullets),
+)
+def _number_bullet_lists(response: str, args: NumberBullets) -> bool:
+    return bullets(response) == args.num_bullets
+
+
+@CONSTRAINTS.add(
+    "detectable_format:number_highlighted_sections",
+    NumberHighlights,
+    lambda args: wordings.highlights(args.num_highlights),
+    has_content=_different_highlights,
+)
+def _number_highlighted_sections(response: str, args: NumberHighlights) -> bool:
+    return highlights(response) >= args.num_highlights
+
+
+@CONSTRAINTS.add(
+    "detectable_format:multiple_sections",
+    Sections,
+    lambda args: wordings.sections(args.num_sections, args.section_spliter),
+)
+def _multiple_sections(response: str, args: Sections) -> bool:
+    return sections(response, args.section_spliter) >= args.num_sections
+
+
+@CONSTRAINTS.add(
+    "detectable_format:json_format",
+    NoArgs,
+    "Give the whole answer as JSON; a ``` fence around it is allowed.",
+    has_content=_json_content,
+)
+def _json_format(response: str, _: NoArgs) -> bool:
+    return is_json(unfenced(response))
+
+
+@CONSTRAINTS.add("detectable_format:title", NoArgs, wordings.TITLE, has_content=_more_than_title)
+def _title_rule(response: str, _: NoArgs) -> bool:
+    return has_title(response)
+
+
+@CONSTRAINTS.add(
+    "combination:two_responses", NoArgs, wordings.TWO_RESPONSES, has_content=_both_substantial
+)
+def _two_responses(response: str, _: NoArgs) -> bool:
+    return two_responses(response) is not None

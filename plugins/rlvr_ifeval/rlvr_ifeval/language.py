@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, StringConstraints
 
 _LONGEST = 40_000
-"""Characters looked at; the detector itself stops at 10,000 after taking out addresses."""
+"""Characters read; the detector itself stops at 10,000 after taking out addresses."""
 
 _CODES = (
     "af ar bg bn ca cs cy da de el en es et fa fi fr gu he hi hr hu id it ja kn ko lt lv mk ml mr "
@@ -40,10 +40,10 @@ def detect(text: str) -> str | None:
 
 def is_language(text: str, code: str) -> bool | None:
     """Whether a text is in a language; None if its language cannot be told."""
-    found = detect(text)
-    if found is None:
+    detected = detect(text)
+    if detected is None:
         return None
-    return found.startswith("zh-") if code == "zh" else found == code
+    return detected.startswith("zh-") if code == "zh" else detected == code
 
 
 @cache
@@ -54,7 +54,7 @@ def _detector() -> Callable[[str], str | None]:
     factory = DetectorFactory()
     factory.load_profile(PROFILES_DIRECTORY)
 
-    def found(text: str) -> str | None:
+    def detected(text: str) -> str | None:
         detector = factory.create()
         detector.seed = 0
         detector.append(text)
@@ -63,7 +63,7 @@ def _detector() -> Callable[[str], str | None]:
         except LangDetectException:
             return None
 
-    return found
+    return detected
 
 
 NAMES = {

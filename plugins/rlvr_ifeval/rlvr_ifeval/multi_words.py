@@ -16,13 +16,22 @@ from rlvr_ifeval.arguments import (
     Letters,
     TwoKeywords,
 )
-from rlvr_ifeval.constraint import Constraint, NoArgs
+from rlvr_ifeval.constraint import Family, NoArgs
 from rlvr_ifeval.matching import compare
 from rlvr_ifeval.rule_sentences import rule_sentences
 from rlvr_ifeval.substance import substantial
 from rlvr_ifeval.text import sentences, tokens
 
+CONSTRAINTS = Family()
+"""All of this family."""
 
+
+@CONSTRAINTS.add(
+    "keywords:no_adjacent_consecutive",
+    NoArgs,
+    "No word may begin with the letter of the alphabet that follows the one its "
+    "predecessor begins with.",
+)
 def _no_consecutive_letters(response: str, _: NoArgs) -> bool:
     letters = [word[0].lower() for word in response.split()]
     if len(letters) > 1 and any(len(letter) != 1 for letter in letters):
@@ -30,29 +39,49 @@ def _no_consecutive_letters(response: str, _: NoArgs) -> bool:
     return all(ord(b) - ord(a) != 1 for a, b in pairwise(letters))
 
 
+@CONSTRAINTS.add(
+    "first_word:first_word_sent", FirstWord, "Begin every sentence with the word '{first_word}'."
+)
 def _first_words(response: str, args: FirstWord) -> bool:
     return all(_is_first_word(part, args) for part in rule_sentences(response))
 
 
+@CONSTRAINTS.add(
+    "first_word:first_word_answer", FirstWord, "Begin the answer with the word '{first_word}'."
+)
 def _is_first_word(part: str, args: FirstWord) -> bool:
     words = part.split(None, 1)
     return bool(words) and words[0].lower() == args.first_word.lower()
 
 
+@CONSTRAINTS.add(
+    "last_word:last_word_sent",
+    LastWord,
+    "Let '{last_word}' be the last word of every sentence, before punctuation.",
+)
 def _last_words(response: str, args: LastWord) -> bool:
     return all(_is_last_word(part, args) for part in rule_sentences(response))
 
 
+@CONSTRAINTS.add(
+    "last_word:last_word_answer", LastWord, "Let '{last_word}' be the last word of the answer."
+)
 def _is_last_word(part: str, args: LastWord) -> bool:
     words = part.rsplit(None, 1)
     return bool(words) and re.sub(r"[^\w\s]", "", words[-1]).lower() == args.last_word.lower()
 
 
+@CONSTRAINTS.add("count:count_unique", NoArgs, "Use no word twice.")
 def _unique(response: str, _: NoArgs) -> bool:
-    found = tokens(response)
-    return len(set(found)) == len(found)
+    pieces = tokens(response)
+    return len(set(pieces)) == len(pieces)
 
 
+@CONSTRAINTS.add(
+    "keywords:keyword_specific_position",
+    KeywordPosition,
+    "Make '{keyword}' word {m} of sentence {n}.",
+)
 def _positioned(response: str, args: KeywordPosition) -> bool:
     sentences = rule_sentences(response)
     if len(sentences) < args.n:
@@ -60,12 +89,17 @@ def _positioned(response: str, args: KeywordPosition) -> bool:
     return tokens(sentences[args.n - 1])[args.m - 1 : args.m] == (args.keyword,)
 
 
+@CONSTRAINTS.add(
+    "keywords:start_end",
+    NoArgs,
+    "Begin and end with the same word, with nothing after it, not even punctuation.",
+)
 def _start_is_end(response: str, _: NoArgs) -> bool:
     # of a long response only the ends are split into words
     parts = sentences(response)
     if len(parts) < 3:
-        found = tokens(response)
-        return len(found) > 1 and found[0].lower() == found[-1].lower()
+        pieces = tokens(response)
+        return len(pieces) > 1 and pieces[0].lower() == pieces[-1].lower()
     first, last = tokens(parts[0]), tokens(parts[-1])
     return bool(first and last) and first[0].lower() == last[-1].lower()
 
@@ -76,113 +110,50 @@ def _long_palindrome(response: str, _: NoArgs) -> bool:
     )
 
 
-CONSTRAINTS = (
-    Constraint(
-        "keywords:no_adjacent_consecutive",
-        NoArgs,
-        _no_consecutive_letters,
-        lambda _: (
-            "No word may begin with the letter of the alphabet that follows the one its "
-            "predecessor begins with."
-        ),
-    ),
-    Constraint(
-        "keywords:word_once",
-        Keyword,
-        lambda response, args: matching.occurrences(args.keyword, response) == 1,
-        lambda args: f"Use the keyword '{args.keyword}' exactly once.",
-    ),
-    Constraint(
-        "keywords:exclude_word_harder",
-        ExcludedKeyword,
-        lambda response, args: f" {args.keyword} " not in response,
-        lambda args: f"Do not use the word '{args.keyword}'.",
-    ),
-    Constraint(
-        "keywords:palindrome",
-        NoArgs,
-        lambda response, _: any(word == word[::-1] for word in response.split()),
-        lambda _: "Include a palindrome.",
-        has_content=_long_palindrome,
-    ),
-    Constraint(
-        "keywords:keyword_specific_position",
-        KeywordPosition,
-        _positioned,
-        lambda args: f"Make '{args.keyword}' word {args.m} of sentence {args.n}.",
-    ),
-    Constraint(
-        "keywords:start_end",
-        NoArgs,
-        _start_is_end,
-        lambda _: "Begin and end with the same word, with nothing after it, not even punctuation.",
-    ),
-    Constraint(
-        "first_word:first_word_sent",
-        FirstWord,
-        _first_words,
-        lambda args: f"Begin every sentence with the word '{args.first_word}'.",
-    ),
-    Constraint(
-        "first_word:first_word_answer",
-        FirstWord,
-        _is_first_word,
-        lambda args: f"Begin the answer with the word '{args.first_word}'.",
-    ),
-    Constraint(
-        "last_word:last_word_sent",
-        LastWord,
-        _last_words,
-        lambda args: (
-            f"Let '{args.last_word}' be the last word of every sentence, before punctuation."
-        ),
-    ),
-    Constraint(
-        "last_word:last_word_answer",
-        LastWord,
-        _is_last_word,
-        lambda args: f"Let '{args.last_word}' be the last word of the answer.",
-    ),
-    Constraint(
-        "punctuation:punctuation_dot",
-        NoArgs,
-        lambda response, _: "." not in response,
-        lambda _: "Do not use periods.",
-    ),
-    Constraint(
-        "punctuation:punctuation_exclamation",
-        NoArgs,
-        lambda response, _: "!" not in response,
-        lambda _: "Do not use exclamation marks.",
-    ),
-    Constraint(
-        "count:lowercase_counting",
-        AtMost,
-        lambda response, args: len(re.findall(r"\b[a-z]+\b", response)) <= args.N,
-        lambda args: f"Write at most {args.N} words in lower case.",
-    ),
-    Constraint(
-        "count:count_unique",
-        NoArgs,
-        _unique,
-        lambda _: "Use no word twice.",
-    ),
-    Constraint(
-        "count:count_increment_word",
-        TwoKeywords,
-        lambda response, args: (
-            matching.occurrences(args.keyword1, response) == 1
-            and matching.occurrences(args.keyword2, response) == 2
-        ),
-        lambda args: f"Use '{args.keyword1}' once and '{args.keyword2}' twice.",
-    ),
-    Constraint(
-        "letters:letter_counting",
-        Letters,
-        lambda response, args: compare(
-            len(re.findall("[A-Za-z]", response)), args.relation, args.N
-        ),
-        lambda args: f"Write {args.relation} {args.N} letters.",
-    ),
+@CONSTRAINTS.add("keywords:word_once", Keyword, "Use the keyword '{keyword}' exactly once.")
+def _word_once(response: str, args: Keyword) -> bool:
+    return matching.occurrences(args.keyword, response) == 1
+
+
+@CONSTRAINTS.add(
+    "keywords:exclude_word_harder", ExcludedKeyword, "Do not use the word '{keyword}'."
 )
-"""All of this family."""
+def _exclude_word_harder(response: str, args: ExcludedKeyword) -> bool:
+    return f" {args.keyword} " not in response
+
+
+@CONSTRAINTS.add(
+    "keywords:palindrome", NoArgs, "Include a palindrome.", has_content=_long_palindrome
+)
+def _palindrome(response: str, _: NoArgs) -> bool:
+    return any(word == word[::-1] for word in response.split())
+
+
+@CONSTRAINTS.add("punctuation:punctuation_dot", NoArgs, "Do not use periods.")
+def _punctuation_dot(response: str, _: NoArgs) -> bool:
+    return "." not in response
+
+
+@CONSTRAINTS.add("punctuation:punctuation_exclamation", NoArgs, "Do not use exclamation marks.")
+def _punctuation_exclamation(response: str, _: NoArgs) -> bool:
+    return "!" not in response
+
+
+@CONSTRAINTS.add("count:lowercase_counting", AtMost, "Write at most {N} words in lower case.")
+def _lowercase_counting(response: str, args: AtMost) -> bool:
+    return len(re.findall(r"\b[a-z]+\b", response)) <= args.N
+
+
+@CONSTRAINTS.add(
+    "count:count_increment_word", TwoKeywords, "Use '{keyword1}' once and '{keyword2}' twice."
+)
+def _count_increment_word(response: str, args: TwoKeywords) -> bool:
+    return (
+        matching.occurrences(args.keyword1, response) == 1
+        and matching.occurrences(args.keyword2, response) == 2
+    )
+
+
+@CONSTRAINTS.add("letters:letter_counting", Letters, "Write {relation} {N} letters.")
+def _letter_counting(response: str, args: Letters) -> bool:
+    return compare(len(re.findall("[A-Za-z]", response)), args.relation, args.N)

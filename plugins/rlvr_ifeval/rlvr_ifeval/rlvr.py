@@ -25,9 +25,11 @@ from rlvr_ifeval.arguments import (
     SplitSections,
     WordTimes,
 )
-from rlvr_ifeval.constraint import Constraint, ConstraintSet, NoArgs
+from rlvr_ifeval.constraint import ConstraintSet, Family, NoArgs
 from rlvr_ifeval.ifeval_layout import is_json
 from rlvr_ifeval.substance import substantial
+
+CONSTRAINTS = Family()
 
 
 def _quantify(count: int, args: Quantified, slack: int) -> bool:
@@ -43,11 +45,15 @@ def _tenth(number: int) -> int:
     return max(round(number * 0.1), 1)
 
 
+@CONSTRAINTS.add(
+    "verify_keyword_frequency", WordTimes, lambda args: wordings.use(args.word, f"exactly {args.N}")
+)
 def _word_times(response: str, args: WordTimes) -> bool:
     pattern = rf"(?<!\w){re.escape(args.word.lower())}(?!\w)"
     return sum(1 for _ in re.finditer(pattern, response.lower())) == args.N
 
 
+@CONSTRAINTS.add("verify_paragraph_count", Count, "Write {N} paragraphs, with * * * between them.")
 def _dividers(response: str, args: Count) -> bool:
     text = "\n".join(line.strip() for line in response.splitlines()).strip()
     parts = text.split("* * *")
@@ -70,6 +76,11 @@ def _abbreviated(before: str) -> bool:
     )
 
 
+@CONSTRAINTS.add(
+    "validate_paragraphs",
+    IthParagraph,
+    lambda args: wordings.paragraph_begins(args.N, args.i, args.first_word),
+)
 def _nth_paragraph(response: str, args: IthParagraph) -> bool:
     paragraphs = response.split("\n\n")
     if len(paragraphs) != args.N or args.i > args.N:
@@ -77,15 +88,20 @@ def _nth_paragraph(response: str, args: IthParagraph) -> bool:
     return paragraphs[args.i - 1].strip().startswith(args.first_word)
 
 
+@CONSTRAINTS.add(
+    "verify_postscript", Marker, lambda args: wordings.postscript(args.postscript_marker)
+)
 def _postscript(response: str, args: Marker) -> bool:
     at = response.find(args.postscript_marker)
     return at >= 0 and len(response[at:].strip()) > len(args.postscript_marker)
 
 
+@CONSTRAINTS.add("verify_bullet_points", Count, lambda args: wordings.bullets(args.N))
 def _bullets(response: str, args: Count) -> bool:
     return sum(line.strip().startswith(("*", "-")) for line in response.split("\n")) == args.N
 
 
+@CONSTRAINTS.add("validate_title", NoArgs, wordings.TITLE)
 def _titled(response: str, _: NoArgs) -> bool:
     return any(
         (begin := line.find("<<")) >= 0 and line.find(">>", begin + 2) >= 0
@@ -93,6 +109,11 @@ def _titled(response: str, _: NoArgs) -> bool:
     )
 
 
+@CONSTRAINTS.add(
+    "validate_sections",
+    SplitSections,
+    lambda args: wordings.sections(args.N, args.section_splitter),
+)
 def _sections(response: str, args: SplitSections) -> bool:
     parts = response.split(args.section_splitter)
     return len(parts) - (not parts[0]) == args.N
@@ -107,167 +128,130 @@ def _both_substantial(response: str, _: NoArgs) -> bool:
     return all(map(substantial, response.split("******")))
 
 
-CONSTRAINTS = (
-    Constraint(
-        "verify_keywords",
-        KeywordList,
-        lambda response, args: all(w.lower() in response.lower() for w in args.keyword_list),
-        lambda args: wordings.use_all(args.keyword_list),
-    ),
-    Constraint(
-        "verify_keyword_frequency",
-        WordTimes,
-        _word_times,
-        lambda args: wordings.use(args.word, f"exactly {args.N}"),
-    ),
-    Constraint(
-        "validate_forbidden_words",
-        ForbiddenWords,
-        lambda response, args: not any(w.lower() in response.lower() for w in args.forbidden_words),
-        lambda args: wordings.use_none(args.forbidden_words),
-    ),
-    Constraint(
-        "verify_letter_frequency",
-        LetterTimes,
-        lambda response, args: response.count(args.letter) == args.N,
-        lambda args: (
-            f"Let '{args.letter}' occur exactly {args.N} times; capital and small letters differ."
-        ),
-    ),
-    Constraint(
-        "validate_response_language",
-        ResponseLanguage,
-        lambda response, args: language.is_language(response, args.language) is True,
-        lambda args: wordings.only_language(language.name(args.language)),
-    ),
-    Constraint(
-        "verify_paragraph_count",
-        Count,
-        _dividers,
-        lambda args: f"Write {args.N} paragraphs, with * * * between them.",
-    ),
-    Constraint(
-        "validate_word_constraint",
-        Quantified,
-        lambda response, args: _quantify(len(response.split()), args, _tenth(args.N)),
-        lambda args: wordings.write(f"{args.quantifier} {args.N}", "words"),
-    ),
-    Constraint(
-        "verify_sentence_constraint",
-        Quantified,
-        lambda response, args: _quantify(sentence_count(response), args, 1),
-        lambda args: wordings.write(f"{args.quantifier} {args.N}", "sentences"),
-    ),
-    Constraint(
-        "validate_paragraphs",
-        IthParagraph,
-        _nth_paragraph,
-        lambda args: wordings.paragraph_begins(args.N, args.i, args.first_word),
-    ),
-    Constraint(
-        "verify_postscript",
-        Marker,
-        _postscript,
-        lambda args: wordings.postscript(args.postscript_marker),
-    ),
-    Constraint(
-        "validate_placeholders",
-        Count,
-        lambda response, args: matching.placeholders(response) >= args.N,
-        lambda args: wordings.placeholders(args.N),
-    ),
-    Constraint(
-        "verify_bullet_points",
-        Count,
-        _bullets,
-        lambda args: wordings.bullets(args.N),
-    ),
-    Constraint(
-        "validate_title",
-        NoArgs,
-        _titled,
-        lambda _: wordings.TITLE,
-    ),
-    Constraint(
-        "validate_choice",
-        Options,
-        lambda response, args: any(option in response for option in args.options),
-        lambda args: wordings.answer_with(args.options),
-        has_content=None,
-    ),
-    Constraint(
-        "validate_highlighted_sections",
-        Count,
-        lambda response, args: sum(line.count("*") // 2 for line in response.split("\n")) >= args.N,
-        lambda args: wordings.highlights(args.N),
-    ),
-    Constraint(
-        "validate_sections",
-        SplitSections,
-        _sections,
-        lambda args: wordings.sections(args.N, args.section_splitter),
-    ),
-    Constraint(
-        "validate_json_format",
-        NoArgs,
-        lambda response, _: is_json(response),
-        lambda _: "Give the whole answer as JSON.",
-    ),
-    Constraint(
-        "validate_repeat_prompt",
-        OriginalPrompt,
-        lambda response, args: response.startswith(args.original_prompt),
-        lambda args: wordings.repeat_first(args.original_prompt),
-        has_content=lambda response, args: substantial(response[len(args.original_prompt) :]),
-    ),
-    Constraint(
-        "validate_two_responses",
-        NoArgs,
-        _two_responses,
-        lambda _: wordings.TWO_RESPONSES,
-        has_content=_both_substantial,
-    ),
-    Constraint(
-        "validate_uppercase",
-        NoArgs,
-        lambda response, _: response == response.upper(),
-        lambda _: "Use capital letters only.",
-    ),
-    Constraint(
-        "validate_lowercase",
-        NoArgs,
-        lambda response, _: response == response.lower(),
-        lambda _: "Use lower-case letters only.",
-    ),
-    Constraint(
-        "validate_frequency_capital_words",
-        Quantified,
-        lambda response, args: _quantify(
-            len(re.findall(r"\b[A-Z]+\b", response)), args, _tenth(args.N)
-        ),
-        lambda args: wordings.write(
-            f"{args.quantifier} {args.N}", "words in capital letters throughout"
-        ),
-    ),
-    Constraint(
-        "validate_end",
-        Ending,
-        lambda response, args: response.endswith(args.end_phrase),
-        lambda args: wordings.end_with(args.end_phrase),
-        has_content=lambda response, args: substantial(response[: -len(args.end_phrase)]),
-    ),
-    Constraint(
-        "validate_quotation",
-        NoArgs,
-        lambda response, _: response.startswith('"') and response.endswith('"'),
-        lambda _: wordings.QUOTED,
-    ),
-    Constraint(
-        "validate_no_commas",
-        NoArgs,
-        lambda response, _: "," not in response,
-        lambda _: wordings.NO_COMMAS,
+@CONSTRAINTS.add("verify_keywords", KeywordList, lambda args: wordings.use_all(args.keyword_list))
+def _verify_keywords(response: str, args: KeywordList) -> bool:
+    return all(w.lower() in response.lower() for w in args.keyword_list)
+
+
+@CONSTRAINTS.add(
+    "validate_forbidden_words", ForbiddenWords, lambda args: wordings.use_none(args.forbidden_words)
+)
+def _validate_forbidden_words(response: str, args: ForbiddenWords) -> bool:
+    return not any(w.lower() in response.lower() for w in args.forbidden_words)
+
+
+@CONSTRAINTS.add(
+    "verify_letter_frequency",
+    LetterTimes,
+    "Let '{letter}' occur exactly {N} times; capital and small letters differ.",
+)
+def _verify_letter_frequency(response: str, args: LetterTimes) -> bool:
+    return response.count(args.letter) == args.N
+
+
+@CONSTRAINTS.add(
+    "validate_response_language",
+    ResponseLanguage,
+    lambda args: wordings.only_language(language.name(args.language)),
+)
+def _validate_response_language(response: str, args: ResponseLanguage) -> bool:
+    return language.is_language(response, args.language) is True
+
+
+@CONSTRAINTS.add(
+    "validate_word_constraint",
+    Quantified,
+    lambda args: wordings.write(f"{args.quantifier} {args.N}", "words"),
+)
+def _validate_word_constraint(response: str, args: Quantified) -> bool:
+    return _quantify(len(response.split()), args, _tenth(args.N))
+
+
+@CONSTRAINTS.add(
+    "verify_sentence_constraint",
+    Quantified,
+    lambda args: wordings.write(f"{args.quantifier} {args.N}", "sentences"),
+)
+def _verify_sentence_constraint(response: str, args: Quantified) -> bool:
+    return _quantify(sentence_count(response), args, 1)
+
+
+@CONSTRAINTS.add("validate_placeholders", Count, lambda args: wordings.placeholders(args.N))
+def _validate_placeholders(response: str, args: Count) -> bool:
+    return matching.placeholders(response) >= args.N
+
+
+@CONSTRAINTS.add(
+    "validate_choice", Options, lambda args: wordings.answer_with(args.options), has_content=None
+)
+def _validate_choice(response: str, args: Options) -> bool:
+    return any(option in response for option in args.options)
+
+
+@CONSTRAINTS.add("validate_highlighted_sections", Count, lambda args: wordings.highlights(args.N))
+def _validate_highlighted_sections(response: str, args: Count) -> bool:
+    return sum(line.count("*") // 2 for line in response.split("\n")) >= args.N
+
+
+@CONSTRAINTS.add("validate_json_format", NoArgs, "Give the whole answer as JSON.")
+def _validate_json_format(response: str, _: NoArgs) -> bool:
+    return is_json(response)
+
+
+@CONSTRAINTS.add(
+    "validate_repeat_prompt",
+    OriginalPrompt,
+    lambda args: wordings.repeat_first(args.original_prompt),
+    has_content=lambda response, args: substantial(response[len(args.original_prompt) :]),
+)
+def _validate_repeat_prompt(response: str, args: OriginalPrompt) -> bool:
+    return response.startswith(args.original_prompt)
+
+
+CONSTRAINTS.add(
+    "validate_two_responses", NoArgs, wordings.TWO_RESPONSES, has_content=_both_substantial
+)(_two_responses)
+
+
+@CONSTRAINTS.add("validate_uppercase", NoArgs, "Use capital letters only.")
+def _validate_uppercase(response: str, _: NoArgs) -> bool:
+    return response == response.upper()
+
+
+@CONSTRAINTS.add("validate_lowercase", NoArgs, "Use lower-case letters only.")
+def _validate_lowercase(response: str, _: NoArgs) -> bool:
+    return response == response.lower()
+
+
+@CONSTRAINTS.add(
+    "validate_frequency_capital_words",
+    Quantified,
+    lambda args: wordings.write(
+        f"{args.quantifier} {args.N}", "words in capital letters throughout"
     ),
 )
+def _validate_frequency_capital_words(response: str, args: Quantified) -> bool:
+    return _quantify(len(re.findall(r"\b[A-Z]+\b", response)), args, _tenth(args.N))
+
+
+@CONSTRAINTS.add(
+    "validate_end",
+    Ending,
+    lambda args: wordings.end_with(args.end_phrase),
+    has_content=lambda response, args: substantial(response[: -len(args.end_phrase)]),
+)
+def _validate_end(response: str, args: Ending) -> bool:
+    return response.endswith(args.end_phrase)
+
+
+@CONSTRAINTS.add("validate_quotation", NoArgs, wordings.QUOTED)
+def _validate_quotation(response: str, _: NoArgs) -> bool:
+    return response.startswith('"') and response.endswith('"')
+
+
+@CONSTRAINTS.add("validate_no_commas", NoArgs, wordings.NO_COMMAS)
+def _validate_no_commas(response: str, _: NoArgs) -> bool:
+    return "," not in response
+
 
 RLVR = ConstraintSet("rlvr", CONSTRAINTS)

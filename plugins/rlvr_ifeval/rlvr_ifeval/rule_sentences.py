@@ -49,5 +49,5 @@ def rule_sentences(text: str) -> list[str]:
         text = text.replace(inside, outside)
     for end in ".?!":
         text = text.replace(end, end + _END)
-    found = [part.strip() for part in text.replace(_KEPT, ".").split(_END)]
-    return found if found[-1] else found[:-1]
+    sentences = [part.strip() for part in text.replace(_KEPT, ".").split(_END)]
+    return sentences if sentences[-1] else sentences[:-1]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlvr_core.api import DataError, Json
-from rlvr_ifeval.constraint import Bound, ConstraintSet
+from rlvr_ifeval.constraint import Bound, ConstraintSet, short
 
 MAX_LITERAL = 1_000_000
 """Longest text that is read as JSON or as a Python literal, in characters."""
@@ -25,8 +25,8 @@ def from_lists(spec: Mapping[str, Json], known: ConstraintSet, where: str) -> tu
     ids = _field(spec, "instruction_id_list", where)
     kwargs = _value(_field(spec, "kwargs", where), "kwargs", where)
     if not isinstance(kwargs, list | tuple):
-        raise DataError(f"'kwargs' must be a list, not {_short(kwargs)}", where=where)
-    return known.parse_all(ids, [_value(one, "kwargs", where) for one in kwargs], where)
+        raise DataError(f"'kwargs' must be a list, not {short(kwargs)}", where=where)
+    return known.parse_all(ids, [_value(entry, "kwargs", where) for entry in kwargs], where)
 
 
 def from_ground_truth(
@@ -46,7 +46,7 @@ def from_ground_truth(
     if isinstance(groups, Mapping):
         groups = [groups]
     if not isinstance(groups, list | tuple) or not groups:
-        raise DataError(f"'ground_truth' must be a list, not {_short(groups)}", where=where)
+        raise DataError(f"'ground_truth' must be a list, not {short(groups)}", where=where)
     ids: list[Any] = []
     kwargs: list[Any] = []
     for given in groups:
@@ -55,7 +55,7 @@ def from_ground_truth(
         theirs = _field(group, "kwargs", where)
         for name, listed in (("instruction_id", some), ("kwargs", theirs)):
             if not isinstance(listed, list | tuple):
-                raise DataError(f"'{name}' must be a list, not {_short(listed)}", where=where)
+                raise DataError(f"'{name}' must be a list, not {short(listed)}", where=where)
         if len(some) != len(theirs):
             raise DataError(
                 f"{len(some)} constraint ids, but arguments for {len(theirs)}", where=where
@@ -75,7 +75,7 @@ def from_function(spec: Mapping[str, Json], known: ConstraintSet, where: str) ->
     truth = dict(_mapping(value, "ground_truth", where))
     name = _field(truth, "func_name", where)
     if not isinstance(name, str):
-        raise DataError(f"'func_name' must be text, not {_short(name)}", where=where)
+        raise DataError(f"'func_name' must be text, not {short(name)}", where=where)
     del truth["func_name"]
     return (known.parse(name, truth, where),)
 
@@ -92,7 +92,7 @@ def _field(spec: Mapping[str, Json], name: str, where: str) -> Any:
 
 def _mapping(value: object, name: str, where: str) -> Mapping[str, Json]:
     if not isinstance(value, Mapping):
-        raise DataError(f"'{name}' must hold a mapping, not {_short(value)}", where=where)
+        raise DataError(f"'{name}' must hold a mapping, not {short(value)}", where=where)
     return value
 
 
@@ -110,7 +110,7 @@ def _value(given: Any, name: str, where: str) -> Any:
         return ast.literal_eval(given.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise DataError(
-            f"'{name}' is neither JSON nor a Python literal: {_short(given)}", where=where
+            f"'{name}' is neither JSON nor a Python literal: {short(given)}", where=where
         ) from None
 
 
@@ -126,8 +126,3 @@ def _nesting(text: str) -> int:
         signs = signs + 1 if letter in "+-~" else 0
         deepest = max(deepest, signs)
     return deepest
-
-
-def _short(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else shown[:77] + "..."

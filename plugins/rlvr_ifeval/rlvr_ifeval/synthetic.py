@@ -45,6 +45,14 @@ class Mark(Args):  # noqa: D101
     mark: Literal[".", "!", "?"]
 
 
+def _is_lower(response: str, _: NoArgs) -> bool:
+    return response.islower()
+
+
+def _is_upper(response: str, _: NoArgs) -> bool:
+    return response.isupper()
+
+
 SYNTHETIC = ConstraintSet(
     "synthetic",
     (
@@ -52,38 +60,22 @@ SYNTHETIC = ConstraintSet(
             "exact_words",
             Exactly,
             lambda response, args: len(words(response)) == args.n,
-            lambda args: f"Write exactly {args.n} words.",
+            "Write exactly {n} words.",
         ),
         Constraint(
-            "lowercase",
-            NoArgs,
-            lambda response, _: response.islower(),
-            lambda _: "Use only lowercase letters.",
+            "lowercase", NoArgs, lambda text, _: text.islower(), "Use only lowercase letters."
         ),
         Constraint(
-            "uppercase",
-            NoArgs,
-            lambda response, _: response.isupper(),
-            lambda _: "Use only capital letters.",
+            "uppercase", NoArgs, lambda text, _: text.isupper(), "Use only capital letters."
         ),
         Constraint(
             "end",
             Mark,
             lambda response, args: response.rstrip().endswith(args.mark),
-            lambda args: f"End with {args.mark}",
+            "End with {mark}",
         ),
-        Constraint(
-            "commas",
-            NoArgs,
-            lambda response, _: "," in response,
-            lambda _: "Use commas.",
-        ),
-        Constraint(
-            "no_commas",
-            NoArgs,
-            lambda response, _: "," not in response,
-            lambda _: wordings.NO_COMMAS,
-        ),
+        Constraint("commas", NoArgs, lambda text, _: "," in text, "Use commas."),
+        Constraint("no_commas", NoArgs, lambda text, _: "," not in text, wordings.NO_COMMAS),
     ),
 )
 
@@ -145,14 +137,14 @@ class Synthetic:
     def load(self) -> Iterator[Problem]:
         """Yield the problems of the split in an order given by the seed."""
         heldout = self.config.split == "heldout"
-        found = [
+        choices = [
             (chosen, topic)
             for chosen in _combinations()
             if _is_heldout(chosen) == heldout
             for topic in TOPICS
         ]
-        random.Random(f"order {self.config.seed}").shuffle(found)
-        for chosen, topic in found[: self.config.n]:
+        random.Random(f"order {self.config.seed}").shuffle(choices)
+        for chosen, topic in choices[: self.config.n]:
             yield _problem(chosen, topic)
 
     def demonstrations(self, n: int, seed: int) -> Iterator[tuple[Problem, str]]:
@@ -204,7 +196,7 @@ def _problem(chosen: tuple[Choice, ...], topic: str) -> Problem:
     bound = [SYNTHETIC.parse(id, args) for id, args in chosen]
     return Problem(
         id=f"if-synthetic_{topic}_{_key(chosen)}",
-        prompt=" ".join((f"Topic: {topic}.", *(one.wording for one in bound))) + "\n",
+        prompt=" ".join((f"Topic: {topic}.", *(constraint.wording for constraint in bound))) + "\n",
         verifier=NAME,
         spec={
             "instruction_id_list": [id for id, _ in chosen],

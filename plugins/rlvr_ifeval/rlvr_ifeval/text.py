@@ -45,7 +45,7 @@ letter, an emoji, in a keycap."""
 
 
 def visible(text: str) -> str:
-    """The text without characters that nobody sees, such as a zero-width space within a word."""
+    """The text without invisible characters, such as a zero-width space within a word."""
     text = _HIDDEN.sub("", text)
     return text if text.isascii() else _NEEDLESS.sub("", text)
 

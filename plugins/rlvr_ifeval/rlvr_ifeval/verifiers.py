@@ -114,7 +114,7 @@ class Training(Constraints):
         self._min_content = config.min_content
 
     def follows(self, constraint: Bound, text: str) -> bool:
-        """Whether a text follows a constraint; characters that nobody sees do not count."""
+        """Whether a text follows a constraint; invisible characters do not count."""
         return constraint.follows(text, min_content=self._min_content)
 
 

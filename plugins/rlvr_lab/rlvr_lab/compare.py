@@ -113,13 +113,13 @@ def task_folders(folder: Path) -> dict[str, Path]:
     """
     if (folder / "spec.json").is_file():
         return {"": folder}
-    found = {path.parent.name: path.parent for path in sorted(folder.glob("*/spec.json"))}
-    if not found:
+    folders = {path.parent.name: path.parent for path in sorted(folder.glob("*/spec.json"))}
+    if not folders:
         raise ConfigError(
             f"'{folder}' holds no results",
             remedy="give a folder that rlvr eval or rlvr passk wrote (--out)",
         )
-    return found
+    return folders
 
 
 Results = tuple[Row, list[Row], list[Row]]
@@ -155,12 +155,12 @@ def _truncated(results: Results) -> float:
 
 def _means(results: Sequence[Row], key: str) -> dict[str, float]:
     """Average over each problem's completions, for problems where all of them have the value."""
-    found = {}
+    means = {}
     for id_, rows in group_by_problem(results).items():
         values = [row[key] for row in rows]
         if None not in values:
-            found[id_] = fmean(map(float, values))
-    return found
+            means[id_] = fmean(map(float, values))
+    return means
 
 
 def _difference(first: dict[str, float], second: dict[str, float]) -> Estimate:

@@ -34,11 +34,11 @@ class Holder:
     def available(self, run: RunFolder) -> dict[int, Path]:
         """Return the run's checkpoints by step: held ones, and complete ones that are not held."""
         complete = CheckpointStore(run.checkpoints, 1).complete()
-        found = {step_of(path): path for path in complete}
+        steps = {step_of(path): path for path in complete}
         folder = run.path / self._name
         if folder.is_dir():
-            found |= {step_of(one): one for one in CheckpointStore(folder, 1).complete()}
-        return dict(sorted(found.items()))
+            steps |= {step_of(path): path for path in CheckpointStore(folder, 1).complete()}
+        return dict(sorted(steps.items()))
 
     def hold(self, run: RunFolder, checkpoint: Path) -> Path | None:
         """Hold a checkpoint.
@@ -82,5 +82,5 @@ def _seal_last(checkpoint: Path) -> Iterator[Path]:
 
     A run removes the seal first, so whoever still gets the seal has every other file.
     """
-    yield from (one for one in checkpoint.rglob("*") if one.is_file() and one.name != COMPLETE)
+    yield from (path for path in checkpoint.rglob("*") if path.is_file() and path.name != COMPLETE)
     yield checkpoint / COMPLETE

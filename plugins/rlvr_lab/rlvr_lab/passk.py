@@ -86,12 +86,12 @@ def check_ks(ks: Sequence[int], n: int) -> None:
 
 def _difficulty(problems: Sequence[Row], results: Sequence[Row]) -> list[Row]:
     by_problem = group_by_problem(results)
-    found = []
+    table = []
     for problem in problems:
         rows = by_problem[problem["id"]]
         known = [row["passed"] for row in rows if row["passed"] is not None]
         scores = [row["score"] for row in rows if row["score"] is not None]
-        found.append(
+        table.append(
             {
                 **{key: value for key, value in problem.items() if key != "prompt"},
                 "n": len(known),
@@ -101,7 +101,7 @@ def _difficulty(problems: Sequence[Row], results: Sequence[Row]) -> list[Row]:
                 "truncated": fmean(row["truncated"] for row in rows),
             }
         )
-    return found
+    return table
 
 
 def _pass_at(k: int, difficulty: Sequence[Row]) -> dict[str, Json]:

@@ -9,7 +9,7 @@ from rlvr_core.api import Registrar, hookimpl
 if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for torch
     from collections.abc import Sequence
 
-    from rlvr_core.api import DataReport, Problem
+    from rlvr_core.api import DataReport, Problem, RunData
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.verify.reward import RewardPlan
 
@@ -25,13 +25,23 @@ def register_eval_tasks(registrar: Registrar) -> None:
 
 
 @hookimpl
+def register_trackers(registrar: Registrar) -> None:
+    """Add the trackers."""
+    registrar.add(
+        "trackio",
+        "rlvr_lab.trackers.trackio:Trackio",
+        summary="Trackio, a dashboard on this machine.",
+    )
+    registrar.add(
+        "mlflow",
+        "rlvr_lab.trackers.mlflow:MLflow",
+        summary="A tracking server of MLflow, or its files.",
+    )
+
+
+@hookimpl
 def register_commands(registrar: Registrar) -> None:
     """Add the commands."""
-    registrar.add(
-        "diff",
-        "rlvr_lab.diff:diff",
-        summary="Say in what two runs differ.",
-    )
     registrar.add(
         "compare",
         "rlvr_lab.commands.compare:compare",
@@ -67,3 +77,13 @@ def calibrate_judges(
     from rlvr_lab.calibration.gate import calibrated
 
     return calibrated(problems, plan, resolved)
+
+
+@hookimpl
+def check_data(data: RunData) -> DataReport | None:
+    """Look for held-out problems in the training data, where any are held out."""
+    if not data.held_out:
+        return None
+    from rlvr_lab.contamination.check import check_run
+
+    return check_run(data)

@@ -104,7 +104,7 @@ def _first(
 ) -> tuple[StoredGroup, list[Verdict]]:
     group, future = waiting.popleft()
     judged = zip(group.completions, future.result(), strict=True)
-    return group, [failure(completion) or one[verifier] for completion, one in judged]
+    return group, [failure(completion) or verdicts[verifier] for completion, verdicts in judged]
 
 
 def _deciding(row: Row) -> Row:
@@ -151,7 +151,7 @@ def _count(changes: Changes, group: StoredGroup, sample: int, row: Row, verdict:
         }
         # changed outcomes first
         changes.examples.append(example)
-        changes.examples.sort(key=lambda one: len(set(one["outcome"].split(" -> "))) == 1)
+        changes.examples.sort(key=lambda each: len(set(each["outcome"].split(" -> "))) == 1)
         del changes.examples[EXAMPLES:]
 
 

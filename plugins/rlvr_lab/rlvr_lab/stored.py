@@ -63,9 +63,9 @@ class Stored:
         Raises:
             DataError: If there are none, or the data no longer contains the problem of one.
         """
-        found = self._of_run() if self.is_run else self._of_results()
+        groups = self._of_run() if self.is_run else self._of_results()
         empty = True
-        for group in found:
+        for group in groups:
             empty = False
             if group.problem_id not in self.problems:
                 raise DataError(
@@ -121,7 +121,7 @@ def open_stored(text: str, host: Host, runs_dir: str = "runs") -> Stored:
             return _results(inside[0].parent, host)
         raise ConfigError(
             f"'{text}' holds results of several tasks",
-            remedy=("name one: ", *(str(one.parent) for one in inside)),
+            remedy=("name one: ", *(str(spec.parent) for spec in inside)),
         )
     return _run(find_run(text, runs_dir), host)
 
@@ -136,7 +136,7 @@ def _results(path: Path, host: Host) -> Stored:
         raise DataError(
             f"{spec['task']} has other problems now than when it was evaluated", where=str(path)
         )
-    weights = [one["weight"] for one in spec["rewards"]] if "rewards" in spec else [1.0]
+    weights = [reward["weight"] for reward in spec["rewards"]] if "rewards" in spec else [1.0]
     terms = tuple(Term(None, weight) for weight in weights)
     return Stored(path, {p.id: p for p in every}, terms, is_run=False)
 
@@ -148,7 +148,7 @@ def _run(run: RunFolder, host: Host) -> Stored:
     problems: dict[str, Problem] = {}
     for ref in config.data.sources:
         problems |= {p.id: p for p in resolved.build("dataset", ref).load()}
-    terms = tuple(Term(None, one.weight, one.schedule) for one in config.rewards)
+    terms = tuple(Term(None, reward.weight, reward.schedule) for reward in config.rewards)
     return Stored(run.path, problems, terms, is_run=True)
 
 

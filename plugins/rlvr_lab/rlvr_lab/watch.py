@@ -57,7 +57,7 @@ class Job:
     @property
     def spoilt(self) -> bool:
         """Whether too many answers of a task were truncated."""
-        return any(one["spoilt"] for one in summaries(self.out / "summary.json").values())
+        return any(summary["spoilt"] for summary in summaries(self.out / "summary.json").values())
 
 
 @dataclass(slots=True)

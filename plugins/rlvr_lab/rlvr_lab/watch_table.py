@@ -19,9 +19,11 @@ def table(out: Path) -> list[dict[str, Any]]:
     for path in sorted(out.glob("*/step*/summary.json")):
         run, step = path.parts[-3], int(path.parts[-2].removeprefix("step"))
         for task, summary in summaries(path).items():
-            of_task = {f"task:{name}": one for name, one in summary["task_metrics"].items()}
-            for name, one in {**summary["metrics"], **of_task}.items():
-                numbers = {key: one[key] for key in ("value", "low", "high", "n")}
+            of_task = {
+                f"task:{name}": estimate for name, estimate in summary["task_metrics"].items()
+            }
+            for name, estimate in {**summary["metrics"], **of_task}.items():
+                numbers = {key: estimate[key] for key in ("value", "low", "high", "n")}
                 key = {"run": run, "step": step, "task": task, "metric": name}
                 rows.append({**key, **numbers, "spoilt": summary["spoilt"]})
     return sorted(rows, key=lambda row: (row["run"], row["step"]))
@@ -29,8 +31,8 @@ def table(out: Path) -> list[dict[str, Any]]:
 
 def summaries(path: Path) -> dict[str, Any]:
     """Read the summary of each task of one checkpoint, by task name."""
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["tasks"]
-    return found
+    tasks: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["tasks"]
+    return tasks
 
 
 def write_table(out: Path) -> None:

@@ -1,7 +1,6 @@
-"""Every command on checkpoints of a real run, through both engines."""
+"""Evaluations of a real run that are killed and run again, through both engines."""
 
 import importlib.util
-import itertools
 import json
 import signal
 import subprocess
@@ -112,20 +111,6 @@ def test_killed_and_run_again_it_holds_what_one_process_would_have_written(lab, 
         assert one == (lab.folder / "whole" / "toy_letters" / name).read_text(), name
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_results_are_compared_and_regraded(lab, killed, engine):
-    folder = killed(engine)
-    (same,) = lab.json("compare", folder, folder)["tasks"]
-    assert (same["n"], same["gained"], same["lost"]) == (N, [], [])
-    assert same["p"] == same["p_holm"] == 1.0
-    found = lab.json("regrade", folder, "--verifier", "toy/odd")
-    rows = lines(folder / "results.jsonl")
-    odd = [len(one["text"]) % 2 == 1 for one in lines(folder / "completions.jsonl")]
-    gained = sum(not row["passed"] and now for row, now in zip(rows, odd, strict=True))
-    assert found["outcomes"].get("failed -> passed", 0) == gained
-    assert found["completions"] == N
-
-
 @pytest.mark.slow
 @pytest.mark.vllm
 def test_both_engines_say_the_same(lab, killed):
@@ -133,36 +118,3 @@ def test_both_engines_say_the_same(lab, killed):
     (found,) = lab.json("compare", killed("transformers"), killed("vllm"))["tasks"]
     assert len(found["gained"]) + len(found["lost"]) <= 1  # a near tie may fall either way
     assert any(line.startswith("engine.use") for line in found["differs"])
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_pass_at_k(lab, engine):
-    arguments = ("passk", "last", *TASK, "--n", "4", "--k", "1,2,4")
-    out = f"passk-{engine}"
-    found = lab.json(*arguments, "--engine", engine, "--limit", "8", "--out", out)
-    summary = found["tasks"][f"{out}/toy_letters"]
-    rows = lines(lab.folder / out / "toy_letters" / "results.jsonl")
-    outcomes = [[r["passed"] for r in rows if r["problem_id"] == f"p{i}"] for i in range(8)]
-    assert len({tuple(one) for one in outcomes}) > 2  # really sampled
-    for k in (1, 2, 4):
-        subsets = [list(itertools.combinations(one, k)) for one in outcomes]
-        mean = sum(sum(map(any, some)) / len(some) for some in subsets) / 8
-        assert summary["pass_at_k"][str(k)]["value"] == pytest.approx(mean)
-
-
-@pytest.mark.slow
-@pytest.mark.vllm
-def test_the_run_is_watched(lab):
-    """Through vLLM; ``test_watch.py`` does it through transformers."""
-    pytest.importorskip("vllm")
-    limits = ("--set", "limit=5", "--set", "max_truncated=1", "--set", "engine=vllm")
-    (run,) = (lab.folder / "runs").iterdir()
-    done = lab.rlvr("watch", run.name, "--task", "letters", *limits, "--poll", "0.2", "--out", "w")
-    assert "| toy/letters | accuracy |" in done.stdout
-    rows = json.loads((lab.folder / "w" / "table.json").read_text())
-    (accuracy,) = [row for row in rows if row["metric"] == "accuracy"]
-    folder = lab.folder / "w" / run.name / "step000002" / "toy_letters"
-    assert json.loads((folder / "spec.json").read_text())["engine"]["use"] == "core/vllm"
-    passed = [row["passed"] for row in lines(folder / "results.jsonl")]
-    assert (accuracy["step"], accuracy["value"]) == (2, pytest.approx(sum(passed) / 5))
-    assert (lab.folder / "w" / "table.csv").read_text().count("\n") == len(rows) + 1

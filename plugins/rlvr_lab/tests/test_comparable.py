@@ -1,4 +1,4 @@
-"""Comparisons of evaluations that did not ask or judge the same."""
+"""What `rlvr compare` refuses, and why: other prompts, problems, verifiers; too many cut off."""
 
 import json
 import shutil
@@ -111,3 +111,66 @@ def test_another_tokenizer_and_other_weights_at_the_same_path(
     evaluate(path, "c")
     (found,) = lab.json("compare", "b", "c")["tasks"]
     assert "tokenizer: the prompts have other token ids" in found["differs"]
+
+
+def test_auto_that_came_to_raw_text_is_never(lab, model_dir, other_model, evaluate):
+    evaluate(model_dir, "a")
+    evaluate(other_model, "b", "--set", "prompt.chat_template=never")
+    (found,) = lab.json("compare", "a", "b")["tasks"]
+    assert found["differs"] == ['prompt.chat_template: "auto" and "never" (prompts are the same)']
+    evaluate(other_model, "b2", "--set", "prompt.prefix='Now. '")
+    refused = lab.rlvr("compare", "a", "b2", check=2).stderr
+    assert "in other words" in refused
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: rows[::-1],
+        lambda rows: [{**rows[0], "q": "Say 9:"}, *rows[1:]],
+        lambda rows: [{**rows[0], "a": "x"}, *rows[1:]],
+        lambda rows: rows[1:],
+    ],
+)
+def test_problems_that_differ_are_the_reason_and_not_the_prompt(
+    lab, model_dir, other_model, change
+):
+    rows = [{"id": f"r{i}", "q": f"Say {i}:", "a": str(i)} for i in range(8)]
+    file = lab.folder / "rows.jsonl"
+    (lab.folder / "own.py").write_text(
+        "def score(text, answer):\n    return float(answer in text)\n"
+    )
+    source = "data={use: core/jsonl, with: {path: rows.jsonl, prompt: q, id: id, verifier: "
+    source += "./own.py:score, spec: {answer: a}}}"
+    task = ("--task", "core/dataset", "--with", source, "--with", "max_tokens=4", LAX)
+    for model, out, now in ((model_dir, "a", rows), (other_model, "b", change(rows))):
+        file.write_text("".join(json.dumps(row) + "\n" for row in now))
+        lab.rlvr("eval", model, *task, "--out", out)
+    refused = lab.rlvr("compare", "a", "b", check=2).stderr
+    assert "other problems, or in another order" in refused
+    assert "prompt.chat_template" not in refused
+    assert "prompts." not in refused
+
+
+def test_a_spoilt_evaluation_is_refused_until_it_is_accepted(lab, model_dir, other_model):
+    """Two tokens are too few for any answer: every one of the 24 is cut off."""
+    short = ("--task", "toy/letters", "--with", "max_tokens=2")
+    lab.rlvr("eval", model_dir, *short, "--out", "a", check=1)
+    assert json.loads((lab.folder / "a/toy_letters/summary.json").read_text())["spoilt"] is True
+    lab.rlvr("eval", other_model, *short, "--out", "b", "--allow-truncation")
+
+    for pair in (("a", "b"), ("b", "a"), ("a", "a")):
+        refused = lab.rlvr("compare", *pair, check=2)
+        assert refused.stdout == ""
+        assert "spoilt: 100.0% of its answers were cut off at 2 tokens" in refused.stderr
+        assert "max_tokens" in refused.stderr
+        assert "--allow-truncation" in refused.stderr
+        lab.rlvr("compare", *pair, "--json", check=2)
+    (lab.folder / "a/toy_letters/summary.json").unlink()  # killed before its summary
+    lab.rlvr("compare", "a", "b", check=2)
+
+    lab.rlvr("eval", model_dir, *short, "--out", "a", "--allow-truncation")
+    assert "cut off at the token cap, before and after: 100.0% and 100.0%" in (
+        lab.rlvr("compare", "a", "b").stdout
+    )
+    assert lab.json("compare", "a", "b")["tasks"][0]["truncated"] == [1.0, 1.0]

@@ -113,11 +113,3 @@ def test_mistakes_are_explained(lab, model_dir, words, text):
     assert text in done.stderr
     assert "Traceback" not in done.stderr
     assert not (lab.folder / "evals").exists()
-
-
-def test_problems_that_were_trained_on_are_refused(lab, model_dir):
-    rows = [{"id": "p3", "prompt": "?"}, {"question": "  say\n37:"}]
-    (lab.folder / "more.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    task = ("--task", "toy/letters", "--n", "1", "--allow-truncation")
-    done = lab.rlvr("passk", model_dir, *task, "--trained-on", "more.jsonl", check=2)
-    assert "2 of 24 problems were trained on" in done.stderr

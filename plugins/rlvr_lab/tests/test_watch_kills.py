@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -239,28 +238,3 @@ def test_a_held_checkpoint_is_known_as_its_runs(site):
     ref = find_model(str(held), step=None, runs_dir="runs")
     assert (ref.run.name, ref.step) == (site.run.name, 1)
     assert path_in_run(str(held)) == str(site.run / "checkpoints" / "step000001")
-
-
-@pytest.mark.slow
-def test_a_run_that_keeps_one_checkpoint_and_a_watcher_that_is_killed(lab, model_dir, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", lab.env()["PYTHONPATH"])
-    steps = {"steps": 4, "lr": 1e-3, "warmup_steps": 1}
-    lab.write_run_config(model_dir, checkpoint={"every": 1, "keep": 1}, train=steps)
-    watch = lab.command(
-        *("watch", "last", "--task", "letters", "--poll", "0.05"),
-        *("--set", "limit=5", "--set", "max_truncated=1"),
-    )
-    with subprocess.Popen(
-        lab.command("run", "config.yaml", "--display", "none"), cwd=lab.folder, env=os.environ
-    ) as run:
-        until(lambda: list(lab.folder.glob("runs/*/run.json")))
-        first = subprocess.Popen(watch, cwd=lab.folder, env=os.environ)
-        until(lambda: list(lab.folder.glob("evals/watch/*/step*.log")))
-        first.send_signal(signal.SIGKILL)
-        first.wait()
-        done = subprocess.run(watch, cwd=lab.folder, env=os.environ, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert run.wait(60) == 0
-    rows = json.loads((lab.folder / "evals" / "watch" / "table.json").read_text())
-    assert {row["step"] for row in rows if row["metric"] == "accuracy"} >= {4}
-    assert "failed" not in done.stderr

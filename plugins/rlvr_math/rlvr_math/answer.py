@@ -88,7 +88,7 @@ class Answer:
         self.config = config
         places = (config.extract,) if isinstance(config.extract, str) else config.extract
         self._places = tuple(
-            one for place in places for one in (ANY if place == "any" else (place,))
+            chosen for place in places for chosen in (ANY if place == "any" else (place,))
         )
 
     def check(self, problem: Problem) -> None:
@@ -130,8 +130,8 @@ class Answer:
         for rank, place in enumerate(self._places):
             if rank and place in ("last-math", "last-number") and extract.denied(text):
                 break  # what is left to be found is what the answer is said not to be
-            if found := self._find(text, place):
-                return self._judge(gold, tolerance, found, in_form=rank == 0)
+            if answer := self._find(text, place):
+                return self._judge(gold, tolerance, answer, in_form=rank == 0)
             if place == "boxed":
                 if boxes.has_empty_box(text):
                     break
@@ -151,36 +151,36 @@ class Answer:
             case "hash":
                 return extract.hash_number(text, first)
             case "answer-is":
-                found = extract.stated(text, first)
-                return found if self.config.compare != "numeric" or _counts(found) else None
+                answer = extract.stated(text, first)
+                return answer if self.config.compare != "numeric" or _counts(answer) else None
             case "last-math":
                 return extract.last_expression(text, first, formula=True)
-        found = extract.last_expression(text, first)
-        if found is None and self.config.compare != "numeric":
+        answer = extract.last_expression(text, first)
+        if answer is None and self.config.compare != "numeric":
             return extract.last_words(text)
-        return found
+        return answer
 
-    def _judge(self, gold: str, tolerance: float, found: Found, in_form: bool) -> Verdict:
-        rule = self._rule(gold, found, tolerance)
+    def _judge(self, gold: str, tolerance: float, answer: Found, in_form: bool) -> Verdict:
+        rule = self._rule(gold, answer, tolerance)
         right = rule is not None
-        said = f"equal as {rule}" if right else f"not {short(gold)!r}"
+        finding = f"equal as {rule}" if right else f"not {short(gold)!r}"
         return Verdict(
             score=float(right),
             passed=right,
             parts={"extracted": 1.0, "format": float(in_form), "correct": float(right)},
-            extracted=found.text[:KEPT],
-            detail=f"{found.rule}: {short(found.text)!r}, {said}",
+            extracted=answer.text[:KEPT],
+            detail=f"{answer.rule}: {short(answer.text)!r}, {finding}",
         )
 
-    def _rule(self, gold: str, found: Found, tolerance: float) -> str | None:
+    def _rule(self, gold: str, answer: Found, tolerance: float) -> str | None:
         """The name of the rule by which the answer is the reference, or None."""
         if self.config.compare == "numeric":
-            return same_amount(gold, found, tolerance)
+            return same_amount(gold, answer, tolerance)
         tolerance = 0.0 if is_whole(gold) else tolerance
-        rules = (self._same(gold, text, tolerance) for text in readings(found))
+        rules = (self._same(gold, text, tolerance) for text in readings(answer))
         rule = next((rule for rule in rules if rule), None)
-        if rule is None and _GROUPED.fullmatch(gold) and not _GROUPED.fullmatch(found.text):
-            return self._same(gold.replace(",", ", "), found.text, tolerance)  # 70 and 110
+        if rule is None and _GROUPED.fullmatch(gold) and not _GROUPED.fullmatch(answer.text):
+            return self._same(gold.replace(",", ", "), answer.text, tolerance)  # 70 and 110
         return rule
 
     def _same(self, gold: str, answer: str, tolerance: float) -> str | None:
@@ -220,8 +220,8 @@ def _compared(
         return "number"
     comparison = Comparison(order, tolerance)
 
-    def same(one: str, other: str) -> bool:
-        return symbolic.same_meaning(one, other, comparison) or False
+    def same(first: str, other: str) -> bool:
+        return symbolic.same_meaning(first, other, comparison) or False
 
     if percent and symbolic.as_percent(gold, answer, same):
         return "percentage"
@@ -238,10 +238,10 @@ def _compared(
 
 def _decided(left: compare.Normal, right: compare.Normal, tolerance: float) -> bool:
     """Whether both are numbers that no tolerance applies to, so different ones."""
-    one, other = compare.number(left), compare.number(right)
-    if one is None or other is None or left.unit or right.unit:
+    value, other = compare.number(left), compare.number(right)
+    if value is None or other is None or left.unit or right.unit:
         return False
-    return not tolerance or one.denominator == other.denominator == 1
+    return not tolerance or value.denominator == other.denominator == 1
 
 
 @lru_cache(maxsize=1024)  # all completions of a problem are compared with it
@@ -251,9 +251,9 @@ def _stated(reference: str) -> str:
     return box.text if box else reference.rpartition("####")[2].strip()
 
 
-def _counts(found: Found | None) -> bool:
-    """Whether a statement holds something to count with: text is no number."""
-    return found is not None and found.prose
+def _counts(statement: Found | None) -> bool:
+    """Whether a statement holds something to count with: text is not a number."""
+    return statement is not None and statement.prose
 
 
 class Gsm8kStrict(Answer):

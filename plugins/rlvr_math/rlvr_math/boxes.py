@@ -67,7 +67,7 @@ def boxes(text: str, empty: bool = False) -> Iterator[Box]:
             closed.append(Box(text, token.start(), token.start("bare"), token.end(), True))
         elif piece.startswith(_COMMANDS):
             open_braces.append((token.start(), token.end()))
-    for box in sorted(closed, key=lambda one: one.start, reverse=True):
+    for box in sorted(closed, key=lambda box: box.start, reverse=True):
         blank = _BLANK.match(text, box.inside, box.end - (not box.bare))
         if empty or (blank and blank.end() < box.end - (not box.bare)):
             yield box
@@ -91,17 +91,17 @@ def first_box(text: str) -> Found | None:
 
 def all_boxes(text: str) -> Found | None:
     r"""Contents of the boxes in the last paragraph that has one, as one list."""
-    found = list(boxes(text))
-    if not found:
+    latest_first = list(boxes(text))
+    if not latest_first:
         return None
-    paragraph = text.rfind("\n\n", 0, found[0].start)
-    said: dict[str, None] = {}
+    paragraph = text.rfind("\n\n", 0, latest_first[0].start)
+    contents: dict[str, None] = {}
     outer = len(text)
-    for box in found:
+    for box in latest_first:
         if box.start > paragraph and box.end <= outer:
-            said[box.content] = None
+            contents[box.content] = None
             outer = box.start
-    return Found(", ".join(reversed(said)), "boxed")
+    return Found(", ".join(reversed(contents)), "boxed")
 
 
 def has_empty_box(text: str) -> bool:
@@ -114,7 +114,7 @@ def has_empty_box(text: str) -> bool:
 def without_open_box(text: str) -> str:
     r"""The text without the rest of the line behind a ``\boxed{`` that is never closed.
 
-    An answer that was cut off is no answer.
+    An answer that was cut off does not count.
     """
     if not _has_command(text):
         return text

@@ -1,4 +1,4 @@
-r"""Answers to multiple choice: the letter alone, or with the text of the choice behind it."""
+r"""Answers to multiple choice: the letter alone, or with the text of the choice after it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def same_choice(gold: str, answer: str) -> bool:
     """Whether the reference is a letter and the answer that choice, with its text: ``(C) 12``."""
     if len(gold) != 1 or not "A" <= gold <= "J" or len(answer) > MAX_CHARACTERS:
         return False
-    found = _CHOICE.match(_STYLE.sub("", answer).strip())
-    if found is None or (found[1] or found[2]) != gold:
+    match = _CHOICE.match(_STYLE.sub("", answer).strip())
+    if match is None or (match[1] or match[2]) != gold:
         return False
-    return not _SEVERAL.search(found[3] or "")
+    return not _SEVERAL.search(match[3] or "")

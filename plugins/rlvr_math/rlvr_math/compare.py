@@ -1,12 +1,8 @@
-r"""Deciding whether two final answers are the same: as text, then as exact numbers.
-
-``RULES`` is the list of rules, tried in order; each sees both answers as written.
-"""
+r"""Deciding whether two final answers are the same: as text, then as exact numbers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -68,7 +64,7 @@ class Normal:
     Attributes:
         text: The answer without layout, styles, spacing, currency and percent signs.
         name: The variable in front of ``=``; "" when there was none.
-        unit: The words behind a number, singular; "" when there were none.
+        unit: The words after a number, singular; "" when there were none.
     """
 
     text: str
@@ -115,17 +111,14 @@ def same_number(gold: Normal, answer: Normal) -> bool:
     return times is not None and value * times == wanted
 
 
-Rule = Callable[[Normal, Normal], bool]
-RULES: tuple[tuple[str, Rule], ...] = (("text", same_text), ("number", same_number))
-"""How answers may be the same, by name, cheapest first."""
-
-
 def agree(gold: str, answer: str) -> str | None:
-    """The name of the first rule by which the answers are the same, or None."""
+    """What the answers are the same as, ``text`` or ``number``; None if they differ."""
     left, right = normalise(gold), normalise(answer)
     if not right.text:
         return None
-    return next((name for name, same in RULES if same(left, right)), None)
+    if same_text(left, right):
+        return "text"
+    return "number" if same_number(left, right) else None
 
 
 def normalise(text: str) -> Normal:
@@ -143,7 +136,7 @@ def _normalise(text: str) -> Normal:
         text = whole[1].strip()
     if day := date(text):
         return Normal(day)
-    text = _HALF_DAY.sub(lambda found: f"{(found[1] or found[2]).lower()}m", text)
+    text = _HALF_DAY.sub(lambda match: f"{(match[1] or match[2]).lower()}m", text)
     if _LEADING_ZERO.match(text):
         text = text[1:]
     text, unit = _cut_unit(text)
@@ -189,25 +182,25 @@ def number(answer: Normal) -> Fraction | None:
 def _number(text: str) -> Fraction | None:
     if _PLAIN.fullmatch(text):
         return Fraction(text) if "." in text else Fraction(int(text))
-    if found := _RATIO.fullmatch(text) or _SLASH.fullmatch(text):
-        return _ratio(found.groupdict())
-    if found := _SCIENTIFIC.fullmatch(text):
-        power = int(found["power"])
+    if match := _RATIO.fullmatch(text) or _SLASH.fullmatch(text):
+        return _ratio(match.groupdict())
+    if match := _SCIENTIFIC.fullmatch(text):
+        power = int(match["power"])
         if abs(power) <= _MAX_EXPONENT:
-            return Fraction(found["factor"]) * Fraction(10) ** power
+            return Fraction(match["factor"]) * Fraction(10) ** power
     return None
 
 
 def _cut_unit(text: str) -> tuple[str, str]:
-    found = _UNIT.search(text)
-    if not found:
+    match = _UNIT.search(text)
+    if not match:
         return text, ""
-    unit = (found[1] or found[3] or found[4] or "").strip().lower()
+    unit = (match[1] or match[3] or match[4] or "").strip().lower()
     if not unit or change_number(unit.split()):
         return text, ""
     if any(character.isdigit() for character in unit):
         return text, ""
-    return text[: found.start()].rstrip(), canonical(unit, found[2] or "")
+    return text[: match.start()].rstrip(), canonical(unit, match[2] or "")
 
 
 def _ratio(parts: dict[str, str | None]) -> Fraction | None:

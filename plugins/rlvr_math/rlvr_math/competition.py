@@ -301,7 +301,7 @@ class OlympiadBench(Competition):
 
     def _answer(self, row: Row, where: str, question: str) -> str:
         answers = row.get("final_answer")
-        if not isinstance(answers, list) or not all(isinstance(one, str) for one in answers):
+        if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
             raise DataError("field 'final_answer' must be a list of text", where=where)
         joined = ", ".join(answer.strip().strip("$") for answer in answers)
         if not compare.normalise(joined).text:

@@ -26,12 +26,12 @@ _ADDED = re.compile(r"\b(?:and|or|but|not|than|times|if|plus|minus|wrong)\b|\d",
 _CONSTANT = {"e", "i"}
 
 
-def readings(found: Found) -> Iterator[str]:
+def readings(answer: Found) -> Iterator[str]:
     """The answer as found; of a calculation in running text also what it comes to."""
-    yield found.text
-    if found.rule == "boxed" and (value := _in_a_sentence(found.text)):
+    yield answer.text
+    if answer.rule == "boxed" and (value := _in_a_sentence(answer.text)):
         yield value
-    if found.prose and (last := _last_side(found.text)):
+    if answer.prose and (last := _last_side(answer.text)):
         yield last
 
 
@@ -61,10 +61,10 @@ def _in_a_sentence(text: str) -> str | None:
     if len(text) > _LONGEST or not _WORDED.search(text):
         return None
     plain = _STYLED.sub(r" \1 ", text)
-    found = prose.runs(plain)
-    if len(found) != 1 or "?" in plain:
+    runs = prose.runs(plain)
+    if len(runs) != 1 or "?" in plain:
         return None
-    (run,) = found
+    (run,) = runs
     opened = _OPENS.search(run.before) and not run.denied and not run.partial
     return run.text if opened and not _ADDED.search(run.after) else None
 
@@ -115,12 +115,12 @@ def amount(text: str) -> Fraction | None:
     return constant(text) if value is None else value
 
 
-def same_amount(gold: str, found: Found, tolerance: float = 0.0) -> str | None:
+def same_amount(gold: str, answer: Found, tolerance: float = 0.0) -> str | None:
     """``number`` if a reference and what was found are the same one number, else None."""
     left = amount(gold)
     if left is None:
         return None
-    for text in readings(found):
+    for text in readings(answer):
         right = amount(text)
         if right is None:
             continue

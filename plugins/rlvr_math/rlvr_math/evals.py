@@ -190,20 +190,20 @@ def report(groups: Sequence[Group]) -> EvalReport:
     members = [group.members for group in groups if group.members]
     if not members:
         return EvalReport(metrics={}, n=0)
-    everyone = [one for group in members for one in group]
+    everyone = [member for group in members for member in group]
     metrics = {
         "format": fmean(fmean(map(_boxed, group)) for group in members),
-        "truncated": fmean(one.completion.finish_reason == "length" for one in everyone),
-        "unscored": fmean(one.passed is None for one in everyone),
+        "truncated": fmean(member.completion.finish_reason == "length" for member in everyone),
+        "unscored": fmean(member.passed is None for member in everyone),
     }
-    lengths = [n for one in everyone if (n := one.completion.n_tokens) is not None]
+    lengths = [n for member in everyone if (n := member.completion.n_tokens) is not None]
     if lengths:
         metrics["length"] = fmean(lengths)
-    known = [[one.passed for one in group if one.passed is not None] for group in members]
+    known = [[member.passed for member in group if member.passed is not None] for group in members]
     if any(known):
         metrics = {"accuracy": fmean(fmean(outcomes) for outcomes in known if outcomes)} | metrics
     return EvalReport(metrics=metrics, n=len(members))
 
 
-def _boxed(one: Judged) -> bool:
-    return boxes.last_box(one.completion.text) is not None
+def _boxed(member: Judged) -> bool:
+    return boxes.last_box(member.completion.text) is not None

@@ -57,19 +57,19 @@ def tagged(text: str, first: bool = False) -> Found | None:
 
     Of a sentence in it the value counts.
     """
-    found: list[str] = []
+    contents: list[str] = []
     inside = -1
     for tag in _TAG.finditer(text) if "</" in text else ():
         if not tag[1]:
             inside = tag.end()
         elif inside >= 0:
-            found.append(text[inside : tag.start()].strip())
+            contents.append(text[inside : tag.start()].strip())
             inside = -1
             if first:
                 break
-    if not found:
+    if not contents:
         return None
-    return value_of(found[-1], "answer tag")
+    return value_of(contents[-1], "answer tag")
 
 
 def value_of(text: str, rule: str) -> Found:
@@ -82,8 +82,8 @@ def value_of(text: str, rule: str) -> Found:
     if formula and not text[: formula.start].strip(" *") and not text[formula.end :].strip(" *."):
         return Found(formula.content, rule)
     plain = _FORMULA.sub("", text)
-    if _WORDS.search(plain) and "\\" not in plain and (said := _statement(visible(text))):
-        return Found(said.text, rule, said.prose)
+    if _WORDS.search(plain) and "\\" not in plain and (statement := _statement(visible(text))):
+        return Found(statement.text, rule, statement.prose)
     return Found(text, rule)
 
 
@@ -98,11 +98,15 @@ def hash_number(text: str, first: bool = False) -> Found | None:
     """
     lines: list[str] = _HASH.findall(text) if "####" in text else []
     for line in lines if first else reversed(lines):
-        found = prose.runs(visible(line[: prose.WINDOW]))
-        if found and not line[: found[0].start].strip(" *:=") and not found[0].denied:
-            if _HEADING.match(line, found[0].end):
+        expressions = prose.runs(visible(line[: prose.WINDOW]))
+        if (
+            expressions
+            and not line[: expressions[0].start].strip(" *:=")
+            and not expressions[0].denied
+        ):
+            if _HEADING.match(line, expressions[0].end):
                 continue
-            return _found(found[0], "####")
+            return _found(expressions[0], "####")
     return None
 
 
@@ -116,20 +120,20 @@ def _marks(text: str) -> Iterator[re.Match[str]]:
 def stated(text: str, first: bool = False) -> Found | None:
     """What the last (or first) ``answer is ...`` says: an expression if there is any, else text.
 
-    The expression right behind it counts, else the one after the last "is" of its sentence.
+    The expression right after it counts, else the one after the last "is" of its sentence.
     """
     marks = list(_marks(text))
     ends = [*(mark.start() for mark in marks), len(text)][1:]
-    said = list(zip(marks, ends, strict=True))
-    for mark, end in said if first else reversed(said):
+    statements = list(zip(marks, ends, strict=True))
+    for mark, end in statements if first else reversed(statements):
         block = visible(text[mark.end() : min(end, mark.end() + _LONGEST)])
         line = block.partition("\n")[0]
         if _BETWEEN.match(line) and (end < len(text) or not block.strip()):
             continue  # "Final Answer: The final answer is ...", or nothing at all
         if _FALSE.search(text, max(0, mark.start() - 80), mark.start()):
             continue
-        if found := _statement(block):
-            return found
+        if statement := _statement(block):
+            return statement
     return None
 
 
@@ -140,19 +144,19 @@ def _statement(block: str) -> Found | None:
     start = re.match(r"[\s*_:]*", block)
     block = block[start.end() :] if start else block
     denied = _NOT.match(block)
-    found = [run for run in prose.runs(block, starts_line=False) if run.sentence == 0]
+    runs = [run for run in prose.runs(block, starts_line=False) if run.sentence == 0]
     if denied:
-        return next((_found(run, "answer is") for run in found if not run.denied), None)
+        return next((_found(run, "answer is") for run in runs if not run.denied), None)
     adverbs = _ADVERB.match(block)
     begin = adverbs.end() if adverbs else 0
-    if found and not block[begin : found[0].start].strip(" *_\"'(:=") and not found[0].partial:
-        return None if found[0].denied and len(found) == 1 else _found(found[0], "answer is")
-    usable = [run for run in found if not run.denied]
+    if runs and not block[begin : runs[0].start].strip(" *_\"'(:=") and not runs[0].partial:
+        return None if runs[0].denied and len(runs) == 1 else _found(runs[0], "answer is")
+    usable = [run for run in runs if not run.denied]
     if usable:
         after = [run for run in usable if re.search(r"\b(?:is|are|equals?|be|to)\W*\Z", run.before)]
         numbers = [run for run in usable if re.search(r"\d", run.text)]
         return _found((after[-1:] or numbers[:1] or usable)[0], "answer is")
-    if found:
+    if runs:
         return None
     line = block.partition("\n")[0]
     content = _SENTENCE.split(line, maxsplit=1)[0].strip().strip("*_`\"'").rstrip(".").strip(" $*")
@@ -167,7 +171,9 @@ def denied(text: str) -> bool:
     if _REFUSAL.search(tail) and not deque(_marks(text), maxlen=1):
         return True
     last = deque(_DENIAL.finditer(text), maxlen=1) if "answer" in text.casefold() else ()
-    return any(len(prose.runs(text[one.start() : one.end() + _LONGEST])) <= 1 for one in last)
+    return any(
+        len(prose.runs(text[denial.start() : denial.end() + _LONGEST])) <= 1 for denial in last
+    )
 
 
 def _found(run: Run, rule: str) -> Found:
@@ -189,10 +195,10 @@ def last_expression(text: str, first: bool = False, formula: bool = False) -> Fo
     if not first and not formula and (plain := _LAST_LINE.search(text[-_SHORT:])):
         return Found(plain[1], "last number", True)
     text = visible(text)
-    found = iter(prose.runs(text[: prose.WINDOW])) if first else prose.iterate(text)
+    runs = iter(prose.runs(text[: prose.WINDOW])) if first else prose.iterate(text)
     rule = ("first " if first else "last ") + ("formula" if formula else "number")
     refused: Run | None = None
-    for run in found:
+    for run in runs:
         if refused is not None and run.sentence != refused.sentence:
             break
         if run.question:
@@ -218,7 +224,9 @@ def _has_value(run: Run) -> bool:
 def last_words(text: str) -> Found | None:
     """What the last sentence says that something is, where it has no expression."""
     sentences = [
-        one for one in re.split(r"[.!?](?:\s|\Z)|\n", visible(text[-_LONGEST:])) if one.strip()
+        sentence
+        for sentence in re.split(r"[.!?](?:\s|\Z)|\n", visible(text[-_LONGEST:]))
+        if sentence.strip()
     ]
     if not sentences:
         return None
@@ -227,6 +235,6 @@ def last_words(text: str) -> Found | None:
     _, *rest = re.split(r"\b(?:is|are|was|has|have|equals|be)\b|:", sentences[-1])
     if not rest:
         return None
-    said = rest[-1]
-    said = re.sub(r"\A\s*(?:an?|the)\s+", "", said.strip(" *_`\"'"), flags=re.IGNORECASE)
-    return Found(said, "last words") if said else None
+    words = rest[-1]
+    words = re.sub(r"\A\s*(?:an?|the)\s+", "", words.strip(" *_`\"'"), flags=re.IGNORECASE)
+    return Found(words, "last words") if words else None

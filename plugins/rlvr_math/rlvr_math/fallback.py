@@ -61,14 +61,16 @@ def _harmless(text: str) -> bool:
 
 def _small_powers(text: str) -> bool:
     """Whether every exponent is small, and all of them together."""
-    found = list(_EXPONENT.finditer(text))
-    power = math.prod(map(_size, found))
-    return len(found) == text.count("^") and power <= _MAX_POWER
+    exponents = list(_EXPONENT.finditer(text))
+    power = math.prod(map(_size, exponents))
+    return len(exponents) == text.count("^") and power <= _MAX_POWER
 
 
 def _size(exponent: re.Match[str]) -> int:
     """At least its size; ``values.points`` has no variable beyond 3."""
-    number = next((int(one) for one in exponent.group("times", "number", "over", "top") if one), 1)
+    number = next(
+        (int(digits) for digits in exponent.group("times", "number", "over", "top") if digits), 1
+    )
     plus = exponent["plus"] or "0"
     more = int(plus) if plus.isdigit() else 3
     return max(1, number) * (3 if exponent["name"] else 1) + more

@@ -14,7 +14,7 @@ class Expression:
     Attributes:
         tree: The expression without its unit.
         sign: What its ``\pm`` stands for.
-        unit: Words behind it, singular, or its base; "" if there are none.
+        unit: Words after it, singular, or its base; "" if there are none.
     """
 
     tree: Tree

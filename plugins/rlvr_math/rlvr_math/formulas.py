@@ -82,11 +82,11 @@ def flat(content: str) -> str:
             row = ""
         else:
             row += " "
-    rows = [one.strip() for one in [*rows, row + content[at:]] if one.strip(" .,;\n")]
-    said = ""
-    for one in rows:
-        said = f"{said.rstrip(' ,;')} {one}" if said and _RELATED.match(one) else one
-    return said
+    rows = [line.strip() for line in [*rows, row + content[at:]] if line.strip(" .,;\n")]
+    last = ""
+    for line in rows:
+        last = f"{last.rstrip(' ,;')} {line}" if last and _RELATED.match(line) else line
+    return last
 
 
 def _is_behind_price(text: str, token: re.Match[str]) -> bool:

@@ -18,7 +18,7 @@ PROMPT = (
     QUESTION
     + " {question}\nReason step by step, then write the final number inside \\boxed{{}}.\nAnswer:"
 )
-"""The style ``plain``, in training and evaluation alike; base models continue it by themselves."""
+"""The style ``plain``, in training and evaluation alike; base models continue it on their own."""
 STOP = (QUESTION,)
 """Ends a completion that goes on to invent the next problem."""
 

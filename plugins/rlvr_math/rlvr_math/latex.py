@@ -18,23 +18,8 @@ MAX_DIGITS = 400
 Tree = tuple[Any, ...]
 
 _CLOSER = {"(": ")", "[": "]", "{": "}", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
-FUNCTIONS = {
-    "\\sin",
-    "\\cos",
-    "\\tan",
-    "\\cot",
-    "\\sec",
-    "\\csc",
-    "\\asin",
-    "\\acos",
-    "\\atan",
-    "\\sinh",
-    "\\cosh",
-    "\\tanh",
-    "\\ln",
-    "\\log",
-    "\\exp",
-}
+_FUNCTIONS = "sin cos tan cot sec csc asin acos atan sinh cosh tanh ln log exp"
+FUNCTIONS = {f"\\{name}" for name in _FUNCTIONS.split()}
 GREEK = re.compile(
     r"\\(?:alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau"
     r"|upsilon|phi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega|ell|hbar)\Z"
@@ -113,14 +98,14 @@ class _Parser:
 
     def signs(self) -> Tree | None:
         """A run of signs as one factor; None for plus."""
-        found: list[Tree] = []
+        factors: list[Tree] = []
         while self.next in ("+", "-", "\\pm", "\\mp"):
             piece = self.take()
             if piece == "-":
-                found.append(("num", Fraction(-1)))
+                factors.append(("num", Fraction(-1)))
             elif piece != "+":
-                found.append(("pm", Fraction(1 if piece == "\\pm" else -1)))
-        return ("mul", *found) if found else None
+                factors.append(("pm", Fraction(1 if piece == "\\pm" else -1)))
+        return ("mul", *factors) if factors else None
 
     @staticmethod
     def _times(sign: Tree | None, tree: Tree) -> Tree:

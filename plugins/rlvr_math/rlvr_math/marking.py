@@ -58,7 +58,7 @@ class Token:
         start: Where it begins.
         end: Where it ends.
         maths: Whether it belongs to an expression.
-        said: What it is in that expression; "" for what an earlier token has said.
+        reading: What it is in that expression; "" where an earlier token stands for it.
     """
 
     kind: str
@@ -66,7 +66,7 @@ class Token:
     start: int
     end: int
     maths: bool = False
-    said: str = field(default="")
+    reading: str = field(default="")
 
 
 def tokenised(text: str, starts_line: bool = True) -> list[Token]:
@@ -81,17 +81,17 @@ def _tokens(text: str) -> list[Token]:
     at = 0
     for formula in [*formulas(text), None]:
         end = formula.start if formula else len(text)
-        for found in _TOKEN.finditer(text, at, end):
-            kind = found.lastgroup or "other"
-            if found[0] in _BREAKS:
+        for match in _TOKEN.finditer(text, at, end):
+            kind = match.lastgroup or "other"
+            if match[0] in _BREAKS:
                 kind = "end"
-            if kind == "op" and found[0] == "!" and _exclaims(text, found.end()):
+            if kind == "op" and match[0] == "!" and _exclaims(text, match.end()):
                 kind = "end"
-            if found[0] == "|" and _is_cell(text, found.start()):
+            if match[0] == "|" and _is_cell(text, match.start()):
                 kind = "end"
-            if kind == "op" and found[0] in "*-" and _is_bullet(text, found.start(), found.end()):
+            if kind == "op" and match[0] in "*-" and _is_bullet(text, match.start(), match.end()):
                 kind = "space"
-            tokens.append(Token(kind, found[0], found.start(), found.end(), said=found[0]))
+            tokens.append(Token(kind, match[0], match.start(), match.end(), reading=match[0]))
         if formula:
             content = formula.content
             tokens.append(
@@ -130,13 +130,13 @@ def _mark(tokens: list[Token], starts_line: bool) -> None:
                 token.maths = not _is_label(token, before, after, further)
             case "rate":
                 token.maths = before is not None and before.maths
-                token.said = rf"\text{{ {token.text}}}"
+                token.reading = rf"\text{{ {token.text}}}"
             case "word":
                 _mark_word(solid, at, token, before, after)
     _mark_brackets(solid)
     for left, right in pairwise(tokens):
         if right.kind == "space" and left.maths:
-            right.maths, right.said = True, " "
+            right.maths, right.reading = True, " "
 
 
 def _is_label(token: Token, before: Token | None, after: Token | None, further: bool) -> bool:
@@ -160,24 +160,24 @@ def _mark_word(
     word = token.text.casefold()
     operand = before is not None and before.maths and before.kind not in ("op", "open")
     if word in _NAMES:
-        token.maths, token.said = True, f" {word} "
+        token.maths, token.reading = True, f" {word} "
     elif number_words.is_number_word(word) or (word == "a" and _scales(after)):
         _mark_spelt(solid, at, token, operand)
     elif word in _SIGNS and after is not None and (word in _BEFORE_ONLY or at + 1 < len(solid)):
         if _is_operand(after):
-            token.maths, token.said = True, f" {_SIGNS[word]} "
+            token.maths, token.reading = True, f" {_SIGNS[word]} "
     elif operand and after is not None and (word, after.text.casefold()) in _PHRASES:
         if at + 2 < len(solid) and _is_operand(solid[at + 2]):
-            token.maths, token.said = True, _PHRASES[word, after.text.casefold()]
-            after.maths, after.said = True, ""
+            token.maths, token.reading = True, _PHRASES[word, after.text.casefold()]
+            after.maths, after.reading = True, ""
     elif operand and word in _BETWEEN and after is not None and _is_operand(after):
-        token.maths, token.said = True, _BETWEEN[word]
+        token.maths, token.reading = True, _BETWEEN[word]
     elif word in _BEHIND and operand:
-        token.maths, token.said = True, _BEHIND[word]
+        token.maths, token.reading = True, _BEHIND[word]
     elif len(token.text) == 1:
         _mark_letter(token, before, after, operand)
     elif operand and before is not None and _is_unit(word, before):
-        token.maths, token.said = True, rf"\text{{ {token.text}}}"
+        token.maths, token.reading = True, rf"\text{{ {token.text}}}"
     elif token.text.isupper() and len(token.text) <= 3:
         token.maths = after is not None and after.text == "="
 
@@ -201,19 +201,19 @@ def _mark_spelt(solid: list[Token], at: int, token: Token, operand: bool) -> Non
     stop = at
     while stop < len(solid) and solid[stop].kind == "word" and _goes_on(solid, stop):
         stop += 1
-    words = [one.text for one in solid[at:stop]]
+    words = [part.text for part in solid[at:stop]]
     if operand and before is not None and before.kind != "word" and words[0] in number_words.SCALES:
         value = number_words.value(words)
         if value is not None:
-            token.maths, token.said = True, rf"\cdot {value}"
+            token.maths, token.reading = True, rf"\cdot {value}"
     elif (value := number_words.value(words)) is not None and words != ["half"]:
         lone = words[0].casefold() in ("one", "a") and len(words) == 1
         if lone and not _is_lone_value(before, solid[at + 1] if at + 1 < len(solid) else None):
             return
-        token.maths, token.said = True, str(value)
+        token.maths, token.reading = True, str(value)
     if token.maths:
-        for one in solid[at + 1 : stop]:
-            one.maths, one.said = True, ""
+        for part in solid[at + 1 : stop]:
+            part.maths, part.reading = True, ""
 
 
 def _goes_on(solid: list[Token], at: int) -> bool:
@@ -250,15 +250,15 @@ def _mark_letter(token: Token, before: Token | None, after: Token | None, operan
         near = after.end - token.end <= 1
         token.maths = after.kind == "op" or near
         if token.text in "xX" and before is not None and before.kind == "num":
-            token.said = r"\times "
+            token.reading = r"\times "
     elif token.text in "xX" and operand and after is not None and after.kind == "num":
-        token.maths, token.said = True, r"\times "
+        token.maths, token.reading = True, r"\times "
     elif operand and token.text in "mgshlLNJWVK" and before is not None and before.kind == "num":
-        token.maths, token.said = True, rf"\text{{ {token.text}}}"
+        token.maths, token.reading = True, rf"\text{{ {token.text}}}"
 
 
 def _is_unit(word: str, before: Token) -> bool:
-    if before.kind == "word" and before.said.startswith(r"\text"):
+    if before.kind == "word" and before.reading.startswith(r"\text"):
         return word in UNIT_WORDS or word == "per"
     return word in UNIT_WORDS and before.kind in ("num", "formula", "close", "word", "op")
 
@@ -274,14 +274,15 @@ def _mark_brackets(solid: list[Token]) -> None:
             inside = solid[start + 1 : at] if at - start < 200 else []
             braces = token.text == "}" and start > 0 and solid[start - 1].maths
             if braces:
-                for one in inside:
-                    one.maths = True
+                for inner in inside:
+                    inner.maths = True
             plain = bool(inside) and all(
-                one.maths or one.kind == "sep" or one.kind in ("open", "close") for one in inside
+                inner.maths or inner.kind == "sep" or inner.kind in ("open", "close")
+                for inner in inside
             )
             single = len(inside) == 1 and len(inside[0].text) == 1 and inside[0].kind == "word"
             if braces or plain or single:
-                for one in (solid[start], *inside, token):
-                    one.maths = True
+                for inner in (solid[start], *inside, token):
+                    inner.maths = True
         elif token.kind == "end" or len(stack) > 60:
             stack.clear()

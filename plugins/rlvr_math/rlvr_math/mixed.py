@@ -53,7 +53,7 @@ class Mixed:
 def _problem(index: int, where: str, row: Row, part: str) -> Problem:
     messages, truth = row.get("messages"), row.get("ground_truth")
     turns = messages if isinstance(messages, list) else []
-    prompt = next((one.get("content") for one in turns if isinstance(one, dict)), None)
+    prompt = next((turn.get("content") for turn in turns if isinstance(turn, dict)), None)
     if not isinstance(prompt, str) or not prompt.strip():
         raise DataError("field 'messages' must begin with a turn of text", where=where)
     if not isinstance(truth, str) or not truth.strip():

@@ -68,41 +68,41 @@ def _nested(text: str) -> str:
     return text
 
 
-def _rate(found: re.Match[str]) -> str:
-    top, bottom = found[1] or found[3], found[2] or found[4]
+def _rate(match: re.Match[str]) -> str:
+    top, bottom = match[1] or match[3], match[2] or match[4]
     return rf"\text{{ {top.strip()} per {bottom.strip()}}}"
 
 
 def _label(text: str) -> str:
-    found = _LABEL.match(text)
-    if not found:
+    match = _LABEL.match(text)
+    if not match:
         return text
-    rest = text[found.end() :]
+    rest = text[match.end() :]
     return (
-        rest if found["close"] or not rest.endswith("}") or "\\text" not in found[0] else rest[:-1]
+        rest if match["close"] or not rest.endswith("}") or "\\text" not in match[0] else rest[:-1]
     )
 
 
 def _base(text: str) -> str:
-    found = _BASE.match(text)
-    if not found:
+    match = _BASE.match(text)
+    if not match:
         return text
-    base = found["sub"] or found["word"]
+    base = match["sub"] or match["word"]
     if base in _BASES:
         base = str(_BASES.index(base) + 2)
     if not base.isdecimal():
         return text
-    digits = _UNSTYLED.sub(r"\1", found["digits"])
+    digits = _UNSTYLED.sub(r"\1", match["digits"])
     return f"{digits}_{{{base}}}"
 
 
 def _residue(text: str) -> str:
-    found = _RESIDUE.match(text.strip())
-    if not found:
+    match = _RESIDUE.match(text.strip())
+    if not match:
         return text
-    name = f"{found['name']} = " if found["name"] else ""
-    modulus = int(found["modulus"][:18]) or 1
-    return rf"{name}{int(found['value'][:18]) % modulus}\text{{ modulo {modulus}}}"
+    name = f"{match['name']} = " if match["name"] else ""
+    modulus = int(match["modulus"][:18]) or 1
+    return rf"{name}{int(match['value'][:18]) % modulus}\text{{ modulo {modulus}}}"
 
 
 def date(text: str) -> str | None:
@@ -111,8 +111,8 @@ def date(text: str) -> str | None:
         return None
     text = " ".join(_UNSTYLED.sub(r"\1", text).replace("\\", " ").split()).replace(" ,", ",")
     for form in _DATES:
-        if found := form.match(text):
-            parts = found.groupdict()
+        if match := form.match(text):
+            parts = match.groupdict()
             month = parts.get("number") or str(_MONTHS.index(parts["month"][:3].lower()) + 1)
             return f"date {int(month)}-{int(parts['day'])}-{parts['year'] or ''}"
     return None

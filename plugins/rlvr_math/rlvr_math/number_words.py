@@ -51,12 +51,12 @@ _GLUED = re.compile(
 def is_number_word(word: str) -> bool:
     """Whether a word, hyphens allowed, spells a number or a part of one."""
     parts = word.casefold().split("-")
-    return all(one in SMALL or one in SCALES for one in parts)
+    return all(part in SMALL or part in SCALES for part in parts)
 
 
 def value(words: Sequence[str]) -> Fraction | None:
     """What words without signs spell: ``["one", "hundred", "and", "five"]`` is 105."""
-    words = [one for word in words for one in word.casefold().split("-") if one]
+    words = [part for word in words for part in word.casefold().split("-") if part]
     if not words or len(words) > _MOST_WORDS:
         return None
     if words == ["half"] or words[:2] in (["a", "half"], ["one", "half"]):
@@ -110,5 +110,5 @@ def spelt(text: str) -> Fraction | None:
     words = text.removeprefix("-").replace(",", " ").split()
     if len(words) == 1 and (glued := _GLUED.match(words[0])):
         words = [glued[1], glued[2]]
-    found = value(words) if words != ["half"] else None
-    return -found if found is not None and negative else found
+    number = value(words) if words != ["half"] else None
+    return -number if number is not None and negative else number

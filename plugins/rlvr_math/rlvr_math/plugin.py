@@ -31,7 +31,7 @@ def register_datasets(registrar: Registrar) -> None:
 def register_verifiers(registrar: Registrar) -> None:
     """Add the maths verifiers."""
     add = registrar.add
-    add("gsm8k", "rlvr_math.verifiers:Gsm8k", summary="The final number is the one behind ####.")
+    add("gsm8k", "rlvr_math.final_number:Gsm8k", summary="The final number is the one behind ####.")
     add("boxed", "rlvr_math.verifiers:Boxed", summary="The last box is the answer: text or number.")
     add("boxed-format", "rlvr_math.verifiers:BoxedFormat", summary="The response ends in one box.")
     add("answer-format", "rlvr_math.verifiers:AnswerFormat", summary="It ends in one answer tag.")

@@ -77,15 +77,15 @@ class Run:
 def runs(text: str, starts_line: bool = True) -> list[Run]:
     """All whole expressions of a text, in order; ``1.`` counts items where a line starts."""
     tokens = tokenised(text, starts_line)
-    found: list[Run] = []
+    expressions: list[Run] = []
     sentence, begin = 0, 0
     at = 0
     while at < len(tokens):
         token = tokens[at]
         if token.kind == "end":
-            _close(found, text, sentence, token.start)
-            for asked in found if token.text == "?" else ():
-                asked.question = asked.question or asked.sentence == sentence
+            _close(expressions, text, sentence, token.start)
+            for earlier in expressions if token.text == "?" else ():
+                earlier.question = earlier.question or earlier.sentence == sentence
             sentence, begin = sentence + 1, token.end
             at += 1
         elif token.maths:
@@ -95,14 +95,14 @@ def runs(text: str, starts_line: bool = True) -> list[Run]:
             run = _run(tokens[at:stop], sentence)
             if run:
                 run.before = text[max(begin, 0) : run.start]
-                _context(found, run)
-                found.append(run)
+                _context(expressions, run)
+                expressions.append(run)
                 begin = run.end
             at = stop
         else:
             at += 1
-    _close(found, text, sentence, len(text))
-    return _joined(found)
+    _close(expressions, text, sentence, len(text))
+    return _joined(expressions)
 
 
 def _bridges(tokens: list[Token], start: int, at: int) -> bool:
@@ -114,9 +114,9 @@ def _bridges(tokens: list[Token], start: int, at: int) -> bool:
     rest = at
     words = 0
     while rest < len(tokens) and not tokens[rest].maths:
-        one = tokens[rest]
-        joining = one.kind == "word" and one.text.casefold() in JOINS
-        if not (one.kind in ("sep", "space") or joining) or rest - at > 5:
+        gap = tokens[rest]
+        joining = gap.kind == "word" and gap.text.casefold() in JOINS
+        if not (gap.kind in ("sep", "space") or joining) or rest - at > 5:
             return False
         words += joining
         rest += 1
@@ -127,7 +127,7 @@ def _bridges(tokens: list[Token], start: int, at: int) -> bool:
         if opener in _CLAUSES:
             return False
     if joins:
-        token.said = f" {token.text.casefold()} " if token.text != "to" else ":"
+        token.reading = f" {token.text.casefold()} " if token.text != "to" else ":"
     return True
 
 
@@ -136,14 +136,16 @@ def _parts(tokens: list[Token], start: int, at: int) -> bool:
     token = tokens[at]
     if not token.maths:
         return not _bridges(tokens, start, at)
-    before = next((one for one in reversed(tokens[start:at]) if one.kind != "space"), token)
+    before = next(
+        (previous for previous in reversed(tokens[start:at]) if previous.kind != "space"), token
+    )
     if token.text == "(" and tokens[at - 1].kind == "space" and at > start:
         return before.kind == "num" or (before.kind == "word" and len(before.text) > 1)
     if at == start or token.kind not in ("formula", "num"):
         return False
     if token.kind == "formula":
-        joined = before.kind in ("formula", "num", "close") and token.said[:1] not in "\\-+=<>"
-        return joined and not token.said.startswith("%")
+        joined = before.kind in ("formula", "num", "close") and token.reading[:1] not in "\\-+=<>"
+        return joined and not token.reading.startswith("%")
     return before.kind == "formula"
 
 
@@ -167,17 +169,19 @@ def _run(tokens: list[Token], sentence: int) -> Run | None:
         return None
     if len(tokens) == 1 and tokens[0].kind == "word" and len(tokens[0].text) == 1:
         return None  # a letter of a text, with punctuation
-    pieces = [f" {one.said} " if one.kind == "formula" else one.said for one in tokens]
+    pieces = [
+        f" {token.reading} " if token.kind == "formula" else token.reading for token in tokens
+    ]
     text = " ".join("".join(pieces).split())
     if text[:1] == "{" and text.find("}") == len(text) - 1:
         text = text[1:-1].strip()
-    formula = any(one.kind in ("formula", "cmd") for one in tokens)
+    formula = any(token.kind in ("formula", "cmd") for token in tokens)
     return Run(text, tokens[0].start, tokens[-1].end, sentence, formula=formula)
 
 
 def _trimmed(tokens: list[Token]) -> list[Token]:
     start, stop = 0, len(tokens)
-    loose = "|" * (sum(one.text == "|" for one in tokens) % 2)
+    loose = "|" * (sum(token.text == "|" for token in tokens) % 2)
     while True:
         depth = least = 0
         for token in tokens[start:stop]:
@@ -209,26 +213,26 @@ def _carries(token: Token) -> bool:
         return True
     if token.kind == "cmd":
         return token.text[1:2].isalpha() and token.text not in _LAYOUT
-    return (token.kind in ("word", "styled") and bool(token.said.strip())) or token.text in (
+    return (token.kind in ("word", "styled") and bool(token.reading.strip())) or token.text in (
         "\u221e",
         "\u2205",
     )
 
 
-def _context(found: list[Run], run: Run) -> None:
+def _context(earlier: list[Run], run: Run) -> None:
     """Read from the words in front whether a run is denied, or only a part of a value."""
     clause = re.split(r"[,;:]|(?<!anything )\b(?:but|so|hence|thus|therefore)\b", run.before)[-1]
     run.denied = bool(_DENIED.search(clause))
     run.partial = bool(_PART_OF.search(run.before))
-    if found and found[-1].sentence == run.sentence:
-        found[-1].after = run.before
-        _refute(found[-1])
+    if earlier and earlier[-1].sentence == run.sentence:
+        earlier[-1].after = run.before
+        _refute(earlier[-1])
 
 
-def _close(found: list[Run], text: str, sentence: int, end: int) -> None:
-    if found and found[-1].sentence == sentence and not found[-1].after:
-        found[-1].after = text[found[-1].end : end]
-        _refute(found[-1])
+def _close(earlier: list[Run], text: str, sentence: int, end: int) -> None:
+    if earlier and earlier[-1].sentence == sentence and not earlier[-1].after:
+        earlier[-1].after = text[earlier[-1].end : end]
+        _refute(earlier[-1])
 
 
 def _refute(run: Run) -> None:
@@ -236,10 +240,10 @@ def _refute(run: Run) -> None:
     run.partial = run.partial or bool(_MORE.match(run.after))
 
 
-def _joined(found: list[Run]) -> list[Run]:
+def _joined(expressions: list[Run]) -> list[Run]:
     """Runs with ``or`` between them as one, whatever they are said to count."""
     joined: list[Run] = []
-    for run in found:
+    for run in expressions:
         last = joined[-1] if joined else None
         if last is not None and last.sentence == run.sentence:
             head, word, tail = run.before.rpartition("or")

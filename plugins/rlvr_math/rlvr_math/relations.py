@@ -33,7 +33,7 @@ def relation(
         read: Gives the answer that stands at one side.
 
     Raises:
-        UnreadableError: If it is none that is understood.
+        UnreadableError: If it is not understood.
     """
     at = [index for index, piece in enumerate(outer) if piece in RELATIONS]
     operations = [outer[index] for index in at]
@@ -123,16 +123,10 @@ def _quantity(tokens: list[Token]) -> str:
 
 def _is_subscripted(tokens: list[Token]) -> bool:
     pieces = [piece for _, piece in tokens]
-    return (
-        len(pieces) >= 3
-        and tokens[0][0] == "sym"
-        and pieces[1] == "_"
-        and (
-            len(pieces) == 3 or (pieces[2] == "{" and pieces.index("}") == len(pieces) - 1)
-            if "}" in pieces or len(pieces) == 3
-            else False
-        )
-    )
+    if len(pieces) < 3 or tokens[0][0] != "sym" or pieces[1] != "_":
+        return False
+    closed = pieces[2] == "{" and "}" in pieces and pieces.index("}") == len(pieces) - 1
+    return len(pieces) == 3 or closed
 
 
 def _tree_or_none(tokens: list[Token]) -> Tree | None:
@@ -163,22 +157,22 @@ def joined(items: tuple[Answer, ...], both: bool) -> Answer:
         items: What is said.
         both: Whether all of it is said to hold (``and``); otherwise it is where it can.
     """
-    lines = [one for one in items if isinstance(one, Sequence) and one.name]
-    if len(lines) < len(items) or len({one.name for one in lines}) != 1:
+    lines = [item for item in items if isinstance(item, Sequence) and item.name]
+    if len(lines) < len(items) or len({line.name for line in lines}) != 1:
         return Listed(items)
     try:
-        low, opener = max((_end(one, 0, one.opener == "(") for one in lines), key=_inner)
-        high, closer = min((_end(one, 1, one.closer != ")") for one in lines), key=_inner)
+        low, opener = max((_end(line, 0, line.opener == "(") for line in lines), key=_inner)
+        high, closer = min((_end(line, 1, line.closer != ")") for line in lines), key=_inner)
     except (NoValueError, ValueError):
         return Listed(items)
-    found = Sequence(
+    common = Sequence(
         "(" if opener else "[", (low[1], high[1]), "]" if closer else ")", lines[0].name
     )
     empty = low[0] > high[0] or (low[0] == high[0] and (opener or not closer))
-    bounded = not (_infinite(found.items[0]) or _infinite(found.items[1]))
+    bounded = not (_infinite(common.items[0]) or _infinite(common.items[1]))
     if both:
-        return Listed((), braces=True) if empty else found
-    return found if bounded and not empty else Listed(items)
+        return Listed((), braces=True) if empty else common
+    return common if bounded and not empty else Listed(items)
 
 
 def _end(line: Sequence, at: int, second: bool) -> tuple[tuple[float, Answer], bool]:

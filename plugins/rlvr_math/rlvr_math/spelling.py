@@ -14,22 +14,10 @@ from rlvr_math.notation import standard
 MAX_CHARACTERS = 2000
 """Longer answers are left as they are."""
 
+_SLASHED = {character: unicodedata.normalize("NFKC", character) for character in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
+"""One half as a digit, U+2044 and a digit."""
 _VULGAR = {
-    "\N{VULGAR FRACTION ONE HALF}": (1, 2),
-    "\N{VULGAR FRACTION ONE THIRD}": (1, 3),
-    "\N{VULGAR FRACTION TWO THIRDS}": (2, 3),
-    "\N{VULGAR FRACTION ONE QUARTER}": (1, 4),
-    "\N{VULGAR FRACTION THREE QUARTERS}": (3, 4),
-    "\N{VULGAR FRACTION ONE FIFTH}": (1, 5),
-    "\N{VULGAR FRACTION TWO FIFTHS}": (2, 5),
-    "\N{VULGAR FRACTION THREE FIFTHS}": (3, 5),
-    "\N{VULGAR FRACTION FOUR FIFTHS}": (4, 5),
-    "\N{VULGAR FRACTION ONE SIXTH}": (1, 6),
-    "\N{VULGAR FRACTION FIVE SIXTHS}": (5, 6),
-    "\N{VULGAR FRACTION ONE EIGHTH}": (1, 8),
-    "\N{VULGAR FRACTION THREE EIGHTHS}": (3, 8),
-    "\N{VULGAR FRACTION FIVE EIGHTHS}": (5, 8),
-    "\N{VULGAR FRACTION SEVEN EIGHTHS}": (7, 8),
+    character: f"\\frac{{{slashed[0]}}}{{{slashed[2]}}}" for character, slashed in _SLASHED.items()
 }
 _LETTERS = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho "
@@ -88,7 +76,7 @@ CHARACTERS = str.maketrans(
     }
     | _GREEK
     | _DIGITS
-    | {character: f"\\frac{{{top}}}{{{bottom}}}" for character, (top, bottom) in _VULGAR.items()}
+    | _VULGAR
 )
 
 _HIDDEN = re.compile(
@@ -151,7 +139,7 @@ def unify(text: str) -> str:
     text = text.replace("~", " ").strip().strip("*`").strip()
     if "\\" in text:
         text = _ROW.sub(r"\\cr ", text)  # a new row, not an escaped space
-        text = _SAID.sub(lambda found: _WORDS[found[1]], _DRESS.sub(" ", text))
+        text = _SAID.sub(lambda match: _WORDS[match[1]], _DRESS.sub(" ", text))
         text = _DEGREES.sub(r"^{\\circ}", _GAP.sub(" ", _EMPTY.sub("", text))).removesuffix("\\")
         text = _DOTS.sub("...", text)
     if "." in text:
@@ -166,26 +154,26 @@ def unify(text: str) -> str:
 
 
 def _raised(text: str) -> str:
-    text = _RAISED.sub(lambda run: f"^{{{''.join(_SUPER[one] for one in run[0])}}}", text)
-    return _LOWERED.sub(lambda run: f"_{{{''.join(_SUB[one] for one in run[0])}}}", text)
+    text = _RAISED.sub(lambda run: f"^{{{''.join(_SUPER[digit] for digit in run[0])}}}", text)
+    return _LOWERED.sub(lambda run: f"_{{{''.join(_SUB[digit] for digit in run[0])}}}", text)
 
 
-def _factorial(found: re.Match[str]) -> str:
+def _factorial(match: re.Match[str]) -> str:
     """``5!=120`` says what 5! is; with a variable next to it, as in ``3!=x``, the sign is "not"."""
-    left = _SIDES.split(found.string[: found.start()])[-1]
-    right = _SIDES.split(found.string[found.end() :])[0]
+    left = _SIDES.split(match.string[: match.start()])[-1]
+    right = _SIDES.split(match.string[match.end() :])[0]
     constant = not re.search("[A-Za-z]", _NO_VARIABLE.sub("", left + " " + right))
-    return "! =" if constant and right.strip() else found[0]
+    return "! =" if constant and right.strip() else match[0]
 
 
-def _fraction(found: re.Match[str]) -> str:
+def _fraction(match: re.Match[str]) -> str:
     r"""A periodic decimal as ``\frac{p}{q}``; others with dots behind without them."""
-    whole, fixed = found["whole"] or found["before"] or "0", found["fixed"] or ""
-    period = found["bar"] or found["digit"] or found["round"]
-    if found["dots"]:
+    whole, fixed = match["whole"] or match["before"] or "0", match["fixed"] or ""
+    period = match["bar"] or match["digit"] or match["round"]
+    if match["dots"]:
         repeated = _REPEATED.match(fixed)
         if repeated is None:
-            return found[0].removesuffix("...")
+            return match[0].removesuffix("...")
         fixed, period = repeated["fixed"], repeated["one"] or repeated["more"]
     value = Fraction(int(whole + fixed)) + Fraction(int(period), 10 ** len(period) - 1)
     value /= 10 ** len(fixed)

@@ -105,26 +105,26 @@ def _read(tokens: list[Token]) -> Answer:
     if not tokens:
         raise UnreadableError("empty")
     if _DEGREES in tokens and not any(piece in FUNCTIONS for _, piece in tokens):
-        return with_unit(_read([one for one in tokens if one != _DEGREES]), "degree")
+        return with_unit(_read([token for token in tokens if token != _DEGREES]), "degree")
     if _is_text(tokens):
         minus = "-" if tokens[0][1] == "-" else ""
         spoken = _aloud(tokens[len(minus) :])
         if (number := _spoken(spoken.split(), minus)) is not None:
             return number
-        said = minus + "".join(word(piece) for _, piece in tokens)
+        plain = minus + "".join(word(piece) for _, piece in tokens)
         if len(spoken.split()) > 1 and spoken.split()[0].lower() in ("a", "an", "the"):
-            said = word(spoken.split(maxsplit=1)[1])
-        if said in _NO_SOLUTION:
+            plain = word(spoken.split(maxsplit=1)[1])
+        if plain in _NO_SOLUTION:
             return _WHOLE_SETS["\\varnothing"]
-        return _WHOLE_SETS["\\reals"] if said in _ALL_REALS else Words(said)
+        return _WHOLE_SETS["\\reals"] if plain in _ALL_REALS else Words(plain)
     items = _split(tokens)
     if len(items) > MAX_ITEMS:
         raise UnreadableError("too many answers")
     outer = _outer(tokens)
     if len(items) > 1:
-        found = tuple(_flat(_read(item) for item in items))
+        answers = tuple(_flat(_read(item) for item in items))
         joints = {piece.strip(" ,").lower() for kind, piece in tokens if kind == "word"}
-        return Listed(found) if "or" in joints else joined(found, both="and" in joints)
+        return Listed(answers) if "or" in joints else joined(answers, both="and" in joints)
     if ":" in outer:
         return _ratio(tokens, outer)
     if any(piece in RELATIONS for piece in outer):
@@ -138,13 +138,13 @@ def _read(tokens: list[Token]) -> Answer:
 
 def _flat(items: Iterable[Answer]) -> tuple[Answer, ...]:
     r"""The answers of a list; ``1, \pm 2`` has three."""
-    found: list[Answer] = []
+    answers: list[Answer] = []
     for item in items:
         if isinstance(item, Listed) and not item.braces:
-            found.extend(item.items)
+            answers.extend(item.items)
         else:
-            found.append(item)
-    return tuple(found)
+            answers.append(item)
+    return tuple(answers)
 
 
 def word(text: str) -> str:
@@ -167,14 +167,14 @@ def _is_text(tokens: list[Token]) -> bool:
 def _outer(tokens: list[Token]) -> list[str]:
     """The token texts, those inside brackets replaced by nothing that is looked for."""
     depth = 0
-    found = []
+    pieces = []
     for kind, piece in tokens:
         opens = kind == "begin" or piece in OPENERS
         closes = kind == "end" or piece in CLOSERS
         depth -= closes
-        found.append("" if depth or opens or closes else piece)
+        pieces.append("" if depth or opens or closes else piece)
         depth += opens
-    return found
+    return pieces
 
 
 def _split(tokens: list[Token], separators: tuple[str, ...] = (",", ";")) -> list[list[Token]]:
@@ -191,17 +191,17 @@ def _split(tokens: list[Token], separators: tuple[str, ...] = (",", ";")) -> lis
 
 def _or_letters(parts: list[list[Token]]) -> list[list[Token]]:
     """Split at ``or``/``and`` spelt as single letters between two numbers, as in ``3 or 4``."""
-    found: list[list[Token]] = []
+    separated: list[list[Token]] = []
     for part in parts:
         spelt = "".join(piece if kind == "sym" else "\0" for kind, piece in part)
         for joint in ("and", "or"):
             at = spelt.find(joint)
             if len(spelt) == len(part) and 0 < at < len(part) - len(joint):
-                found.extend([part[:at], part[at + len(joint) :]])
+                separated.extend([part[:at], part[at + len(joint) :]])
                 break
         else:
-            found.append(part)
-    return found
+            separated.append(part)
+    return separated
 
 
 def _ratio(tokens: list[Token], outer: list[str]) -> Answer:
@@ -209,7 +209,9 @@ def _ratio(tokens: list[Token], outer: list[str]) -> Answer:
     sides = [tokens[start + 1 : end] for start, end in pairwise(ends)]
     parts = tuple(parse(side) for side in sides)
     minutes = [side[0][1] for side in sides[1:] if len(side) == 1]
-    clock = len(minutes) == len(sides) - 1 and all(len(one) == 2 and one < "60" for one in minutes)
+    clock = len(minutes) == len(sides) - 1 and all(
+        len(digits) == 2 and digits < "60" for digits in minutes
+    )
     return Ratio(parts, clock)
 
 
@@ -220,7 +222,7 @@ def _aloud(tokens: list[Token]) -> str:
 
 
 def _spoken(words: list[str], minus: str) -> Expression | None:
-    """A number in words, with a unit behind it or without."""
+    """A number in words, with or without a unit."""
     for end in (len(words), len(words) - 1, len(words) - 2):
         unit = words[max(end, 0) :]
         if end < 1 or (unit and unit[-1].lower() not in UNIT_WORDS):
@@ -301,11 +303,10 @@ def _environment(tokens: list[Token]) -> Answer | None:
             [("chr", ",") if kind == "row" else (kind, piece) for kind, piece in tokens[1:-1]]
         )
         return Listed(tuple(_read(line) for line in lines if line))
-    if tokens[-1][0] != "end" or not _encloses(tokens) or "matrix" not in tokens[0][1]:
-        if tokens[0][1] == "array" and _encloses(tokens):
-            pass
-        else:
-            return None
+    name = tokens[0][1]
+    is_matrix = name == "array" or ("matrix" in name and tokens[-1][0] == "end")
+    if not is_matrix or not _encloses(tokens):
+        return None
     rows: list[list[list[Token]]] = [[[]]]
     depth = 0
     for kind, piece in tokens[1:-1]:
@@ -317,7 +318,7 @@ def _environment(tokens: list[Token]) -> Answer | None:
         else:
             rows[-1][-1].append((kind, piece))
     cells = tuple(tuple(_read(cell) for cell in row) for row in rows if any(row))
-    return Matrix(cells, tokens[0][1].lower().startswith("v"))
+    return Matrix(cells, name.lower().startswith("v"))
 
 
 def _scaled(tokens: list[Token]) -> Answer | None:
@@ -347,7 +348,7 @@ def _expression(tokens: list[Token]) -> Answer:
 
 
 def _cut_unit(tokens: list[Token]) -> tuple[list[Token], str]:
-    """The expression and the words, or the base of a numeral, behind it."""
+    """The expression and the words, or the base of a numeral, after it."""
     pieces = [piece for _, piece in tokens]
     if tokens[0][0] == "num" and len(tokens) > 2 and pieces[1] == "_":
         base = "".join(pieces[2:]).strip("{}")
@@ -362,13 +363,13 @@ def _cut_unit(tokens: list[Token]) -> tuple[list[Token], str]:
     start = end
     while start > 1 and tokens[start - 1][0] == "word":
         start -= 1
-    words = [one for piece in pieces[start:end] for one in piece.split()]
+    words = [part for piece in pieces[start:end] for part in piece.split()]
     if words and words[0].lower() in SCALES:
         scale = ("num", str(SCALES[words[0].lower()]))
         tokens = [*tokens[:start], ("chr", "*"), scale]
         start, words = len(tokens), words[1:]
         end = start + len(words)
-    if change_number([one.lower() for one in words]):
+    if change_number([part.lower() for part in words]):
         raise UnreadableError("words that change the number")
     if start == end:
         return tokens, ""

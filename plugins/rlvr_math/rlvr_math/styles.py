@@ -151,7 +151,7 @@ def render(
     Args:
         name: The style.
         question: The problem's text.
-        examples: Worked problems of its kind.
+        examples: Worked problems in the style.
         shots: How many of them come first; None for the style's own number.
     """
     style = STYLES[name]

@@ -82,8 +82,8 @@ class Comparison:
         times = ("pow", right.parts[0], ("num", Fraction(-1)))
         scale = ("num", Fraction(1)) if left.clock else ("mul", left.parts[0], times)
         return all(
-            self._same_value(Expression(one), Expression(("mul", scale, other)))
-            for one, other in zip(left.parts, right.parts, strict=True)
+            self._same_value(Expression(first), Expression(("mul", scale, other)))
+            for first, other in zip(left.parts, right.parts, strict=True)
         )
 
     def _same_otherwise(self, left: Answer, right: Answer) -> bool:
@@ -131,22 +131,22 @@ class Comparison:
         percents = chain.percents or (False,) * len(chain.values)
         try:
             steps = [
-                (evaluate(one.tree, {}, one.sign), percent or _decimal(one.tree), percent)
-                for one, percent in zip(chain.values, percents, strict=True)
-                if not _variables(one.tree)
+                (evaluate(value.tree, {}, value.sign), percent or _decimal(value.tree), percent)
+                for value, percent in zip(chain.values, percents, strict=True)
+                if not _variables(value.tree)
             ]
         except (NoValueError, OverflowError, ValueError):
             return False
-        return all(self._same_step(one, steps[-1], chain.exact, tolerance) for one in steps)
+        return all(self._same_step(step, steps[-1], chain.exact, tolerance) for step in steps)
 
-    def _same_step(self, one: _Step, last: _Step, exact: bool, tolerance: float) -> bool:
-        if values.same(one[0], last[0], max(self.tolerance, tolerance)):
+    def _same_step(self, step: _Step, last: _Step, exact: bool, tolerance: float) -> bool:
+        if values.same(step[0], last[0], max(self.tolerance, tolerance)):
             return True
-        if one[2] != last[2]:
-            one, last = _plain(one), _plain(last)
-            if values.same(one[0], last[0], tolerance):
+        if step[2] != last[2]:
+            step, last = _plain(step), _plain(last)
+            if values.same(step[0], last[0], tolerance):
                 return True
-        return not exact and (_rounded(last, one) or _rounded(one, last))
+        return not exact and (_rounded(last, step) or _rounded(step, last))
 
     def _same_named(self, left: Answer, right: Answer) -> bool:
         if not isinstance(left, Named):
@@ -162,24 +162,24 @@ class Comparison:
             return self.same(left.value, right)
         if left.name == right.name:
             return self.same(left.value, right.value)
-        one, other = _equation(left), _equation(right)
-        return one is not None and other is not None and _same_relation(one, other)
+        first, other = _equation(left), _equation(right)
+        return first is not None and other is not None and _same_relation(first, other)
 
     def _same_items(self, left: Series[Answer], right: Series[Answer], any_order: bool) -> bool:
         if len(left) != len(right):
             return False
         if sum(map(_is_set, left)) != sum(map(_is_set, right)):
             return False  # a set is not its element where it stands among others
-        if all(self.same(one, other) for one, other in zip(left, right, strict=True)):
+        if all(self.same(first, other) for first, other in zip(left, right, strict=True)):
             return True
         if not any_order or len(left) > MAX_PAIRED:
             return False
         rest = list(right)
-        for one in left:
-            found = next((at for at, other in enumerate(rest) if self.same(one, other)), None)
-            if found is None:
+        for item in left:
+            place = next((at for at, other in enumerate(rest) if self.same(item, other)), None)
+            if place is None:
                 return False
-            del rest[found]
+            del rest[place]
         return True
 
     def _same_sequence(self, left: Sequence, right: Sequence) -> bool:
@@ -196,8 +196,8 @@ class Comparison:
             left.bars == right.bars
             and len(left.rows) == len(right.rows)
             and all(
-                self._same_items(one, other, False)
-                for one, other in zip(left.rows, right.rows, strict=True)
+                self._same_items(row, other, False)
+                for row, other in zip(left.rows, right.rows, strict=True)
             )
         )
 
@@ -205,9 +205,9 @@ class Comparison:
         if left.unit and right.unit and left.unit != right.unit:
             return self._same_measure(left, right)
         if "degree" in (left.unit, right.unit) and left.unit != right.unit:
-            one, other = (left, right) if left.unit else (right, left)
+            first, other = (left, right) if left.unit else (right, left)
             if values.contains(other.tree, "pi"):  # it is said in radians
-                return self._same_measure(one, replace(other, unit="rad"))
+                return self._same_measure(first, replace(other, unit="rad"))
         if right.unit == "%" and not left.unit and _is_below_one(left.tree):
             return False  # 0.25 is not 0.25%
         if left.tree == right.tree and left.sign == right.sign:
@@ -223,11 +223,11 @@ class Comparison:
         agreed = 0
         for point in _points(left.tree, right.tree, names):
             try:
-                one = evaluate(left.tree, point, left.sign)
+                first = evaluate(left.tree, point, left.sign)
                 other = evaluate(right.tree, point, right.sign)
-                if not values.same(one, other, tolerance):
+                if not values.same(first, other, tolerance):
                     return False
-                if not names and values.tiny(one, other):
+                if not names and values.tiny(first, other):
                     signs = left.sign, right.sign
                     return values.same_tiny(left.tree, right.tree, *signs, tolerance)
             except (NoValueError, OverflowError, ValueError):
@@ -242,14 +242,14 @@ class Comparison:
         if times is None:
             return False
         trees = [
-            ("mul", one.tree, ("pi",), ("num", Fraction(1, 180)))
-            if angles and one.unit == "degree"
-            else one.tree
-            for one in (left, right)
+            ("mul", side.tree, ("pi",), ("num", Fraction(1, 180)))
+            if angles and side.unit == "degree"
+            else side.tree
+            for side in (left, right)
         ]
         scaled = trees[1] if times == 1 else ("mul", trees[1], ("num", times))
-        one, other = Expression(trees[0], left.sign), Expression(scaled, right.sign)
-        return self._same_value(one, other)
+        first, other = Expression(trees[0], left.sign), Expression(scaled, right.sign)
+        return self._same_value(first, other)
 
 
 def _is_below_one(tree: Tree) -> bool:
@@ -298,11 +298,11 @@ def _distinct(comparison: Comparison, listed: Listed) -> tuple[Answer, ...]:
     """The items; of a set that was written with braces each one once."""
     if not listed.braces or len(listed.items) > MAX_PAIRED:
         return listed.items
-    found: list[Answer] = []
+    distinct: list[Answer] = []
     for item in listed.items:
-        if not any(comparison.same(item, other) for other in found):
-            found.append(item)
-    return tuple(found)
+        if not any(comparison.same(item, other) for other in distinct):
+            distinct.append(item)
+    return tuple(distinct)
 
 
 def _coordinates(listed: Listed) -> tuple[Answer, ...] | None:
@@ -364,16 +364,16 @@ def _same_relation(left: Relation, right: Relation) -> bool:
     agreed = 0
     for point in values.points(sorted(names)):
         try:
-            one = values.subtract(evaluate(left.left, point), evaluate(left.right, point))
+            first = values.subtract(evaluate(left.left, point), evaluate(left.right, point))
             other = values.subtract(evaluate(right.left, point), evaluate(right.right, point))
-            if values.is_zero(one) or values.is_zero(other):
+            if values.is_zero(first) or values.is_zero(other):
                 return False
-            if values.infinite(one) or values.infinite(other):
+            if values.infinite(first) or values.infinite(other):
                 return False  # the ratio would be the same everywhere, whatever the other says
-            found = values.divide(one, other)
+            quotient = values.divide(first, other)
             if ratio is None:
-                ratio = found
-            if not values.same(found, ratio):
+                ratio = quotient
+            if not values.same(quotient, ratio):
                 return False
         except (NoValueError, OverflowError, ValueError, ZeroDivisionError):
             continue

@@ -45,58 +45,40 @@ _TOKEN = re.compile(
 )
 _ORDINAL = re.compile(r"\A(\d{1,9})(?:st|nd|rd|th)\Z")
 _JOINT = re.compile(r"\b(and|or)\b")
+_SPELLINGS = {
+    "\\frac": "\\dfrac \\tfrac \\cfrac \\nicefrac \\sfrac",
+    "\\binom": "\\dbinom \\tbinom",
+    "*": "\\times \\cdot \\ast",
+    "/": "\\div",
+    "\\{": "\\lbrace",
+    "\\}": "\\rbrace",
+    "[": "\\lbrack",
+    "]": "\\rbrack",
+    "|": "\\mid \\|",
+    "\\le": "\\leq \\leqslant",
+    "\\ge": "\\geq \\geqslant",
+    "<": "\\lt",
+    ">": "\\gt",
+    "\\ne": "\\neq",
+    "\\phi": "\\varphi",
+    "\\epsilon": "\\varepsilon",
+    "\\varnothing": "\\emptyset",
+    "\\asin": "\\arcsin",
+    "\\acos": "\\arccos",
+    "\\atan": "\\arctan",
+    "\\log": "\\lg",
+    "\\infty": "\\infin",
+}
+"""Commands that mean the same, by the one that is read."""
 _SYNONYMS = {
-    "\\dfrac": "\\frac",
-    "\\tfrac": "\\frac",
-    "\\cfrac": "\\frac",
-    "\\nicefrac": "\\frac",
-    "\\sfrac": "\\frac",
-    "\\dbinom": "\\binom",
-    "\\tbinom": "\\binom",
-    "\\times": "*",
-    "\\cdot": "*",
-    "\\ast": "*",
-    "\\div": "/",
-    "\\lbrace": "\\{",
-    "\\rbrace": "\\}",
-    "\\lbrack": "[",
-    "\\rbrack": "]",
-    "\\mid": "|",
-    "\\|": "|",
-    "\\leq": "\\le",
-    "\\leqslant": "\\le",
-    "\\geq": "\\ge",
-    "\\geqslant": "\\ge",
-    "\\lt": "<",
-    "\\gt": ">",
-    "\\neq": "\\ne",
-    "\\varphi": "\\phi",
-    "\\varepsilon": "\\epsilon",
-    "\\emptyset": "\\varnothing",
-    "\\arcsin": "\\asin",
-    "\\arccos": "\\acos",
-    "\\arctan": "\\atan",
-    "\\lg": "\\log",
-    "\\infin": "\\infty",
+    spelling: command for command, others in _SPELLINGS.items() for spelling in others.split()
 }
 _PLAIN_NAMES = {
-    "sqrt": "\\sqrt",
-    "pi": "\\pi",
-    "infinity": "\\infty",
-    "inf": "\\infty",
-    "oo": "\\infty",
-    "sin": "\\sin",
-    "cos": "\\cos",
-    "tan": "\\tan",
-    "cot": "\\cot",
-    "sec": "\\sec",
-    "csc": "\\csc",
-    "log": "\\log",
-    "ln": "\\ln",
-    "exp": "\\exp",
-    "arcsin": "\\asin",
-    "arccos": "\\acos",
-    "arctan": "\\atan",
+    name: f"\\{name}"
+    for name in ["sqrt", "pi", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp"]
+} | {
+    **dict.fromkeys(("infinity", "inf", "oo"), "\\infty"),
+    **{f"arc{name}": f"\\a{name}" for name in ("sin", "cos", "tan")},
 }
 _UNITS = {"mm", "cm", "km", "kg", "mg", "ml", "mL", "oz", "lb", "lbs", "ft", "yd", "hr", "mph"}
 """Short letter runs that are units rather than products."""
@@ -117,27 +99,27 @@ def split_tokens(text: str) -> list[Token]:
     text = _LATEX_COMMA.sub("", text).replace(r"^{\circ}", r"\deg ")
     text = _ORDINAL.sub(r"\1", text.strip())
     text = _LAYOUT.sub(" ", _BARS.sub("|", text)).strip().rstrip(".,;: ")
-    if text[:1] in ("[", "]") and (found := _FRENCH.fullmatch(text)):
-        opener, closer = "(["[found["open"] == "["], ")]"[found["close"] == "]"]
-        text = f"{opener}{found['ends']}{closer}"
+    if text[:1] in ("[", "]") and (match := _FRENCH.fullmatch(text)):
+        opener, closer = "(["[match["open"] == "["], ")]"[match["close"] == "]"]
+        text = f"{opener}{match['ends']}{closer}"
     text = _SCIENTIFIC.sub(r"*10^", text)
     text = re.sub(r"\*10\^([-+]?\d+)", r"*10^{\1}", text)
     if not any(character in text for character in "([") and "\\{" not in text:
-        text = _COMMAS.sub(lambda found: found[0].replace(",", ""), text)
+        text = _COMMAS.sub(lambda match: match[0].replace(",", ""), text)
     tokens: list[Token] = []
-    for found in _TOKEN.finditer(text):
-        tokens.extend(_tokens(found))
+    for match in _TOKEN.finditer(text):
+        tokens.extend(_tokens(match))
         if len(tokens) > MAX_TOKENS:
             raise UnreadableError("too many symbols")
     _check_depth(tokens)
     return tokens
 
 
-def _tokens(found: re.Match[str]) -> list[Token]:
-    kind = found.lastgroup
+def _tokens(match: re.Match[str]) -> list[Token]:
+    kind = match.lastgroup
     if kind is None:
         return []
-    piece = found[kind]
+    piece = match[kind]
     if kind == "cmd":
         piece = _SYNONYMS.get(piece, piece)
         return [("cmd" if piece.startswith("\\") else "chr", piece)]
@@ -164,8 +146,8 @@ def _styled(content: str) -> list[Token]:
     if content in _PLAIN_NAMES:
         return [("cmd", _PLAIN_NAMES[content])]
     if content[:1].isdigit() or content[:2].lstrip("-")[:1].isdigit():
-        found = [_tokens(one) for one in _TOKEN.finditer(content)]
-        return [token for tokens in found for token in _as_words(tokens)]
+        token_lists = [_tokens(match) for match in _TOKEN.finditer(content)]
+        return [token for tokens in token_lists for token in _as_words(tokens)]
     parts = [part.strip(" ,") for part in _JOINT.split(content)]
     return [("word", part) for part in parts if part]
 

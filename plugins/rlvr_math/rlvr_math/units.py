@@ -1,4 +1,4 @@
-r"""Units behind a number and currencies in front of it: which are the same, and by what factor.
+r"""Units after a number and currencies before it: which are the same, and by what factor.
 
 Names are compared in their short singular form; what differs by name is looked up with pint, whose
 registry is loaded when two units first differ. Words that are no unit (``5 apples``) have no other
@@ -20,7 +20,7 @@ NOT_UNITS = {
     *("sevenths", "eighths", "ninths", "tenths", "hundredths", "thousandths", "millionths"),
     *("plus", "minus", "times", "factorial", "not", "than", "least", "most", "more", "less"),
 }
-"""Words behind a number that change it, so that they are never taken off."""
+"""Words after a number that change it, so that they are never removed."""
 
 _SHORT = {
     **dict.fromkeys(("millimeter", "millimetre"), "mm"),
@@ -96,7 +96,7 @@ UNIT_WORDS = frozenset(
         *("percent", "unit", "units"),
     )
 )
-"""Words that are a unit behind a number in running text."""
+"""Words that are a unit after a number in running text."""
 
 _CURRENCY = re.compile(
     r"(?P<dollar>(?:US|USD)? ?\\?\$)|(?P<euro>\N{EURO SIGN}|\\euro(?![A-Za-z]))"
@@ -111,7 +111,7 @@ _LONGEST = 40
 
 
 def change_number(words: list[str]) -> bool:
-    """Whether words behind a number are no unit but change it: ``5 million``, ``5 squared``.
+    """Whether words after a number are not a unit but change it: ``5 million``, ``5 squared``.
 
     In ``5 squared units`` they are a unit.
     """
@@ -123,8 +123,8 @@ def without_money(text: str) -> tuple[str, str | None]:
 
     The dollars around a formula are no currency.
     """
-    if "$" in text and (found := _FORMULA_DOLLARS.match(text)) and "$" in found[1]:
-        text = found[2] + found[3]
+    if "$" in text and (match := _FORMULA_DOLLARS.match(text)) and "$" in match[1]:
+        text = match[2] + match[3]
     kinds = set()
 
     def note(sign: re.Match[str]) -> str:
@@ -143,9 +143,9 @@ def canonical(words: str, power: str = "") -> str:
 
     Args:
         words: The unit as written.
-        power: The exponent behind it.
+        power: The exponent after it.
     """
-    found = []
+    names = []
     for word in words.replace("/", " per ").split():
         word = (word if _is_symbol(word) else word.lower()).removesuffix(".")
         if word in _POWERS and not power:
@@ -154,8 +154,8 @@ def canonical(words: str, power: str = "") -> str:
         if word == "us":
             continue
         single = word if word in _SHORT or len(word) < 3 else word.removesuffix("s")
-        found.append(_SHORT.get(single, single))
-    unit = " ".join(found).replace(" per ", "/").replace(" / ", "/")
+        names.append(_SHORT.get(single, single))
+    unit = " ".join(names).replace(" per ", "/").replace(" / ", "/")
     return unit + re.sub(r"[{}^ ]", "", power) if unit else ""
 
 
@@ -166,33 +166,33 @@ def _is_symbol(word: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def factor(one: str, other: str) -> Fraction | None:
+def factor(first: str, other: str) -> Fraction | None:
     """How many of the other unit one of the first is; 1 where either is left out.
 
     Returns:
         The factor, or None if they measure different things.
     """
-    if not one or not other or one == other:
+    if not first or not other or first == other:
         return Fraction(1)
-    if (one, other) in _SCALED:
-        return _SCALED[one, other]
-    if (other, one) in _SCALED:
-        return 1 / _SCALED[other, one]
-    if one.rpartition(" ")[2] == other or other.rpartition(" ")[2] == one:
+    if (first, other) in _SCALED:
+        return _SCALED[first, other]
+    if (other, first) in _SCALED:
+        return 1 / _SCALED[other, first]
+    if first.rpartition(" ")[2] == other or other.rpartition(" ")[2] == first:
         return Fraction(1)  # red apples are apples
-    if _ALONE & {one, other} or "base" in one or "base" in other:
+    if _ALONE & {first, other} or "base" in first or "base" in other:
         return None
-    return _converted(one, other)
+    return _converted(first, other)
 
 
-def _converted(one: str, other: str) -> Fraction | None:
-    if any(len(unit) > _LONGEST or not _LOOKED_UP.fullmatch(unit) for unit in (one, other)):
+def _converted(first: str, other: str) -> Fraction | None:
+    if any(len(unit) > _LONGEST or not _LOOKED_UP.fullmatch(unit) for unit in (first, other)):
         return None
     import pint
 
     registry = _registry()
     try:
-        left, right = (_parsed(registry, unit) for unit in (one, other))
+        left, right = (_parsed(registry, unit) for unit in (first, other))
         if left is None or right is None or left.dimensionality != right.dimensionality:
             return None
         ratio = registry.Quantity(1, left).to(right).magnitude

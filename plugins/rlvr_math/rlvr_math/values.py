@@ -56,26 +56,26 @@ def contains(tree: Tree, operation: str) -> bool:
 
 def points(names: Iterable[str]) -> list[dict[str, Fraction]]:
     """Fixed values for the variables, of both signs; the same name always gets the same ones."""
-    found: list[dict[str, Fraction]] = [{} for _ in range(POINTS)]
+    chosen: list[dict[str, Fraction]] = [{} for _ in range(POINTS)]
     for name in names:
         digest = hashlib.sha256(name.encode()).digest()
-        for index, point in enumerate(found):
+        for index, point in enumerate(chosen):
             size = Fraction(digest[2 * index] * 256 + digest[2 * index + 1] + 4099, 30011)
             negative = index and digest[16 + index] % 2
             point[name] = -size if negative else size
-    if found and found[0]:
-        found[1] = {name: -abs(value) for name, value in found[1].items()}
-    return found
+    if chosen and chosen[0]:
+        chosen[1] = {name: -abs(value) for name, value in chosen[1].items()}
+    return chosen
 
 
 def whole_points(names: Iterable[str]) -> list[dict[str, Fraction]]:
     """Fixed whole numbers for the variables, where factorials and the like have values."""
-    found: list[dict[str, Fraction]] = [{} for _ in range(2 * POINTS)]
+    chosen: list[dict[str, Fraction]] = [{} for _ in range(2 * POINTS)]
     for name in names:
         digest = hashlib.sha256(name.encode()).digest()
-        for index, point in enumerate(found):
+        for index, point in enumerate(chosen):
             point[name] = Fraction(2 + 3 * index + digest[index] % 11)
-    return found
+    return chosen
 
 
 def evaluate(tree: Tree, point: Mapping[str, Fraction], sign: int = 1) -> Value:
@@ -87,7 +87,7 @@ def evaluate(tree: Tree, point: Mapping[str, Fraction], sign: int = 1) -> Value:
         sign: What ``\pm`` stands for.
 
     Raises:
-        NoValueError: If there is none, or it is too large.
+        NoValueError: If it has no value, or one that is too large.
     """
     try:
         return _Evaluator(point, sign).value(tree)
@@ -128,8 +128,8 @@ def same_tiny(
         NoValueError: If one has no value.
     """
     with _context.workdps(MANY_DIGITS):
-        one, other = evaluate(left, {}, left_sign), evaluate(right, {}, right_sign)
-        a, b = _real(one), _real(other)
+        first, other = evaluate(left, {}, left_sign), evaluate(right, {}, right_sign)
+        a, b = _real(first), _real(other)
         largest = max(abs(a), abs(b))
         rounding = _context.mpf(10) ** (2 * DIGITS - MANY_DIGITS)
         return bool(abs(a - b) <= max(_AGREE, tolerance) * largest or largest <= rounding)

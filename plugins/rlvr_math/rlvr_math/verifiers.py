@@ -1,4 +1,4 @@
-"""The maths verifiers: grade-school numbers, boxed answers, and the box as a format."""
+"""Verifiers of boxed answers, and of boxes and answer tags as formats."""
 
 from __future__ import annotations
 
@@ -12,65 +12,11 @@ from rlvr_core.api import (
     Verdict,
     VerifierTraits,
 )
-from rlvr_math import boxes, compare, extract
+from rlvr_math import boxes, compare
 from rlvr_math.boxes import Found
-from rlvr_math.conclusion import amount, same_amount
 
 _SHOWN = 80
 KEPT = 1000
-
-
-class Gsm8k:
-    """Right when the response's final number equals the one after ``####`` in ``spec.answer``.
-
-    Text from the first stop string of the problem or a new ``Question:`` on is not read: it is
-    another problem the model went on to invent. Numbers are compared exactly; currency,
-    thousands separators, per cent and units do not count, the sign does.
-    """
-
-    Config = NoConfig
-
-    def __init__(self, config: NoConfig) -> None:
-        self.config = config
-
-    def check(self, problem: Problem) -> None:
-        """Raise ``DataError`` unless ``spec.answer`` has a number."""
-        self._gold(problem)
-
-    def gold(self, problem: Problem) -> str:
-        """The reference solution."""
-        return str(problem.spec["answer"])
-
-    def verify(self, problem: Problem, completion: Completion) -> Verdict:
-        """Judge one response."""
-        try:
-            gold = self._gold(problem)
-        except DataError as error:
-            return unscorable(error)
-        found = self._find(answer_part(completion.text, problem.stop))
-        if found and found.rule == "boxed" and amount(found.text) is None:
-            found = extract.value_of(found.text, found.rule)
-        return _verdict(gold, found, same_amount(gold, found) if found else None)
-
-    def _find(self, text: str) -> Found | None:
-        if box := boxes.last_box(text):
-            return box
-        if boxes.has_empty_box(text):
-            return None
-        text = boxes.without_open_box(text)
-        if found := extract.tagged(text) or extract.hash_number(text) or extract.stated(text):
-            return found
-        return None if extract.denied(text) else extract.last_expression(text)
-
-    def _gold(self, problem: Problem) -> str:
-        answer = reference(problem)
-        gold = answer.rpartition("####")[2].strip()
-        if amount(gold) is None:
-            raise DataError(
-                f"the answer of problem {problem.id!r} is not a number: {short(gold)!r}",
-                remedy="write it as '#### 42' after the solution, or as the bare number",
-            )
-        return gold
 
 
 class Boxed:
@@ -98,8 +44,8 @@ class Boxed:
             gold = self._gold(problem)
         except DataError as error:
             return unscorable(error)
-        found = boxes.last_box(answer_part(completion.text, problem.stop))
-        return _verdict(gold, found, compare.agree(gold, found.text) if found else None)
+        answer = boxes.last_box(answer_part(completion.text, problem.stop))
+        return verdict_on(gold, answer, compare.agree(gold, answer.text) if answer else None)
 
     def _gold(self, problem: Problem) -> str:
         answer = reference(problem)
@@ -131,10 +77,10 @@ class BoxedFormat:
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
         """Judge one response."""
         text = answer_part(completion.text, problem.stop)
-        found = list(boxes.boxes(text))
-        if len(found) != 1:
-            return _format_verdict(False, f"{len(found)} boxes instead of one")
-        after = text[found[0].end :].strip(self.CLOSERS)
+        all_boxes = list(boxes.boxes(text))
+        if len(all_boxes) != 1:
+            return _format_verdict(False, f"{len(all_boxes)} boxes instead of one")
+        after = text[all_boxes[0].end :].strip(self.CLOSERS)
         if after:
             return _format_verdict(False, f"text after the box: {short(after)!r}")
         return _format_verdict(True, "one box at the end")
@@ -191,8 +137,8 @@ def _said(text: str) -> str:
     head, closed, tail = text.partition(_THOUGHT)
     if closed and _THINK not in head:
         text = tail
-    said, *thoughts = text.split(_THINK)
-    return "\n".join([said, *(thought.partition(_THOUGHT)[2] for thought in thoughts)])
+    outside, *thoughts = text.split(_THINK)
+    return "\n".join([outside, *(thought.partition(_THOUGHT)[2] for thought in thoughts)])
 
 
 _THINK, _THOUGHT = "<think>", "</think>"
@@ -221,8 +167,9 @@ def reference(problem: Problem, field: str = "answer") -> str:
     return str(answer)
 
 
-def _verdict(gold: str, found: Found | None, rule: str | None) -> Verdict:
-    if found is None:
+def verdict_on(gold: str, answer: Found | None, rule: str | None) -> Verdict:
+    """The verdict on the answer found in a response; ``rule`` says by what it equals ``gold``."""
+    if answer is None:
         return Verdict(
             score=0.0,
             passed=False,
@@ -230,13 +177,13 @@ def _verdict(gold: str, found: Found | None, rule: str | None) -> Verdict:
             detail="no answer found",
         )
     right = rule is not None
-    said = f"equal as {rule}" if right else f"not {short(gold)!r}"
+    finding = f"equal as {rule}" if right else f"not {short(gold)!r}"
     return Verdict(
         score=float(right),
         passed=right,
         parts={"extracted": 1.0, "correct": float(right)},
-        extracted=found.text[:KEPT],
-        detail=f"{found.rule}: {short(found.text)!r}, {said}",
+        extracted=answer.text[:KEPT],
+        detail=f"{answer.rule}: {short(answer.text)!r}, {finding}",
     )
 
 

@@ -1,9 +1,11 @@
 """``math/answer`` and its presets: what is the same, what is not, what is looked at, bounds."""
 
+import json
 import pickle
+from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr_core.api import Completion, DataError, Problem
@@ -27,113 +29,12 @@ def boxed(gold, answer, cls=Answer, **options):
     return judge(gold, f"so $\\boxed{{{answer}}}$.", cls, **options)
 
 
-SAME = [
-    # layout
-    (r"\frac{\pi}{2}", r"\dfrac\pi2"),
-    (r"\left(1,2\right)", "(1, 2)"),
-    (r"\sqrt{2}", "\N{SQUARE ROOT}2"),
-    ("-5", "\N{MINUS SIGN}5"),
-    (r"-\frac{1}{2}", r"\frac{1}{-2}"),
-    (r"5\sqrt{2}\text{ cm}", r"5\sqrt2"),
-    ("8", r"8\,\text{m/s}"),
-    (r"16\pi", r"16 \pi\text{ square units}"),
-    (r"90^\circ", "90"),
-    (r"5\sqrt2\text{ cm}^2", r"5\sqrt2 cm^{2}"),
-    ("5", "5 cm^2"),
-    # numbers
-    ("10,000", "10000"),
-    (r"\$1,234.50", "1234.5"),
-    (r"1{,}234\pi", r"1234\pi"),
-    ("$5", "5 dollars"),
-    ("20%", "0.2"),
-    (r"20\%", "20"),
-    (r"\frac{3}{4}", r"75\%"),
-    (r"4\frac{1}{5}", "4 1/5"),
-    (r"-3\frac{1}{2}", "-3.5"),
-    (r"1.5\times10^{3}", "1500"),
-    ("2516_8", "2516_{8}"),
-    ("2516_8", "2516"),
-    ("7", "3+4=7"),
-    # expressions
-    (r"2\pi", r"\pi\cdot 2"),
-    (r"2\sqrt{3}+1", r"1+\sqrt{12}"),
-    (r"\frac{1}{\sqrt{3}}", r"\frac{\sqrt{3}}{3}"),
-    ("x^2-1", "(x-1)(x+1)"),
-    (r"\frac{x+2}{7}", r"\frac{x}{7}+\frac{2}{7}"),
-    (r"\sin^2 x", "1-\\cos^2 x"),
-    (r"\log_2 8", "3"),
-    (r"\ln 4", r"2\ln 2"),
-    ("|x-1|", "|1-x|"),
-    (r"\sqrt[3]{-8}", "-2"),
-    ("3+2i", "2i+3"),
-    (r"e^{i\pi}", "-1"),
-    ("10!", "3628800"),
-    (r"\binom{10}{3}", "120"),
-    ("sqrt(2)/2", r"\frac{\sqrt{2}}{2}"),
-    (r"\lfloor 2.5\rfloor", "2"),
-    # several answers
-    ("1,2,3", "3, 1 and 2"),
-    (r"6\text{ and }-6", r"\pm 6"),
-    (r"1\pm\sqrt{2}", r"1-\sqrt2, 1+\sqrt2"),
-    (r"x=1\text{ or }x=2", "1,2"),
-    (r"\{(1,2),(3,4)\}", "(3,4),(1,2)"),
-    # intervals and inequalities
-    ("[1,2)", r"1\le x<2"),
-    (r"(-\infty,-1]\cup[1,\infty)", r"x\le -1\text{ or }x\ge 1"),
-    ("x>5", "5<x"),
-    (r"\mathbb{R}\setminus\{1\}", r"(-\infty,1)\cup(1,\infty)"),
-    # matrices
-    (r"\begin{pmatrix} 1/5 \\ -18/5 \end{pmatrix}", r"\begin{bmatrix}0.2\\-3.6\end{bmatrix}"),
-    # equations
-    ("y=2x+3", "2x-y+3=0"),
-    ("f(x)=x+1", "1+x"),
-    # text
-    (r"\text{Evelyn}", "evelyn"),
-    (r"\text{(C)}", "C"),
-    (r"\textbf{(C)}", "(C)"),
-]
-DIFFERENT = [
-    ("5", "-5"),
-    (r"-\frac{1}{2}", r"\frac{1}{2}"),
-    ("(1,2)", "(2,1)"),
-    ("(1,2)", "1.2"),
-    ("[1,2]", "(1,2)"),
-    (r"(-\infty,3)", r"(-\infty,3]"),
-    ("x<5", "x>5"),
-    ("x<5", r"x\le 5"),
-    ("1,2", "1,3"),
-    ("1,2", "1,2,3"),
-    ("27", "27, 28"),
-    ("27", "27 or 28"),
-    ("5", r"\{5,6\}"),
-    (r"\pm 3", "3"),
-    ("2^{100}", "2^{100}+1"),
-    (r"\frac{1}{3}", "0.333"),
-    (r"\pi", "3.14159265358979"),
-    (r"\sqrt{x^2}", "x"),
-    ("x^2", "x^3"),
-    ("2", "2i"),
-    ("x", "y"),
-    ("a_1", "a_2"),
-    ("x=5", "y=5"),
-    ("y=2x", "y=3x"),
-    ("2x+3y=5", "2x+3y=6"),
-    ("f(x)=x", "g(x)=x"),
-    (r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}2&1\end{pmatrix}"),
-    ("1234_5", "1234_6"),
-    (r"5\pi\text{ cm}", r"5\pi\text{ m}"),
-    ("5 cm^2", "5 cm^3"),
-    ("0.5", r"5\%"),
-    ("10 am", "10 pm"),
-    (r"1\frac{4}{5}", r"1\frac{9}{5}"),
-    (r"\text{Evelyn}", r"-\text{Evelyn}"),
-    ("stop", "post"),
-    ("no", "on"),
-    ("1:03", "10:3"),
-    (r"\infty", r"-\infty"),
-    ("5", "1/0"),
-    (r"9^{9^{9^9}}", "5"),
-]
+ROWS = Path(__file__).with_name("answers.jsonl").read_text("utf-8").splitlines()
+SAME: list[tuple[str, str]] = []
+DIFFERENT: list[tuple[str, str]] = []
+for row in map(json.loads, ROWS):
+    if row["verifier"] == "answer":
+        (SAME if row["same"] else DIFFERENT).append((row["gold"], row["answer"]))
 
 
 @pytest.mark.parametrize("cls", SYMBOLIC)
@@ -400,14 +301,6 @@ def check_any_text(gold, text, cls):
 @given(MATHS, MATHS | st.text(max_size=60), st.sampled_from(PRESETS))
 @settings(max_examples=500, deadline=None)
 def test_any_text_gets_a_verdict(gold, text, cls):
-    check_any_text(gold, text, cls)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cls", PRESETS)
-@given(gold=MATHS, text=MATHS | st.text(max_size=60))
-@settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))
-def test_ten_thousand_texts_get_a_verdict(gold, text, cls):
     check_any_text(gold, text, cls)
 
 

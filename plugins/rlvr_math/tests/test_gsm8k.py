@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rlvr_core.api import Completion, DataError, Problem
 from rlvr_math import prose
 from rlvr_math.answer import Answer, Gsm8kFlexible, MathVerify, QwenMath
+from rlvr_math.final_number import Gsm8k as Verifier
 from rlvr_math.gsm8k import Gsm8k as Dataset
-from rlvr_math.verifiers import Gsm8k as Verifier
 
 ANY = Verifier(Verifier.Config())
 DATA = Path(os.environ.get("RLVR_DATA", Path(__file__).parents[4] / "shared" / "data")) / "gsm8k"

@@ -12,7 +12,7 @@ import pytest
 
 from rlvr_core.api import Completion, Problem
 from rlvr_math.answer import Answer, QwenMath
-from rlvr_math.verifiers import Gsm8k
+from rlvr_math.final_number import Gsm8k
 
 SAME, DIFFERENT = defaultdict(list), defaultdict(list)
 for line in Path(__file__).with_name("pairs.jsonl").read_text(encoding="utf-8").splitlines():

@@ -145,7 +145,7 @@ def passing(error: BaseException) -> bool:
 
 
 def _unreadable(error: BaseException) -> bool:
-    """Whether an answer has a time or a number that is none: altered on its way.
+    """Whether an answer has a malformed time or number: it was altered on its way.
 
     botocore's parser names bad XML in an exception of its own, and lets bad values through as
     ``ValueError``.

@@ -45,13 +45,13 @@ def account_faults(config: Options) -> Iterator[Complaint]:
     store, role, machine = map(config.needed, ("store", "role", "instance_type"))
     bucket = store[len("s3://") :].partition("/")[0]
     if not is_s3(store):
-        yield Complaint("it is no s3:// URI", "--store", ("write s3://bucket/folder",))
+        yield Complaint("it is not an s3:// URI", "--store", ("write s3://bucket/folder",))
     elif not _BUCKET.fullmatch(bucket):
-        what = f"'{bucket}' is no bucket's name"
+        what = f"'{bucket}' is not a bucket name"
         yield Complaint(what, "--store", ("3 to 63 small letters, digits, hyphens and dots",))
     if not _ROLE.fullmatch(role):
         remedy = ("it looks like arn:aws:iam::<account>:role/<name>",)
-        yield Complaint("it is no role's ARN", "--role", remedy)
+        yield Complaint("it is not a role ARN", "--role", remedy)
     if not _MACHINE.fullmatch(machine):
         what = f"'{machine}' is no kind of machine"
         yield Complaint(
@@ -91,14 +91,14 @@ def secret_faults(arn: str, flag: str) -> Iterator[Complaint]:
 
 
 def request_faults(config: Options) -> Iterator[Complaint]:
-    """What is wrong with the other options by themselves."""
+    """What is wrong with each of the other options."""
     if config.image is not None and not _IMAGE.fullmatch(config.image):
-        yield Complaint("it is no image's URI", "--image", ("it has no https:// and no spaces",))
+        yield Complaint("it is not an image URI", "--image", ("it has no https:// and no spaces",))
     if config.region is not None and not _REGION.fullmatch(config.region):
-        yield Complaint(f"'{config.region}' is no region", "--region", ("as in eu-north-1",))
+        yield Complaint(f"'{config.region}' is not a region", "--region", ("as in eu-north-1",))
     if config.kms_key is not None and not _KEY.fullmatch(config.kms_key):
         remedy = ("it looks like arn:aws:kms:<region>:<account>:key/<id>",)
-        yield Complaint("it is no KMS key's ARN", "--kms-key", remedy)
+        yield Complaint("it is not a KMS key ARN", "--kms-key", remedy)
     if max(config.max_runtime, config.max_wait or 0) > LONGEST:
         yield Complaint("a job takes 28 days at most", "--max-runtime, --max-wait")
     for flag, prefix, ids in (

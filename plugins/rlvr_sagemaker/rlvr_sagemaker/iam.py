@@ -64,19 +64,29 @@ class Account:
         return f"{service}.{self.region}.{suffix}"
 
     def check(self) -> None:
-        """Refuse values that are none of their kind.
+        """Refuse malformed values.
 
         Raises:
             ConfigError: With every fault.
         """
         kinds = (
-            ("--account", [self.account], r"\d{12}", "is no account: it has 12 digits"),
-            ("--region", [self.region], r"[a-z]{2}(-[a-z]+)+-\d", "is no region"),
-            ("--role", [self.role], r"[\w+=,.@-]{1,64}", "is no role's name"),
-            ("--repository", [self.repository], r"[a-z0-9][a-z0-9._/-]*", "is no repository"),
+            (
+                "--account",
+                [self.account],
+                r"\d{12}",
+                "is not an account: it has 12 digits",
+            ),
+            ("--region", [self.region], r"[a-z]{2}(-[a-z]+)+-\d", "is not a region"),
+            ("--role", [self.role], r"[\w+=,.@-]{1,64}", "is not a role name"),
+            (
+                "--repository",
+                [self.repository],
+                r"[a-z0-9][a-z0-9._/-]*",
+                "is not a repository",
+            ),
             ("--secret", self.secrets, _ARN.format("secretsmanager", "secret:.+"), _NO_ARN),
-            ("--subnet", self.subnets, r"subnet-[0-9a-f]+", "is no subnet"),
-            ("--security-group", self.security_groups, r"sg-[0-9a-f]+", "is no security group"),
+            ("--subnet", self.subnets, r"subnet-[0-9a-f]+", "is not a subnet"),
+            ("--security-group", self.security_groups, r"sg-[0-9a-f]+", "is not a security group"),
             (
                 "--kms-key",
                 [self.kms_key] if self.kms_key else [],
@@ -106,11 +116,11 @@ def _partition(region: str) -> str:
     try:
         return str(Session().get_partition_for_region(region))
     except UnknownRegionError as error:
-        raise ConfigError(f"{region!r} is no region", where="--region") from error
+        raise ConfigError(f"{region!r} is not a region", where="--region") from error
 
 
 _ARN = r"arn:[a-z-]+:{0}:[a-z0-9-]+:\d{{12}}:{1}"
-_NO_ARN = "is no ARN of one"
+_NO_ARN = "is not the ARN of one"
 
 
 def policies(given: Account) -> dict[str, dict[str, Json]]:
@@ -120,7 +130,7 @@ def policies(given: Account) -> dict[str, dict[str, Json]]:
         ``submitter``: what a user needs. ``trust``: who may take on the role. ``job``: what it may.
 
     Raises:
-        ConfigError: If a value is none of its kind; all faults at once.
+        ConfigError: If a value is malformed; all faults at once.
     """
     given.check()
     return {name: _document(statements) for name, statements in _statements(given).items()}
@@ -149,7 +159,7 @@ def permissions(
     Args:
         config: The options, checked.
         request: Arguments of ``CreateTrainingJob``.
-        uris: Places beside the store that the job reads or writes.
+        uris: Places besides the store that the job reads or writes.
     """
     region = config.region or region_here()
     if region is None:

@@ -115,11 +115,12 @@ def build(
 
     Raises:
         MachineError: If docker or podman fails.
-        ConfigError: If it is to be pushed and is no image of ECR, or nothing here says which vLLM.
+        ConfigError: If it is to be pushed and is not an image of ECR, or if vLLM is wanted and not
+            installed here.
     """
     if push and not _ECR.match(image):
         raise ConfigError(
-            f"'{image}' is no image of ECR",
+            f"'{image}' is not an image of ECR",
             where="--image",
             remedy="it looks like <account>.dkr.ecr.<region>.amazonaws.com/<name>:<tag>",
         )

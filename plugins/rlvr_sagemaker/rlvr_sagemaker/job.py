@@ -43,7 +43,7 @@ class Machine:
     Attributes:
         hosts: Names of all, in the order that all of them agree on.
         index: This one's.
-        interface: Network interface they reach each other by; empty where it is not description.
+        interface: Network interface they reach each other by; empty if SageMaker does not name it.
     """
 
     hosts: tuple[str, ...]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_core.api import (
     ConfigError,
     JobState,
@@ -20,7 +21,6 @@ from rlvr_core.api import (
     LaunchRequest,
     MachineError,
 )
-from rlvr_core.launch.job_book import Job, JobBook
 from rlvr_sagemaker import staging
 from rlvr_sagemaker.aws import call, client, code_of, region_here
 from rlvr_sagemaker.iam import permissions
@@ -56,6 +56,11 @@ class SageMakerLauncher:
 
     def __init__(self, config: Options) -> None:
         self._config = config
+
+    @staticmethod
+    def find_job(name: str) -> Job:
+        """Return the earlier job that a user names; see ``ResumesJobs``."""
+        return JobBook().find(name)
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
         """Request, files and permissions of the job; see ``Launcher.plan``.

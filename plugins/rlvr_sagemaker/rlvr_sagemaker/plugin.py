@@ -38,21 +38,16 @@ def open_store(uri: str) -> Store | None:
 @hookimpl
 def register_launchers(registrar: Registrar) -> None:
     """Add the launcher."""
-    registrar.add(
-        "sagemaker",
-        "rlvr_sagemaker.launcher:SageMakerLauncher",
-        summary="A training job on Amazon SageMaker; the command need not wait for it.",
-    )
+    add = registrar.add
+    launcher = "rlvr_sagemaker.launcher:SageMakerLauncher"
+    add("sagemaker", launcher, summary="A training job on Amazon SageMaker.")
 
 
 @hookimpl
 def register_commands(registrar: Registrar) -> None:
     """Add ``rlvr sagemaker …``."""
-    registrar.add("iam", "rlvr_sagemaker.commands:iam", summary="Print the IAM policies it needs.")
-    registrar.add(
-        "cluster", "rlvr_sagemaker.commands:cluster", summary="Print a template for a cluster."
-    )
-    registrar.add(
-        "image", "rlvr_sagemaker.commands:image", summary="Write, build and push the job image."
-    )
-    registrar.add("put", "rlvr_sagemaker.commands:put", summary="Copy a file or folder to S3.")
+    add = registrar.add
+    add("iam", "rlvr_sagemaker.commands:iam", summary="Print the IAM policies it needs.")
+    add("cluster", "rlvr_sagemaker.commands:cluster", summary="Print a template for a cluster.")
+    add("image", "rlvr_sagemaker.commands:image", summary="Write, build, push the job image.")
+    add("put", "rlvr_sagemaker.commands:put", summary="Copy a file or folder to S3.")

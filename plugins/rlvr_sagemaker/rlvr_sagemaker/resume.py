@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr_sagemaker.options import Options, pairs
 
 if TYPE_CHECKING:
-    from rlvr_core.launch.job_book import Job
+    from rlvr_cluster.jobs.job_book import Job
 
 _OF_THE_COMMAND = {"job_name", "wait", "poll", "build"}
 """What says how one submission goes, and nothing about the job."""

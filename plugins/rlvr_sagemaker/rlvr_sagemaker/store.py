@@ -73,7 +73,7 @@ class S3Store:
         return call(f"listing {self.place}", act)
 
     def head(self, key: str) -> Head | None:
-        """What S3 says of an object; None if there is none."""
+        """What S3 says about an object; None if it does not exist."""
 
         def act() -> Head | None:
             try:
@@ -147,7 +147,7 @@ class S3Store:
                 if head is None or not head.fits(sums):
                     if code_of(error) == "NoSuchUpload":
                         raise TornError("the upload is gone, and the object is another") from error
-                    there = f"{self.place / key} is not what was expected: somebody has written it"
+                    there = f"{self.place / key} changed: another process has written it"
                     raise ChangedError(there) from error
         head = self.head(key)
         if head is None:

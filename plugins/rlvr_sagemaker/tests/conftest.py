@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import socket
 import subprocess
 import sys
@@ -93,3 +94,21 @@ def cloud(server, session_proxy, monkeypatch, tmp_path):
 @pytest.fixture
 def store(cloud):
     return S3Store(Place(cloud.bucket, "here"))
+
+
+@pytest.fixture
+def write_project(tmp_path, monkeypatch):
+    """Writes a user's project and goes there; no option comes from the environment."""
+
+    def write(files, name="project"):
+        folder = tmp_path / name
+        for path, text in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
+        monkeypatch.chdir(folder)
+        for variable in list(os.environ):
+            if variable.startswith("RLVR_SAGEMAKER"):
+                monkeypatch.delenv(variable)
+        return folder
+
+    return write

@@ -133,13 +133,22 @@ def test_t92_one_pinned_base_and_harnesses_apart(tmp_path, monkeypatch):
         '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
         '[project]\nname = "rlvr-core"\nversion = "0.1.0"\n[tool.setuptools]\npackages = []\n'
     )
-    core, click_ = metadata.distribution("rlvr-core"), metadata.distribution("click")
+    installed = tmp_path / "rlvr_core-0.1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: rlvr-core\nVersion: 0.1.0\n"
+        "Provides-Extra: all\nRequires-Dist: rlvr-math>=0.1; extra == 'all'\n"
+        "Provides-Extra: wandb\nRequires-Dist: packaging; extra == 'wandb'\n"
+        "Provides-Extra: lora\nRequires-Dist: click>=8; extra == 'lora'\n"
+        "Provides-Extra: trackio\nRequires-Dist: installed-nowhere; extra == 'trackio'\n"
+    )
+    core, click_ = metadata.Distribution.at(installed), metadata.distribution("click")
     monkeypatch.setattr(pins, "_ours", lambda: [(core, source), (click_, None)])
     folder = tmp_path / "context"
     (folder / "wheels").mkdir(parents=True)
     (folder / "wheels" / "rlvr_core-0.0.9-py3-none-any.whl").touch()
     assert image.context(folder, vllm=False) == [
-        "rlvr-core[adamw-8bit,lora,openai,sql,tensorboard,wandb] @ "
+        "rlvr-core[lora,wandb] @ "  # what is installed here, and no wheel of its own
         "file:///opt/rlvr/wheels/rlvr_core-0.1.0-py3-none-any.whl",
         f"click=={click_.version}",
     ]
@@ -266,7 +275,7 @@ def test_what_docker_says_is_passed_on(docker, monkeypatch, tmp_path):
     monkeypatch.setattr(image, "context", lambda *_: [])
     with pytest.raises(MachineError, match="docker build failed with 3"):
         image.build("rlvr:1", push=False, say=lambda _: None, folder=tmp_path)
-    with pytest.raises(ConfigError, match="no image of ECR"):
+    with pytest.raises(ConfigError, match="not an image of ECR"):
         image.build("rlvr:1", push=True, say=lambda _: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MachineError, match="neither docker nor podman is installed"):

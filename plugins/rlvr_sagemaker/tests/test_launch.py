@@ -12,9 +12,9 @@ import pytest
 from botocore.stub import Stubber
 from click.testing import CliRunner
 
+from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_core.api import ConfigError, JobLauncher, LaunchRequest, MachineError, RlvrError
 from rlvr_core.cli.main import cli
-from rlvr_core.launch.job_book import Job, JobBook
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.launcher import SageMakerLauncher
 from rlvr_sagemaker.options import Options, gpu_list, name_faults
@@ -26,9 +26,8 @@ ACCOUNT = {"role": ROLE, "image": IMAGE, "instance_type": "ml.p4de.24xlarge"}
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(write_project):
     """A folder as a user has it: configs, data, a package of theirs, and rubbish."""
-    folder = tmp_path / "project"
     files = {
         "base.yaml": "model: {path: tiny:math/arithmetic}\ntrain: {steps: 2, lr: 1.0e-3}\n",
         "configs/train.yaml": (
@@ -51,15 +50,7 @@ def project(tmp_path, monkeypatch):
         "mine/.rlvrignore": "*.log\n",
         "mine/big.log": "left out\n",
     }
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    monkeypatch.chdir(folder)
-    for name in list(os.environ):
-        if name.startswith("RLVR_SAGEMAKER"):
-            monkeypatch.delenv(name)
-    return folder
+    return write_project(files)
 
 
 def rlvr(*words, code=0):
@@ -148,7 +139,7 @@ def test_every_fault_of_the_options_at_once(project):
     told = rlvr(*words, code=2)
     for part in ("job name 'a_b'", "GPU 3 is named twice", "goes with --spot", "NAME=VALUE"):
         assert part in told
-    assert "no role's ARN" in told
+    assert "not a role ARN" in told
     assert "a VPC needs both" in told
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,9 +10,9 @@ import pytest
 from botocore.stub import Stubber
 from click.testing import CliRunner
 
+from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_core.api import ConfigError, JobStatus, MachineError
 from rlvr_core.cli.main import cli
-from rlvr_core.launch.job_book import Job, JobBook
 from rlvr_sagemaker import aws, image, launcher
 from rlvr_sagemaker import job as job_module
 from rlvr_sagemaker.launcher import SageMakerLauncher
@@ -92,20 +91,16 @@ def test_t87_what_the_run_could_not_send_is_sent_again_or_fails_the_job(
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
-    folder = tmp_path / "project"
-    (folder / "configs").mkdir(parents=True)
-    (folder / "base.yaml").write_text("train: {steps: 2, lr: 1.0e-3}\n")
-    (folder / "configs" / "train.yaml").write_text(
-        "extends: ../base.yaml\nrun: {name: demo}\nmodel: {path: 'tiny:math/arithmetic'}\n"
-        "data: {sources: [{use: core/jsonl, with: {path: rows.jsonl, prompt: q, verifier: "
-        "core/exact}}]}\n"
+def project(write_project):
+    data = "{use: core/jsonl, with: {path: rows.jsonl, prompt: q, verifier: core/exact}}"
+    return write_project(
+        {
+            "base.yaml": "train: {steps: 2, lr: 1.0e-3}\n",
+            "configs/train.yaml": "extends: ../base.yaml\nrun: {name: demo}\n"
+            f"model: {{path: 'tiny:math/arithmetic'}}\ndata: {{sources: [{data}]}}\n",
+            "rows.jsonl": '{"q": "1+1", "answer": "2"}\n',
+        }
     )
-    (folder / "rows.jsonl").write_text('{"q": "1+1", "answer": "2"}\n')
-    monkeypatch.chdir(folder)
-    for name in [name for name in os.environ if name.startswith("RLVR_SAGEMAKER")]:
-        monkeypatch.delenv(name)
-    return folder
 
 
 def launch(*more, store="s3://some-bucket/rlvr", config="configs/train.yaml", image=IMAGE):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 from click.testing import CliRunner
 
+from rlvr_cluster.jobs.job_book import JobBook
 from rlvr_core.api import JobStatus
 from rlvr_core.cli.main import cli
-from rlvr_core.launch.job_book import JobBook
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.launcher import SageMakerLauncher
 
@@ -29,21 +28,17 @@ EVERYTHING = [
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
-    folder = tmp_path / "project"
-    (folder / "mine").mkdir(parents=True)
-    (folder / "mine" / "notes.txt").write_text("kept\n")
-    (folder / "evals.yaml").write_text("tasks: [math/arithmetic-heldout]\n")
-    (folder / "train.yaml").write_text(
-        "run: {name: demo}\nmodel: {path: 'tiny:math/arithmetic'}\n"
-        "train: {steps: 2, lr: 1.0e-3}\ndata: {sources: [{use: math/arithmetic}]}\n"
-    )
-    monkeypatch.chdir(folder)
+def project(write_project, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
-    for name in [name for name in os.environ if name.startswith("RLVR_SAGEMAKER")]:
-        monkeypatch.delenv(name)
     monkeypatch.setattr(SageMakerLauncher, "status", lambda *_: JobStatus("stopped"))
-    return folder
+    return write_project(
+        {
+            "train.yaml": "run: {name: demo}\nmodel: {path: 'tiny:math/arithmetic'}\n"
+            "train: {steps: 2, lr: 1.0e-3}\ndata: {sources: [{use: math/arithmetic}]}\n",
+            "evals.yaml": "tasks: [math/arithmetic-heldout]\n",
+            "mine/notes.txt": "kept\n",
+        }
+    )
 
 
 def launch(*words):

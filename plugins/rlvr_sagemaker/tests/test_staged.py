@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from rlvr_cluster.jobs.job_book import JobBook
 from rlvr_core.api import ConfigError, LaunchRequest, RlvrError
 from rlvr_core.cli.main import cli
-from rlvr_core.launch.job_book import JobBook
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.iam import Account, policies
 from rlvr_sagemaker.launcher import SageMakerLauncher
@@ -27,21 +26,17 @@ TASK = (
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
-    folder = tmp_path / "home" / "project"
-    (folder / "mine").mkdir(parents=True)
-    (folder / "train.yaml").write_text(
-        "run: {name: demo}\nmodel: {path: 'tiny:math/arithmetic'}\n"
-        "train: {steps: 2, lr: 1.0e-3}\n"
-        "data: {sources: [{use: core/jsonl, with: {path: rows.jsonl, prompt: q, verifier: "
-        "core/exact}}]}\n"
+def project(write_project):
+    data = "{use: core/jsonl, with: {path: rows.jsonl, prompt: q, verifier: core/exact}}"
+    return write_project(
+        {
+            "train.yaml": "run: {name: demo}\nmodel: {path: 'tiny:math/arithmetic'}\n"
+            f"train: {{steps: 2, lr: 1.0e-3}}\ndata: {{sources: [{data}]}}\n",
+            "rows.jsonl": '{"q": "1+1", "answer": "2"}\n',
+            "mine/notes.txt": "kept\n",
+        },
+        "home/project",
     )
-    (folder / "rows.jsonl").write_text('{"q": "1+1", "answer": "2"}\n')
-    (folder / "mine" / "notes.txt").write_text("kept\n")
-    monkeypatch.chdir(folder)
-    for name in [name for name in os.environ if name.startswith("RLVR_SAGEMAKER")]:
-        monkeypatch.delenv(name)
-    return folder
 
 
 def launch(*more, store="s3://some-bucket/rlvr", config="train.yaml"):
@@ -213,16 +208,16 @@ def test_t91_a_secrets_arn_without_its_six_characters_would_open_nothing(project
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"store": "s3://My_Bucket/x"}, "'My_Bucket' is no bucket's name"),
-        ({"store": "s3://ab/x"}, "'ab' is no bucket's name"),
-        ({"store": "s3://10.0.0.1/x"}, "no bucket's name"),
-        ({"store": "/tmp/x"}, "no s3:// URI"),
+        ({"store": "s3://My_Bucket/x"}, "'My_Bucket' is not a bucket name"),
+        ({"store": "s3://ab/x"}, "'ab' is not a bucket name"),
+        ({"store": "s3://10.0.0.1/x"}, "not a bucket name"),
+        ({"store": "/tmp/x"}, "not an s3:// URI"),
         ({"instance_type": "p4de.24xlarge"}, "SageMaker's begin with ml."),
-        ({"image": "https://x.dkr.ecr/y:1"}, "no image's URI"),
-        ({"region": "Stockholm"}, "'Stockholm' is no region"),
-        ({"kms_key": "my-key"}, "no KMS key's ARN"),
+        ({"image": "https://x.dkr.ecr/y:1"}, "not an image URI"),
+        ({"region": "Stockholm"}, "'Stockholm' is not a region"),
+        ({"kms_key": "my-key"}, "not a KMS key ARN"),
         # IAM opens keys by their own ARNs alone, so that the plan would name nothing
-        ({"kms_key": "arn:aws:kms:eu-north-1:123456789012:alias/my"}, "no KMS key's ARN"),
+        ({"kms_key": "arn:aws:kms:eu-north-1:123456789012:alias/my"}, "not a KMS key ARN"),
         ({"max_runtime": 2419201}, "28 days at most"),
         ({"processes": 4, "train_gpus": "0-1"}, "4 processes on 2 GPUs"),
         ({"subnets": ["x"], "security_groups": ["sg-1"]}, "does not look like subnet-"),

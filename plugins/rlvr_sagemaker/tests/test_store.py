@@ -305,10 +305,3 @@ def test_a_damaged_copy_is_fetched_again(store, tmp_path, cloud, cache):
 def test_checksums_of_a_file_that_shrinks():
     with pytest.raises(aws.TornError, match="shorter"):
         checksums(io.BytesIO(b"abc"), 5, 16)
-
-
-class Terminal(io.StringIO):
-    """A standard error that somebody looks at."""
-
-    def isatty(self):
-        return True

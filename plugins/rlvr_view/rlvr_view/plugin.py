@@ -23,13 +23,18 @@ def register_commands(registrar: Registrar) -> None:
         "rlvr_view.chat.command:chat",
         summary="Talk with a model or a run's checkpoint in the terminal.",
     )
+    registrar.add(
+        "diff",
+        "rlvr_view.diff:diff",
+        summary="Say in what two runs differ.",
+    )
 
 
 @hookimpl
 def register_guards(registrar: Registrar) -> None:
-    """Add the guard."""
+    """Add the guard that records for the viewer."""
     registrar.add(
         "gaps",
         "rlvr_view.gaps_guard:Gaps",
-        summary="Records how much trainer and engine differ on each token, for rlvr view.",
+        summary="Record by how much trainer and engine differ on each token, for rlvr view.",
     )

@@ -68,20 +68,20 @@ class Section:
 def listed() -> list[tuple[str, str]]:
     """Return the name of each page and what it has, in the order of the index."""
     index = (home() / "index.md").read_text(encoding="utf-8")
-    return [(name, _LINK.sub(r"\1", said)) for name, said in _LISTED.findall(index)]
+    return [(name, _LINK.sub(r"\1", summary)) for name, summary in _LISTED.findall(index)]
 
 
-def read_page(asked: str) -> str:
+def read_page(page: str) -> str:
     """Return the text of a page or of one section of it.
 
     Args:
-        asked: A name (``guards``), a section (``guards#parity``), or either as a message writes
+        page: A name (``guards``), a section (``guards#parity``), or either as a message writes
             it (``docs/guards.md#parity``).
 
     Raises:
         ConfigError: If there is no such page or section.
     """
-    name, _, anchor = asked.partition("#")
+    name, _, anchor = page.partition("#")
     name = name.removeprefix("./").removeprefix("docs/").removesuffix(".md").lower()
     names = {file.stem: file for file in home().glob("*.md")}
     if name in MOVED:
@@ -91,10 +91,10 @@ def read_page(asked: str) -> str:
     text = names[name].read_text(encoding="utf-8")
     if not anchor:
         return text
-    found = {one.anchor: one.text for one in sections(text)}
-    if anchor not in found:
-        raise _unknown("section", anchor, list(found), f"the whole page: rlvr docs {name}")
-    return found[anchor]
+    texts = {section.anchor: section.text for section in sections(text)}
+    if anchor not in texts:
+        raise _unknown("section", anchor, list(texts), f"the whole page: rlvr docs {name}")
+    return texts[anchor]
 
 
 def sections(text: str) -> Iterator[Section]:
@@ -116,8 +116,8 @@ def _headings(lines: list[str]) -> Iterator[tuple[int, int, str]]:
     for number, line in enumerate(lines):
         if _FENCE.match(line):
             fenced = not fenced
-        elif not fenced and (found := _HEADING.match(line.rstrip())):
-            yield number, len(found[1]), found[2]
+        elif not fenced and (heading := _HEADING.match(line.rstrip())):
+            yield number, len(heading[1]), heading[2]
 
 
 def _slug(title: str) -> str:

@@ -40,11 +40,9 @@ from rlvr_core.api import (
     traits_of,
 )
 from rlvr_core.engines.child.child_host import SpawnArgs
-from rlvr_core.engines.child.child_process import gpus_for
-from rlvr_core.engines.child.child_rpc import RequestChannel
+from rlvr_core.engines.child.child_process import EngineProcess, gpus_for
 from rlvr_core.engines.child.shared_weights import Outgoing
-from rlvr_core.engines.transport import ChosenTransport
-from rlvr_core.engines.vllm.files import Files
+from rlvr_core.engines.vllm.files import FILES
 from rlvr_core.engines.vllm.probe import (
     PROBE_TOKENS,
     check_probe,
@@ -52,9 +50,6 @@ from rlvr_core.engines.vllm.probe import (
     source_logprobs,
     trainer_logprobs,
 )
-
-FILES = ChosenTransport("core/files", f"{Files.__module__}:{Files.__name__}", "core", {})
-"""The transport used if the configuration names none."""
 
 _PROBE_PROMPT = 65
 """Largest probe prompt in tokens: two blocks of a prefix cache plus one token."""
@@ -87,7 +82,7 @@ class ChildEngine:
             inverts_stream=inner.inverts_stream,
         )
         self._deadline = deadline
-        self.channel = RequestChannel()
+        self._process: EngineProcess | None = None
         self._transport: WeightTransport | None = None
         self._dtype: Any = None
         self._device: Any = None
@@ -135,7 +130,8 @@ class ChildEngine:
                 where="engine",
                 remedy="set train.max_staleness: 0, or choose another engine",
             ) from error
-        self.channel.open(message, gpus_for(model.device))
+        self._process = EngineProcess(message, gpus_for(model.device))
+        self._process.await_start()
 
     def submit(self, request: GenerationRequest) -> Future[Answers]:
         """Queue a request for the next ``begin`` or ``drain``."""
@@ -208,8 +204,8 @@ class ChildEngine:
         """See ``FingerprintsWeights``; nothing of an engine that cannot read its weights back."""
         if not isinstance(self._engine, FingerprintsWeights):
             return {}
-        found: dict[str, int] = self.channel.call("fingerprint", timeout=self._deadline)
-        return found
+        checksums: dict[str, int] = self.channel.call("fingerprint", timeout=self._deadline)
+        return checksums
 
     def sleep(self) -> None:
         """Do nothing: the engine generates while the trainer works."""
@@ -219,15 +215,21 @@ class ChildEngine:
 
     def close(self) -> None:
         """End the process; see ``Engine.close``."""
-        self.channel.close()
+        if self._process is not None:
+            self._process.close()
         if self._transport is not None:
             self._transport.close()
 
     @property
+    def channel(self) -> EngineProcess:
+        """The engine's process."""
+        assert self._process is not None, "the engine is not started"
+        return self._process
+
+    @property
     def pid(self) -> int:
         """Process id of the engine's process."""
-        assert self.channel.process is not None
-        return self.channel.process.pid
+        return self.channel.pid
 
     # -- weights ---------------------------------------------------------------------------------
 
@@ -285,8 +287,8 @@ class ScoringChildEngine(ChildEngine):
     def score(self, requests: Sequence[ScoreRequest], timeout: float | None) -> list[Scores]:
         """See ``Scorer.score``."""
         limit = self._deadline if timeout is None else timeout
-        found: list[Scores] = self.channel.call("score", list(requests), timeout, timeout=limit)
-        return found
+        scores: list[Scores] = self.channel.call("score", list(requests), timeout, timeout=limit)
+        return scores
 
 
 class _ChildLink:

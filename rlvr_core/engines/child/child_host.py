@@ -132,8 +132,9 @@ class Host:
                 self._engine.abort()
         else:
             call, *arguments = rest
+            actor = self if kind == "load_weights" else self._engine
             try:
-                answer = getattr(self, f"_{kind}")(*arguments)
+                answer = getattr(actor, kind)(*arguments)
             except BaseException as error:
                 self._send("failed", call, _plain(error))
             else:
@@ -159,10 +160,8 @@ class Host:
         else:
             self._send("failed", ticket, _plain(error))
 
-    def _abort(self) -> None:
-        self._engine.abort()
-
-    def _load_weights(self, version: int, messages: Any, adapter_config: Any) -> None:
+    def load_weights(self, version: int, messages: Any, adapter_config: Any) -> None:
+        """Receive weights, and have the engine load them."""
         import torch
 
         from rlvr_core.engines.child.shared_weights import ReceivedSource
@@ -176,13 +175,6 @@ class Host:
         self._engine.load_weights(version, source)
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()  # the trainer may write over what was received from now on
-
-    def _fingerprint(self) -> dict[str, int]:
-        found: dict[str, int] = self._engine.fingerprint()
-        return found
-
-    def _score(self, requests: Any, timeout: float | None) -> Any:
-        return self._engine.score(requests, timeout)
 
     def _send(self, *message: Any) -> None:
         with self._sending:

@@ -1,20 +1,20 @@
-"""The trainer's handle on an engine's process: starting, messaging, monitoring, ending."""
+"""The trainer's handle on an engine's process: starting, requests and answers, ending."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pickle
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import MachineError, RlvrError, RunError
+from rlvr_core.api import Generation, GenerationRequest, MachineError, RlvrError, RunError
 from rlvr_core.workers.apart import apart
 from rlvr_core.workers.process import Child
 
@@ -23,28 +23,27 @@ if TYPE_CHECKING:
 
 Message = tuple[Any, ...]
 
+START_LIMIT = 900.0
+"""Seconds the process may take to load the model."""
 _LAST_LINES = 5
 _FAREWELL = 5.0
 
 
-class ChildProcess:
-    """One process from start to end.
+class EngineProcess:
+    """An engine's process, from start to end. Methods may be called from any thread.
 
     Args:
         spawn_args: The pickled ``SpawnArgs``.
         gpus: Visible GPUs; empty for those that this process sees.
-        hear: Called with each received message, in a separate thread.
-        ended: Called in that thread with the reason; not called if it was told to end.
     """
 
-    def __init__(
-        self,
-        spawn_args: bytes,
-        gpus: str,
-        hear: Callable[[Message], None],
-        ended: Callable[[RlvrError], None],
-    ) -> None:
-        self._hear, self._ended = hear, ended
+    def __init__(self, spawn_args: bytes, gpus: str) -> None:
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._queue: list[tuple[int, GenerationRequest]] = []
+        self._requests: dict[int, Future[Any]] = {}
+        self._calls: dict[int, Future[Any]] = {}
+        self._broken: RlvrError | None = None
         self._begun: Future[None] = Future()
         self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
         self._closing = False
@@ -65,39 +64,109 @@ class ChildProcess:
         """Process id."""
         return self._child.pid
 
-    def await_start(self, limit: float) -> None:
-        """Wait until its engine has started.
+    def await_start(self) -> None:
+        """Wait until its engine has started; the process is gone if that fails.
 
         Raises:
-            MachineError: If it takes longer than ``limit`` seconds.
+            MachineError: If it takes longer than ``START_LIMIT`` seconds.
             RlvrError: If the engine does not start, or the process dies.
         """
         try:
-            self._begun.result(limit)
-        except TimeoutError as error:
-            raise MachineError(
-                f"the engine's process was not ready within {limit:g} s", where="engine"
-            ) from error
+            self._begun.result(START_LIMIT)
+        except BaseException as error:
+            self._child.kill()
+            self.close()
+            if isinstance(error, TimeoutError):
+                raise MachineError(
+                    f"the engine's process was not ready within {START_LIMIT:g} s", where="engine"
+                ) from error
+            raise
 
-    def send(self, *message: Any) -> None:
-        """Queue a message after all earlier ones; returns at once."""
-        self._outbox.put(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+    def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
+        """Queue a request for the next ``begin``."""
+        with self._lock:
+            number, future = self._expect(self._requests)
+            self._queue.append((number, request))
+        return future
+
+    def begin(self) -> None:
+        """Send all queued requests at once."""
+        with self._lock:
+            queued, self._queue = self._queue, []
+            if queued:
+                self._send("submit", queued)
+
+    def unfinished(self) -> list[Future[Any]]:
+        """Return the futures of all unanswered requests.
+
+        Raises:
+            RlvrError: If the process has ended.
+        """
+        with self._lock:
+            self._check()
+            return list(self._requests.values())
+
+    def drop(self) -> None:
+        """Cancel requests that were not sent."""
+        with self._lock:
+            queued, self._queue = self._queue, []
+            futures = [self._requests.pop(number) for number, _ in queued]
+        for future in futures:
+            future.cancel()
+
+    def call(self, name: str, *arguments: Any, timeout: float) -> Any:
+        """Call the process and wait for the answer.
+
+        Raises:
+            RunError: If there is none within ``timeout`` seconds.
+            RlvrError: If the call failed, or the process has ended.
+        """
+        with self._lock:
+            number, future = self._expect(self._calls)
+            self._send(name, number, *arguments)
+        try:
+            return future.result(timeout)
+        except TimeoutError as error:
+            raise RunError(
+                f"the engine's process did not answer '{name}' within {timeout:g} s",
+                remedy="raise run.timeout if it was at work on long completions",
+            ) from error
 
     def close(self) -> None:
         """Ask it to end, and make sure that it does; safe to call twice."""
-        if self._closing:
-            return
-        self._closing = True
-        self.send("close")
-        self._outbox.put(None)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._child.process.wait(timeout=_FAREWELL)
-        self.kill()
-        self._log.close()
+        if not self._closing:
+            self._closing = True
+            self._send("close")
+            self._outbox.put(None)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._child.process.wait(timeout=_FAREWELL)
+            self._child.kill()
+            self._log.close()
+        self._fail(RunError("the engine was closed before the request was finished"))
 
-    def kill(self) -> None:
-        """Kill it and its process group at once; safe if it has already ended."""
-        self._child.kill()
+    def _expect(self, futures: dict[int, Future[Any]]) -> tuple[int, Future[Any]]:
+        """Return the number of a new request or call, and the future of its answer."""
+        self._check()
+        number = next(self._numbers)
+        futures[number] = Future()
+        return number, futures[number]
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    def _send(self, *message: Any) -> None:
+        """Queue a message after all earlier ones; returns at once."""
+        self._outbox.put(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+    def _fail(self, error: RlvrError) -> None:
+        """Fail every open future with this error, and refuse further work."""
+        with self._lock:
+            self._broken = self._broken or error
+            futures = [*self._requests.values(), *self._calls.values()]
+            self._requests, self._calls, self._queue = {}, {}, []
+        for future in futures:
+            future.set_exception(error)
 
     # -- its two threads -------------------------------------------------------------------------
 
@@ -105,23 +174,37 @@ class ChildProcess:
         """Receive messages until the process has ended."""
         try:
             while True:
-                message: Message = pickle.loads(self._connection.recv_bytes())
-                if message[0] == "ready":
-                    self._begun.set_result(None)
-                elif message[0] == "broken":
-                    self._begun.set_exception(message[1])
-                else:
-                    self._hear(message)
+                self._take(pickle.loads(self._connection.recv_bytes()))
         except Exception as error:
             reason = self._end() if isinstance(error, EOFError | OSError) else _unreadable(error)
             self._outbox.put(None)
             if not self._begun.done():
                 self._begun.set_exception(reason)
             if not self._closing:
-                self._ended(reason)
+                self._fail(reason)
+
+    def _take(self, message: Message) -> None:
+        kind, *rest = message
+        if kind == "ready":
+            self._begun.set_result(None)
+            return
+        if kind == "broken":
+            self._begun.set_exception(rest[0])
+            return
+        number, *answer = rest
+        with self._lock:
+            future = self._requests.pop(number, None) or self._calls.pop(number, None)
+        if future is None:
+            return  # the engine was closed meanwhile
+        if kind == "cancelled":
+            future.cancel()
+        elif kind == "failed":
+            future.set_exception(answer[0])
+        else:
+            future.set_result(answer[0])
 
     def _write(self) -> None:
-        """Send queued messages, in a separate thread.
+        """Send queued messages.
 
         Writing to a suspended process blocks forever; a caller that waits for an answer must still
         reach its deadline (T29).

@@ -120,17 +120,17 @@ def link_up(ranks: Ranks, limit: float) -> dict[int, Link]:
 
 def _accept(server: socket.socket, secret: bytes, others: int, limit: float) -> dict[int, Link]:
     until = time.monotonic() + limit
-    found: dict[int, Link] = {}
-    while len(found) < others:
+    links: dict[int, Link] = {}
+    while len(links) < others:
         server.settimeout(max(0.001, until - time.monotonic()))
         client, _ = server.accept()
         client.settimeout(_HELLO)
         received = _read(client, _SECRET + _RANK)
         if hmac.compare_digest(received[:_SECRET], secret):
-            found[int.from_bytes(received[_SECRET:], "big")] = Link(_connection(client))
+            links[int.from_bytes(received[_SECRET:], "big")] = Link(_connection(client))
         else:
             client.close()
-    return found
+    return links
 
 
 def _read(client: socket.socket, n: int) -> bytes:

@@ -36,7 +36,7 @@ class Outgoing:
     @property
     def tensors(self) -> Sequence[TensorMeta]:
         """Names, dtypes and shapes; gathers a sharded policy, so every process must call it."""
-        return [TensorMeta(name, one.dtype, tuple(one.shape)) for name, one in self.make()]
+        return [TensorMeta(name, t.dtype, tuple(t.shape)) for name, t in self.make()]
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         """Iterate over names and tensors."""
@@ -78,11 +78,11 @@ class ReceivedSource:
         Raises:
             ValueError: If it has no parameter of a received name.
         """
-        own = dict(self.module.named_parameters())
+        parameters = dict(self.module.named_parameters())
         for name, tensor in self.tensors():
-            if name not in own:
+            if name not in parameters:
                 raise ValueError(f"the copy of the model has no parameter {name}")
-            own[name].copy_(tensor)
+            parameters[name].copy_(tensor)
 
 
 def room(tensor: TensorMeta | Tensor) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import math
 from pathlib import Path
 
 from rlvr_core.api import MachineError
@@ -55,46 +54,28 @@ def parameter_count(model_path: str) -> int:
         MachineError: If the model has no safetensors files, or they are damaged, or the hub cannot
             be reached.
     """
+    from huggingface_hub import get_local_safetensors_metadata
+
+    folder = Path(model_path).expanduser()
+    if not folder.is_dir():
+        cached = _cached(model_path)
+        if cached is None:
+            return _count_on_hub(model_path)
+        folder = cached
     try:
-        folder = Path(model_path).expanduser()
-        if not folder.is_dir():
-            cached = _cached(model_path)
-            if cached is None:
-                return _count_on_hub(model_path)
-            folder = cached
-        shapes = {name: shape for file in _weight_files(folder) for name, shape in _header(file)}
+        files = get_local_safetensors_metadata(folder).files_metadata.values()
+        sizes = {name: t.parameter_count for file in files for name, t in file.tensors.items()}
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        if config.get("tie_word_embeddings") and len(shapes) > 1:
-            shapes.pop("lm_head.weight", None)  # some exporters write it even if tied
-        return sum(math.prod(shape) for shape in shapes.values())
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # the hub's client has many errors for damaged files
         raise MachineError(
             f"the size of '{model_path}' cannot be told: {type(error).__name__}: {error}",
             where="model.path",
             remedy="a model folder has config.json and *.safetensors files; or name the engine in "
             "the config, as in engine: vllm",
         ) from error
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-        return [folder / name for name in sorted(set(names))]
-    if (folder / "model.safetensors").is_file():
-        return [folder / "model.safetensors"]
-    raise FileNotFoundError("there is no model.safetensors and no index of its parts")
-
-
-def _header(file: Path) -> list[tuple[str, list[int]]]:
-    """Return names and shapes of the tensors in a safetensors file."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(file, framework="pt") as tensors:
-            return [(name, tensors.get_slice(name).get_shape()) for name in tensors.keys()]  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(f"{file.name}: {error}") from error
+    if config.get("tie_word_embeddings") and len(sizes) > 1:
+        sizes.pop("lm_head.weight", None)  # some exporters write it even if tied
+    return sum(sizes.values())
 
 
 def _cached(model_id: str) -> Path | None:

@@ -91,7 +91,7 @@ class VllmEngine:
 
         Raises:
             ConfigError: If it is to take adapters, and there are none or they are too large; or if
-                the processes or the model's heads do not divide by ``tensor_parallel_size``.
+                the processes do not divide by ``tensor_parallel_size``.
             MachineError: If vLLM is missing, does not import, or cannot start on this machine.
         """
         if self._running is not None:
@@ -236,9 +236,8 @@ class VllmEngine:
         """
         running = self._ready()
         with self._working(running, "vLLM could not read its weights back"):
-            (found,) = running.llm.collective_rpc(fingerprint)
-            own: dict[str, Shard] = found
-            return whole([own] if running.group is None else running.group.gather(own))
+            shards: dict[str, Shard] = running.llm.collective_rpc(fingerprint)[0]
+            return whole([shards] if running.group is None else running.group.gather(shards))
 
     def sleep(self) -> None:
         """Give memory back; see ``Engine.sleep``. Nothing happens on a CPU.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import math
 import os
 import shutil
@@ -24,7 +25,10 @@ from rlvr_core.api import (
     TransportLink,
     TransportTraits,
 )
+from rlvr_core.engines.transport import ChosenTransport
 from rlvr_core.engines.vllm.process import first_line
+
+logger = logging.getLogger(__name__)
 
 PREFIX = "rlvr-weights-"
 """Of the folders; those whose lock nobody holds are of killed processes."""
@@ -66,7 +70,7 @@ class Files:
         Raises:
             MachineError: If there is no room for them.
         """
-        for _ in self.keep(weights):
+        for _ in self.keep(weights, weights):
             pass
         link.deliver(self.message())
 
@@ -74,17 +78,19 @@ class Files:
         """The message that names the files."""
         return {"files": list(self.files)}
 
-    def keep(self, weights: OutgoingWeights) -> Iterator[tuple[str, Tensor]]:
-        """Hand weights on while they are written.
+    def keep(self, weights: OutgoingWeights, tensors: NamedTensors) -> NamedTensors:
+        """Hand the tensors of weights on while they are written.
 
         Raises:
             MachineError: If there is no room for them.
         """
         if self._folder is None:
             self._place(n_bytes(weights.tensors))
-        self.remove()
-        self._sends += 1
-        for name, tensor in weights:
+        for file in self.files:
+            Path(file).unlink(missing_ok=True)
+        self.files, self._part, self._bytes = [], {}, 0
+        self._sends += 1  # in the names of the files, so that two sends never mix
+        for name, tensor in tensors:
             # a copy: what shares memory cannot be saved, and what is trained on will change
             self._part[name] = tensor.detach().to("cpu", copy=True).contiguous()
             self._bytes += tensor.numel() * tensor.element_size()
@@ -99,12 +105,6 @@ class Files:
         content: Any = message
         load(read_files(content["files"]))
 
-    def remove(self) -> None:
-        """Remove the files; the next ones have other names, so that two sends never mix."""
-        for file in self.files:
-            Path(file).unlink(missing_ok=True)
-        self.files, self._part, self._bytes = [], {}, 0
-
     def close(self) -> None:
         """Remove the files, and their folder."""
         self.files = []
@@ -115,13 +115,19 @@ class Files:
 
     def _place(self, needed: int) -> None:
         """Choose a folder with room for so many bytes, before the first weights."""
-        parents = candidates(self._parent)
+        parents = [_SHARED_MEMORY, Path(tempfile.gettempdir())]
+        if self._parent is not None:
+            parents = [self._parent]
         for parent in parents:
-            if has_room(parent, needed):
+            if parent.is_dir() and shutil.disk_usage(parent).free > _SPARE * needed:
+                if parent != parents[0]:
+                    logger.warning(
+                        "weights go to the engine through files in %s, slower than shared memory: "
+                        "/dev/shm is too small or absent (docker: --shm-size)",
+                        parent,
+                    )
                 sweep(parent)
-                while (lock := hold(folder := _new(parent), fcntl.LOCK_EX)) is None:
-                    pass
-                self._folder, self._lock = folder, lock
+                self._folder, self._lock = locked_folder(parent)
                 return
         raise no_room(needed, parents)
 
@@ -139,14 +145,8 @@ class Files:
         self._part, self._bytes = {}, 0
 
 
-def candidates(parent: Path | None) -> list[Path]:
-    """The folders that weights may lie in, the best first; the configured one alone if it is."""
-    return [parent] if parent is not None else [_SHARED_MEMORY, Path(tempfile.gettempdir())]
-
-
-def has_room(parent: Path, needed: int) -> bool:
-    """Whether a folder is there and has room for so many bytes."""
-    return parent.is_dir() and shutil.disk_usage(parent).free > _SPARE * needed
+FILES = ChosenTransport("core/files", f"{Files.__module__}:{Files.__name__}", "core", {})
+"""The transport that is used where the configuration names none."""
 
 
 def no_room(needed: int, folders: Sequence[Path], why: str = "") -> MachineError:
@@ -160,34 +160,13 @@ def no_room(needed: int, folders: Sequence[Path], why: str = "") -> MachineError
     )
 
 
-def _new(parent: Path) -> Path:
-    return Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-
-
-def hold(folder: Path, operation: int) -> int | None:
-    """Take the lock of a folder that is used: ``LOCK_EX`` alone, ``LOCK_SH`` with others.
-
-    Returns:
-        The lock, to be closed; None if the folder was removed meanwhile.
-    """
-    try:
-        lock = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-    except FileNotFoundError:
-        return None
-    fcntl.flock(lock, operation)  # for the moment that a sweep may have it
-    with contextlib.suppress(FileNotFoundError):
-        if os.path.samestat((folder / _LOCK).stat(), os.fstat(lock)):
-            return lock
-    os.close(lock)
-    return None
-
-
-def folder_on_disk(messages: Sequence[Json]) -> str | None:
-    """Return the folder of sent files that lie outside shared memory; None of others."""
-    content: Any = messages[-1] if messages else None
-    files = content.get("files") if isinstance(content, dict) else None
-    folder = Path(files[0]).parent if files else None
-    return str(folder) if folder is not None and folder.parent != _SHARED_MEMORY else None
+def locked_folder(parent: Path) -> tuple[Path, int]:
+    """Make a folder whose lock this process holds until it closes it, or ends."""
+    made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=parent))
+    lock = os.open(made / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    # under its own name only now: a sweep by another process never meets it without its lock
+    return made.rename(parent / made.name.removeprefix(".")), lock
 
 
 def n_bytes(tensors: Sequence[TensorMeta]) -> int:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from rlvr_core.api import Complaint, ConfigError
+from rlvr_core.api import ConfigError
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
-    from transformers import PretrainedConfig
 
 T = TypeVar("T")
 
@@ -52,7 +51,7 @@ class Group:
         row = torch.tensor(mine)
         rows = [torch.empty_like(row) for _ in range(self.size)]
         torch.distributed.all_gather(rows, row, group=self.processes)
-        return [found.tolist() for found in rows]
+        return [row.tolist() for row in rows]
 
     def gather(self, mine: T) -> list[T]:
         """Return the values of all processes, by index. A collective."""
@@ -61,76 +60,34 @@ class Group:
         return gathered
 
 
-def size_faults(size: int, config: PretrainedConfig | None) -> list[Complaint]:
-    """What keeps engines of this many processes from working.
+def check_size(size: int) -> None:
+    """Refuse a number of processes of one engine that does not divide those of the run.
 
-    Args:
-        size: Processes of one engine.
-        config: The model's; None to look at processes alone.
+    Whether it divides the model's heads and widths, vLLM says when it starts.
 
-    Returns:
-        One complaint for each number that does not divide: processes of the run, processes of this
-        machine, and the model's heads and widths.
+    Raises:
+        ConfigError: If it does not divide the processes of the run, or those of this machine.
     """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
     if world % size:
         least = -(-world // size) * size
         what = "1 process does" if world == 1 else f"{world} processes do"
-        more = "" if world == 1 else f", or another divisor of {world}"
-        faults = [
-            Complaint(
-                f"{what} not divide into engines of {size} processes",
-                WHERE,
-                (
-                    f"rlvr launch --processes {least}, or another multiple of {size}",
-                    f"--set {WHERE}=1{more}",
-                ),
-            )
-        ]
-    elif local % size:
-        faults = [
-            Complaint(
-                f"an engine of {size} processes would span machines: this one has {local} of the "
-                f"run's {world} processes",
-                WHERE,
-                (f"set a divisor of {local}, or start a multiple of {size} on every machine",),
-            )
-        ]
-    else:
-        faults = []
-    return faults if config is None else faults + _model_faults(size, config.get_text_config())
-
-
-def _model_faults(size: int, text: Any) -> list[Complaint]:
-    heads = text.num_attention_heads
-    kv_heads = getattr(text, "num_key_value_heads", None) or heads
-    # with fewer key-value heads than processes, vLLM gives several processes the same one
-    whole = {"attention heads": heads, "key-value heads": max(kv_heads, size)}
-    if kv_heads < size and size % kv_heads:
-        whole["key-value heads"] = kv_heads
-    if width := getattr(text, "intermediate_size", None):
-        whole["columns of the MLP"] = width
-    fits = [n for n in range(1, size) if not any(count % n for count in whole.values())]
-    return [
-        Complaint(
-            f"the model's {count} {name} do not divide into {size} shards",
-            WHERE,
-            (f"set it to {' or '.join(map(str, fits))}",),
+        raise ConfigError(
+            f"{what} not divide into engines of {size} processes",
+            where=WHERE,
+            remedy=(
+                f"rlvr launch --processes {least}, or another multiple of {size}",
+                f"--set {WHERE}=1",
+            ),
         )
-        for name, count in whole.items()
-        if count % size
-    ]
-
-
-def check_size(size: int, config: PretrainedConfig | None) -> None:
-    """Refuse a number of processes that ``size_faults`` has a complaint about.
-
-    Raises:
-        ConfigError: If there is one.
-    """
-    if faults := size_faults(size, config):
-        raise ConfigError.collect(faults)
+    if local % size:
+        raise ConfigError(
+            f"an engine of {size} processes would span machines: this one has {local} of the "
+            f"run's {world} processes",
+            where=WHERE,
+            remedy=f"set a divisor of {local}, or start a multiple of {size} on every machine",
+        )
 
 
 def add_up_by_gloo() -> None:

@@ -108,3 +108,9 @@ def check_probe(
                 "run with engine: transformers to go on, and report model and vLLM version",
             ),
         )
+
+
+def shared_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return the length of the common prefix of two token sequences."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(first), len(second)))

@@ -39,6 +39,12 @@ ENVIRONMENT = {
 
 VERBOSE = "VLLM_LOGGING_LEVEL=INFO in the environment shows vLLM's own account"
 """Remedy for faults inside vLLM."""
+START_REMEDIES = (
+    "memory: lower engine.with.gpu_memory_utilization, or set kv_cache_mb",
+    "lengths: data.max_prompt_tokens + sampling.max_tokens must fit the model",
+    VERBOSE,
+)
+"""Remedies for an engine that does not start."""
 
 
 class VllmOptions(ComponentConfig):
@@ -55,14 +61,14 @@ class VllmOptions(ComponentConfig):
     on a CPU, false on a GPU."""
     max_num_seqs: Annotated[int, Field(gt=0)] | None = None
     """Completions generated at a time. null: vLLM's choice."""
-    lora: Literal["merged", "adapter"] = "merged"
-    """How a run with ``model.lora`` brings its weights here: ``merged`` into the base model, or
-    the ``adapter`` alone, which vLLM then computes beside the base."""
 
 
 class VllmConfig(VllmOptions):
     """Options of engine ``vllm``. Precision, lengths and seed are the run's (T16, T28)."""
 
+    lora: Literal["merged", "adapter"] = "merged"
+    """How a run with ``model.lora`` brings its weights here: ``merged`` into the base model, or
+    the ``adapter`` alone, which vLLM then computes beside the base."""
     tensor_parallel_size: Annotated[int, Field(gt=0)] = 1
     """Training processes that share one engine: each holds a shard of its weights and of its KV
     cache. Processes of one machine, one after the other."""
@@ -109,14 +115,18 @@ def untouched_process() -> Iterator[None]:
     threads and the precision of float32 matrix products.
     """
     environment = dict(os.environ)
+    triton = logging.getLogger("torch._library.triton")  # it warns that there is no triton
+    level = triton.level
     set_num_threads, threads = torch.set_num_threads, torch.get_num_threads()
     precision = torch.get_float32_matmul_precision()
     os.environ.update(ENVIRONMENT)
+    triton.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(), _without_triton_notice():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
             yield
     finally:
+        triton.setLevel(level)
         for name in os.environ.keys() - environment.keys():
             del os.environ[name]
         os.environ.update(environment)
@@ -124,17 +134,6 @@ def untouched_process() -> Iterator[None]:
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
         torch.set_float32_matmul_precision(precision)
-
-
-@contextmanager
-def _without_triton_notice() -> Iterator[None]:
-    logger = logging.getLogger("torch._library.triton")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def import_vllm() -> ModuleType:
@@ -215,7 +214,7 @@ def launch(config: VllmConfig, context: EngineContext) -> Any:
 
     Raises:
         ConfigError: If it is to take adapters, and there are none or they are too large; or if the
-            processes or the model's heads do not divide by ``tensor_parallel_size``.
+            processes do not divide by ``tensor_parallel_size``.
         MachineError: If vLLM is missing, does not import, or cannot start on this machine.
         RunError: If this is one of several ranks and their process group does not exist yet.
     """
@@ -223,7 +222,7 @@ def launch(config: VllmConfig, context: EngineContext) -> Any:
     if config.lora == "adapter":
         check_rank(context.adapter_rank)
     if shards > 1:
-        check_size(shards, None if context.model is None else context.model.config)
+        check_size(shards)
     import_vllm()
     check_process_group()
     with untouched_process(), untouched_randomness():
@@ -239,7 +238,7 @@ def launch(config: VllmConfig, context: EngineContext) -> Any:
             adapt_cpu_build()
         if cpu and shards > 1:
             add_up_by_gloo()
-        worker.register()
+        worker.register(worker.IN_PROCESS, worker.InProcessTransfer)
         _groups.acquire()
         try:
             return LLMEngine.from_engine_args(
@@ -254,21 +253,15 @@ def launch(config: VllmConfig, context: EngineContext) -> Any:
             raise MachineError(
                 f"vLLM could not start: {first_line(error)}",
                 where="engine",
-                remedy=(
-                    *(adapters if config.lora == "adapter" else ()),
-                    "memory: lower engine.with.gpu_memory_utilization, or set kv_cache_mb",
-                    "lengths: data.max_prompt_tokens + sampling.max_tokens must fit the model",
-                    VERBOSE,
-                ),
+                remedy=(*(adapters if config.lora == "adapter" else ()), *START_REMEDIES),
             ) from error
 
 
-def check_rank(rank: int | None, engine: str = "vllm") -> None:
-    """Refuse an engine that takes LoRA adapters where the run has none or too large ones.
+def check_rank(rank: int | None) -> None:
+    """Refuse to take LoRA adapters where the run has none or too large ones.
 
     Args:
         rank: Rank of the run's adapters; None where it trains none.
-        engine: Name of the engine, for the message.
 
     Raises:
         ConfigError: If ``rank`` is None or more than vLLM takes.
@@ -276,7 +269,7 @@ def check_rank(rank: int | None, engine: str = "vllm") -> None:
     where = "engine.with.lora"
     if rank is None:
         raise ConfigError(
-            f"engine {engine} is to take adapters, and there are none",
+            "engine vllm is to take adapters, and there are none",
             where=where,
             remedy="leave it out, or train adapters: model.lora",
         )
@@ -286,12 +279,6 @@ def check_rank(rank: int | None, engine: str = "vllm") -> None:
             where=where,
             remedy="set it to merged, or lower the rank",
         )
-
-
-def rank_room(context: EngineContext) -> int:
-    """The smallest rank that vLLM can make room for and that the run's adapters fit in."""
-    rank = context.adapter_rank or 1
-    return next(room for room in _RANKS if room >= rank)
 
 
 def arguments(config: VllmConfig, context: EngineContext, *, cpu: bool) -> dict[str, Any]:
@@ -309,7 +296,8 @@ def arguments(config: VllmConfig, context: EngineContext, *, cpu: bool) -> dict[
         "use_tqdm_on_load": False,
     }
     if config.lora == "adapter":
-        options |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": rank_room(context)}
+        room = next(room for room in _RANKS if room >= (context.adapter_rank or 1))
+        options |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": room}
     if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
         # this rank's engine or its shard, on its device, inside the trainer's process group
         options["distributed_executor_backend"] = "external_launcher"

@@ -110,10 +110,10 @@ def held(model: nn.Module, packed: Mapping[str, Sequence[str]]) -> Tensors:
 
 
 def _of_layer(where: str, module: Any, packed: Mapping[str, Sequence[str]]) -> Tensors:
-    own = dict(module.named_parameters(recurse=False))
-    if "weight" in own:
-        own["weight"] = _weight(module, own["weight"])
-    for leaf, tensor in own.items():
+    tensors = dict(module.named_parameters(recurse=False))
+    if "weight" in tensors:
+        tensors["weight"] = _weight(module, tensors["weight"])
+    for leaf, tensor in tensors.items():
         yield from _apart(where, leaf, tensor, module, packed)
     if hasattr(module, "lora_a_stacked"):
         yield from _adapter(where, module, packed)

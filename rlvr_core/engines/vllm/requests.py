@@ -27,10 +27,11 @@ from rlvr_core.engines.vllm.process import VERBOSE, first_line
 
 if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest
-    from vllm.outputs import CompletionOutput, RequestOutput
+    from vllm.outputs import RequestOutput
 
 MAX_ATTEMPTS = 3
 """Maximum attempts to sample a completion that the engine keeps aborting."""
+_FLOOR = -9999.0  # what a server says instead of minus infinity and NaN
 
 
 def room_for(request: GenerationRequest, max_model_len: int) -> int:
@@ -55,16 +56,7 @@ def room_for(request: GenerationRequest, max_model_len: int) -> int:
     return max_model_len - length
 
 
-def not_finite(request: GenerationRequest) -> RunError:
-    """Return the error for log-probs that are not finite: the model's weights are broken."""
-    return RunError(
-        f"request {request.id}: vLLM returned log-probs that are not finite",
-        remedy="the weights have overflowed: look at the loss and gradient norm of the last "
-        "steps, lower train.lr, or use bfloat16 instead of float16",
-    )
-
-
-def sampling_params(params: SamplingParams, seed: int, stop_ids: Sequence[int]) -> Any:
+def sampling_fields(params: SamplingParams, seed: int, stop_ids: Sequence[int]) -> dict[str, Any]:
     """Return vLLM's sampling parameters for one completion with its own seed (T18).
 
     Args:
@@ -72,88 +64,72 @@ def sampling_params(params: SamplingParams, seed: int, stop_ids: Sequence[int]) 
         seed: Seed of this completion.
         stop_ids: Tokens that end it, and stay in it.
     """
-    from vllm import SamplingParams as VllmSamplingParams
-    from vllm.sampling_params import RequestOutputKind
-
-    return VllmSamplingParams(
-        temperature=params.temperature,
-        top_p=params.top_p,
-        top_k=params.top_k,
-        max_tokens=params.max_tokens,
-        seed=seed % 2**63,  # -1 would mean none
-        stop=list(params.stop),
-        stop_token_ids=list(stop_ids),
-        include_stop_str_in_output=True,
-        logprobs=0,  # of the sampled token only
-        detokenize=bool(params.stop),  # vLLM needs text only to look for stop strings
-        output_kind=RequestOutputKind.FINAL_ONLY,
-    )
+    return {
+        "n": 1,
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "top_k": params.top_k,
+        "max_tokens": params.max_tokens,
+        "seed": seed % 2**63,  # -1 would mean none
+        "stop": list(params.stop),
+        "stop_token_ids": sorted(stop_ids),
+        "include_stop_str_in_output": True,
+        "logprobs": 0,  # of the sampled token only
+        "detokenize": bool(params.stop),  # vLLM needs text only to look for stop strings
+    }
 
 
 def generation(
-    output: CompletionOutput,
     request: GenerationRequest,
+    token_ids: Sequence[int],
+    logprobs: Sequence[float],
+    spans: Sequence[tuple[int, int, int]],
+    finish_reason: str,
     text: Callable[[Sequence[int]], str],
     version: int,
 ) -> Generation:
-    """Convert a finished output to a generation.
+    """Make a generation of a completion that vLLM finished by ``stop`` or ``length``.
 
     Its text is decoded from all its tokens. vLLM's own text ends exactly at a stop string, which
-    the last token may extend beyond: the graded text would not be the trained one (T63). Versions
-    are vLLM's own labels of the weights that sampled each token.
+    the last token may extend beyond: the graded text would not be the trained one (T63).
 
     Args:
-        output: Output of vLLM, finished by ``stop`` or ``length``.
-        request: Its request, for the message.
+        request: Its request, for messages.
+        token_ids: Its tokens.
+        logprobs: Their log-probs.
+        spans: Version, first token and end (exclusive) of each span of tokens, in order: vLLM's own
+            labels of the weights that sampled them.
+        finish_reason: Why it ended.
         text: Decodes token ids.
         version: Policy version of an answer without tokens.
 
     Raises:
-        RunError: If there is not one finite log-prob per token: the model's weights are broken.
+        RunError: If there is not one finite log-prob and one label per token.
     """
-    token_ids = tuple(int(token) for token in output.token_ids)
-    logprobs = tuple(
-        float(at_position[token].logprob)
-        for token, at_position in zip(token_ids, output.logprobs or (), strict=True)
-    )
-    if not all(math.isfinite(logprob) for logprob in logprobs):
-        raise not_finite(request)
-    spans = [(int(span.version), span.start, span.end) for span in output.weight_versions or ()]
-    first, later = by_token(spans, len(token_ids), version)
-    return Generation(
-        token_ids=token_ids,
-        logprobs=logprobs,
-        text=text(token_ids),
-        finish_reason="stop" if output.finish_reason == "stop" else "length",
-        version=first,
-        token_versions=later,
-    )
-
-
-def by_token(
-    spans: Sequence[tuple[int, int, int]], length: int, version: int
-) -> tuple[int, tuple[int, ...]]:
-    """Read vLLM's labels of tokens.
-
-    Args:
-        spans: Version, first token and end (exclusive) of each span, in order.
-        length: Number of tokens of the completion.
-        version: Version of a completion without tokens.
-
-    Returns:
-        The version of the first token, and that of each token; empty if all are equal.
-
-    Raises:
-        RunError: If tokens have no label.
-    """
-    versions = [label for label, start, end in spans for _ in range(start, end)]
-    if len(versions) != length:
+    n = len(token_ids)
+    if len(logprobs) != n or not all(
+        math.isfinite(logprob) and logprob > _FLOOR for logprob in logprobs
+    ):
         raise RunError(
-            f"vLLM says of {len(versions)} of {length} tokens by which weights they were sampled",
+            f"request {request.id}: vLLM returned log-probs that are not finite",
+            remedy="the weights have overflowed: look at the loss and gradient norm of the last "
+            "steps, lower train.lr, or use bfloat16 instead of float16",
+        )
+    versions = [label for label, start, end in spans for _ in range(start, end)]
+    if len(versions) != n:
+        raise RunError(
+            f"vLLM says of {len(versions)} of {n} tokens by which weights they were sampled",
             remedy="take the version of vLLM that rlvr docs installation names",
         )
     first = versions[0] if versions else version
-    return first, tuple(versions) if set(versions) - {first} else ()
+    return Generation(
+        token_ids=tuple(token_ids),
+        logprobs=tuple(logprobs),
+        text=text(token_ids),
+        finish_reason="stop" if finish_reason == "stop" else "length",
+        version=first,
+        token_versions=tuple(versions) if set(versions) - {first} else (),
+    )
 
 
 @dataclass(slots=True)
@@ -164,27 +140,23 @@ class Pending:
         request: The request.
         owner: In an engine of several processes, the process that gets the answers; None where
             each does.
-        over: Whether it has all answers, or an error.
     """
 
     request: GenerationRequest
     owner: int | None = None
     future: Future[tuple[Generation, ...]] = field(default_factory=Future)
     answers: list[Generation | None] = field(init=False)
-    over: bool = False
 
     def __post_init__(self) -> None:
         self.answers = [None] * len(self.request.seeds)
 
     def finish(self) -> None:
-        """Resolve the future with the answers."""
-        self.over = True
-        if not self.future.done():
+        """Resolve the future if all answers are there."""
+        if None not in self.answers and not self.future.done():
             self.future.set_result(tuple(answer for answer in self.answers if answer is not None))
 
     def fail(self, error: RlvrError) -> None:
         """Resolve the future with an error."""
-        self.over = True
         if not self.future.done():
             self.future.set_exception(error)
 
@@ -292,20 +264,23 @@ class Requests:
 
     def _begin(self, pending: Pending) -> None:
         """Give vLLM the seeds of a request."""
-        if not pending.answers:
-            pending.finish()
+        pending.finish()
         for index in range(len(pending.answers)):
             self._add(_Sample(pending, index, self.version))
 
     def _add(self, sample: _Sample) -> None:
+        from vllm import SamplingParams as VllmSamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
         request = sample.pending.request
         name = str(next(self._names))
         stop_ids = self._stop_strings.special_ids(request.params.stop).union(self._eos_ids)
         try:
+            fields = sampling_fields(request.params, request.seeds[sample.index], list(stop_ids))
             self._llm.add_request(
                 name,
                 {"type": "token", "prompt_token_ids": list(request.prompt_ids)},
-                sampling_params(request.params, request.seeds[sample.index], sorted(stop_ids)),
+                VllmSamplingParams(**fields, output_kind=RequestOutputKind.FINAL_ONLY),
                 lora_request=self.adapter,
             )
         except Exception as error:  # its validation errors have no common base class
@@ -314,23 +289,28 @@ class Requests:
 
     def _record_answer(self, output: RequestOutput) -> None:
         sample = self._samples.pop(output.request_id, None)
-        if sample is None or sample.pending.over:
+        if sample is None or sample.pending.future.done():
             return
         pending, answer = sample.pending, output.outputs[0]
         self.cached_tokens = output.num_cached_tokens or 0
         if answer.finish_reason not in ("stop", "length"):
             self._retry(sample, str(answer.finish_reason))
             return
+        entries = zip(answer.token_ids, answer.logprobs or (), strict=False)
         try:
-            text = self._text(pending)
             pending.answers[sample.index] = generation(
-                answer, pending.request, text, sample.version
+                pending.request,
+                [int(token) for token in answer.token_ids],
+                [float(at_position[token].logprob) for token, at_position in entries],
+                [(int(s.version), s.start, s.end) for s in answer.weight_versions or ()],
+                answer.finish_reason,
+                self._text(pending),
+                sample.version,
             )
         except RlvrError as error:
             pending.fail(error)
             return
-        if None not in pending.answers:
-            pending.finish()
+        pending.finish()
 
     def _text(self, pending: Pending) -> Callable[[Sequence[int]], str]:
         """What makes the text of its answers."""
@@ -349,7 +329,7 @@ class Requests:
     def _retry(self, sample: _Sample, reason: str) -> None:
         """Sample again a completion that ended incomplete: a partial one does not count (T20)."""
         pending = sample.pending
-        if pending.over:
+        if pending.future.done():
             return
         if sample.attempt < MAX_ATTEMPTS:
             self._add(_Sample(pending, sample.index, self.version, sample.attempt + 1))

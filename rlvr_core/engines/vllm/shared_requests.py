@@ -41,12 +41,10 @@ class SharedRequests(Requests):
         super().__init__(llm, stop_strings, eos_ids)
         self._group = group
         self._new: list[Pending] = []
-        self._aborted = False
-        self._finished: tuple[tuple[int, ...], ...] = ()
 
     def __len__(self) -> int:
         """Number of unfinished completions of all processes, and of what is not exchanged yet."""
-        return super().__len__() + sum(len(one.request.seeds) for one in self._new)
+        return super().__len__() + sum(len(new.answers) for new in self._new)
 
     def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
         """Queue a request of this process.
@@ -54,10 +52,9 @@ class SharedRequests(Requests):
         What vLLM refuses is an error of the future: vLLM sees the request in ``run``.
         """
         pending = Pending(request, owner=self._group.index)
+        pending.finish()
         if request.seeds:
             self._new.append(pending)
-        else:
-            pending.finish()
         return pending.future
 
     def run(self, timeout: float | None, between: Callable[[], None] | None = None) -> None:
@@ -73,10 +70,11 @@ class SharedRequests(Requests):
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         with _without_notice():
-            while self._exchange(deadline, timeout):
+            finished = 0
+            while self._exchange(finished, deadline, timeout):
                 outputs = self._llm.step()
-                self._finished = tuple(
-                    (int(output.request_id), *output.outputs[0].token_ids) for output in outputs
+                finished = hash(
+                    tuple((int(done.request_id), *done.outputs[0].token_ids) for done in outputs)
                 )
                 for output in outputs:
                     self._record_answer(output)
@@ -84,16 +82,16 @@ class SharedRequests(Requests):
             self._finish_scheduled()
 
     def abort(self) -> None:
-        """Cancel every open future of this process; the others' requests go on."""
-        for pending in self._own():
+        """Cancel every open future of this process; outside of ``run`` no other is open."""
+        new, self._new = self._new, []
+        for pending in new:
             pending.future.cancel()
-        self._new, self._aborted = [], True
 
     def fail(self, error: RunError) -> None:
         """Fail every open future of this process with this error."""
-        own, self._new = self._own(), []
         super().fail(error)
-        for pending in own:
+        new, self._new = self._new, []
+        for pending in new:
             pending.fail(error)
 
     def score(self, requests: Sequence[ScoreRequest], timeout: float | None) -> list[Scores]:
@@ -105,24 +103,24 @@ class SharedRequests(Requests):
             scores = score(self._llm, together, timeout, self.adapter, late=self._late)
         return scores[first : first + len(requests)]
 
-    def _own(self) -> list[Pending]:
-        mine = [sample.pending for sample in self._samples.values()]
-        return [*(one for one in mine if one.owner == self._group.index), *self._new]
+    def _exchange(self, finished: int, deadline: float, timeout: float | None) -> bool:
+        """Take over what is new in all processes; return whether anything is unfinished.
 
-    def _exchange(self, deadline: float, timeout: float | None) -> bool:
-        """Take over what is new in all processes; return whether anything is unfinished."""
+        Args:
+            finished: Stands for the tokens that this process finished in the last step.
+            deadline: When the time of this process is over.
+            timeout: How long that was, for the message.
+        """
         late = max(1, round((timeout or 0) * 1000)) if time.monotonic() > deadline else 0
-        mine = [len(self._new), int(self._aborted), late, hash(self._finished)]
-        rows = self._group.numbers(mine)
-        if len({finished for *_, finished in rows}) > 1:
+        rows = self._group.numbers([len(self._new), late, finished])
+        if len({tokens for *_, tokens in rows}) > 1:
             raise RunError(
                 "the processes of one vLLM engine sampled different tokens from the same requests",
                 remedy=("engine.with.tensor_parallel_size: 1 needs no agreement", VERBOSE),
             )
-        self._remove({index for index, row in enumerate(rows) if row[1]})
-        if any(row[0] for row in rows):
+        if any(new for new, *_ in rows):
             self._add_all()
-        limits = [row[2] / 1000 for row in rows if row[2]]
+        limits = [milliseconds / 1000 for _, milliseconds, _ in rows if milliseconds]
         if self._samples and limits:
             raise self._abandon(min(limits))
         return bool(self._samples)
@@ -131,30 +129,19 @@ class SharedRequests(Requests):
         """Give vLLM the new requests of all processes, in the order of the processes."""
         new, self._new = self._new, []
         # no process but its own needs the problem of a request
-        parts = self._group.gather([replace(one.request, problem=None) for one in new])
+        parts = self._group.gather([replace(pending.request, problem=None) for pending in new])
         for owner, requests in enumerate(parts):
-            own = owner == self._group.index
             for place, request in enumerate(requests):
-                pending = new[place] if own else Pending(request, owner=owner)
+                mine = owner == self._group.index
+                pending = new[place] if mine else Pending(request, owner=owner)
                 try:
                     self._begin(pending)
                 except RunError as error:
                     pending.fail(error)
 
-    def _remove(self, owners: set[int]) -> None:
-        """Remove the requests of processes that have aborted theirs."""
-        if not owners:
-            return
-        gone = [name for name, sample in self._samples.items() if sample.pending.owner in owners]
-        self._llm.abort_request(gone)
-        for name in gone:
-            del self._samples[name]
-        if self._group.index in owners:
-            self._aborted = False
-
     def _text(self, pending: Pending) -> Callable[[Sequence[int]], str]:
-        own = pending.owner in (self._group.index, None)
-        return super()._text(pending) if own else _no_text
+        mine = pending.owner in (self._group.index, None)
+        return super()._text(pending) if mine else _no_text
 
     def _late(self, mine: bool) -> bool:
         return any(row[0] for row in self._group.numbers([int(mine)]))

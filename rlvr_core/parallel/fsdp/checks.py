@@ -39,28 +39,28 @@ def check_processes(config: RunConfig) -> None:
 
 def _of_split_rows(config: RunConfig) -> list[Complaint]:
     """What ``train.context_parallel`` does not go together with, whatever the processes."""
-    model, lora, found = config.model, config.model.lora, {}
+    model, lora, faults = config.model, config.model.lora, {}
     if config.train.compile:
-        found["train.compile"] = (
+        faults["train.compile"] = (
             "a compiled model does not exchange keys and values",
             "set train.compile: false",
         )
     if model.attention != "sdpa":
-        found["model.attention"] = (
+        faults["model.attention"] = (
             f"keys and values are exchanged by the attention sdpa, not by {model.attention}",
             "set model.attention: sdpa",
         )
     if "core/packed" not in model.forward_paths:
-        found["model.forward_paths"] = (
+        faults["model.forward_paths"] = (
             "it splits packed rows, and model.forward_paths has no core/packed",
             "leave model.forward_paths out",
         )
     if lora is not None and lora.dropout > 0:
-        found["model.lora.dropout"] = (
+        faults["model.lora.dropout"] = (
             "which values are dropped would depend on how tokens are split",
             "set model.lora.dropout: 0",
         )
     return [
         Complaint(f"{_ROWS_SPLIT}: {what}", where, (remedy, f"or set {_ROWS_SPLIT}: 1"))
-        for where, (what, remedy) in found.items()
+        for where, (what, remedy) in faults.items()
     ]

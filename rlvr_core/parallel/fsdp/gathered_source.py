@@ -44,8 +44,8 @@ class GatheredSource:
         assert self._replica is not None, "no engine of this run shares the trainer's model"
         with torch.no_grad():
             pairs = zip(self._replica.parameters(), self.policy.parameters(), strict=True)
-            for own, new in pairs:
-                own.copy_(whole(new))
+            for copied, new in pairs:
+                copied.copy_(whole(new))
         return self._replica
 
     def logprobs(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> list[float]:
@@ -58,8 +58,8 @@ class GatheredSource:
             logp_BT = self._parallel.compute(
                 completion_logprobs, self.policy, batch, temperature=1.0
             )
-        found: list[float] = logp_BT[0].tolist()
-        return found
+        logps: list[float] = logp_BT[0].tolist()
+        return logps
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Full tensors by Hugging Face name; every process has to iterate."""

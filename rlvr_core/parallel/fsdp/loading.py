@@ -34,14 +34,14 @@ def stored_dtype(path: str, section: ModelSection) -> torch.dtype:
     """
     from safetensors import SafetensorError, safe_open
 
-    found = set()
+    dtypes = set()
     try:
         for file in _files(path, section):
             with safe_open(file, framework="pt") as tensors:
-                found |= {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
+                dtypes |= {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
     except (OSError, ValueError, KeyError, SafetensorError):
         return torch.float32  # what is wrong with it, loading will say
-    return _DTYPES.get(found.pop(), torch.float32) if len(found) == 1 else torch.float32
+    return _DTYPES.get(dtypes.pop(), torch.float32) if len(dtypes) == 1 else torch.float32
 
 
 def _files(path: str, section: ModelSection) -> list[Path]:
@@ -82,11 +82,16 @@ def _few_layers(model: Any) -> Iterator[None]:
     names = set(getattr(model, "_no_split_modules", None) or ())
     cut: list[tuple[nn.ModuleList, dict[str, Any]]] = []
     for module in list(model.modules()):
-        if isinstance(module, nn.ModuleList) and {type(one).__name__ for one in module} <= names:
-            kinds = {tuple(p.shape for p in one.parameters()): one for one in reversed(module)}
+        if (
+            isinstance(module, nn.ModuleList)
+            and {type(layer).__name__ for layer in module} <= names
+        ):
+            kinds = {
+                tuple(p.shape for p in layer.parameters()): layer for layer in reversed(module)
+            }
             cut.append((module, module._modules))
-            few = [one for one in module if any(one is kept for kept in kinds.values())]
-            module._modules = {str(index): one for index, one in enumerate(few)}
+            few = [layer for layer in module if any(layer is kept for kept in kinds.values())]
+            module._modules = {str(index): layer for index, layer in enumerate(few)}
     try:
         yield
     finally:

@@ -111,14 +111,16 @@ class Shards:
         self._model, self._ranks, self._group = model, ranks, group
         self.written: Fingerprints = {}
         self._weights = {name: tensor.shape for name, tensor in parts[MASTER].items()}
-        mesh = next(one for one in parts[MASTER].values() if isinstance(one, DTensor)).device_mesh
+        mesh = next(
+            tensor for tensor in parts[MASTER].values() if isinstance(tensor, DTensor)
+        ).device_mesh
         *copy, self._place = mesh.get_coordinate() or ()
         self._count = int(mesh.shape[-1])
         self._writes = not any(copy)
         self._parts: dict[str, dict[str, tuple[Tensor, list[int]]]] = {}
         for part, tensors in parts.items():
             mine = {name: self._slice(tensor.detach()) for name, tensor in tensors.items()}
-            self._parts[part] = {name: one for name, one in mine.items() if one is not None}
+            self._parts[part] = {name: piece for name, piece in mine.items() if piece is not None}
 
     def _slice(self, tensor: Tensor) -> tuple[Tensor, list[int]] | None:
         """The slice of a tensor that this process writes, and its place; None if it writes none."""
@@ -126,7 +128,7 @@ class Shards:
         mine = self._writes and self._place == 0
         if isinstance(tensor, DTensor):
             *others, last = tensor.placements
-            if isinstance(last, Shard) and all(one.is_replicate() for one in others):
+            if isinstance(last, Shard) and all(placement.is_replicate() for placement in others):
                 each = -(-tensor.shape[last.dim] // self._count)
                 offsets[last.dim] = min(self._place * each, tensor.shape[last.dim])
                 tensor = tensor.to_local()
@@ -160,7 +162,7 @@ class Shards:
         masters = sorted(name for name in written if f"/{MASTER}/" in name)
         exported = self._together(lambda: self._export(place, masters, dtype))
         if dtype == torch.float32:  # the model folder has the same weights
-            written = {name: one for name, one in written.items() if name not in masters}
+            written = {name: seal for name, seal in written.items() if name not in masters}
         if self._ranks.main:
             if dtype == torch.float32:
                 shutil.rmtree(place / "trainer" / MASTER)
@@ -187,15 +189,15 @@ class Shards:
             mine = error
         except Exception as error:
             mine = RuntimeError(f"process {self._ranks.index}: {type(error).__name__}: {error}")
-        found: Fingerprints = {}
-        for one in self._gather(mine):
-            if isinstance(one, Exception):
-                raise one
-            found |= one
-        return found
+        prints: Fingerprints = {}
+        for answer in self._gather(mine):
+            if isinstance(answer, Exception):
+                raise answer
+            prints |= answer
+        return prints
 
     def _write_slices(self, folder: Path) -> Fingerprints:
-        found = {}
+        prints = {}
         file = f"{self._place + 1:05}-of-{self._count:05}.safetensors"
         while self._parts:
             part, slices = self._parts.popitem()
@@ -204,9 +206,11 @@ class Shards:
                 (folder / name).parent.mkdir(exist_ok=True)
                 offsets = {key: {_OFFSETS: places} for key, (_, places) in slices.items()}
                 metadata = {"format": "pt", "DCP_VERSION": "1.0", _LAYOUT: json.dumps(offsets)}
-                save_file({key: one for key, (one, _) in slices.items()}, folder / name, metadata)
-                found[name] = file_fingerprint(folder / name)
-        return found
+                save_file(
+                    {key: piece for key, (piece, _) in slices.items()}, folder / name, metadata
+                )
+                prints[name] = file_fingerprint(folder / name)
+        return prints
 
     def _export(self, folder: Path, masters: list[str], dtype: torch.dtype) -> Fingerprints:
         """Write this process's share of the model folder, of the slices that all have written."""
@@ -227,15 +231,17 @@ class Shards:
 
     def _whole(self, name: str, opened: list[tuple[Any, Any]], dtype: torch.dtype) -> Tensor:
         """A weight of its slices in several files, rounded."""
-        found = [(file.get_tensor(name), places[name]) for file, places in opened if name in places]
+        pieces = [
+            (file.get_tensor(name), places[name]) for file, places in opened if name in places
+        ]
         shape = self._weights[name]
-        if sum(one.numel() for one, _ in found) != math.prod(shape):
+        if sum(piece.numel() for piece, _ in pieces) != math.prod(shape):
             raise ValueError(f"the slices of {name} in trainer/{MASTER}/ are not all of it")
-        kind = next((one.dtype for one, _ in found if not one.is_floating_point()), dtype)
+        kind = next((piece.dtype for piece, _ in pieces if not piece.is_floating_point()), dtype)
         whole = torch.empty(shape, dtype=kind)
-        for one, place in found:
-            starts = zip(place[_OFFSETS], one.shape, strict=True)
-            whole[tuple(slice(start, start + n) for start, n in starts)] = one
+        for piece, place in pieces:
+            starts = zip(place[_OFFSETS], piece.shape, strict=True)
+            whole[tuple(slice(start, start + n) for start, n in starts)] = piece
         return whole
 
     def _model_files(self) -> dict[str, list[str]]:
@@ -292,14 +298,14 @@ def read_shards(trainer: Path, part: str, models: Mapping[str, Tensor]) -> dict[
         for name, (ends, dtype) in file.items():
             shapes[name] = [*map(max, shapes.get(name, ends), ends)]
             dtypes[name] = dtype
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, shape in shapes.items():
         model = models.get(name)
         if model is None:
             owner = models.get(name.rpartition("|")[0])
             same = owner is not None and list(owner.shape) == shape
             kind = dtypes[name]
-            found[name] = (
+            tensors[name] = (
                 torch.empty_like(owner, dtype=kind, requires_grad=False)  # type: ignore[arg-type]
                 if same
                 else torch.empty(shape, dtype=kind)
@@ -307,29 +313,29 @@ def read_shards(trainer: Path, part: str, models: Mapping[str, Tensor]) -> dict[
         elif list(model.shape) != shape:
             raise ValueError(f"{folder}: {name} is {shape} there, and {list(model.shape)} here")
         else:
-            found[name] = model.detach()
-    if found:
+            tensors[name] = model.detach()
+    if tensors:
         from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
         from torch.distributed.checkpoint.state_dict_loader import load
 
         with warnings.catch_warnings():
             # each process reads for itself: no process group is needed
             warnings.filterwarnings("ignore", "torch.distributed is disabled")
-            load(dict(found), storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
-    return found
+            load(dict(tensors), storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
+    return tensors
 
 
 def _contents(file: Path) -> dict[str, tuple[list[int], torch.dtype]]:
     """Where the slices in a file end, and their dtypes, by name."""
     with safe_open(file, framework="pt") as slices:
         offsets = json.loads((slices.metadata() or {}).get(_LAYOUT, "{}"))
-        found = {}
+        contents = {}
         for name in slices.keys():  # noqa: SIM118
-            one = slices.get_slice(name)
-            shape = one.get_shape()
+            piece = slices.get_slice(name)
+            shape = piece.get_shape()
             starts = offsets[name][_OFFSETS] if name in offsets else [0] * len(shape)
             ends = [start + n for start, n in zip(starts, shape, strict=True)]
             # an empty slice has the dtype, and reads nothing
-            kind = (one[:0] if shape else slices.get_tensor(name)).dtype
-            found[name] = (ends, kind)
-    return found
+            kind = (piece[:0] if shape else slices.get_tensor(name)).dtype
+            contents[name] = (ends, kind)
+    return contents

@@ -70,6 +70,6 @@ def git(directory: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     if len(done.stdout) > _PATCH_BYTES:
-        told = f"\n[cut: longer than {_PATCH_BYTES} bytes]\n"
-        return done.stdout[:_PATCH_BYTES].decode("utf-8", "replace") + told
+        note = f"\n[cut: longer than {_PATCH_BYTES} bytes]\n"
+        return done.stdout[:_PATCH_BYTES].decode("utf-8", "replace") + note
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None

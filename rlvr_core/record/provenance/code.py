@@ -14,7 +14,6 @@ from rlvr_core.api import Json
 from rlvr_core.plugins.host import Host
 from rlvr_core.record.files import write_atomic
 from rlvr_core.record.provenance.checkout import changes, git
-from rlvr_core.record.provenance.compare import code_differences
 from rlvr_core.record.provenance.user_files import siblings, source_of
 from rlvr_core.record.text import Redactor
 
@@ -35,17 +34,17 @@ def code_hash(use: str, target: str) -> str | None:
         the package is that of its module, for any other the top-level one. Of a module outside of
         packages, of its file and the files beside it that it imports.
     """
-    own = source_of(use, target)
-    if own is not None:
-        path, content = own
+    source = source_of(use, target)
+    if source is not None:
+        path, content = source
         return digest_of([content, *(_read(file) for file in siblings(path))])
     module = target.partition(":")[0]
-    found = find_spec(module)
-    if found is None or not found.origin or not found.origin.endswith(".py"):
+    spec = find_spec(module)
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
         return None
-    file = Path(found.origin)
-    if not found.parent:
-        return digest_of([file.read_bytes(), *(_read(one) for one in siblings(file))])
+    file = Path(spec.origin)
+    if not spec.parent:
+        return digest_of([file.read_bytes(), *(_read(beside) for beside in siblings(file))])
     top = module.partition(".")[0]
     folder = file.parent if top == CORE else location(top) or file.parent
     return _of_table(_table(folder))
@@ -66,31 +65,15 @@ def packages(host: Host) -> dict[str, dict[str, Json]]:
         Of each: version of its distribution, SHA-256 of its files, and ``git``: root, commit and
         changed files of the checkout that it is imported from, None outside of one.
     """
-    found: dict[str, dict[str, Json]] = {}
+    described: dict[str, dict[str, Json]] = {}
     for record in host.records:
         name = record.module.partition(".")[0]
         folder = location(name)
-        if name in found or record.status in ("failed", "off") or folder is None:
+        if name in described or record.status in ("failed", "off") or folder is None:
             continue
         digest = package_hash(name)
-        found[name] = {"version": record.version, "sha256": digest, "git": _checkout(folder)}
-    return found
-
-
-def installed_code(host: Host) -> dict[str, Json]:
-    """Describe what computes here: ``code`` of the core and of plugins, and ``threads``."""
-    return {"code": {"packages": packages(host)}, "threads": threads()}
-
-
-def unlike_code(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, str]:
-    """Return the packages whose code differs, with versions and commits.
-
-    Args:
-        one: ``code`` of ``installed_code``.
-        other: The same of another time or machine.
-    """
-    found = code_differences(one["packages"], other["packages"])
-    return {difference.key: difference.text for difference in found}
+        described[name] = {"version": record.version, "sha256": digest, "git": _checkout(folder)}
+    return described
 
 
 def keep_changes(folder: Path, code: Mapping[str, Mapping[str, Any]]) -> None:
@@ -100,9 +83,9 @@ def keep_changes(folder: Path, code: Mapping[str, Mapping[str, Any]]) -> None:
         folder: ``patches/`` of a run.
         code: What ``packages`` returned.
     """
-    for package, one in code.items():
+    for package, described in code.items():
         place = location(package)
-        if place is None or not one["git"] or not one["git"]["changed"]:
+        if place is None or not described["git"] or not described["git"]["changed"]:
             continue
         directory = place if place.is_dir() else place.parent
         text = changes(directory, "HEAD", "--", str(place)) or ""
@@ -112,11 +95,11 @@ def keep_changes(folder: Path, code: Mapping[str, Mapping[str, Any]]) -> None:
 
 def threads() -> dict[str, Json]:
     """Return the numbers of threads of this process, and the variables that set them."""
-    found: dict[str, Json] = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    numbers: dict[str, Json] = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     torch = sys.modules.get("torch")
     if torch is not None:
-        found |= {"torch": torch.get_num_threads(), "interop": torch.get_num_interop_threads()}
-    return found
+        numbers |= {"torch": torch.get_num_threads(), "interop": torch.get_num_interop_threads()}
+    return numbers
 
 
 def digest_of(parts: Iterable[bytes]) -> str:
@@ -157,14 +140,15 @@ def location(package: str) -> Path | None:
 def _table(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each file below a folder, by path."""
     files = (
-        one
-        for one in sorted(folder.rglob("*"))
-        if one.is_file()
-        and one.suffix not in (".pyc", ".pyo")
-        and not any(part.startswith(".") for part in one.relative_to(folder).parts)
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+        and path.suffix not in (".pyc", ".pyo")
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
     return {
-        one.relative_to(folder).as_posix(): hashlib.sha256(_read(one)).hexdigest() for one in files
+        path.relative_to(folder).as_posix(): hashlib.sha256(_read(path)).hexdigest()
+        for path in files
     }
 
 

@@ -37,50 +37,50 @@ class Difference:
         """Return the difference without its part."""
         if self.text:
             return self.text
-        one, other = map(_shown, self.values)
-        return f"{self.key}: {one} and {other}"
+        first, other = map(_shown, self.values)
+        return f"{self.key}: {first} and {other}"
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Difference]:
+def differences(record: Mapping[str, Any], other: Mapping[str, Any]) -> list[Difference]:
     """Return the differences of two records, each ``{part: {key: value}}``.
 
     A part that only one of them has is left out, and so is the code of packages.
     """
-    found = []
-    for part in one:
+    changes = []
+    for part in record:
         if part == "code" or not isinstance(other.get(part), Mapping):
             continue
-        first, second = flat(one[part] or {}), flat(other[part])
+        first, second = flat(record[part] or {}), flat(other[part])
         keys = [
             key
             for key in {**first, **second}
             if first.get(key) != second.get(key) and (part, key) not in _BESIDE
         ]
-        found += [Difference(part, key, (first.get(key), second.get(key))) for key in keys]
-    return found
+        changes += [Difference(part, key, (first.get(key), second.get(key))) for key in keys]
+    return changes
 
 
 def code_differences(
-    one: Mapping[str, Mapping[str, Any]], other: Mapping[str, Mapping[str, Any]]
+    packages: Mapping[str, Mapping[str, Any]], other: Mapping[str, Mapping[str, Any]]
 ) -> list[Difference]:
     """Return the packages whose code differs, with their versions and commits.
 
     Args:
-        one: Packages of the first run by name: ``version``, ``sha256``, ``git``.
+        packages: Packages of the first run by name: ``version``, ``sha256``, ``git``.
         other: Packages of the second.
     """
-    found = []
-    for name in {**one, **other}:
-        first, second = one.get(name), other.get(name)
+    changes = []
+    for name in {**packages, **other}:
+        first, second = packages.get(name), other.get(name)
         if first is None or second is None:
             where = "only in the first" if second is None else "only in the second"
             values = (first and first["version"], second and second["version"])
-            found.append(Difference("code", name, values, f"{name}: {where}"))
+            changes.append(Difference("code", name, values, f"{name}: {where}"))
         elif first["sha256"] != second["sha256"]:
             values = (first["sha256"], second["sha256"])
             text = f"{name}: {_state(first)} and {_state(second)}"
-            found.append(Difference("code", name, values, text))
-    return found
+            changes.append(Difference("code", name, values, text))
+    return changes
 
 
 def flat(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -91,10 +91,10 @@ def flat(value: Any, prefix: str = "") -> dict[str, Any]:
         items = [(str(index), child) for index, child in enumerate(value)]
     else:
         return {prefix: value}
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for key, child in items:
-        found |= flat(child, f"{prefix}.{key}" if prefix else key)
-    return found
+        flattened |= flat(child, f"{prefix}.{key}" if prefix else key)
+    return flattened
 
 
 def _state(package: Mapping[str, Any]) -> str:

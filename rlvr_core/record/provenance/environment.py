@@ -27,8 +27,8 @@ def environment() -> dict[str, Json]:
 
     Those of ``threads`` are left out.
     """
-    found: dict[str, Json] = {"PYTHONHASHSEED": None}
-    return found | {
+    variables: dict[str, Json] = {"PYTHONHASHSEED": None}
+    return variables | {
         name: Redactor().text(value)
         for name, value in sorted(os.environ.items())
         if name.upper().startswith(VARIABLES)

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import ConfigError, Json
+from rlvr_core.api import Json
 from rlvr_core.record.rundir import RunFolder
-from rlvr_core.record.view import RunView
 
 LINEAGE = "rlvr_lineage.json"
 FORMAT = 1
@@ -46,7 +45,7 @@ def lineage_of(folder: Path) -> dict[str, Json] | None:
 
     Returns:
         What ``of_run`` gives, and ``format``, ``step`` and ``model``: the model that the run began
-        with. Of a run without ``run.identity``, what its own folder says. An export also has
+        with. Of a run without ``run.identity``, only the step. An export also has
         ``exported``: the type it was merged in, or null.
     """
     exported = _json(folder / LINEAGE)
@@ -56,12 +55,12 @@ def lineage_of(folder: Path) -> dict[str, Json] | None:
     if state is None or not isinstance(state.get("step"), int):
         return None
     identity = state.get("identity")
-    found: dict[str, Json] = {"format": FORMAT, "step": state["step"]}
+    lineage: dict[str, Json] = {"format": FORMAT, "step": state["step"]}
     if isinstance(identity, Mapping) and isinstance(identity.get("lineage"), Mapping):
         model = _mapping(identity.get("model"))
         kept = {key: model[key] for key in _OF_MODEL if model.get(key) is not None}
-        return {**found, **identity["lineage"], "model": kept}
-    return {**found, **_of_folder(folder)}
+        return {**lineage, **identity["lineage"], "model": kept}
+    return {**lineage, "run": None}
 
 
 def write_lineage(source: Path, out: Path, merged: str | None) -> None:
@@ -72,9 +71,9 @@ def write_lineage(source: Path, out: Path, merged: str | None) -> None:
         out: The folder of the export.
         merged: Type of the weights that an adapter was merged into; None if it was copied.
     """
-    found = lineage_of(source)
-    if found is not None:
-        text = json.dumps({**found, "exported": {"merged": merged}}, indent=1, ensure_ascii=False)
+    lineage = lineage_of(source)
+    if lineage is not None:
+        text = json.dumps({**lineage, "exported": {"merged": merged}}, indent=1, ensure_ascii=False)
         (out / LINEAGE).write_text(text + "\n", encoding="utf-8")
 
 
@@ -86,8 +85,8 @@ def lineage_lines(lineage: Mapping[str, Json]) -> list[tuple[str, str]]:
     if model.get("path"):
         digest = model.get("commit") or model.get("sha256")
         lines.append(("trained from", str(model["path"]) + (f", {digest}" if digest else "")))
-    for name, one in _mapping(lineage.get("data")).items():
-        count, digest = _mapping(one).get("problems"), str(_mapping(one).get("sha256"))[:16]
+    for name, source in _mapping(lineage.get("data")).items():
+        count, digest = _mapping(source).get("problems"), str(_mapping(source).get("sha256"))[:16]
         lines.append(("trained on", f"{name}: {count} problems, SHA-256 {digest}"))
     for key, value in _mapping(lineage.get("meta")).items():
         if value is not None:
@@ -100,26 +99,9 @@ def _mapping(value: Json) -> Mapping[str, Json]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _of_folder(checkpoint: Path) -> dict[str, Json]:
-    """Return what the run says in whose folder a checkpoint lies."""
-    place = checkpoint.resolve()
-    try:
-        view = RunView(place.parents[1])
-    except (ConfigError, IndexError):
-        return {"run": None}
-    config = view.config
-    return {
-        "run": view.folder.name,
-        "meta": config.get("meta"),
-        "sources": _mapping(config.get("data")).get("sources"),
-        "data": view.manifest.get("data"),
-        "model": {"path": _mapping(config.get("model")).get("path")},
-    }
-
-
 def _json(file: Path) -> dict[str, Json] | None:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None

@@ -39,15 +39,15 @@ def model_identity(path: str, revision: str | None = None) -> dict[str, Json]:
         are here.
     """
     folder = Path(path).expanduser()
-    found: dict[str, Json] = {"path": path}
+    identity: dict[str, Json] = {"path": path}
     commit = None
     if not folder.is_dir():
-        found["revision"] = revision
+        identity["revision"] = revision
         cached = _in_cache(path, revision)
         if cached is None:
-            return found
+            return identity
         folder, commit = cached, cached.name
-        found["commit"] = commit
+        identity["commit"] = commit
     weights, config, ways, size = [], [], set[str](), 0
     for file in sorted(folder.iterdir()):
         if file.suffix in _WEIGHTS:
@@ -57,12 +57,12 @@ def model_identity(path: str, revision: str | None = None) -> dict[str, Json]:
             weights.append(f"{file.name} {digest}")
         elif file.suffix in _TEXTS and file.name != LINEAGE:
             config.append(f"{file.name} {_hash(file)[1]}")
-    found["sha256"] = _digest([commit] if commit else [*weights, *config])
+    identity["sha256"] = _digest([commit] if commit else [*weights, *config])
     if weights:
-        found |= {"weights": _digest(weights), "bytes": size, "by": " and ".join(sorted(ways))}
+        identity |= {"weights": _digest(weights), "bytes": size, "by": " and ".join(sorted(ways))}
     if commit is None:
-        found["config"] = _digest(config)
-    return found
+        identity["config"] = _digest(config)
+    return identity
 
 
 def tokenizer_identity(tokenizer: Any) -> dict[str, Json]:
@@ -97,11 +97,11 @@ def _in_cache(repository: str, revision: str | None) -> Path | None:
 
     for name in ("config.json", "tokenizer_config.json"):
         try:
-            found = try_to_load_from_cache(repository, name, revision=revision)
+            cached = try_to_load_from_cache(repository, name, revision=revision)
         except ValueError:  # no name of a repository
             return None
-        if isinstance(found, str):
-            return Path(found).parent
+        if isinstance(cached, str):
+            return Path(cached).parent
     return None
 
 

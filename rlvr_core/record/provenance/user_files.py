@@ -11,7 +11,7 @@ from rlvr_core.plugins.discovery import FILE_PREFIX
 
 def siblings(file: Path) -> list[Path]:
     """List the other files beside ``file`` that it imports, directly or indirectly."""
-    found: dict[Path, None] = {}
+    imported: dict[Path, None] = {}
     open_ = [file]
     while open_:
         current = open_.pop()
@@ -22,10 +22,10 @@ def siblings(file: Path) -> list[Path]:
             continue
         for path in beside:
             inside = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
-            fresh = [p for p in inside if p not in found and p != file]
-            found.update(dict.fromkeys(fresh))
+            fresh = [p for p in inside if p not in imported and p != file]
+            imported.update(dict.fromkeys(fresh))
             open_ += fresh
-    return sorted(found)
+    return sorted(imported)
 
 
 def source_of(use: str, target: str) -> tuple[Path, bytes] | None:
@@ -41,9 +41,9 @@ def source_of(use: str, target: str) -> tuple[Path, bytes] | None:
     path, module = files.of_module(use), target.partition(":")[0]
     if path is None:
         return None
-    found = importlib.util.find_spec(module) if module.startswith(FILE_PREFIX) else None
-    if found is not None and isinstance(found.loader, files.SnapshotLoader):
-        return path, found.loader.snapshot.read_bytes()
+    spec = importlib.util.find_spec(module) if module.startswith(FILE_PREFIX) else None
+    if spec is not None and isinstance(spec.loader, files.SnapshotLoader):
+        return path, spec.loader.snapshot.read_bytes()
     try:
         return path, path.read_bytes()
     except OSError:

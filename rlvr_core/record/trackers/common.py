@@ -11,17 +11,22 @@ from pathlib import Path
 from rlvr_core.api import MachineError
 
 
-def need(package: str, extra: str) -> None:
+def need(package: str, tracker: str, install: str) -> None:
     """Refuse when a tracker's package is missing.
+
+    Args:
+        package: The package that it imports.
+        tracker: Full name of the tracker.
+        install: What ``pip install`` takes to bring the package.
 
     Raises:
         MachineError: If it is.
     """
     if find_spec(package) is None:
         raise MachineError(
-            f"tracker core/{extra} needs {package}, which is not installed",
+            f"tracker {tracker} needs {package}, which is not installed",
             where="track",
-            remedy=f"pip install 'rlvr-core[{extra}]', or take it out of track",
+            remedy=f"pip install '{install}', or take it out of track",
         )
 
 

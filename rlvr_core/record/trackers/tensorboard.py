@@ -22,7 +22,7 @@ class TensorBoard:
     Config = NoConfig
 
     def __init__(self, config: NoConfig) -> None:
-        need("tensorboard", "tensorboard")
+        need("tensorboard", "core/tensorboard", "rlvr-core[tensorboard]")
         self._writer: Any = None
 
     def start(self, run: TrackedRun, step: int) -> None:

@@ -31,7 +31,7 @@ class Wandb:
         ``WANDB_MODE`` says, else online."""
 
     def __init__(self, config: Config) -> None:
-        need("wandb", "wandb")
+        need("wandb", "core/wandb", "rlvr-core[wandb]")
         self._config = config
         self._run: Any = None
 

@@ -20,7 +20,6 @@ from rlvr_core.api import (
     EngineTraits,
     Json,
     Metric,
-    Problem,
     SamplerTraits,
     traits_of,
 )
@@ -30,13 +29,12 @@ from rlvr_core.engines.child.link import link_up
 from rlvr_core.rollout.ahead.buffer import GroupBuffer
 from rlvr_core.rollout.ahead.distributed import (
     BalancedGenerator,
-    DistributedProducer,
     Peer,
     Worker,
 )
 from rlvr_core.rollout.ahead.producer import Producer
 from rlvr_core.rollout.collect import Generator, more_groups
-from rlvr_core.rollout.replay.buffer import ReplayBuffer
+from rlvr_core.rollout.replay import ReplayBuffer
 
 if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved
@@ -151,27 +149,22 @@ class Ahead:
 
     def source(self, parts: SourceParts) -> RolloutSource:
         """See ``RolloutMode.source``; all processes of the run must call it together."""
-        return AheadSource(
-            self._producer(parts),
-            problems=parts.problems,
-            prompts_per_step=parts.sampler.prompts_per_step,
-            max_staleness=self._train.max_staleness,
-        )
+        ranks, generator = parts.ranks, parts.generator
+        links: list[Worker] | list[Peer] = []
+        if ranks.world > 1:
+            connections = link_up(ranks, LINK_LIMIT)
+            if ranks.main:
+                links = peers = [Peer(connections[rank]) for rank in range(1, ranks.world)]
+                settings = {
+                    field.name: getattr(generator, field.name) for field in fields(Generator)
+                }
+                generator = BalancedGenerator(**settings, peers=peers)
+            else:
+                links = [Worker(generator, connections[0], ranks.index)]
+        producer = self._producer(parts, generator) if ranks.main else None
+        return AheadSource(parts, producer, links, self._train.max_staleness)
 
-    def _producer(self, parts: SourceParts) -> Producer | DistributedProducer:
-        ranks = parts.ranks
-        if ranks.world == 1:
-            return self._own_producer(parts, parts.generator)
-        links = link_up(ranks, LINK_LIMIT)
-        if not ranks.main:
-            worker = Worker(parts.generator, links[0], ranks.index)
-            return DistributedProducer(ranks, None, [worker])
-        peers = [Peer(links[rank]) for rank in range(1, ranks.world)]
-        own = {field.name: getattr(parts.generator, field.name) for field in fields(Generator)}
-        balanced = BalancedGenerator(**own, peers=peers)
-        return DistributedProducer(ranks, self._own_producer(parts, balanced), peers)
-
-    def _own_producer(self, parts: SourceParts, generator: Generator) -> Producer:
+    def _producer(self, parts: SourceParts, generator: Generator) -> Producer:
         sampler, train = parts.sampler, self._train
         return Producer(
             generator,
@@ -190,42 +183,53 @@ class Ahead:
 
 
 class AheadSource:
-    """Takes each step's groups from a producer that generates ahead.
+    """Takes each step's groups from the producer of process 0, which generates ahead.
+
+    Deadlines apply to process 0, which does the waiting; every process loads its own engine's
+    weights.
 
     Args:
-        producer: Fills the buffer.
-        problems: The training problems by id.
-        prompts_per_step: The most groups a step trains on.
+        parts: Of the run.
+        producer: Fills the buffer; None in a process other than 0.
+        links: Connections to close when generation ends.
         max_staleness: The most updates between a group's sampling and its step.
     """
 
     def __init__(
         self,
-        producer: Producer | DistributedProducer,
-        *,
-        problems: Mapping[str, Problem],
-        prompts_per_step: int,
+        parts: SourceParts,
+        producer: Producer | None,
+        links: Sequence[Worker | Peer],
         max_staleness: int,
     ) -> None:
-        self._producer = producer
-        self._problems = problems
-        self._prompts_per_step = prompts_per_step
+        self._ranks, self._problems = parts.ranks, parts.problems
+        self._prompts_per_step = parts.sampler.prompts_per_step
+        self._producer, self._links = producer, links
         self._max_staleness = max_staleness
         self._replay = ReplayBuffer()
+
+    @property
+    def _main(self) -> Producer:
+        assert self._producer is not None, "process 0 alone decides"
+        return self._producer
 
     @contextlib.contextmanager
     def running(self, step: int, version: int) -> Iterator[None]:
         """Generate in a background thread while the block runs."""
-        self._producer.start(step, version, self._replay.readings())
+        if self._producer is not None:
+            self._producer.start(step, version, self._replay.readings())
         try:
             yield
         finally:
-            self._producer.stop()
+            if self._producer is not None:
+                self._producer.stop()
+            for link in self._links:
+                link.close()
 
     def take(self, step: int, version: int) -> Rollouts:
         """Wait for the step's groups; see ``RolloutSource.take``."""
         replayed = self._replay.waiting(self._prompts_per_step)
-        rollouts = self._producer.take(step)
+        rollouts = self._ranks.on_main(lambda: self._main.take(step))
         # new groups were generated before it was known that a step would be skipped
         room = self._prompts_per_step - len(rollouts.kept)
         rollouts.replayed = replayed[: max(0, room)]
@@ -251,32 +255,40 @@ class AheadSource:
 
     def sync(self, step: int, version: int, load: Callable[[], None] | None) -> None:
         """Pause generation and load the weights; see ``RolloutSource.sync``."""
-        self._producer.sync(step, version, load, self._replay.readings())
+        readings = self._replay.readings()
+        self._ranks.on_main(lambda: self._main.hold(step, readings, updated=load is not None))
+        if load is not None:
+            load()
+        if self._producer is not None:
+            self._producer.go_on(step, version)
 
     def pause(self) -> None:
         """See ``RolloutSource.pause``."""
-        self._producer.quiet()
+        self._ranks.on_main(lambda: self._main.quiet())
 
     def resume(self) -> None:
-        """See ``RolloutSource.resume``."""
-        self._producer.release()
+        """See ``RolloutSource.resume``; called after the end of a step, where processes meet."""
+        if self._producer is not None:
+            self._producer.release()
 
     def drawn(self) -> int:
         """See ``RolloutSource.drawn``; includes completions of later steps."""
-        return self._producer.drawn()
+        return self._ranks.on_main(lambda: self._main.drawn())
 
     def metrics(self, ages: Ages) -> dict[str, float]:
         """Return the sampler's metrics, and the ages of the step's completions."""
-        return staleness_metrics(ages) | self._producer.sampler_metrics()
+        sampler = self._ranks.on_main(lambda: self._main.sampler_metrics())
+        return staleness_metrics(ages) | sampler
 
     def state_dict(self) -> dict[str, Json]:
         """Return the groups that wait for their step, and those that will be trained on again."""
-        return {"replay": self._replay.state_dict(), "producer": self._producer.state_dict()}
+        return {"replay": self._replay.state_dict(), "producer": self._main.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """See ``RolloutSource.load_state_dict``."""
         self._replay.load_state_dict(state["replay"], self._problems)
-        self._producer.load_state_dict(state["producer"], self._problems)
+        if self._producer is not None:
+            self._producer.load_state_dict(state["producer"], self._problems)
 
 
 def share_threads(engine: Engine, device: torch.device) -> None:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
-from rlvr_core.api import Draw, Drop, Group, Json, Problem
+from rlvr_core.api import Draw, Drop, Json, Problem
 from rlvr_core.api.rollouts import Rollouts, Sampled
-from rlvr_core.rollout.replay.buffer import Reading, member_of
+from rlvr_core.rollout.replay import Reading, restored_group, saved_group
 
 STALE = Drop("stale")
 
@@ -197,8 +197,11 @@ class GroupBuffer:
             "lots": [
                 {
                     "step": lot.step,
-                    "kept": [_saved(one) | {"n": self._owed[one.draw.index].n} for one in lot.kept],
-                    "dropped": [_saved(one) for one in lot.dropped],
+                    "kept": [
+                        _saved(sampled) | {"n": self._owed[sampled.draw.index].n}
+                        for sampled in lot.kept
+                    ],
+                    "dropped": [_saved(sampled) for sampled in lot.dropped],
                     "decided": lot.decided,
                     "exhausted": lot.exhausted,
                 }
@@ -217,10 +220,10 @@ class GroupBuffer:
         self._lots, self._owed, self._flying = {}, {}, set()
         for saved in state["lots"]:
             lot = Lot(saved["step"], decided=saved["decided"], exhausted=saved["exhausted"])
-            lot.kept = [_sampled(one, problems) for one in saved["kept"]]
-            lot.dropped = [_sampled(one, problems) for one in saved["dropped"]]
-            for one, row in zip(lot.kept, saved["kept"], strict=True):
-                self._owed[one.draw.index] = replace(one.draw, n=row["n"])
+            lot.kept = [_sampled(row, problems) for row in saved["kept"]]
+            lot.dropped = [_sampled(row, problems) for row in saved["dropped"]]
+            for sampled, row in zip(lot.kept, saved["kept"], strict=True):
+                self._owed[sampled.draw.index] = replace(sampled.draw, n=row["n"])
             self._lots[lot.step] = lot
         self._to_redraw = deque(Draw(problems[id_], n, index) for id_, n, index in state["again"])
         self._owed |= {draw.index: draw for draw in self._to_redraw}
@@ -235,7 +238,7 @@ class GroupBuffer:
         Groups still in flight for a step count as kept.
         """
         readings = self._readings
-        found = {}
+        outlook = {}
         for step, lot in sorted(self._lots.items()):
             reread_count = len(readings)
             needed = 0
@@ -244,14 +247,16 @@ class GroupBuffer:
             # readings that a step has no room for are read first by the next step
             room = self._refill(len(lot.kept), len(lot.kept))
             left = readings[room:]
-            left += [Reading(one.version, one.left - 1) for one in readings[:room]]
-            left += [Reading(one.group.version, one.reads - 1) for one in lot.kept]
+            left += [Reading(reading.version, reading.left - 1) for reading in readings[:room]]
+            left += [Reading(sampled.group.version, sampled.reads - 1) for sampled in lot.kept]
             left += [Reading(self._version, self.reads - 1)] * needed
             # the policy is some updates further at the next step
             oldest = self._version + (step + 1 - self._step) * self._updates - self._max_staleness
-            readings = [one for one in left if one.left > 0 and one.version >= oldest]
-            found[step] = (needed, readings)
-        return found
+            readings = [
+                reading for reading in left if reading.left > 0 and reading.version >= oldest
+            ]
+            outlook[step] = (needed, readings)
+        return outlook
 
     def _is_stale(self, sampled: Sampled) -> bool:
         kept = sampled.drop is None
@@ -265,24 +270,9 @@ class GroupBuffer:
 
 def _saved(sampled: Sampled) -> dict[str, Json]:
     drop = sampled.drop
-    return {
-        "problem": sampled.draw.problem.id,
-        "index": sampled.draw.index,
-        "prompt_text": sampled.prompt_text,
-        "version": sampled.group.version,
-        "reads": sampled.reads,
-        "drop": None if drop is None else [drop.fate, drop.detail],
-        "members": [asdict(member) for member in sampled.group.members],
-    }
+    return saved_group(sampled) | {"drop": None if drop is None else [drop.fate, drop.detail]}
 
 
 def _sampled(saved: Mapping[str, Json], problems: Mapping[str, Problem]) -> Sampled:
-    problem = problems[saved["problem"]]
-    members = tuple(member_of(member) for member in saved["members"])
-    return Sampled(
-        Draw(problem, len(members), saved["index"]),
-        saved["prompt_text"],
-        Group(problem, members, saved["version"]),
-        None if saved["drop"] is None else Drop(*saved["drop"]),
-        saved.get("reads", 1),  # older checkpoints lack it: groups were read only once then
-    )
+    drop = None if saved["drop"] is None else Drop(*saved["drop"])
+    return replace(restored_group(saved, problems), drop=drop)

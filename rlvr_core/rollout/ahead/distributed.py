@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_core.api import Draw, Json, Problem, RlvrError, RunError, SamplingParams
-from rlvr_core.api.rollouts import Rollouts
+from rlvr_core.api import Draw, RlvrError, RunError, SamplingParams
 from rlvr_core.engines.child.link import Link, Message
-from rlvr_core.parallel.ranks import LostError, Ranks, fault_of
-from rlvr_core.rollout.ahead.producer import Producer
+from rlvr_core.parallel.ranks import LostError, fault_of
 from rlvr_core.rollout.collect import Answered, Generator, Judgement
-from rlvr_core.rollout.replay.buffer import Reading
 
 
 class Worker:
@@ -177,8 +174,8 @@ class BalancedGenerator(Generator):
         else:
             assert each is None, "nobody asks for it"
             answered, judged = Answered(draw, self.prompt(draw.problem), []), Judgement()
-            found = self.peers[rank - 1].ask("draw", draw, params, version)
-            found.add_done_callback(lambda done: _put_in(answered, judged, done))
+            reply = self.peers[rank - 1].ask("draw", draw, params, version)
+            reply.add_done_callback(lambda done: _put_in(answered, judged, done))
         judged.add_done_callback(settled)
         return answered, judged
 
@@ -216,82 +213,3 @@ def _put_in(answered: Answered, judged: Judgement, done: Future[Any]) -> None:
         completions, verdicts = done.result()
         answered.completions.extend(completions)
         judged.set_result(verdicts)
-
-
-class DistributedProducer:
-    """The producer in every process of a run; rank 0's real one shares its results with all.
-
-    All processes must call the same methods in the same order, in their main threads; deadlines
-    apply to rank 0, which does the waiting.
-
-    Args:
-        ranks: The processes.
-        own: The real producer; only on rank 0.
-        links: Connections to close when generation ends.
-    """
-
-    def __init__(self, ranks: Ranks, own: Producer | None, links: Sequence[Worker | Peer]) -> None:
-        self._ranks = ranks
-        self._own = own
-        self._links = links
-
-    def start(self, step: int, version: int, readings: Iterable[Reading] = ()) -> None:
-        """See ``Producer.start``."""
-        if self._own is not None:
-            self._own.start(step, version, readings)
-
-    def take(self, step: int) -> Rollouts:
-        """See ``Producer.take``."""
-        return self._ranks.on_main(lambda: self._main.take(step))
-
-    def drawn(self) -> int:
-        """See ``Producer.drawn``."""
-        return self._ranks.on_main(lambda: self._main.drawn())
-
-    def sync(
-        self,
-        step: int,
-        version: int,
-        load: Callable[[], None] | None,
-        readings: Iterable[Reading] = (),
-    ) -> None:
-        """See ``Producer.sync``: every process loads its own engine's weights."""
-        self._ranks.on_main(lambda: self._main.hold(step, readings, updated=load is not None))
-        if load is not None:
-            load()
-        if self._own is not None:
-            self._own.go_on(step, version)
-
-    def quiet(self) -> None:
-        """See ``Producer.quiet``."""
-        self._ranks.on_main(lambda: self._main.quiet())
-
-    def release(self) -> None:
-        """See ``Producer.release``; called after the end of a step, where all processes meet."""
-        if self._own is not None:
-            self._own.release()
-
-    def stop(self) -> None:
-        """See ``Producer.stop``."""
-        if self._own is not None:
-            self._own.stop()
-        for one in self._links:
-            one.close()
-
-    def sampler_metrics(self) -> dict[str, float]:
-        """See ``Producer.sampler_metrics``."""
-        return self._ranks.on_main(lambda: self._main.sampler_metrics())
-
-    def state_dict(self) -> dict[str, Json]:
-        """See ``Producer.state_dict``; only rank 0 has a state."""
-        return self._main.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Json], problems: Mapping[str, Problem]) -> None:
-        """See ``Producer.load_state_dict``."""
-        if self._own is not None:
-            self._own.load_state_dict(state, problems)
-
-    @property
-    def _main(self) -> Producer:
-        assert self._own is not None, "rank 0 alone decides"
-        return self._own

@@ -32,7 +32,7 @@ from rlvr_core.api.progress import progress
 from rlvr_core.api.rollouts import Rollouts, Sampled
 from rlvr_core.rollout.ahead.buffer import GroupBuffer
 from rlvr_core.rollout.collect import Answered, Generator, Judgement, joined, outcome_of
-from rlvr_core.rollout.replay.buffer import Reading
+from rlvr_core.rollout.replay import Reading
 from rlvr_core.rollout.source import sampler_metrics
 
 InFlight = Literal["drain", "abort", "keep"]
@@ -107,7 +107,7 @@ class Producer:
     # -- methods for the trainer -----------------------------------------------------------------
 
     def start(self, step: int, version: int, readings: Iterable[Reading] = ()) -> None:
-        """Start generating for a step and version; ``readings`` as for ``sync``."""
+        """Start generating for a step and version; ``readings`` as for ``hold``."""
         self._version = version
         self._buffer.reread(readings)
         self._buffer.advance(step, version)
@@ -131,31 +131,17 @@ class Producer:
             drawn, self._drawn = self._drawn, 0
             return drawn
 
-    def sync(
-        self,
-        step: int,
-        version: int,
-        load: Callable[[], None] | None,
-        readings: Iterable[Reading] = (),
-    ) -> None:
-        """Advance to a step: load new weights, and pause generation until ``release``.
+    def hold(self, step: int, readings: Iterable[Reading] = (), *, updated: bool) -> None:
+        """Advance to a step: pause generation until ``release``, so that weights can change.
 
         Args:
             step: The next step.
-            version: The policy's version from now on.
-            load: Loads the weights; None if they did not change.
             readings: Earlier groups that the step can train on again.
+            updated: Whether weights change.
 
         Raises:
             RunError: If unfinished requests do not end in time, or generation failed.
         """
-        self.hold(step, readings, updated=load is not None)
-        if load is not None:
-            load()
-        self.go_on(step, version)
-
-    def hold(self, step: int, readings: Iterable[Reading] = (), *, updated: bool) -> None:
-        """Pause generation, so that weights can change: the first half of ``sync``."""
         with self._changed:
             # one deadline for both waits: other processes wait for both together
             until = time.monotonic() + self._deadline
@@ -182,7 +168,7 @@ class Producer:
         )
 
     def go_on(self, step: int, version: int) -> None:
-        """Set step and version: the second half of ``sync``."""
+        """Set step and version, after ``hold`` and with the weights loaded."""
         with self._changed:
             self._raise()
             self._buffer.advance(step, version)
@@ -266,11 +252,11 @@ class Producer:
         parts = []
         if step is not None and self._buffer.expects(step):
             parts.append(f"{self._buffer.count(step)} of its groups are there")
-        judging = sum(bool(one.answered.completions) for one in self._pending.values())
+        judging = sum(bool(pending.answered.completions) for pending in self._pending.values())
         parts.append(f"{len(self._pending) - judging} are being generated, {judging} judged")
         parts.append(f"{self._buffer.again} wait to be drawn again")
         if self._pending:
-            oldest = min(self._pending.values(), key=lambda one: one.since)
+            oldest = min(self._pending.values(), key=lambda pending: pending.since)
             age = time.monotonic() - oldest.since
             parts.append(
                 f"the oldest is {oldest.draw.problem.id} of version {oldest.version}, "
@@ -326,21 +312,21 @@ class Producer:
         self._check()
         self._changed.notify_all()
 
-    def _decide(self, one: _Pending) -> None:
+    def _decide(self, pending: _Pending) -> None:
         try:
-            verdicts = one.judged.result(0)
+            verdicts = pending.judged.result(0)
         except CancelledError:
-            self._buffer.give_back(one.draw)
+            self._buffer.give_back(pending.draw)
             return
-        answered = replace(one.answered, verdicts=verdicts)
+        answered = replace(pending.answered, verdicts=verdicts)
         # the version the engine reports; a sync may have come between submission and start
-        version = min((c.version for c in answered.completions), default=one.version)
+        version = min((c.version for c in answered.completions), default=pending.version)
         part = self._generator.sampled(answered, version, self._buffer.lot().step)
-        whole = joined(self._begun.pop(one.draw.index, None), part)
+        whole = joined(self._begun.pop(pending.draw.index, None), part)
         decision = self._sampler.observe(whole.group)
         if isinstance(decision, Extend):
             first = len(whole.group.members)
-            self._begun[one.draw.index] = whole
+            self._begun[pending.draw.index] = whole
             self._extended.append(replace(whole.draw, n=decision.n, first=first))
             return
         if isinstance(decision, Drop):
@@ -374,12 +360,12 @@ class Producer:
                 break
             if in_turn and draws:
                 break
-            found = self._sampler.draw(needed, step=step)
-            if not found and not (draws or self._pending):
+            new = self._sampler.draw(needed, step=step)
+            if not new and not (draws or self._pending):
                 self._buffer.exhausted(step)
                 self._changed.notify_all()
-            self._buffer.launch(found)
-            draws += found
+            self._buffer.launch(new)
+            draws += new
         return draws
 
     def _launch(self, draw: Draw) -> None:
@@ -396,7 +382,9 @@ class Producer:
 
     def _check_deadlines(self) -> None:
         now = time.monotonic()
-        late = [one for one in self._pending.values() if now - one.since > self._deadline]
+        late = [
+            pending for pending in self._pending.values() if now - pending.since > self._deadline
+        ]
         if late:
             raise RunError(
                 f"{late[0].draw.problem.id}, asked for under version {late[0].version}, did not "

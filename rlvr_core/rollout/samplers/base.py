@@ -227,7 +227,7 @@ class SamplerBase(ABC):
             PluginError: If ``choose`` yields no problems, more than requested, or anything else.
         """
         chosen = list(islice(self.choose(n_problems, step), n_problems + 1))
-        odd = [type(one).__name__ for one in chosen if not isinstance(one, Problem)]
+        odd = [type(item).__name__ for item in chosen if not isinstance(item, Problem)]
         if odd or len(chosen) > n_problems or (n_problems and not chosen):
             what = f"{'more than' if chosen else 'none of'} {n_problems} problems"
             if odd:

@@ -161,11 +161,11 @@ def all_problems(sources: Sequence[Source]) -> list[Problem]:
 
 def _distinct(names: Sequence[str]) -> list[str]:
     seen: Counter[str] = Counter()
-    found = []
+    distinct = []
     for name in names:
         seen[name] += 1
-        found.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
-    return found
+        distinct.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return distinct
 
 
 class Shuffle(EpochSampler):

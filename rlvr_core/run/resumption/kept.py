@@ -58,8 +58,8 @@ def keep_records(folder: Path, say: Callable[[str], None]) -> Path | None:
 
 def _closed(path: Path) -> list[Path]:
     # a kill during compression leaves both files, of which segments names the whole one
-    packed = [one.with_name(f"{one.name}.gz") for one in segments(path)]
-    return [*segments(path), *(one for one in packed if one.exists())]
+    packed = [segment.with_name(f"{segment.name}.gz") for segment in segments(path)]
+    return [*segments(path), *(segment for segment in packed if segment.exists())]
 
 
 def _has_lines(file: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,45 +14,54 @@ from rlvr_core.run.resumption.chosen import ROUNDED_KEYS, changed_values
 from rlvr_core.run.resumption.kept import keep_records
 
 if TYPE_CHECKING:
+    from rlvr_core.api import Problem
+    from rlvr_core.config.resolve import Resolved
     from rlvr_core.record.manifest import Manifest
+    from rlvr_core.run.session import Session
 
 
 class Resumption:
     """Puts a session where its run stopped.
 
     Args:
-        session: The run, as ``rlvr_core.run.session.Session`` holds it.
+        session: The run.
         manifest: Its record; None in a process that does not write it.
-        targets: Components that the user named by file or module, by how they are named.
-        config: The configuration that the run goes on with, as plain data.
+        resolved: The configuration that the run goes on with.
+        problems: Its training problems.
     """
 
     def __init__(
         self,
-        session: Any,
+        session: Session,
         manifest: Manifest | None,
-        targets: Mapping[str, str],
-        config: Mapping[str, Any],
+        resolved: Resolved,
+        problems: Iterable[Problem],
     ) -> None:
         self._session = session
         self._manifest = manifest
-        self._targets = targets
-        self._config = config
+        self._resolved = resolved
+        # components that the user named by file or module, by how they are named
+        self._targets = resolved.sources(problems)
         self._changes: dict[str, list[Any]] = {}
+        self._newest: Path | None = None
 
-    def checkpoint(self) -> Path | None:
-        """The newest complete checkpoint; None to start again in the same folder.
+    def choose(self) -> None:
+        """Choose the newest complete checkpoint, or the first step if there is none. A collective.
 
         Raises:
             ConfigError: If the run has gone further than ``train.steps``, or files of its
                 components have changed and ``run.accept_changed`` does not name what they are now.
             RunError: If the run has finished and nothing is left to go on from.
         """
+        self._newest = self._session.ranks.on_main(self._checkpoint)
+
+    def _checkpoint(self) -> Path | None:
         session, manifest = self._session, self._manifest
         assert manifest is not None, "rank 0 decides"
-        stored = resolve_file(session.folder.resolved, [], session.host)  # of the steps so far
-        self._changes = changed_values(stored.dump(), self._config)
-        newest: Path | None = session.checkpoints.newest(session.events.message)
+        # the configuration of the steps so far
+        stored = resolve_file(session.folder.resolved, [], self._resolved.host)
+        self._changes = changed_values(stored.dump(), self._resolved.dump())
+        newest = session.checkpoints.newest(session.events.message)
         where = str(session.folder.path)
         if newest is None and manifest.fields.get("outcome") in ("finished", "stopped"):
             raise RunError(
@@ -74,14 +83,15 @@ class Resumption:
         self._changed_files(manifest, session.config.run.accept_changed)
         return newest
 
-    def go_on(self, newest: Path | None, command: Sequence[str]) -> None:
-        """Put the session at its newest checkpoint, or at the first step.
+    def go_on(self, command: Sequence[str]) -> None:
+        """Put the session at the chosen checkpoint, or at the first step.
 
         Args:
-            newest: The checkpoint to go on from; None for the first step.
             command: The command line, for the record.
         """
-        session = self._session
+        session, newest = self._session, self._newest
+        if session.ranks.main:  # e.g. with more steps: recorded for the next resumption
+            session.folder.configure(self._resolved.dump())
         if newest is None:
             session.events.message("no complete checkpoint: starting again from the first step")
             if self._manifest is not None:
@@ -117,15 +127,15 @@ class Resumption:
         session = self._session
         from rlvr_core.record.provenance.sources import changed
 
-        found: Sequence[Any] = changed(session.folder, manifest.fields, self._targets, accepted)
-        return found
+        changes: Sequence[Any] = changed(session.folder, manifest.fields, self._targets, accepted)
+        return changes
 
     def _record(self, manifest: Manifest, command: Sequence[str]) -> None:
         """Note the resumption in ``run.json``, with the sources as they are now if they changed."""
         session, sources = self._session, None
         changed = self._changed_files(manifest)
-        for one in changed:
-            what = f"{one.path} has changed: the steps from here on use it"
+        for file in changed:
+            what = f"{file.path} has changed: the steps from here on use it"
             session.events.message(f"warning: {what}")
         if changed:
             from rlvr_core.record.provenance.sources import save_sources

@@ -1,24 +1,30 @@
-"""Who a distillation learns from, and what it sees of a completion."""
+"""Who a distillation learns from: checked before the run, loaded with its model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from rlvr_algos.distillation.gather_logits import gather_logits, top_logprobs
-from rlvr_core.api import ConfigError, Message, MicroBatch, Problem
+from rlvr_core.api import ConfigError, Loss, Message, MicroBatch, Problem
 from rlvr_core.data.rows import fill
-from rlvr_core.data.uri import is_uri, local_path
+from rlvr_core.data.uri import check_model_path, is_uri, local_path
 from rlvr_core.step.forward import Predicted, predict
+from rlvr_core.step.model import load_reference, load_tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from rlvr_core.api import TeacherTraits
+    from rlvr_core.config.model import ModelSection
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.config.tree import Loc
     from rlvr_core.data.prompts import Renderer
+    from rlvr_core.step.objective import MakeTeacher
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +65,16 @@ class Teacher:
             (N, k) ids, and their (B, T, k) log-probs in the whole distribution.
         """
         with torch.no_grad():
-            found = predict(model, batch, temperature, autocast_dtype, compiled)
-            head = found.head
+            predicted = predict(model, batch, temperature, autocast_dtype, compiled)
+            head = predicted.head
             if head is None:
-                logp_Nk, ids_Nk = found.whole()[:, :vocabulary].topk(k)
+                logp_Nk, ids_Nk = predicted.whole()[:, :vocabulary].topk(k)
             else:
-                with found.autocast:
+                with predicted.autocast:
                     ids_Nk, logp_Nk = top_logprobs(
-                        found.states, head.weight, k, vocabulary, temperature, head.bias
+                        predicted.states, head.weight, k, vocabulary, temperature, head.bias
                     )
-            return ids_Nk, found.unpack(logp_Nk)
+            return ids_Nk, predicted.unpack(logp_Nk)
 
     @staticmethod
     def logprobs_of(predicted: Predicted, logp_N: Tensor, ids_NK: Tensor) -> Tensor:
@@ -129,3 +135,57 @@ def check_vocabulary(
             where=where,
             remedy="take a teacher of the same family",
         )
+
+
+def teachers_of(
+    resolved: Resolved,
+    losses: Mapping[Loc, Loss],
+    tokenizer: PreTrainedTokenizerBase,
+    renderer: Renderer,
+    problems: Sequence[Problem],
+) -> dict[Loc, MakeTeacher]:
+    """Check the teacher of each loss that has one.
+
+    Raises:
+        ConfigError: If a vocabulary differs, or two teachers have a prompt of their own.
+        DataError: If a problem lacks a field of the teacher's prompt.
+        MachineError: If a teacher's folder or its tokenizer is missing.
+    """
+    section = resolved.config.model.model_copy(update={"revision": None})
+    made: dict[Loc, MakeTeacher] = {}
+    prompted = []
+    for loc, loss in losses.items():
+        traits = loss.traits.teacher
+        if traits is None:
+            continue
+        if traits.model is not None:
+            where = resolved.where((*loc, "with", "teacher"))
+            path = path_of(traits.model)
+            check_model_path(path, where)
+            check_vocabulary(load_tokenizer(path, section, where), tokenizer, where)
+        else:
+            assert traits.prompt is not None, "a teacher is a model or has a prompt"
+            prompted.append(f"{resolved.config.losses[loc].use} ({resolved.where(loc)})")
+            prompt = prompt_of(traits.prompt, renderer)
+            for problem in problems:
+                prompt(problem)
+        made[loc] = _maker(traits, section, renderer)
+    if len(prompted) > 1:
+        raise ConfigError(
+            f"{' and '.join(prompted)} both give their teacher a prompt of its own",
+            where="loss",
+            remedy="keep one of them",
+        )
+    return made
+
+
+def _maker(traits: TeacherTraits, section: ModelSection, renderer: Renderer) -> MakeTeacher:
+    def make(device: torch.device, dtype: torch.dtype) -> Teacher:
+        """A frozen model, or the policy with another prompt."""
+        if traits.model is None:
+            assert traits.prompt is not None
+            return Teacher(traits.top_k, prompt=prompt_of(traits.prompt, renderer))
+        model = load_reference(path_of(traits.model), section, device, dtype)
+        return Teacher(traits.top_k, model)
+
+    return make

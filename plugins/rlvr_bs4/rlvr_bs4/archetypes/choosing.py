@@ -48,10 +48,10 @@ class SemanticAmbiguity(_Choosing):
             h("div.line", h("span.label", labels[kind][0]), " ", labels[kind][1])
             for kind in w.shuffled(self._KINDS)
         ]
-        asked = w.pick(self._KINDS)
+        kind = w.pick(self._KINDS)
         box = h(f"div#{target}", h("h3", w.product()), h("p.note", f"from {w.price()}"), *rows)
         body = Body((box,), claims=(Claim(f"#{target}"),))
-        return Draft(w.ask(self.asks, id=target, kind=asked), amounts[asked], body)
+        return Draft(w.ask(self.asks, id=target, kind=kind), amounts[kind], body)
 
     def solve(self, site: Site) -> str:
         slots = self.slots(site)
@@ -181,8 +181,8 @@ class RelationalQuery(_Choosing):
 
     def build(self, w: World) -> Draft:
         target, layout = w.ident(), w.pick(("table", "dl", "div"))
-        asked = w.pick(self._LABELS)
-        labels = [f"{asked} before changes", f"Estimated {asked.lower()}"]
+        wanted = w.pick(self._LABELS)
+        labels = [f"{wanted} before changes", f"Estimated {wanted.lower()}"]
         labels += w.shuffled(self._LABELS)
         rows = []
         for label in labels:
@@ -198,7 +198,7 @@ class RelationalQuery(_Choosing):
                 nodes.append(h("div.row", h("span", label), h("span", amount)))
         summary = h(f"{layout}#{target}", *nodes)
         body = Body((h("p", w.sentence()), summary), claims=(Claim(f"#{target}"),))
-        return Draft(w.ask(self.asks, id=target, label=asked), dict(rows)[asked], body)
+        return Draft(w.ask(self.asks, id=target, label=wanted), dict(rows)[wanted], body)
 
     def _amount(self, site: Site, *, exact: bool) -> str:
         slots = self.slots(site)
@@ -234,7 +234,7 @@ class SemanticDecoyExtreme(_Choosing):
         size, near = w.sample(words.GARMENT_SIZES, 2)
         first = [(colour, near), (other, size)]
         rest = [(c, s) for c in words.COLOURS for s in words.GARMENT_SIZES]
-        rest = [one for one in rest if one not in first and one != (colour, size)]
+        rest = [variant for variant in rest if variant not in first and variant != (colour, size)]
         variants = w.shuffled(first) + w.shuffled(
             [(colour, size), *w.sample(rest, w.between(2, 5))]
         )

@@ -166,8 +166,8 @@ class ExtractLinks(_Core):
         return w.pick(forms)
 
     def _links(self, site: Site, css: str) -> list[dict[str, str]]:
-        found = site.soup().select(css)
-        return [{"text": text(a), "href": attr(a, "href")} for a in found]
+        links = site.soup().select(css)
+        return [{"text": text(a), "href": attr(a, "href")} for a in links]
 
     def solve(self, site: Site) -> list[dict[str, str]]:
         return self._links(site, f'[id="{self.slots(site)["id"]}"] a')

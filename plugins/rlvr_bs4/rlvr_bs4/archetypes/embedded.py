@@ -35,7 +35,7 @@ class NextData(Archetype):
             for _ in range(w.between(3, 5))
         ]
         chosen = w.pick(items[1:])
-        entities = {str(w.number(1000, 9999)): one for one in items}
+        entities = {str(w.number(1000, 9999)): item for item in items}
         state = {
             "props": {"pageProps": {"catalog": {"byId": entities, "order": list(entities)}}},
             "page": "/catalog",
@@ -54,12 +54,12 @@ class NextData(Archetype):
 
     def solve(self, site: Site) -> Json:
         sku = self.slots(site)["sku"]
-        found = next(one for one in self._items(site) if one["sku"] == sku)
-        return {"name": found["name"], "stock": found["stock"]}
+        item = next(item for item in self._items(site) if item["sku"] == sku)
+        return {"name": item["name"], "stock": item["stock"]}
 
     def bug_first_record(self, site: Site) -> Json:
-        found = self._items(site)[0]
-        return {"name": found["name"], "stock": found["stock"]}
+        item = self._items(site)[0]
+        return {"name": item["name"], "stock": item["stock"]}
 
     def bug_what_is_shown(self, site: Site) -> Json:
         return {"name": text(site.one(".card h3")), "stock": 0}

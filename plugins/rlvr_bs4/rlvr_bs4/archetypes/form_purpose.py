@@ -72,10 +72,10 @@ class CredentialDetection(Archetype):
         }
 
     def bug_repeats_values(self, site: Site) -> Json:
-        found = self.solve(site)
+        answer = self.solve(site)
         form = site.one(f'[id="{self.slots(site)["id"]}"]')
         values = [attr(tag, "value") for tag in form.select("[value]")]
-        return found | {"credential_fields": values}
+        return answer | {"credential_fields": values}
 
 
 class HoneypotDetection(Archetype):
@@ -131,14 +131,14 @@ class HoneypotDetection(Archetype):
         return h("div", field)
 
     def solve(self, site: Site) -> Json:
-        found: dict[str, list[str]] = {"visible_fields": [], "honeypot_fields": []}
+        names: dict[str, list[str]] = {"visible_fields": [], "honeypot_fields": []}
         for field in site.soup().select(f'[id="{self.slots(site)["id"]}"] input'):
             around = [field, *(tag for tag in field.parents if tag.name == "div")]
             hidden = attr(field, "type") == "hidden" or any(
                 self._hides(attr(tag, "style")) for tag in around
             )
-            found["honeypot_fields" if hidden else "visible_fields"].append(attr(field, "name"))
-        return found
+            names["honeypot_fields" if hidden else "visible_fields"].append(attr(field, "name"))
+        return names
 
     def _hides(self, style: str) -> bool:
         rules = [rule.replace(" ", "") for rule in style.split(";")]

@@ -124,17 +124,17 @@ class SelectOptions(_Form):
         return Draft(w.ask(self.asks, id=target), truth, self.wrap(w, target, form))
 
     def solve(self, site: Site) -> Json:
-        found = site.soup().select(f'[id="{self.slots(site)["id"]}"] option')
-        pairs = [{"label": text(tag), "value": attr(tag, "value", text(tag))} for tag in found]
+        options = site.soup().select(f'[id="{self.slots(site)["id"]}"] option')
+        pairs = [{"label": text(tag), "value": attr(tag, "value", text(tag))} for tag in options]
         return [pair for pair in pairs if pair["value"]]
 
     def bug_with_placeholder(self, site: Site) -> Json:
-        found = site.soup().select(f'[id="{self.slots(site)["id"]}"] option')
-        return [{"label": text(tag), "value": attr(tag, "value", text(tag))} for tag in found]
+        options = site.soup().select(f'[id="{self.slots(site)["id"]}"] option')
+        return [{"label": text(tag), "value": attr(tag, "value", text(tag))} for tag in options]
 
     def bug_only_those_with_value(self, site: Site) -> Json:
-        found = site.soup().select(f'[id="{self.slots(site)["id"]}"] option')
-        pairs = [{"label": text(tag), "value": attr(tag, "value")} for tag in found]
+        options = site.soup().select(f'[id="{self.slots(site)["id"]}"] option')
+        pairs = [{"label": text(tag), "value": attr(tag, "value")} for tag in options]
         return [pair for pair in pairs if pair["value"]]
 
 
@@ -204,13 +204,13 @@ class LabelInputMapping(_Form):
         return Draft(w.ask(self.asks, id=target), truth, self.wrap(w, target, form))
 
     def solve(self, site: Site) -> Json:
-        form, found = site.one(f'[id="{self.slots(site)["id"]}"]'), []
+        form, mapped = site.one(f'[id="{self.slots(site)["id"]}"]'), []
         for label in form.select("label"):
             id = attr(label, "for")
             field = form.select_one(f'[id="{id}"]') if id else label.select_one("input, textarea")
             if field is not None:
-                found.append({"label": text(label), "input_name": attr(field, "name")})
-        return found
+                mapped.append({"label": text(label), "input_name": attr(field, "name")})
+        return mapped
 
     def bug_by_position(self, site: Site) -> Json:
         form = site.one(f'[id="{self.slots(site)["id"]}"]')

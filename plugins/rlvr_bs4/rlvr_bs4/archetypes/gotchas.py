@@ -34,7 +34,8 @@ class MultivalueClass(_Gotcha):
         tokens.insert(w.between(0, len(tokens)), name)
         target = h("div", truth, class_=" ".join(tokens))
         near = [
-            h("div", w.sentence(), class_=f"{w.klass()} {one}") for one in w.lookalikes(name, 2)
+            h("div", w.sentence(), class_=f"{w.klass()} {near_name}")
+            for near_name in w.lookalikes(name, 2)
         ]
         first = h("div", w.sentence(), class_=f"{name}-{w.word()}", data_class=name)
         blocks = (first, *w.shuffled([target, *near]))
@@ -70,16 +71,16 @@ class WhitespaceSibling(_Gotcha):
         at = w.between(0, n - 2)
         texts = [w.phrase() for _ in range(n)]
         items: list[Node] = []
-        for index, one in enumerate(texts):
-            items += ["\n    ", h(f"li#{target}" if index == at else "li", one)]
+        for index, phrase in enumerate(texts):
+            items += ["\n    ", h(f"li#{target}" if index == at else "li", phrase)]
             if index == at and w.chance(0.5):
                 items += ["\n    ", Comment(w.phrase())]
         body = Body((h("ul", *items, "\n"),), claims=(Claim(f"#{target}"),))
         return Draft(w.ask(self.asks, id=target), texts[at + 1], body)
 
     def solve(self, site: Site) -> str:
-        found = site.one(f'[id="{self.slots(site)["id"]}"]').find_next_sibling(True)
-        return text(found) if found is not None else ""
+        sibling = site.one(f'[id="{self.slots(site)["id"]}"]').find_next_sibling(True)
+        return text(sibling) if sibling is not None else ""
 
     def bug_next_sibling(self, site: Site) -> str:
         return str(site.one(f'[id="{self.slots(site)["id"]}"]').next_sibling).strip()
@@ -119,8 +120,10 @@ class NavigablestringParent(_Gotcha):
 
     def bug_comment_is_a_string_too(self, site: Site) -> str:
         slots = self.slots(site)
-        found = next(one for one in site.soup().find_all(string=True) if slots["mark"] in str(one))
-        tag = found.parent
+        string = next(
+            string for string in site.soup().find_all(string=True) if slots["mark"] in str(string)
+        )
+        tag = string.parent
         assert tag is not None
         return tag.name if slots["what"] == "tag name" else attr(tag, slots["what"])
 
@@ -143,14 +146,14 @@ class SiblingNavigation(_Gotcha):
         labels = w.sample(self._LABELS, 4)
         values = {label: [w.phrase()] for label in labels}
         values[labels[0]].append(w.phrase())
-        asked = w.pick(labels[1:])
+        wanted = w.pick(labels[1:])
         rows: list[Node] = []
         for label in labels:
             rows += ["\n  ", h("dt", label)]
             rows += [node for value in values[label] for node in ("\n  ", h("dd", value))]
-        other = h("dl", h("dt", asked), h("dd", w.phrase()))
+        other = h("dl", h("dt", wanted), h("dd", w.phrase()))
         body = Body((other, h(f"dl#{target}", *rows, "\n")), claims=(Claim(f"#{target}"),))
-        return Draft(w.ask(self.asks, id=target, label=asked), values[asked][0], body)
+        return Draft(w.ask(self.asks, id=target, label=wanted), values[wanted][0], body)
 
     def solve(self, site: Site) -> str:
         slots = self.slots(site)

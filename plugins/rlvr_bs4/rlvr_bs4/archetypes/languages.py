@@ -43,18 +43,18 @@ class Multilingual(_I18n):
         target = w.ident()
         languages = w.sample(list(words.LANGUAGES), 4)
         texts = {language: foreign(w, language) for language in languages}
-        asked = languages[-1]
-        region = h("p", foreign(w, asked), lang=f"{asked}-x-{w.word()}")
-        paragraphs = [h("p", texts[one], lang=one) for one in languages]
+        wanted = languages[-1]
+        region = h("p", foreign(w, wanted), lang=f"{wanted}-x-{w.word()}")
+        paragraphs = [h("p", texts[language], lang=language) for language in languages]
         shown = [region, paragraphs[0], *w.shuffled(paragraphs[1:])]
-        outside = h("p", foreign(w, asked), lang=asked)
+        outside = h("p", foreign(w, wanted), lang=wanted)
         body = Body((outside, h(f"div#{target}", *shown)), claims=(Claim(f"#{target}"),))
-        return Draft(w.ask(self.asks, id=target, language=asked), texts[asked], body)
+        return Draft(w.ask(self.asks, id=target, language=wanted), texts[wanted], body)
 
     def solve(self, site: Site) -> str:
         slots = self.slots(site)
-        found = site.one(f'[id="{slots["id"]}"]').find(True, attrs={"lang": slots["language"]})
-        return found.get_text() if found is not None else ""
+        paragraph = site.one(f'[id="{slots["id"]}"]').find(True, attrs={"lang": slots["language"]})
+        return paragraph.get_text() if paragraph is not None else ""
 
     def bug_language_anywhere(self, site: Site) -> str:
         return text(site.one(f'[lang="{self.slots(site)["language"]}"]'))
@@ -78,7 +78,7 @@ class Rtl(_I18n):
         truth = f"{foreign(w, language)} {w.number(10, 99)} {w.code()}"
         like = w.lookalikes(target, 2)
         blocks = [h("p", foreign(w, language), dir="rtl", lang=language)]
-        blocks += [h(f"p#{one}", w.sentence(), dir="ltr") for one in like]
+        blocks += [h(f"p#{name}", w.sentence(), dir="ltr") for name in like]
         blocks.append(h(f"p#{target}", truth, dir="rtl", lang=language))
         body = Body(tuple(blocks), claims=(Claim(f"#{target}"),))
         return Draft(w.ask(self.asks, id=target), truth, body)

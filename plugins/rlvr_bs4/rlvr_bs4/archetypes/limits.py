@@ -77,8 +77,8 @@ def encoded(w: World, truth: str) -> str:
 
 def decoded(code: str) -> str:
     """The text that ``encoded`` wrote."""
-    if found := re.fullmatch(r"String\.fromCharCode\(([\d,]+)\)", code):
-        return "".join(chr(int(number)) for number in found[1].split(","))
+    if match := re.fullmatch(r"String\.fromCharCode\(([\d,]+)\)", code):
+        return "".join(chr(int(number)) for number in match[1].split(","))
     return str(json.loads(code))
 
 
@@ -104,11 +104,11 @@ class JsRequired(MaybeAbsent):
 
     def solve(self, site: Site) -> Json | Abstain:
         id = self.slots(site)["id"]
-        found = re.search(rf'fill\("{id}", (.*)\);', scripts(site))
-        assert found is not None
-        if found[1].startswith("load"):
-            return Abstain(self.reason, found[0])
-        return decoded(found[1])
+        match = re.search(rf'fill\("{id}", (.*)\);', scripts(site))
+        assert match is not None
+        if match[1].startswith("load"):
+            return Abstain(self.reason, match[0])
+        return decoded(match[1])
 
 
 class ImageText(MaybeAbsent):
@@ -136,8 +136,8 @@ class ImageText(MaybeAbsent):
     def solve(self, site: Site) -> Json | Abstain:
         figure = site.one(f'[id="{self.slots(site)["id"]}"]')
         image = one(figure, "img")
-        found = re.search(r'says "(.+?)"', f"{attr(image, 'alt')} {text(figure)}")
-        return found[1] if found else Abstain(self.reason, attr(image, "src"))
+        match = re.search(r'says "(.+?)"', f"{attr(image, 'alt')} {text(figure)}")
+        return match[1] if match else Abstain(self.reason, attr(image, "src"))
 
 
 class CanvasText(MaybeAbsent):
@@ -174,8 +174,8 @@ class CanvasText(MaybeAbsent):
         context = re.search(rf'var (\w+) = document.getElementById\("{id}"\)', code)
         assert context is not None
         calls = re.findall(rf"{context[1]}\.((?:fillText|drawImage)\(.*\));", code)
-        if found := re.match(r"fillText\((.*), 20, 40\)", calls[0]):
-            return decoded(found[1])
+        if match := re.match(r"fillText\((.*), 20, 40\)", calls[0]):
+            return decoded(match[1])
         return Abstain(self.reason, calls[0])
 
     def bug_first_text_painted(self, site: Site) -> str:
@@ -210,11 +210,11 @@ class PdfEmbed(MaybeAbsent):
 
     def solve(self, site: Site) -> Json | Abstain:
         frame = site.one(f'[id="{self.slots(site)["id"]}"]')
-        if found := re.search(r"order number ([A-Z]{2}-\d{4})", text(frame)):
-            return found[1]
+        if match := re.search(r"order number ([A-Z]{2}-\d{4})", text(frame)):
+            return match[1]
         embed = frame.select_one("embed")
         return Abstain(self.reason, attr(embed, "src") if embed else attr(frame, "data"))
 
     def bug_order_number_anywhere(self, site: Site) -> Json:
-        found = re.findall(r"order number ([A-Z]{2}-\d{4})", site.html)
-        return found[0]
+        numbers = re.findall(r"order number ([A-Z]{2}-\d{4})", site.html)
+        return numbers[0]

@@ -78,8 +78,8 @@ class ClassReservedWord(Archetype):
         return text(site.one(f"p.{self.slots(site)['name']}"))
 
     def bug_attribute_cls(self, site: Site) -> str:
-        found = site.soup().find("p", attrs={"cls": self.slots(site)["name"]})
-        return found.get_text() if found is not None else ""
+        paragraph = site.soup().find("p", attrs={"cls": self.slots(site)["name"]})
+        return paragraph.get_text() if paragraph is not None else ""
 
 
 class PartialData(Archetype):
@@ -120,11 +120,11 @@ class PartialData(Archetype):
         return Draft(w.ask(self.asks, id=target), truth, body)
 
     def solve(self, site: Site) -> Json:
-        found = []
+        cards = []
         for card in site.soup().select(f'[id="{self.slots(site)["id"]}"] .card'):
             parts = {name: card.select_one(f".{name}") for name in ("name", "price", "description")}
-            found.append({name: text(tag) if tag else None for name, tag in parts.items()})
-        return found
+            cards.append({name: text(tag) if tag else None for name, tag in parts.items()})
+        return cards
 
     def bug_lists_zipped(self, site: Site) -> Json:
         names = ("name", "price", "description")

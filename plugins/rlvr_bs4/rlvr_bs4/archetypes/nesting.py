@@ -71,8 +71,8 @@ class ParserDifferences(Archetype):
         target, tag = w.ident(), w.pick(("p", "li"))
         texts = [w.phrase() for _ in range(w.between(2, 4))]
         open_tags: list[Node] = []
-        for one in texts:
-            open_tags += [Element(tag, {}, [one], unclosed=True, unquoted=True), "\n"]
+        for phrase in texts:
+            open_tags += [Element(tag, {}, [phrase], unclosed=True, unquoted=True), "\n"]
         inside: list[Node] = [h("ul", *open_tags)] if tag == "li" else open_tags
         block = h(f"div#{target}", *inside)
         # html.parser ends a p or li only where its parent ends: each holds all that follow
@@ -82,11 +82,11 @@ class ParserDifferences(Archetype):
 
     def solve(self, site: Site) -> list[str]:
         slots = self.slots(site)
-        found = site.soup("html.parser").select(f'[id="{slots["id"]}"] {slots["tag"]}')
-        return [text(tag) for tag in found]
+        tags = site.soup("html.parser").select(f'[id="{slots["id"]}"] {slots["tag"]}')
+        return [text(tag) for tag in tags]
 
     def bug_as_a_browser(self, site: Site) -> list[str]:
         """Browsers and lxml end an element where the next one of its kind begins."""
         slots = self.slots(site)
-        found = site.soup("html.parser").select(f'[id="{slots["id"]}"] {slots["tag"]}')
-        return [str(tag.contents[0]).strip() for tag in found]
+        tags = site.soup("html.parser").select(f'[id="{slots["id"]}"] {slots["tag"]}')
+        return [str(tag.contents[0]).strip() for tag in tags]

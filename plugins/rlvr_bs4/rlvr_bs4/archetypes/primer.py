@@ -80,12 +80,13 @@ class ExtractByTag(_Primer):
     def build(self, w: World) -> Draft:
         tags = w.sample(self._TAGS, 10)
         texts = {tag: w.phrase() for tag in tags}
-        asked = w.pick(tags[1:])
+        wanted = w.pick(tags[1:])
         blocks = tuple(
-            h(tag, said) if tag[0] == "h" else h("p", h(tag, said)) for tag, said in texts.items()
+            h(tag, phrase) if tag[0] == "h" else h("p", h(tag, phrase))
+            for tag, phrase in texts.items()
         )
-        body = Body(blocks, claims=(Claim(asked),))
-        return Draft(w.ask(self.asks, tag=asked), texts[asked], body)
+        body = Body(blocks, claims=(Claim(wanted),))
+        return Draft(w.ask(self.asks, tag=wanted), texts[wanted], body)
 
     def solve(self, site: Site) -> str:
         return text(site.one(self.slots(site)["tag"]))

@@ -55,8 +55,8 @@ def divided(
     good: list[Product] = []
     bad: list[Product] = []
     while len(good) < n_good or len(bad) < n_bad:
-        one = product(w)
-        (good if meets(one) else bad).append(one)
+        candidate = product(w)
+        (good if meets(candidate) else bad).append(candidate)
     return good[:n_good], bad[:n_bad]
 
 

@@ -81,13 +81,13 @@ _MAKERS: tuple[Callable[[World], Json], ...] = (
 
 def _paths(value: Json, before: str = "") -> list[str]:
     """Dotted paths to the texts of a block."""
-    found = []
+    paths = []
     for key, one_value in value.items():
         if isinstance(one_value, dict):
-            found += _paths(one_value, f"{before}{key}.")
+            paths += _paths(one_value, f"{before}{key}.")
         elif not key.startswith("@"):
-            found.append(before + key)
-    return found
+            paths.append(before + key)
+    return paths
 
 
 def _at(value: Json, path: str) -> Json:
@@ -123,12 +123,12 @@ class JsonLd(_Structured):
         return Draft(question, _at(target, path), body)
 
     def _blocks(self, site: Site) -> list[Json]:
-        found = site.soup().find_all("script", type=_LD)
-        return [json.loads(one_tag.string or "null") for one_tag in found]
+        scripts = site.soup().find_all("script", type=_LD)
+        return [json.loads(one_tag.string or "null") for one_tag in scripts]
 
     def solve(self, site: Site) -> str:
         slots = self.slots(site)
-        block = next(one for one in self._blocks(site) if one["@type"] == slots["kind"])
+        block = next(block for block in self._blocks(site) if block["@type"] == slots["kind"])
         return str(_at(block, slots["path"]))
 
     def bug_first_block(self, site: Site) -> str:
@@ -229,8 +229,8 @@ class Microdata(_Structured):
 
     def bug_first_name_and_visible_price(self, site: Site) -> Json:
         item = site.one(f'[id="{self.slots(site)["id"]}"]')
-        found = {"name": "name", "price": "price", "rating": "ratingValue"}
-        return {key: text(one(item, f'[itemprop="{prop}"]')) for key, prop in found.items()}
+        properties = {"name": "name", "price": "price", "rating": "ratingValue"}
+        return {key: text(one(item, f'[itemprop="{prop}"]')) for key, prop in properties.items()}
 
 
 class OpenGraph(_Structured):
@@ -258,20 +258,22 @@ class OpenGraph(_Structured):
             "og:determiner": w.sentence(),
             "og:section": w.sentence(),
         }
-        asked = w.pick(list(known))
-        metas: list[Node] = [h("meta", name=asked, content=w.phrase())]
-        metas += w.shuffled([h("meta", property=key, content=one) for key, one in known.items()])
-        metas.insert(1, h("meta", property=asked.replace("og:", "twitter:"), content=w.phrase()))
+        wanted = w.pick(list(known))
+        metas: list[Node] = [h("meta", name=wanted, content=w.phrase())]
+        metas += w.shuffled(
+            [h("meta", property=key, content=value) for key, value in known.items()]
+        )
+        metas.insert(1, h("meta", property=wanted.replace("og:", "twitter:"), content=w.phrase()))
         main = (h("h1", w.title()), h("p", w.sentence()))
-        body = Body(main, tuple(metas), (Claim(f'[property="{asked}"]'),))
-        return Draft(w.ask(self.asks, name=asked), known[asked], body)
+        body = Body(main, tuple(metas), (Claim(f'[property="{wanted}"]'),))
+        return Draft(w.ask(self.asks, name=wanted), known[wanted], body)
 
     def solve(self, site: Site) -> str:
         return attr(site.one(f'meta[property="{self.slots(site)["name"]}"]'), "content")
 
     def bug_name_attribute(self, site: Site) -> str:
-        found = site.soup().find("meta", attrs={"name": self.slots(site)["name"]})
-        return str(found["content"]) if found is not None else ""
+        meta = site.soup().find("meta", attrs={"name": self.slots(site)["name"]})
+        return str(meta["content"]) if meta is not None else ""
 
     def bug_visible_heading(self, site: Site) -> str:
         return text(site.one("h1"))

@@ -35,7 +35,7 @@ class RemoveScriptsStyles(Archetype):
         sentences = [w.sentence() for _ in range(w.between(2, 4))]
         style = h("style", f".{w.klass()} {{ color: red; }}")
         script = h("script", f'var label = "<p>{w.phrase()}</p>"; track("{w.word()}");')
-        blocks: list[Node] = [h("p", one) for one in sentences]
+        blocks: list[Node] = [h("p", sentence) for sentence in sentences]
         blocks.insert(w.between(0, len(blocks)), script)
         blocks.insert(w.between(0, len(blocks)), style)
         blocks.insert(w.between(0, len(blocks)), Comment(f"was: {w.sentence()}"))
@@ -179,8 +179,8 @@ class Entities(Archetype):
 
     def bug_markup_as_text(self, site: Site) -> str:
         id = self.slots(site)["id"]
-        found = re.search(rf'id="{id}">(.*?)</p>', site.html)
-        return found[1] if found else ""
+        match = re.search(rf'id="{id}">(.*?)</p>', site.html)
+        return match[1] if match else ""
 
 
 class Mojibake(Archetype):

@@ -34,7 +34,7 @@ class DirectChildren(_Traversal):
     def build(self, w: World) -> Draft:
         target = w.ident()
         truth = [w.phrase() for _ in range(w.between(3, 5))]
-        direct: list[Node] = [h("div.item", one) for one in truth]
+        direct: list[Node] = [h("div.item", phrase) for phrase in truth]
         nested = h("div.group", *(h("div.item", w.phrase()) for _ in range(3)))
         direct.insert(w.between(0, len(direct)), nested)
         body = Body((h(f"div#{target}", *direct),), claims=(Claim(f"#{target}"),))
@@ -42,7 +42,7 @@ class DirectChildren(_Traversal):
 
     def _items(self, site: Site, *, recursive: bool) -> list[str]:
         box = site.one(f'[id="{self.slots(site)["id"]}"]')
-        return [text(one) for one in box.find_all("div", class_="item", recursive=recursive)]
+        return [text(item) for item in box.find_all("div", class_="item", recursive=recursive)]
 
     def solve(self, site: Site) -> list[str]:
         return self._items(site, recursive=False)
@@ -76,13 +76,13 @@ class DescendantsFilter(_Traversal):
         outside = h("ul", h("li", f"{word} of {w.phrase()}"))
         box = h(f"div#{target}", h("ul", *nodes[:3]), h("ol", *nodes[3:]))
         body = Body(tuple(w.shuffled([outside, box])), claims=(Claim(f"#{target}"),))
-        truth = [one for one in items if word in one.split()]
+        truth = [item for item in items if word in item.split()]
         return Draft(w.ask(self.asks, id=target, word=word), truth, body)
 
     def solve(self, site: Site) -> list[str]:
         slots = self.slots(site)
-        found = site.soup().select(f'[id="{slots["id"]}"] li')
-        return [text(li) for li in found if slots["word"] in text(li).split()]
+        items = site.soup().select(f'[id="{slots["id"]}"] li')
+        return [text(li) for li in items if slots["word"] in text(li).split()]
 
     def bug_string_argument(self, site: Site) -> list[str]:
         """``string=`` looks at tags with a single string only."""
@@ -151,18 +151,18 @@ class ClosestAncestor(_Traversal):
         return Draft(w.ask(self.asks, id=target), regions[0], body)
 
     def solve(self, site: Site) -> str:
-        found = site.one(f'[id="{self.slots(site)["id"]}"]').find_parent("section")
-        return attr(found, "data-region") if found is not None else ""
+        section = site.one(f'[id="{self.slots(site)["id"]}"]').find_parent("section")
+        return attr(section, "data-region") if section is not None else ""
 
     def bug_any_tag(self, site: Site) -> str:
-        found = site.one(f'[id="{self.slots(site)["id"]}"]').find_parent(
+        ancestor = site.one(f'[id="{self.slots(site)["id"]}"]').find_parent(
             attrs={"data-region": True}
         )
-        return attr(found, "data-region") if found is not None else ""
+        return attr(ancestor, "data-region") if ancestor is not None else ""
 
     def bug_farthest(self, site: Site) -> str:
-        found = site.one(f'[id="{self.slots(site)["id"]}"]').find_parents("section")
-        return attr(found[-1], "data-region")
+        sections = site.one(f'[id="{self.slots(site)["id"]}"]').find_parents("section")
+        return attr(sections[-1], "data-region")
 
 
 class DocumentOrder(_Traversal):
@@ -188,13 +188,13 @@ class DocumentOrder(_Traversal):
         return Draft(w.ask(self.asks, id=target), truth, body)
 
     def solve(self, site: Site) -> str:
-        found = site.one(f'[id="{self.slots(site)["id"]}"]').find_next("p", class_="note")
-        return text(found) if found is not None else ""
+        note = site.one(f'[id="{self.slots(site)["id"]}"]').find_next("p", class_="note")
+        return text(note) if note is not None else ""
 
     def bug_siblings_only(self, site: Site) -> str:
         tag = site.one(f'[id="{self.slots(site)["id"]}"]')
-        found = tag.find_next_sibling("p", class_="note")
-        return text(found) if found is not None else ""
+        note = tag.find_next_sibling("p", class_="note")
+        return text(note) if note is not None else ""
 
     def bug_first_of_the_page(self, site: Site) -> str:
         return text(site.one("p.note"))

@@ -83,8 +83,8 @@ class Captcha(MaybeAbsent):
         return Abstain(self.reason, attr(one(box, "[data-sitekey]"), "data-sitekey"))
 
     def bug_some_number(self, site: Site) -> Json:
-        found = re.findall(r"Incident number: (\S+?)<", site.html)
-        return found[0] if found else ""
+        numbers = re.findall(r"Incident number: (\S+?)<", site.html)
+        return numbers[0] if numbers else ""
 
 
 class EncodingLost(MaybeAbsent):

@@ -103,16 +103,16 @@ class Web:
         task, name = self.task(problem.spec, f"problem {problem.id}"), self.config.format
         by_template = self.config.prompt == "chat" and not tools.is_python(name)
         known = list(tools.TOOLS.values())
-        told = "" if by_template else f"\n\n{tools.told(name, known)}\n"
-        role = _ROLE.format(tools=told, calls=self.config.max_calls)
-        asked = f"{ask(task)}\nThe page you begin on is {task.start}"
+        instructions = "" if by_template else f"\n\n{tools.told(name, known)}\n"
+        role = _ROLE.format(tools=instructions, calls=self.config.max_calls)
+        question = f"{ask(task)}\nThe page you begin on is {task.start}"
         if self.config.prompt == "text":
-            prompt = f"{role}\n{rules()}\n\n{asked}\n"
+            prompt = f"{role}\n{rules()}\n\n{question}\n"
             return replace(problem, prompt=prompt, stop=(*problem.stop, *tool_format(name).stop))
         return replace(
             problem,
-            prompt=(Message("system", f"{role}\n{rules()}"), Message("user", asked)),
-            tools=tuple(one.schema for one in known) if by_template else (),
+            prompt=(Message("system", f"{role}\n{rules()}"), Message("user", question)),
+            tools=tuple(tool.schema for tool in known) if by_template else (),
         )
 
     def start(self, problem: Problem, seed: int) -> Conversation:
@@ -123,12 +123,12 @@ class Web:
     def step(self, state: Conversation, reply: Reply) -> Observation | Done:
         """See ``Environment.step``."""
         task = self.task(state.spec, _STATE)
-        asked = tools.calls(self.config.format, reply.text, self.config.repair)
+        calls = tools.calls(self.config.format, reply.text, self.config.repair)
         state.steps.append(Step(reply.text))
-        if not asked:
+        if not calls:
             return Done(judge(task, state.steps, state.visited, self.config))
         answers, counts = [], Counter[str]()
-        for call in asked:
+        for call in calls:
             called, text = self._call(task, state, call)
             state.steps[-1] = Step(reply.text, (*state.steps[-1].calls, called))
             counts.update(_counts(called))
@@ -138,9 +138,9 @@ class Web:
         return Observation(tuple(map(self._message, answers)), counts)
 
     def cut(self, state: Conversation, ended: str) -> Verdict:
-        """A conversation without an answer is worth nothing, or less where a secret is told."""
-        found = judge(self.task(state.spec, _STATE), state.steps, state.visited, self.config)
-        return replace(found, detail=f"{ended}: {found.detail}")
+        """Score a conversation without an answer: 0, or less if it gives a secret away."""
+        verdict = judge(self.task(state.spec, _STATE), state.steps, state.visited, self.config)
+        return replace(verdict, detail=f"{ended}: {verdict.detail}")
 
     def shut(self) -> None:
         """End the sandbox; one that is asked for afterwards is another one."""
@@ -170,7 +170,7 @@ class Web:
     def _call(
         self, task: Task, state: Conversation, call: ToolCall | BadCall
     ) -> tuple[Called, str]:
-        """Carry a call out, and what the model is told of it."""
+        """Carry out a call and return what the model sees of it."""
         name: CallName = "" if isinstance(call, BadCall) else call.name  # type: ignore[assignment]
         if self._left(state, name in FREE) <= 0:
             text = "error: no calls are left; answer with what you know"
@@ -217,11 +217,11 @@ class Web:
 
 
 def _counts(called: Called) -> dict[str, float]:
-    found = {
+    counts = {
         "tool_calls": 1.0,
         "tool_errors": float(called.error),
         "mended": float(called.mended),
         "timeouts": float(called.timeout),
         "bs4": float(called.use.bs4),
     }
-    return found | ({called.name: 1.0} if called.name else {})
+    return counts | ({called.name: 1.0} if called.name else {})

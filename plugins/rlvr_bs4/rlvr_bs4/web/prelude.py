@@ -141,13 +141,13 @@ def _counter(
                 return method(node, *args, **named)
             inside = True
             try:
-                found = method(node, *args, **named)
+                result = method(node, *args, **named)
             finally:
                 inside = False
-            empty = found is None or (isinstance(found, (list, str)) and not found)
+            empty = result is None or (isinstance(result, (list, str)) and not result)
             if not empty and holds(node):
                 count(what)
-            return found
+            return result
 
         return _named_as(method, call)
 
@@ -179,5 +179,5 @@ def _named_as(method: Callable[..., Any], other: Callable[..., Any]) -> Callable
 
 def _owner(name: str) -> type:
     """The class that an element has a method or property from."""
-    owner: type = next(one for one in element.Tag.__mro__ if name in vars(one))
+    owner: type = next(kind for kind in element.Tag.__mro__ if name in vars(kind))
     return owner

@@ -20,8 +20,8 @@ class Process:
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
         """Take it from the environment's verdict."""
         script = completion.transcript
-        found = None if script is None else script.verdict
-        if found is None or "process" not in found.parts:
+        verdict = None if script is None else script.verdict
+        if verdict is None or "process" not in verdict.parts:
             return Verdict(None, "unscorable", detail="bs4/process judges conversations of bs4/web")
-        share = found.parts["process"]
-        return Verdict(share, passed=found.passed, detail=f"process {share:g}")
+        share = verdict.parts["process"]
+        return Verdict(share, passed=verdict.passed, detail=f"process {share:g}")

@@ -15,7 +15,7 @@ from rlvr_code.sandbox import Limits, Result, Sandbox
 from rlvr_core.api import Json
 
 STARTING = 20.0
-"""Seconds that the program's surroundings may take beside its own."""
+"""Seconds that the program's surroundings may take besides its own."""
 SLACK = 3.0
 PATIENCE = 10.0
 """Clock time of a program, waiting included, for each second of processor time."""
@@ -56,7 +56,7 @@ class Ran:
     """What became of a program.
 
     Attributes:
-        text: What the model is told.
+        text: What the model sees.
         failed: Whether it raised, or was ended.
         timeout: Whether its time was up.
         use: What it did with the page; nothing is known of a program that was ended.

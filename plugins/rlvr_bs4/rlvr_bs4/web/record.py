@@ -19,7 +19,7 @@ class Called:
     Attributes:
         name: Of the tool; empty for what could not be read, or names none.
         ran: Whether it was carried out; not so if it was refused.
-        error: Whether the model was told of an error.
+        error: Whether the model got an error.
         use: What its program did with the page.
         mended: How many slips of its JSON were put right.
         timeout: Whether the time of its program was up.
@@ -37,7 +37,7 @@ class Called:
 class Step:
     """One turn of the model: what it wrote, and the calls in it."""
 
-    said: str
+    text: str
     calls: tuple[Called, ...] = ()
 
 

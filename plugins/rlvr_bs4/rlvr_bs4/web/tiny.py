@@ -64,9 +64,9 @@ class Tiny(Questions):
             environment=ENVIRONMENT,
         )
 
-    def shown(self, asked: str, number: int, *, careful: bool) -> str:
+    def shown(self, name: str, number: int, *, careful: bool) -> str:
         """See ``Questions.shown``."""
-        before = f"{program(asked)}{response(str(number))}" if careful else ""
+        before = f"{program(name)}{response(str(number))}" if careful else ""
         return f"\n{before}{answer(number)}"
 
 
@@ -118,7 +118,7 @@ class TinyHeldout:
         return list(Tiny(Tiny.Config(split="heldout")).load())
 
     def score(self, groups: Sequence[Group]) -> EvalReport:
-        """Share of right answers, and of conversations in which a program looked at the page."""
+        """Share of right answers, and of conversations in which a program read the page."""
         members = [member for group in groups for member in group.members]
         passed = [member.passed for member in members if member.passed is not None]
         parts = [verdict.parts for member in members for verdict in member.verdicts.values()]
@@ -141,13 +141,13 @@ def answer(number: int) -> str:
 def _task(name: str, seed: int) -> Task:
     rng = random.Random(f"{seed} {name}")
     others = [
-        one for heldout in (False, True) for one in Tiny.names(heldout=heldout) if one != name
+        other for heldout in (False, True) for other in Tiny.names(heldout=heldout) if other != name
     ]
     shown = rng.sample(others, ITEMS - 1)
     shown.insert(rng.randrange(ITEMS), name)
     numbers = rng.sample(range(10, 100), ITEMS)
     items = [
-        f'<b id="{one.replace(" ", "-")}">{n}</b>' for one, n in zip(shown, numbers, strict=True)
+        f'<b id="{item.replace(" ", "-")}">{n}</b>' for item, n in zip(shown, numbers, strict=True)
     ]
     return Task(
         archetype="tiny",

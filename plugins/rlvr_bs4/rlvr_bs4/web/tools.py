@@ -62,10 +62,10 @@ def is_python(name: str) -> bool:
 
 def calls(name: str, text: str, repair: bool) -> list[ToolCall | BadCall]:
     """The calls in a turn, each of a tool that there is, with arguments that fit."""
-    found = tool_format(name).parse(text, repair=repair)
+    parsed = tool_format(name).parse(text, repair=repair)
     if is_python(name):
-        found = [_alone(call) if isinstance(call, ToolCall) else call for call in found]
-    return [_fitting(call) if isinstance(call, ToolCall) else call for call in found]
+        parsed = [_alone(call) if isinstance(call, ToolCall) else call for call in parsed]
+    return [_fitting(call) if isinstance(call, ToolCall) else call for call in parsed]
 
 
 def _fitting(call: ToolCall) -> ToolCall | BadCall:
@@ -85,14 +85,14 @@ def _alone(call: ToolCall) -> ToolCall | BadCall:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ToolCall(RUN.name, {"code": code})  # Python itself will say what is wrong
-    asked = [
+    nodes = [
         node
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in TOOLS
     ]
-    if not asked:
+    if not nodes:
         return ToolCall(RUN.name, {"code": code})
-    first, name = asked[0], asked[0].func.id  # type: ignore[attr-defined]
+    first, name = nodes[0], nodes[0].func.id  # type: ignore[attr-defined]
     body = tree.body[0]
     if not (len(tree.body) == 1 and isinstance(body, ast.Expr) and body.value is first):
         return BadCall(f"a call of {name} stands alone in its block; nothing was run")
@@ -102,8 +102,10 @@ def _alone(call: ToolCall) -> ToolCall | BadCall:
 def _literal(name: str, call: ast.Call) -> ToolCall | BadCall:
     parameters = list(TOOLS[name].parameters)
     try:
-        values = [ast.literal_eval(one) for one in call.args]
-        named = {one.arg: ast.literal_eval(one.value) for one in call.keywords if one.arg}
+        values = [ast.literal_eval(value) for value in call.args]
+        named = {
+            keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg
+        }
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return BadCall(f"the arguments of {name} must be written out; nothing was run")
     if len(values) > len(parameters) or len(named) < len(call.keywords):
@@ -127,12 +129,12 @@ def metadata(task: Task, url: str, left: int) -> str:
 
 def lint(task: Task, text: str) -> str:
     """What ``lint_json`` answers: about the form alone."""
-    found = final.parse(text)
-    if isinstance(found, str):
-        return f"not a final answer: {found}"
-    if found.abstains:
-        known = found.reason in REASONS
+    answer = final.parse(text)
+    if isinstance(answer, str):
+        return f"not a final answer: {answer}"
+    if answer.abstains:
+        known = answer.reason in REASONS
         return "well-formed" if known else f"the reason must be one of: {', '.join(REASONS)}"
-    if canon(task.schema, found.answer) is None:
+    if canon(task.schema, answer.answer) is None:
         return f"the answer must be {describe(task.schema)}"
     return "well-formed"

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rlvr_core.api import Complaint, ConfigError, DataError, MachineError
 from rlvr_core.toolkit import (
     ComponentRef,
-    Job,
-    JobBook,
     build,
-    damaged_words,
     find_run,
     is_uri,
     load_config,
@@ -25,6 +22,9 @@ from rlvr_core.toolkit import (
     print_table,
     printable,
 )
+
+if TYPE_CHECKING:
+    from rlvr_cluster.jobs.job_book import Job
 
 
 @click.group()
@@ -42,6 +42,8 @@ def jobs() -> None:
 def list_(states: bool, limit: int | None, as_json: bool) -> None:
     """List the jobs that were submitted from here, newest first."""
     from dataclasses import asdict
+
+    from rlvr_cluster.jobs.job_book import JobBook, damaged_words
 
     book = JobBook()
     every, damaged = book.read()
@@ -109,6 +111,7 @@ def fetch(job: str, to: Path, checkpoints: Any) -> None:
 
     JOB may also be the URI of run folders: s3://bucket/runs.
     """
+    from rlvr_cluster.jobs.job_book import JobBook
     from rlvr_cluster.stores.fetch import Fetch, runs_in
 
     uri = job if is_uri(job) else JobBook().find(job).runs
@@ -199,6 +202,8 @@ def _state(job: Job) -> str:
 
 
 def _of(text: str) -> tuple[Job, Any]:
+    from rlvr_cluster.jobs.job_book import JobBook
+
     job = JobBook().find(text)
     return job, _launcher(job)
 

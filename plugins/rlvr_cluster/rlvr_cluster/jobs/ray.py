@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlvr_cluster.jobs.attempt import MODULE, attempt_words
+from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_cluster.jobs.ray_client import JobServer, address_of
 from rlvr_cluster.jobs.staging import IGNORE, Staged, stage
 from rlvr_cluster.stores.elsewhere import (
@@ -38,7 +39,6 @@ from rlvr_core.api import (
     MachineError,
 )
 from rlvr_core.launch.processes import GpuCount, counted
-from rlvr_core.toolkit import Job, JobBook
 
 _STATES: dict[str, JobState] = {
     "PENDING": "waiting",
@@ -189,6 +189,11 @@ class RayLauncher:
         server = self._server()
         if _status(server.info(job)).state in ("waiting", "running"):
             server.stop(job)
+
+    @staticmethod
+    def find_job(name: str) -> Job:
+        """Return the earlier job that a user names; see ``ResumesJobs``."""
+        return JobBook().find(name)
 
     @staticmethod
     def resume_remote(job: Any, given: Mapping[str, Any]) -> dict[str, Any]:

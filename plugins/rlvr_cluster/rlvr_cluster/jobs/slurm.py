@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_core.api import (
     ComponentConfig,
     ConfigError,
@@ -22,7 +23,6 @@ from rlvr_core.api import (
     MachineError,
 )
 from rlvr_core.launch.processes import GpuCount, counted
-from rlvr_core.toolkit import Job, JobBook
 
 _STATES: dict[str, JobState] = {
     "PENDING": "waiting",

@@ -94,6 +94,8 @@ def stage(
     include: Sequence[str],
     max_mb: int,
     smaller: Sequence[str],
+    *,
+    reserved: str = "",
 ) -> Staged:
     """Find the files of a job.
 
@@ -102,6 +104,7 @@ def stage(
         include: More files and folders that the job needs.
         max_mb: Largest total size, in MB.
         smaller: Remedies if the total is larger.
+        reserved: Name of a file that the launcher itself puts beside them.
 
     Raises:
         ConfigError: If a file is missing or looks like a secret, or the total is too large; reports
@@ -138,6 +141,9 @@ def stage(
             faults += secrets_in(file.path, str(file.path), request.allowed_secrets)
         except ConfigError as error:
             faults += error.complaints
+    if reserved in files:
+        what = f"the launcher writes a file {reserved} there itself"
+        faults.append(Complaint(what, reserved, ("give yours a different name",)))
     faults += _too_much(files, max_mb, smaller)
     if faults:
         raise ConfigError.collect(faults)

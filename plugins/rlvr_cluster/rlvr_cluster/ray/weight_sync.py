@@ -18,8 +18,13 @@ from rlvr_core.api import (
     SamplingParams,
     WeightSource,
 )
-from rlvr_core.engines.child.prefix import shared_prefix
-from rlvr_core.engines.vllm.probe import PROBE_TOKENS, check_probe, probe_prompt, source_logprobs
+from rlvr_core.engines.vllm.probe import (
+    PROBE_TOKENS,
+    check_probe,
+    probe_prompt,
+    shared_prefix,
+    source_logprobs,
+)
 
 _PROBE_PROMPT = 65
 """Largest probe prompt in tokens: two blocks of a prefix cache plus one token."""

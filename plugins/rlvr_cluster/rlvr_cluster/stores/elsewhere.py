@@ -9,9 +9,10 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_core.api import Complaint, ConfigError, JobStatus, LaunchRequest
 from rlvr_core.record.secrets import secrets_in_words
-from rlvr_core.toolkit import Job, JobBook, is_uri
+from rlvr_core.toolkit import is_uri
 
 _PAIR = re.compile(r"^[A-Za-z_]\w*=", re.ASCII)
 

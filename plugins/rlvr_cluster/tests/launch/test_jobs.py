@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from rlvr_cluster.jobs import command as jobs_module
 from rlvr_cluster.jobs.command import jobs
+from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_cluster.stores.again import fetch_newest
 from rlvr_core.api import ConfigError, JobStatus, MachineError, StoredFile
-from rlvr_core.launch.job_book import Job, JobBook
 
 
 class Store:
@@ -172,7 +172,7 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from rlvr_core.api.errors import MachineError
-from rlvr_core.launch.job_book import Job, JobBook
+from rlvr_cluster.jobs.job_book import Job, JobBook
 book = JobBook(Path(sys.argv[1]))
 room = book.path.stat().st_size + int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))

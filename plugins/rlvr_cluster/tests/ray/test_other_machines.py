@@ -18,8 +18,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-sys.path.insert(0, str(Path(__file__).parent))
-from machines import Machine, Network, ip
+from plugins.rlvr_cluster.tests.ray.machines import Machine, Network, ip
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow

@@ -132,14 +132,14 @@ _ITERATORS: frozenset[type] = frozenset(
     {
         type(_ for _ in ()),
         *(map, filter, zip, enumerate, reversed, type(reversed([])), type(reversed({}))),
-        *(type(iter(one)) for one in _ITERABLE),
+        *(type(iter(iterable)) for iterable in _ITERABLE),
         *(kind for kind in vars(itertools).values() if isinstance(kind, type)),
     }
 )
 
 
 def _many(values: Any, keep: Keep) -> list[Any]:
-    return [encode(one, keep) for one in values]
+    return [encode(item, keep) for item in values]
 
 
 def _pairs(kind: type) -> Callable[[Any, Keep], list[Any]]:
@@ -194,7 +194,7 @@ _WRITERS: dict[type, tuple[str, Callable[[Any, Keep], Any]]] = {
 def decode(value: Any, find: Find) -> Any:
     """The value that some JSON stands for; what it raises on other JSON, ``loads`` catches."""
     if isinstance(value, list):
-        return [decode(one, find) for one in value]
+        return [decode(item, find) for item in value]
     if not isinstance(value, dict):
         return value
     if set(value) != {"t", "v"}:
@@ -203,10 +203,10 @@ def decode(value: Any, find: Find) -> Any:
     if name in _SEQUENCES:
         return _SEQUENCES[name](decode(_list(inner), find))
     if name in _DICTIONARIES:
-        found = _DICTIONARIES[name]()
+        dictionary = _DICTIONARIES[name]()
         for key, item in _list(inner):
-            found[decode(key, find)] = decode(item, find)
-        return found
+            dictionary[decode(key, find)] = decode(item, find)
+        return dictionary
     if name in _TEXTS:
         return _TEXTS[name](_text(inner))
     return find(name, inner)
@@ -225,10 +225,10 @@ def _text(value: Any) -> str:
 
 
 def _read_type(name: str) -> Any:
-    found = vars(builtins).get(name)
-    if found not in _TYPES:
+    kind = vars(builtins).get(name)
+    if kind not in _TYPES:
         raise UnfitError("no class of Python's own")
-    return found
+    return kind
 
 
 def _read_array(given: list[Any]) -> Any:

@@ -15,8 +15,8 @@ def told(error: BaseException) -> list[Any]:
         lineage(type(error)),
         message(error),
         describe(error),
-        [_data(one) for one in error.args],
-        {name: one for name, one in vars(error).items() if _crosses(one)},
+        [_data(argument) for argument in error.args],
+        {name: value for name, value in vars(error).items() if _crosses(value)},
     ]
 
 
@@ -24,9 +24,9 @@ def lineage(kind: type) -> list[list[Any]]:
     """Name and names of bases of each class that an exception is of, but for Python's own."""
     mro = type.__getattribute__(kind, "__mro__")
     return [
-        [_name(one), [_name(base) for base in one.__bases__]]
-        for one in mro
-        if one.__module__ != "builtins"
+        [_name(ancestor), [_name(base) for base in ancestor.__bases__]]
+        for ancestor in mro
+        if ancestor.__module__ != "builtins"
     ]
 
 
@@ -55,15 +55,17 @@ class Errors:
 
     def kind(self, name: str, classes: list[list[Any]]) -> type[BaseException]:
         """A class by its name; ``classes`` is what ``lineage`` gives."""
-        for one, bases in reversed(classes):
-            if one not in self._known:
+        for class_name, bases in reversed(classes):
+            if class_name not in self._known:
                 parents = tuple(dict.fromkeys(map(self._base, bases)))
-                self._known[one] = _library(one) or type(one, parents, {"__str__": _text})
+                self._known[class_name] = _library(class_name) or type(
+                    class_name, parents, {"__str__": _text}
+                )
         return self._base(name)
 
-    def made(self, told: list[Any]) -> BaseException:
+    def made(self, data: list[Any]) -> BaseException:
         """An exception of what ``told`` gives."""
-        classes, text, described, given, attributes = told
+        classes, text, described, given, attributes = data
         name = classes[0][0] if classes else described.partition(":")[0]
         try:
             kind = self.kind(name, classes)
@@ -76,9 +78,9 @@ class Errors:
         return error
 
     def _base(self, name: str) -> type[BaseException]:
-        found = self._known.get(name) or vars(builtins).get(name)
-        is_error = isinstance(found, type) and issubclass(found, BaseException)
-        return found if is_error else Exception  # type: ignore[return-value]
+        known = self._known.get(name) or vars(builtins).get(name)
+        is_error = isinstance(known, type) and issubclass(known, BaseException)
+        return known if is_error else Exception  # type: ignore[return-value]
 
 
 def _text(error: BaseException) -> str:
@@ -88,9 +90,9 @@ def _text(error: BaseException) -> str:
 def _library(name: str) -> type[BaseException] | None:
     """An exception of a module of the library that the tests have imported."""
     module, _, last = name.rpartition(".")
-    found = getattr(sys.modules.get(module), last, None)
-    is_error = isinstance(found, type) and issubclass(found, Exception)
-    return found if is_error else None
+    value = getattr(sys.modules.get(module), last, None)
+    is_error = isinstance(value, type) and issubclass(value, Exception)
+    return value if is_error else None
 
 
 def message(error: Any) -> str:

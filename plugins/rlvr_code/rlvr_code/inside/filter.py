@@ -72,7 +72,7 @@ def build(name: str, children: bool) -> bytes:
     for low, high in _ranges(sorted(ALLOWED[name].values())):
         code += [(_AT_LEAST, 0, 2, low), (_ABOVE, 1, 0, high), _answer(_ALLOW)]
     code += [(_ABOVE, 0, 1, _NEWEST), _fail(errno.ENOSYS), _fail(errno.EPERM)]
-    return b"".join(struct.pack("=HBBI", *one) for one in code)
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
 
 
 def bind(program: bytes, pid: int) -> bytes:

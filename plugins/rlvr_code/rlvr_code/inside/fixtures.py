@@ -29,10 +29,10 @@ class _Captured:
 
     def readouterr(self) -> CaptureResult:
         """What has been written since the last time."""
-        texts = [one.getvalue() for one in self.streams]
-        for one in self.streams:
-            one.seek(0)
-            one.truncate()
+        texts = [stream.getvalue() for stream in self.streams]
+        for stream in self.streams:
+            stream.seek(0)
+            stream.truncate()
         return CaptureResult(*texts)
 
 
@@ -90,12 +90,14 @@ class _Logged(logging.Handler):
     @property
     def messages(self) -> list[str]:
         """What it says."""
-        return [one.getMessage() for one in self.records]
+        return [record.getMessage() for record in self.records]
 
     @property
     def text(self) -> str:
         """All of it, line by line."""
-        return "".join(f"{one.levelname} {one.name}:{one.getMessage()}\n" for one in self.records)
+        return "".join(
+            f"{record.levelname} {record.name}:{record.getMessage()}\n" for record in self.records
+        )
 
     def set_level(self, level: Any, logger: str | None = None) -> None:
         """Have records from a level on."""

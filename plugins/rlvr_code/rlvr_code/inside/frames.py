@@ -87,7 +87,7 @@ class Splitter:
             ValueError: If one announces more than is put up with.
         """
         self._held += data
-        found = []
+        complete = []
         while len(self._held) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._held)
             if length > self._longest:
@@ -95,6 +95,6 @@ class Splitter:
             end = _HEAD.size + length
             if len(self._held) < end:
                 break
-            found.append((kind, bytes(self._held[_HEAD.size : end])))
+            complete.append((kind, bytes(self._held[_HEAD.size : end])))
             del self._held[:end]
-        return found
+        return complete

@@ -25,7 +25,7 @@ NO_MORE = 3
 FORK, BURY = b"f", b"b"
 """Orders to the first process: fork a program, bury all who have died."""
 ENDED = struct.Struct("=idq")
-"""What it tells of a program's end: wait status, processor seconds, most kilobytes resident."""
+"""Its report of a program's end: wait status, processor seconds, most kilobytes resident."""
 _CHUNK = 1 << 16
 _EVERY_SEAL = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _LONGEST = 1 << 32
@@ -71,7 +71,7 @@ class Orders:
 
 
 class News:
-    """What the parent is told; held back until ``flush``, to be written at once."""
+    """Messages to the parent, held back until ``flush`` and written together."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -190,7 +190,7 @@ class Keeper:
 
     def _do(self, job: dict[str, Any]) -> None:
         """One job, of which nothing is left afterwards."""
-        code, files, told = b"", {}, -1
+        code, files, described = b"", {}, -1
         while True:
             kind, body = self._orders.next()
             if kind == frames.CODE:
@@ -199,21 +199,21 @@ class Keeper:
                 name, _, content = body.partition(b"\0")
                 files[name.decode()] = content
             elif kind == frames.START:
-                if told < 0:
-                    told = sealed("program", program.describe(job, code))
+                if described < 0:
+                    described = sealed("program", program.describe(job, code))
                 work.fill(self._spec["work"], files)
-                run = Run(self._spec, job, told, body, self._orders, self._out, self._zygote)
+                run = Run(self._spec, job, described, body, self._orders, self._out, self._zygote)
                 run.go()
                 if run.last:
                     break
             elif kind == frames.CLOSE:
                 break
-        if told >= 0:
-            os.close(told)
+        if described >= 0:
+            os.close(described)
 
 
 def sealed(name: str, content: bytes) -> int:
-    """Descriptor of a file in memory that nobody can change."""
+    """Descriptor of a file in memory that cannot be changed."""
     file = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     frames.write_all(file, content)
     os.lseek(file, 0, os.SEEK_SET)
@@ -232,7 +232,7 @@ class Run:
         self,
         spec: dict[str, Any],
         job: dict[str, Any],
-        told: int,
+        described: int,
         stdin: bytes,
         orders: Orders,
         out: int,
@@ -247,14 +247,14 @@ class Run:
         self._handle = -1
         self.last = False
         self._began = time.monotonic()
-        self._streams, self._wire = self._fork(told, stdin)
+        self._streams, self._wire = self._fork(described, stdin)
 
-    def _fork(self, told: int, stdin: bytes) -> tuple[list[Stream], socket.socket | None]:
+    def _fork(self, described: int, stdin: bytes) -> tuple[list[Stream], socket.socket | None]:
         given = sealed("stdin", stdin)
         out, err = os.pipe(), os.pipe()
         wire = socket.socketpair() if self._talks else None
         handed = [given, out[1], err[1], *([wire[1].fileno()] if wire else [])]
-        self._zygote.fork([told, *handed])
+        self._zygote.fork([described, *handed])
         os.close(given)
         os.close(out[1])
         os.close(err[1])
@@ -364,12 +364,12 @@ class Run:
         if self._wire is not None:
             self._exchange(select.POLLIN)
             self._hang_up()
-        # before its end is told: what it takes is this program's time and not the next one's
+        # before its end is reported: what it takes is this program's time and not the next one's
         work.clear(self._spec["work"])
         while not self._nonce:
             self._obey()
         code = os.waitstatus_to_exitcode(status)
-        said = {
+        end = {
             "nonce": self._nonce.decode(),
             "why": self._why,
             "code": code,
@@ -378,7 +378,7 @@ class Run:
             "peak_kb": peak,
             "dropped": dropped,
         }
-        self._news.add(frames.END, json.dumps(said).encode())
+        self._news.add(frames.END, json.dumps(end).encode())
         self._news.flush()
 
 

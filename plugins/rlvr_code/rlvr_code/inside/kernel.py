@@ -45,7 +45,9 @@ def _check(result: int, what: str) -> int:
 
 
 def _call(number: int, *arguments: Any) -> int:
-    words = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
+    words = [
+        ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments
+    ]
     return int(_LIBC.syscall(ctypes.c_long(number), *words))
 
 
@@ -141,7 +143,7 @@ def landlock_version() -> int:
 
 
 def restrict_files(readable: dict[str, int], writable: str, *, execute: bool = False) -> None:
-    """Forbid every file but those below some paths, and TCP; for good, and for children too.
+    """Forbid every file but those below some paths, and TCP, for children too and for ever.
 
     Args:
         readable: Path to the rights on what is below it.

@@ -1,4 +1,4 @@
-"""The process of a program: confines itself for good, then runs what it was given.
+"""The process of a program: confines itself, then runs what it was given.
 
 Nothing here is trusted once the program's code has begun: it may change any of it.
 """
@@ -28,7 +28,7 @@ HANDED = 5
 
 
 def describe(job: dict[str, Any], code: bytes) -> bytes:
-    """What a program's process is told, which it reads from a file."""
+    """The job of a program's process, which it reads from a file."""
     text = json.dumps(job).encode()
     return len(text).to_bytes(8, "big") + text + code
 
@@ -62,12 +62,12 @@ def main(spec: dict[str, Any], handed: list[int]) -> NoReturn:
 
 
 def _told(descriptor: int) -> tuple[dict[str, Any], bytes]:
-    """The job and the code; every process of a job reads the same file, which nobody can change."""
-    size, told = os.fstat(descriptor).st_size, b""
-    while len(told) < size:
-        told += os.pread(descriptor, size - len(told), len(told))
-    end = 8 + int.from_bytes(told[:8], "big")
-    return json.loads(told[8:end]), told[end:]
+    """The job and the code; every process of a job reads the same file, which cannot be changed."""
+    size, content = os.fstat(descriptor).st_size, b""
+    while len(content) < size:
+        content += os.pread(descriptor, size - len(content), len(content))
+    end = 8 + int.from_bytes(content[:8], "big")
+    return json.loads(content[8:end]), content[end:]
 
 
 def _prepare(spec: dict[str, Any], job: dict[str, Any], handed: list[int]) -> None:
@@ -75,9 +75,9 @@ def _prepare(spec: dict[str, Any], job: dict[str, Any], handed: list[int]) -> No
     limits = job["limits"]
     if not spec["alone"]:
         kernel.die_with_parent()
-    high = [os.dup2(one, 100 + place) for place, one in enumerate(handed)]
-    for place, one in enumerate(high):
-        os.dup2(one, place)
+    high = [os.dup2(descriptor, 100 + place) for place, descriptor in enumerate(handed)]
+    for place, descriptor in enumerate(high):
+        os.dup2(descriptor, place)
     os.closerange(len(handed), 1 << 16)
     os.chdir(spec["work"])
     _limit(spec, limits)
@@ -128,8 +128,8 @@ def _writer(descriptor: int, errors: str) -> TextIO:
     os.dup2(ends[1], descriptor)
     stream = _stream(descriptor, "w", errors)
     os.dup2(kept, descriptor)
-    for one in (kept, *ends):
-        os.close(one)
+    for opened in (kept, *ends):
+        os.close(opened)
     return stream
 
 

@@ -79,7 +79,7 @@ class _Approx:
                 and len(expected) == len(given)
                 and all(map(self._same, expected, given))
             )
-        if not all(isinstance(one, int | float | complex) for one in (expected, given)):
+        if not all(isinstance(value, int | float | complex) for value in (expected, given)):
             return bool(expected == given)
         if expected != expected:
             return self._nan_ok and given != given
@@ -96,7 +96,7 @@ class _Mark:
 
     def parametrize(self, keys: Any, rows: Any, **rest: Any) -> Callable[[Any], Any]:
         """Run a test once for each row."""
-        words = [one.strip() for one in keys.split(",")] if isinstance(keys, str) else list(keys)
+        words = [key.strip() for key in keys.split(",")] if isinstance(keys, str) else list(keys)
         whole = [tuple(row) if len(words) > 1 or isinstance(row, _Row) else (row,) for row in rows]
         return _with_attribute("parametrized", lambda before: [*(before or []), (words, whole)])
 

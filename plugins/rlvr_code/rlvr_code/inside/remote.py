@@ -47,18 +47,18 @@ class Link:
 
     def names(self, wanted: Collection[str]) -> dict[str, Any]:
         """What stands for the program's names, as far as it has them."""
-        found: dict[str, Any] = {}
+        stand_ins: dict[str, Any] = {}
         for name, (kind, about) in self.ask("names", None, sorted(wanted)).items():
             named = name in self._classes
             if kind == "error" and named:
-                found[name] = self._errors.kind(name, about)
+                stand_ins[name] = self._errors.kind(name, about)
             elif kind == "class" and named:
-                found[name] = Class(self, name)
+                stand_ins[name] = Class(self, name)
             elif kind == "data":
-                found[name] = about
+                stand_ins[name] = about
             else:
-                found[name] = Function(self, name)
-        return found
+                stand_ins[name] = Function(self, name)
+        return stand_ins
 
     def ask(
         self,
@@ -69,7 +69,7 @@ class Link:
         *,
         keep: bool = False,
     ) -> Any:
-        """Have the program do something; what came of it.
+        """Have the program do something and return the outcome.
 
         Args:
             op: What to do.
@@ -82,10 +82,10 @@ class Link:
             BaseException: What the program has raised.
         """
         given = list(given)
-        asked = {"op": op, "to": to, "args": given, "named": named or {}}
+        request = {"op": op, "to": to, "args": given, "named": named or {}}
         with self._lock:
             try:
-                text = codec.dumps(asked | {"keep": keep, "back": True}, _handle)
+                text = codec.dumps(request | {"keep": keep, "back": True}, _handle)
             except codec.UnfitError as error:
                 self.refuse(f"an argument of the tests: {error}", of_tests=True)
             frames.send(self._wire, serve.ASK, text)
@@ -141,7 +141,7 @@ def _nothing(tag: str, value: Any) -> Any:
 
 
 def _handle(value: Any) -> dict[str, Any]:
-    """What stands for an object of the program in what it is told."""
+    """The reference to an object of the program in a request."""
     if isinstance(value, Instance):
         return {"t": HANDLE, "v": object.__getattribute__(value, "_number")}
     if isinstance(value, Function | Class):
@@ -187,10 +187,10 @@ class Class:
     def __getattr__(self, name: str) -> Any:
         return _attribute(self._link, self, name)
 
-    def __instancecheck__(self, one: object) -> bool:
+    def __instancecheck__(self, instance: object) -> bool:
         self._link.refuse("isinstance with a class of the program", of_tests=True)
 
-    def __subclasscheck__(self, one: type) -> bool:
+    def __subclasscheck__(self, subclass: type) -> bool:
         self._link.refuse("issubclass with a class of the program", of_tests=True)
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> Any:
@@ -201,7 +201,7 @@ class Instance:
     """An object of the program, by its number there.
 
     One that the tests have made of a class answers what a container does; one that a method or an
-    attribute gave has only attributes and methods, since nobody knows whether it should be data.
+    attribute gave has only attributes and methods, since it is unknown whether it should be data.
     """
 
     def __init__(self, link: Link, number: int, *, made: bool) -> None:

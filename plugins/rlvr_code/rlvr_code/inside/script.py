@@ -93,8 +93,8 @@ def _flush_others() -> None:
     """Write out the program's other streams, which an interpreter does by deleting them."""
     objects = gc.get_objects()  # of few kinds: asking each object takes three times as long
     kinds = {id(kind): kind for kind in map(type, objects)}
-    found = {key for key, kind in kinds.items() if issubclass(kind, io.IOBase)}
-    streams = [one for one in objects if id(type(one)) in found]
-    for stream in sorted(streams, key=lambda one: not issubclass(type(one), io.TextIOBase)):
+    stream_kinds = {key for key, kind in kinds.items() if issubclass(kind, io.IOBase)}
+    streams = [candidate for candidate in objects if id(type(candidate)) in stream_kinds]
+    for stream in sorted(streams, key=lambda stream: not issubclass(type(stream), io.TextIOBase)):
         with contextlib.suppress(BaseException):
             stream.flush()

@@ -83,23 +83,23 @@ class Host:
 
     def _answer(self, body: bytes) -> bytes:
         try:
-            asked = codec.loads(body, self._find)
-            answer = self._done(asked)
+            request = codec.loads(body, self._find)
+            answer = self._done(request)
         except BaseException as error:
             return codec.dumps({"e": errors.told(error)})
         try:
-            return codec.dumps(answer, self._keep if asked.get("keep") else codec.refuse)
+            return codec.dumps(answer, self._keep if request.get("keep") else codec.refuse)
         except codec.UnfitError as error:
             return codec.dumps({UNFIT: str(error)})
         except BaseException as error:  # out of a generator
             return codec.dumps({"e": errors.told(error)})
 
-    def _done(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def _done(self, request: dict[str, Any]) -> dict[str, Any]:
         """Do what is asked; with ``back``, the arguments that have changed come back too."""
-        given, named = asked["args"], dict(asked.get("named", {}))
-        back = [at for at, one in enumerate(given) if type(one) in _MUTABLE]
-        before = [codec.dumps(given[at], self._keep) for at in back] if asked.get("back") else []
-        answer = {"v": self._do(asked, given, named)}
+        given, named = request["args"], dict(request.get("named", {}))
+        back = [at for at, argument in enumerate(given) if type(argument) in _MUTABLE]
+        before = [codec.dumps(given[at], self._keep) for at in back] if request.get("back") else []
+        answer = {"v": self._do(request, given, named)}
         changed = [
             [at, given[at]]
             for at, text in zip(back, before, strict=False)
@@ -107,15 +107,15 @@ class Host:
         ]
         return answer | ({CHANGED: changed} if changed else {})
 
-    def _do(self, asked: dict[str, Any], given: list[Any], named: dict[str, Any]) -> Any:
-        op, target = asked["op"], asked["to"]
+    def _do(self, request: dict[str, Any], given: list[Any], named: dict[str, Any]) -> Any:
+        op, target = request["op"], request["to"]
         if op == "call":
             return target(*given, **named)
         if op == "make":
             return self._number(target(*given, **named))
         if op == "attribute":
-            found = getattr(target, *given)
-            return [callable(found), None if callable(found) else found]
+            attribute = getattr(target, *given)
+            return [callable(attribute), None if callable(attribute) else attribute]
         if op == "method":
             return getattr(target, given[0])(*given[1:], **named)
         if op == "names":

@@ -26,7 +26,7 @@ def collect(text: str, names: Mapping[str, Any]) -> None:
         BaseException: What the first that fails raises.
     """
     tree = ast.parse(text)
-    read = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name)}
+    read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     for name in defined(tree):
         if name not in read:
             run(name, names)
@@ -42,7 +42,7 @@ def _is_test(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> boo
     if isinstance(node, ast.ClassDef):
         bases = map(ast.unparse, node.bases)
         return node.name.startswith("Test") or any(base.endswith("TestCase") for base in bases)
-    fixture = any("fixture" in ast.unparse(one) for one in node.decorator_list)
+    fixture = any("fixture" in ast.unparse(decorator) for decorator in node.decorator_list)
     return node.name.startswith("test") and not fixture
 
 
@@ -55,7 +55,7 @@ def missing_fixtures(tree: ast.Module) -> list[str]:
     for node in functions:
         is_test = node.name.startswith("test") and "patch" not in marks[node]
         if is_test or "fixture" in marks[node]:
-            names = {one.arg for one in node.args.args} - known - {"self"}
+            names = {argument.arg for argument in node.args.args} - known - {"self"}
             missing |= {name for name in names if not re.search(rf"\b{name}\b", marks[node])}
     return sorted(missing)
 
@@ -87,9 +87,9 @@ def _run_class(kind: Any, names: Mapping[str, Any]) -> int:
             _call_if_there(instance, "setup_method")
             try:
                 bound = {
-                    key: Fixture(functools.partial(one.function, instance), name=key)
-                    for key, one in inspect.getmembers_static(kind)
-                    if isinstance(one, Fixture)
+                    key: Fixture(functools.partial(fixture.function, instance), name=key)
+                    for key, fixture in inspect.getmembers_static(kind)
+                    if isinstance(fixture, Fixture)
                 }
                 count += _run_function(getattr(instance, name), _fixtures(names) | bound)
             finally:
@@ -136,7 +136,7 @@ def _run_function(function: Any, fixtures: Mapping[str, Fixture]) -> int:
         for (keys, _), values in zip(marks, chosen, strict=True):
             row |= dict(zip(keys, values, strict=True))
         with contextlib.ExitStack() as stack, contextlib.suppress(SkippedError):
-            automatic = [name for name, one in fixtures.items() if one.autouse]
+            automatic = [name for name, fixture in fixtures.items() if fixture.autouse]
             for name in [*automatic, *getattr(function, "fixtures", ())]:
                 _value(name, fixtures, row, stack)
             given = {name: _value(name, fixtures, row, stack) for name in _taken(function)}
@@ -151,14 +151,20 @@ def _run_function(function: Any, fixtures: Mapping[str, Fixture]) -> int:
 
 def _taken(function: Any) -> list[str]:
     """Parameters of a test that ``mock.patch`` does not give it."""
-    patches = [one for one in getattr(function, "patchings", ()) if one.attribute_name is None]
-    given = sum(one.new is sys.modules["unittest.mock"].DEFAULT for one in patches)
+    patches = [
+        patch for patch in getattr(function, "patchings", ()) if patch.attribute_name is None
+    ]
+    given = sum(patch.new is sys.modules["unittest.mock"].DEFAULT for patch in patches)
     parameters = list(inspect.signature(function).parameters.values())[given:]
-    return [one.name for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
 
 
 def _fixtures(names: Mapping[str, Any]) -> dict[str, Fixture]:
-    return {one.name: one for one in names.values() if isinstance(one, Fixture)}
+    return {value.name: value for value in names.values() if isinstance(value, Fixture)}
 
 
 def _value(
@@ -173,7 +179,7 @@ def _value(
     if name in fixtures:
         function = fixtures[name].function
         wanted = inspect.signature(function).parameters
-        value = function(**{one: _value(one, fixtures, have, stack) for one in wanted})
+        value = function(**{key: _value(key, fixtures, have, stack) for key in wanted})
         if inspect.isgenerator(value):
             generator, value = value, next(value)
             stack.callback(next, generator, None)

@@ -33,7 +33,7 @@ _EXPECTS = re.compile(r"[rR]aises|suppress")
 
 
 def run(job: dict[str, Any], wire: int) -> NoReturn:
-    """Run tests on the program at the other end of a wire, and send what came of each.
+    """Run tests on the program at the other end of a wire, and send the outcome of each.
 
     Args:
         job: ``setup``: code before the tests; ``late``: code after the program's names are known;
@@ -107,7 +107,7 @@ def _refuse_code_of_others(link: Link, names: Names) -> None:
 
 
 def _nobody(name: str) -> Any:
-    """Say that a name is nobody's."""
+    """Raise: nobody defines the name."""
     raise KeyError(name)
 
 
@@ -176,7 +176,7 @@ def _names(job: dict[str, Any], find: Callable[[str], Any]) -> Names:
     """The names that test code begins with."""
     texts = [job["setup"], job["late"], *job["tests"]]
     sys.modules["pytest"] = pytest_like.make_pytest()
-    if any("unittest" in one for one in texts):
+    if any("unittest" in text for text in texts):
         importlib.import_module("unittest.mock")
     sys.modules["tests"] = types.ModuleType("tests")
     names = Names(find)

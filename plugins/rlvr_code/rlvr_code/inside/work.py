@@ -7,12 +7,12 @@ import os
 
 
 def clear(folder: str) -> None:
-    """Remove everything in a folder; call it when nobody is left who could change it.
+    """Remove everything in a folder; call it when no process is left that could change it.
 
     Depth is no matter: a folder within a folder is first moved up, then emptied.
     """
     top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    with contextlib.suppress(PermissionError):  # somebody else's, with every right for us
+    with contextlib.suppress(PermissionError):  # another user's, but open to us
         os.fchmod(top, 0o700)
     try:
         while names := os.listdir(top):

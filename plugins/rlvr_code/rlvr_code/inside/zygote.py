@@ -53,7 +53,7 @@ def main(spec: dict[str, Any]) -> NoReturn:
         why = "the keeper of the programs was killed"
     except OSError as error:
         why = f"no program can be started: {error}"
-    with contextlib.suppress(OSError):  # if nobody is there to be told either
+    with contextlib.suppress(OSError):  # if the parent is gone too
         frames.send(channel[1], frames.LOST, why.encode())
     os._exit(1)
 
@@ -130,8 +130,8 @@ class Nursery:
         child = os.fork()
         if not child:
             program.main(self._spec, handed)
-        for one in handed:
-            os.close(one)
+        for descriptor in handed:
+            os.close(descriptor)
         handle = os.pidfd_open(child)
         with contextlib.suppress(ConnectionError):  # of a keeper that is gone, which will be seen
             socket.send_fds(self._orders, [keeper.FORK], [handle])

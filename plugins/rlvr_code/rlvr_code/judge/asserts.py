@@ -61,7 +61,7 @@ def judge(programs: Sandbox, testers: Sandbox, code: str, tests: Tests, budget: 
             try:
                 _Match(program, server, code, tests, tally, budget, timer).play()
             except BaseException:
-                program.close()  # nobody knows what they are at
+                program.close()  # their state is unknown
                 server.close()
                 raise
 
@@ -112,10 +112,10 @@ def _ask_all(talk: Talk, tests: Tests, tally: Tally, timer: Timer) -> None:
 def _result(kind: bytes, body: bytes, nonce: str) -> str:
     """Why a test in the program's process failed; empty if it passed."""
     try:
-        said, why = json.loads(body)
+        given, why = json.loads(body)
     except (ValueError, TypeError, RecursionError) as error:
         raise FailedError("it broke the protocol") from error
-    if kind != tester.RESULT or said != nonce or not isinstance(why, str):
+    if kind != tester.RESULT or given != nonce or not isinstance(why, str):
         raise FailedError("it broke the protocol")
     return why
 
@@ -208,17 +208,17 @@ class _Match:
 
     def _decided(self, kind: bytes, body: bytes) -> bool:
         """Understand the tester; whether it has finished."""
-        nonce, *said = json.loads(body)
+        nonce, *rest = json.loads(body)
         if nonce != self._nonce:
             raise BrokenError("the results of other tests were told")
         if kind == tester.BEGIN:
             self._timer.begin(self._program, self._server)
         elif kind == tester.RESULT:
-            self._tally.add(said[1], bool(said[2]))
+            self._tally.add(rest[1], bool(rest[2]))
         elif kind == tester.FINISHED:
-            if said[0]:
-                self._tally.needs_objects |= bool(said[1])
-                raise FailedError(said[0])
+            if rest[0]:
+                self._tally.needs_objects |= bool(rest[1])
+                raise FailedError(rest[0])
             return True
         return False
 

@@ -1,4 +1,4 @@
-"""Inputs with expected answers, compared here: the program is told the inputs and nothing else."""
+"""Inputs with expected answers, compared here: the program sees the inputs and nothing else."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def judge_output(
         budget: Time and memory.
         files: What lies in its folder.
         processes: Processes it may have, which share the memory.
-        more_mb: Address space beside that of the budget.
+        more_mb: Address space besides that of the budget.
     """
     longest = max((case.size for case in cases), default=0)
     limits = Limits(
@@ -128,8 +128,8 @@ def _call(talk: Talk, function: str, case: Case, timer: Timer) -> str:
     """Why a call was not right; empty if it was."""
     if talk.unasked:
         raise FailedError("it broke the protocol")
-    asked = {"op": "call", "to": _Method(function), "args": case.given}
-    talk.tell(serve.ASK, codec.dumps(asked, _tag))
+    request = {"op": "call", "to": _Method(function), "args": case.given}
+    talk.tell(serve.ASK, codec.dumps(request, _tag))
     kind, body = talk.wait(timer)
     if kind != serve.ANSWER:
         raise FailedError("it broke the protocol")

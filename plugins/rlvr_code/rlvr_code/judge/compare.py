@@ -29,8 +29,8 @@ def nothing_expected(tests: Mapping[str, Any], *, calls: bool) -> bool:
     outputs = tests["outputs"]
     if calls:
         empty = [None] if tests.get("wrapped") else None
-        return all(one == empty for one in outputs)
-    return not any(as_text(one).split() for one in outputs)
+        return all(output == empty for output in outputs)
+    return not any(as_text(output).split() for output in outputs)
 
 
 def same_output(expected: str, given: str, tolerance: float) -> bool:
@@ -43,8 +43,8 @@ def same_output(expected: str, given: str, tolerance: float) -> bool:
     """
     right, left = expected.split(), given.split()
     return len(right) == len(left) and all(
-        one == other or _close_words(one, other, tolerance)
-        for one, other in zip(right, left, strict=True)
+        word == other or _close_words(word, other, tolerance)
+        for word, other in zip(right, left, strict=True)
     )
 
 
@@ -84,7 +84,7 @@ def _same(expected: Any, given: Any, tolerance: float, any_order: bool) -> bool:
         return _close(expected, given, tolerance, relative)
     if isinstance(expected, dict) and isinstance(given, dict):
         return expected.keys() == given.keys() and all(
-            _same(one, given[key], tolerance, any_order) for key, one in expected.items()
+            _same(value, given[key], tolerance, any_order) for key, value in expected.items()
         )
     if not isinstance(expected, list) or not isinstance(given, list):
         return type(expected) is type(given) and bool(expected == given)
@@ -93,7 +93,7 @@ def _same(expected: Any, given: Any, tolerance: float, any_order: bool) -> bool:
     if any_order:
         expected, given = sorted(expected, key=_text), sorted(given, key=_text)
     pairs = zip(expected, given, strict=True)
-    return all(_same(one, other, tolerance, any_order) for one, other in pairs)
+    return all(_same(item, other, tolerance, any_order) for item, other in pairs)
 
 
 def _text(value: Any) -> str:
@@ -101,7 +101,7 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_text, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key!r}: {_text(one)}' for key, one in value.items())}}}"
+        return f"{{{', '.join(f'{key!r}: {_text(item)}' for key, item in value.items())}}}"
     if isinstance(value, int) and abs(value) >= _MANY_DIGITS:
         return hex(value)  # repr refuses
     return repr(value)

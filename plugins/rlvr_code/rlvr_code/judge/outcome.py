@@ -67,8 +67,8 @@ class Tally:
         self._passed += not why
         self._row = self._row + 1 if why else 0
         if why and not self._why:
-            said = why.encode("utf-8", "backslashreplace").decode()  # halves of surrogate pairs
-            self._why = f"test {self.seen} of {self._total}: {said}"
+            reason = why.encode("utf-8", "backslashreplace").decode()  # halves of surrogate pairs
+            self._why = f"test {self.seen} of {self._total}: {reason}"
 
     @property
     def done(self) -> bool:
@@ -88,7 +88,7 @@ def ended(result: Result) -> str:
     """
     match result.reason:
         case "wall":
-            raise BusyError(f"nobody looked at the program for {result.seconds:.1f} s")
+            raise BusyError(f"the program was not watched for {result.seconds:.1f} s")
         case "killed":
             return "time limit"
         case "cpu":

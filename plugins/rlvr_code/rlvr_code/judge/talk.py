@@ -33,7 +33,7 @@ class Talk:
 
     @property
     def unasked(self) -> bool:
-        """Whether messages lie here that nobody asked for."""
+        """Whether messages have come that were not asked for."""
         return bool(self._frames)
 
     def tell(self, kind: bytes, body: bytes) -> None:
@@ -72,9 +72,9 @@ class Talk:
         """
         kind, body = self.wait(timer)
         try:
-            said = json.loads(body)
-            fine = kind == serve.LOADED and said["ok"] is True
-            why = "" if fine else str(said["why"])
+            message = json.loads(body)
+            fine = kind == serve.LOADED and message["ok"] is True
+            why = "" if fine else str(message["why"])
         except (ValueError, LookupError, TypeError, RecursionError):
             fine, why = False, "it broke the protocol"
         if not fine:
@@ -98,11 +98,11 @@ class Talk:
         self.server.close_job()
 
     def _messages(self) -> list[tuple[bytes, bytes]]:
-        said, self.run.said = self.run.said, []
+        received, self.run.said = self.run.said, []
         try:
-            found = [one for part in said for one in self._splitter.feed(part)]
+            messages = [message for part in received for message in self._splitter.feed(part)]
         except ValueError as error:
             raise FailedError(str(error)) from error
-        if not found and not self._frames and self.run.result is not None:
+        if not messages and not self._frames and self.run.result is not None:
             raise FailedError(ended(self.run.result))
-        return found
+        return messages

@@ -1,4 +1,4 @@
-"""Runs programs that nobody has looked at, with limits, and leaves nothing of them behind."""
+"""Runs untrusted programs within limits and leaves nothing of them behind."""
 
 from rlvr_code.sandbox.backends import ORDER, WEAKNESSES, Choice, survey
 from rlvr_code.sandbox.limits import Limits, Reason, Result

@@ -47,16 +47,16 @@ def shown(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if not isinstance(value, dict):
         return value
     if set(value) != {"t", "v"}:
         raise codec.UnfitError("an object without tag")
     tag, inner = value["t"], value["v"]
     if tag == "tuple" and isinstance(inner, list):
-        return [_plain(one) for one in inner]
+        return [_plain(item) for item in inner]
     if tag in _DICTIONARIES and isinstance(inner, list):
-        return {_key(key): _plain(one) for key, one in inner}
+        return {_key(key): _plain(item) for key, item in inner}
     if tag == "int" and isinstance(inner, str):
         return int(inner, 16)
     if tag == "float" and isinstance(inner, str):
@@ -71,7 +71,7 @@ def _shaped(shape: Any, values: Any) -> Any:
     shape = [] if shape is None else shape  # of a number
     if not isinstance(shape, list) or not isinstance(values, list) or len(shape) > 8:
         return Other()
-    if not all(type(one) is int and one > 0 for one in shape):
+    if not all(type(size) is int and size > 0 for size in shape):
         return values if not values and shape else Other()
     if math.prod(shape) != len(values):
         return Other()
@@ -93,7 +93,7 @@ def _hashable(encoded: Any) -> Any:
     """What can be a key. No list or dictionary: each within another's key would double its text."""
     tag = encoded.get("t") if isinstance(encoded, dict) else None
     if tag == "tuple" and isinstance(encoded.get("v"), list):
-        return tuple(_hashable(one) for one in encoded["v"])
+        return tuple(_hashable(item) for item in encoded["v"])
     if isinstance(encoded, list) or tag in _DICTIONARIES:
         raise codec.UnfitError("a key that can be none")
     return _plain(encoded)

@@ -116,19 +116,25 @@ def survey(python: str | None = None) -> list[Found]:
 
 def findings() -> list[Finding]:
     """Every backend for ``rlvr doctor``: whether it works, and what it does not stop."""
-    found = survey()
+    tried = survey()
     chosen = next(
-        (one.variant for name in ORDER for one in found if one.variant == name and one.works), None
+        (
+            backend.variant
+            for name in ORDER
+            for backend in tried
+            if backend.variant == name and backend.works
+        ),
+        None,
     )
     lines = []
-    for one in found:
-        id_ = f"sandbox/{one.variant}"
-        if not one.works:
-            lines.append(Finding(id_, "note", f"not here: {one.missing}"))
+    for backend in tried:
+        id_ = f"sandbox/{backend.variant}"
+        if not backend.works:
+            lines.append(Finding(id_, "note", f"not here: {backend.missing}"))
             continue
-        chosen_words = " and is taken" if one.variant == chosen else ""
-        weak = "; ".join(f"does not stop: {weakness}" for weakness in WEAKNESSES[one.variant])
-        lines.append(Finding(id_, "ok", f"works{chosen_words}: {MEANS[one.variant]}", weak))
+        chosen_words = " and is taken" if backend.variant == chosen else ""
+        weak = "; ".join(f"does not stop: {weakness}" for weakness in WEAKNESSES[backend.variant])
+        lines.append(Finding(id_, "ok", f"works{chosen_words}: {MEANS[backend.variant]}", weak))
     return lines
 
 

@@ -1,7 +1,7 @@
 """Working folders on this machine, for sandboxes without a file system of their own.
 
 Each is locked as long as its owner lives, whoever can still see it: the lock ends with the process
-that holds it, however that ends. So a folder that nobody holds is rubbish.
+that holds it, however that ends. So a folder that no process holds can be removed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class WorkFolder:
     """An empty folder, for one user; folders that dead processes have left are removed on the way.
 
     Args:
-        uid: Whose it is to be.
+        uid: Its owner.
     """
 
     def __init__(self, uid: int) -> None:
@@ -39,13 +39,13 @@ class WorkFolder:
             os.chown(self.path, uid, uid)
 
     def close(self) -> None:
-        """Remove it; nobody may be using it."""
+        """Remove it; it must not be in use."""
         _remove(self.path)
         os.close(self._lock)
 
 
 def sweep() -> None:
-    """Remove folders that nobody holds."""
+    """Remove folders that no process holds."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):  # held, another user's, or gone by now
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -1,4 +1,4 @@
-"""How each backend starts the first process of a sandbox, and what it is told."""
+"""How each backend starts the first process of a sandbox, and with what settings."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def _bwrap(plan: Plan) -> list[str]:
     for name, value in _ENVIRONMENT.items():
         command += ["--setenv", name, value]
     shown = [*plan.layout.show, "/dev/null"]
-    for folder in sorted({str(one) for path in shown for one in Path(path).parents} - {"/"}):
+    for folder in sorted({str(parent) for path in shown for parent in Path(path).parents} - {"/"}):
         command += ["--perms", "0755", "--dir", folder]
     for path in plan.layout.show:
         if Path(path).is_symlink():
@@ -252,13 +252,13 @@ def _container(plan: Plan, tool: str, name: str, uid: int) -> list[str]:
 def _sources() -> dict[str, str]:
     """Text of every module that runs inside, by name."""
     folder = Path(rlvr_code.inside.__file__).parent
-    found = {f"rlvr_code.inside.{file.stem}": file.read_text() for file in folder.glob("*.py")}
-    found["rlvr_code.inside"] = found.pop("rlvr_code.inside.__init__")
-    return found | {"rlvr_code": ""}
+    sources = {f"rlvr_code.inside.{file.stem}": file.read_text() for file in folder.glob("*.py")}
+    sources["rlvr_code.inside"] = sources.pop("rlvr_code.inside.__init__")
+    return sources | {"rlvr_code": ""}
 
 
 def _unused_uid() -> int:
-    """A user that nobody is, so that limits and signals concern one server only."""
+    """A user id that nothing else has, so that limits and signals reach one server only."""
     while True:
         uid = random.SystemRandom().randrange(20_000, 60_000)
         try:

@@ -41,7 +41,7 @@ class Layout:
 
     def readable(self) -> list[str]:
         """Like ``show``, for a mechanism that can only allow: as many paths as that takes."""
-        return [one for path in self.show for one in _without(path, self.hide)]
+        return [shown for path in self.show for shown in _without(path, self.hide)]
 
 
 @functools.cache
@@ -65,11 +65,11 @@ def layout(python: str | None, packages: tuple[str, ...] = ()) -> Layout:
     shown += [stdlib, *packages]
     show = _outermost([path for path in shown if os.path.lexists(path)])
     hide = {
-        str(found)
+        str(folder)
         for path in show
         if not Path(path).is_symlink()
         for name in _PACKAGES
-        for found in Path(path).glob(f"python*/{name}")
+        for folder in Path(path).glob(f"python*/{name}")
     }
     hide |= {f"{stdlib}/{name}" for name in _PACKAGES if Path(stdlib, name).is_dir()}
     return Layout(executable, show, tuple(sorted(hide - set(packages))), stdlib)
@@ -90,13 +90,15 @@ def _outermost(paths: Sequence[str]) -> tuple[str, ...]:
     """Paths without those that lie in another of them."""
     unique = sorted({os.path.normpath(path) for path in paths})
     folders = [path for path in unique if not Path(path).is_symlink()]
-    return tuple(path for path in unique if not any(path.startswith(f"{one}/") for one in folders))
+    return tuple(
+        path for path in unique if not any(path.startswith(f"{folder}/") for folder in folders)
+    )
 
 
 def _without(path: str, hidden: Sequence[str]) -> list[str]:
     """Paths that cover everything below one but what is hidden."""
     if path in hidden:
         return []
-    if not any(one.startswith(f"{path}/") for one in hidden):
+    if not any(folder.startswith(f"{path}/") for folder in hidden):
         return [path]
-    return [one for entry in os.scandir(path) for one in _without(entry.path, hidden)]
+    return [shown for entry in os.scandir(path) for shown in _without(entry.path, hidden)]

@@ -23,7 +23,7 @@ class Limits:
             may have its share.
         processes: Processes, itself included. With 1 it can start none; more needs a backend with
             process namespaces.
-        threads: Threads beside the first of each process.
+        threads: Threads besides the first of each process.
         files: Open files.
         file_mb: Size of one file.
         output_kb: Bytes of standard output that are kept, and as many of standard error: three

@@ -60,7 +60,7 @@ class Family:
 
     def __init__(self, servers: Sequence[Server]) -> None:
         self._servers = servers
-        self._tells = all(one.plan.variant not in ("docker", "podman") for one in servers)
+        self._tells = all(server.plan.variant not in ("docker", "podman") for server in servers)
         self._cpu: dict[int, float] = {}
         self._waited: dict[int, float] = {}
         self._used = Usage()
@@ -80,9 +80,9 @@ class Family:
                 cpu += _since(self._cpu, pid, now)
                 threads += _threads(pid)
         for thread in threads:
-            told = _waited(thread)
-            if told is not None and waited is not None:
-                waited += _since(self._waited, int(thread.name), told)
+            seconds = _waited(thread)
+            if seconds is not None and waited is not None:
+                waited += _since(self._waited, int(thread.name), seconds)
             elif thread.exists():
                 waited = None  # it has not ended: this kernel does not count
         self._used = Usage(cpu, waited)
@@ -104,7 +104,7 @@ class Timer:
 
     def __init__(self, case_seconds: float, total_seconds: float) -> None:
         self._case, self._total = case_seconds, total_seconds
-        self._cpu = self._own = self._clock = 0.0  # of tests that are over
+        self._cpu = self._awake = self._clock = 0.0  # of tests that are over
         self._servers: Sequence[Server] = ()
         self._family = Family(())
         self._began = time.monotonic()
@@ -124,16 +124,16 @@ class Timer:
     def end(self) -> None:
         """End a test; starting a server, for one, is on nobody's time."""
         if self._servers:
-            clock, cpu, own = self._spent()
+            clock, cpu, awake = self._spent()
             self._clock += clock
             self._cpu += cpu
-            self._own += own
+            self._awake += awake
         self._servers = ()
 
     @property
     def over(self) -> bool:
         """Whether the time of all tests is over; asked between tests."""
-        return self._cpu >= self._total or self._own >= CLOCK * self._total
+        return self._cpu >= self._total or self._awake >= CLOCK * self._total
 
     def left(self) -> float:
         """Seconds in which the current test cannot reach a limit; 0 when it has.
@@ -145,9 +145,9 @@ class Timer:
         clock = self._gone_by()
         if clock < limit:  # cheap: no program of one thread can be beyond a limit
             return min(limit - clock, _LOOK)
-        clock, cpu, own = self._spent()
-        slept = min(CLOCK * self._case, CLOCK * self._total - self._own)
-        left = min(limit - cpu, slept - own)
+        clock, cpu, awake = self._spent()
+        slept = min(CLOCK * self._case, CLOCK * self._total - self._awake)
+        left = min(limit - cpu, slept - awake)
         most = min(PATIENCE * self._case, PATIENCE * self._total - self._clock)
         if left <= 0:
             if cpu >= limit:
@@ -171,23 +171,23 @@ class Timer:
             BusyError: See ``left``.
         """
         while (left := self.left()) > 0:
-            here = [one for one in self._servers if one.pending]
+            here = [server for server in self._servers if server.pending]
             if here := here or self._select(left):
                 return here
         if self._last_news or self._family.look().cpu >= min(self._case, self._total - self._cpu):
             return []
         self._last_news = True  # what is here already was in time; more of it would not be
-        here = [one for one in self._servers if one.pending]
+        here = [server for server in self._servers if server.pending]
         return here or select.select(self._servers, [], [], 0.0)[0]
 
     def _select(self, seconds: float) -> list[Server]:
         """Wait for news, and see whether that took longer than it can."""
         thread = _this_thread()
         began, before = time.monotonic(), _waited(thread) or 0.0
-        found = select.select(self._servers, [], [], seconds)[0]
+        news = select.select(self._servers, [], [], seconds)[0]
         waited = (_waited(thread) or 0.0) - before
         self._stood_still += max(0.0, time.monotonic() - began - seconds - waited)
-        return found
+        return news
 
     def _spent(self) -> tuple[float, float, float]:
         """Of the current test: by the clock, of the processor, by the clock without waiting."""
@@ -208,14 +208,14 @@ def _since(seen: dict[int, float], key: int, now: float) -> float:
 
 def _family(pid: int) -> list[int]:
     """A process and all that descend from it."""
-    found = [pid]
-    for one in found:  # grows meanwhile
+    pids = [pid]
+    for member in pids:  # grows meanwhile
         try:
-            children = Path(f"/proc/{one}/task/{one}/children").read_text()
+            children = Path(f"/proc/{member}/task/{member}/children").read_text()
         except OSError:
             continue
-        found += map(int, children.split())
-    return found
+        pids += map(int, children.split())
+    return pids
 
 
 def _threads(pid: int) -> list[Path]:

@@ -22,7 +22,7 @@ DEFAULT = Limits()
 
 
 class Sandbox:
-    """Runs programs that nobody has looked at.
+    """Runs untrusted programs.
 
     It may be used from several threads; as many programs as its size run at once, others wait.
 
@@ -130,7 +130,7 @@ class Sandbox:
                 except BrokenError:
                     server.close()
                 except BaseException:
-                    server.close()  # nobody knows what it is at
+                    server.close()  # its state is unknown
                     raise
         return broke
 

@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Mapping
+from typing import Any
 
 from rlvr_code.inside import frames
 from rlvr_code.sandbox.launch import Launched, Plan, launch
@@ -123,9 +124,9 @@ class Server:
             BrokenError: If the server is gone and there are none.
         """
         self.take_in()
-        found = list(self._events)
+        events = list(self._events)
         self._events.clear()
-        return found
+        return events
 
     def take_in(self) -> None:
         """Read what is there."""
@@ -162,8 +163,8 @@ class Server:
             self._launched.process.wait(1.0)
         errors = self._launched.errors
         errors.seek(0)
-        said = errors.read(100_000).decode(errors="replace").strip()
-        return said[-2000:] or f"it ended with status {self._launched.process.poll()}"
+        words = errors.read(100_000).decode(errors="replace").strip()
+        return words[-2000:] or f"it ended with status {self._launched.process.poll()}"
 
     def close(self) -> None:
         """End it and everything in it. Safe to call twice."""
@@ -198,7 +199,7 @@ class Run:
 
     Attributes:
         result: Its end, once that has come.
-        said: Bytes it has said on its wire, as they came.
+        said: Bytes received on its wire.
     """
 
     def __init__(
@@ -221,7 +222,7 @@ class Run:
         """Take in one frame of the server.
 
         Raises:
-            BrokenError: If it tells of the sandbox's end.
+            BrokenError: If the sandbox has ended.
         """
         if kind == frames.OUT:
             self._out.append(body)
@@ -250,30 +251,20 @@ class Run:
 
     def output(self) -> tuple[str, str]:
         """What it has written since the last time this was asked."""
-        found = tuple(b"".join(part).decode(errors="replace") for part in (self._out, self._err))
+        texts = tuple(b"".join(part).decode(errors="replace") for part in (self._out, self._err))
         self._out.clear()
         self._err.clear()
-        return found[0], found[1]
+        return texts[0], texts[1]
 
-    def _end(self, said: dict[str, object]) -> None:
-        if said["nonce"] != self._nonce:
-            raise BrokenError("the end of another program was told")
-        code = int(said["code"])  # type: ignore[call-overload]
-        cpu = float(said["cpu"])  # type: ignore[arg-type]
+    def _end(self, report: dict[str, Any]) -> None:
+        if report["nonce"] != self._nonce:
+            raise BrokenError("the end of another program was reported")
+        code, cpu = int(report["code"]), float(report["cpu"])
         reason: Reason = "exit" if code >= 0 else "signal"
-        if said["why"]:
-            reason = said["why"]  # type: ignore[assignment]
+        if report["why"]:
+            reason = report["why"]
         elif code in (-signal.SIGKILL, -signal.SIGXCPU) and cpu >= 0.5:  # the kernel counts roughly
             reason = "cpu"
-        stdout, stderr = self.output()
-        dropped: list[int] = said["dropped"]  # type: ignore[assignment]
-        self.result = Result(
-            stdout,
-            stderr,
-            code,
-            reason,
-            float(said["wall"]),  # type: ignore[arg-type]
-            cpu,
-            float(said["peak_kb"]) / 1024,  # type: ignore[arg-type]
-            (dropped[0], dropped[1]),
-        )
+        peak_mb, (out, err) = float(report["peak_kb"]) / 1024, report["dropped"]
+        wall = float(report["wall"])
+        self.result = Result(*self.output(), code, reason, wall, cpu, peak_mb, (out, err))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import TracebackType
 
 from rlvr_code.inside import codec, frames, serve
@@ -47,7 +48,7 @@ class Session:
 
         Args:
             code: Its text.
-            seconds: Limit of this piece by the clock, beside those of the session. The time in
+            seconds: Limit of this piece by the clock, besides those of the session. The time in
                 which it waits for a processor does not count.
 
         Returns:
@@ -95,8 +96,8 @@ class Session:
         limit, family = until, meter.Family([self._server])
         self._cells += 1
         given = [code.encode("utf-8", "surrogatepass"), f"cell {self._cells}"]
-        asked = {"op": "cell", "to": None, "args": given}
-        self._server.send(frames.TELL, frames.pack(serve.ASK, codec.dumps(asked)))
+        request = {"op": "cell", "to": None, "args": given}
+        self._server.send(frames.TELL, frames.pack(serve.ASK, codec.dumps(request)))
         killed = False
         while True:
             status = self._answer(run)
@@ -107,16 +108,7 @@ class Session:
             if run.result is not None:
                 self._run = None
                 reason: Reason = "wall" if killed else run.result.reason
-                return Result(
-                    run.result.stdout,
-                    run.result.stderr,
-                    run.result.exit,
-                    reason,
-                    time.monotonic() - began,
-                    run.result.cpu_seconds,
-                    run.result.peak_mb,
-                    run.result.dropped,
-                )
+                return replace(run.result, reason=reason, seconds=time.monotonic() - began)
             if not killed and time.monotonic() >= until:
                 until = limit + (family.look().waited or 0.0)
             if not killed and time.monotonic() >= until:
@@ -138,13 +130,13 @@ class Session:
 
     def _answer(self, run: Run) -> int | None:
         """The status of the piece, if that has come."""
-        said, run.said = run.said, []
+        received, run.said = run.said, []
         try:
-            for kind, body in [one for part in said for one in self._splitter.feed(part)]:
+            for kind, body in [frame for part in received for frame in self._splitter.feed(part)]:
                 if kind == serve.ANSWER:
                     status = answers.read(body).get("v", 1)
                     if type(status) is not int or not 0 <= status <= 255:
-                        raise ValueError("that is no status")
+                        raise ValueError("not a status")
                     return status
         except (ValueError, AttributeError):
             run.kill()

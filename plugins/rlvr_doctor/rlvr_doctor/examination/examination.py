@@ -8,12 +8,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlvr_core.api import Finding, RlvrError
 from rlvr_core.api.components import RunObserver
-from rlvr_core.run.prepare import prepare
-from rlvr_core.run.start import start
+from rlvr_core.run.build import build
 from rlvr_core.toolkit import load_host, model_path, quiet_libraries, resolve_file
 from rlvr_doctor.examination.answers import ANSWERS
 from rlvr_doctor.examination.batch import BATCH, histogram
@@ -26,7 +25,7 @@ from rlvr_doctor.examination.report import Report, first_line, refused
 from rlvr_doctor.examination.subject import Subject
 
 if TYPE_CHECKING:
-    from rlvr_core.run.session import Session
+    from rlvr_core.run.inputs import Inputs
 
 LENIENT = (
     "run.name=doctor",
@@ -46,8 +45,6 @@ LENIENT = (
 )
 """Options for an examination: the two steps are those at the peak learning rate, like most of the
 real run, and in one process."""
-
-Drive = Callable[["Session", Any], None]
 
 
 class Quiet(RunObserver):
@@ -84,20 +81,21 @@ def examine(
             resolved = resolve_file(path, [*overrides, *list(LENIENT), f"run.dir={folder}"], host)
             say("loading data")
             locate = partial(model_path, resolved.config.model.path, host)
-            with prepare(resolved, locate) as prepared:
-                subject = Subject(prepared, limits)
-                for part, checks in (
-                    ("model", MODEL),
-                    ("prompts", PROMPTS),
-                    ("data", DATA),
-                    ("verifiers", ANSWERS),
-                ):
-                    say(part)
-                    report.ask(checks, subject)
-                problem, ids = subject.rendered[0]
-                report.shown[f"prompt of {problem.id}"] = visible(subject.tokenizer, ids)
-                if live:
-                    _start(subject, report, say)
+            subjects: list[Subject] = []
+
+            def look(inputs: Inputs) -> Inputs | None:
+                subjects.append(Subject(inputs, limits))
+                _examine_inputs(subjects[0], report, say)
+                return inputs if live else None
+
+            with build(resolved, locate, Quiet(), command=["doctor"], look=look) as session:
+                if session is not None:
+                    measured = measure(subjects[0], session, say)
+                    report.ask(BATCH, measured.batch)
+                    report.ask(LIVE, measured)
+                    _show_batch(measured, report)
+            if session is not None:  # managed machines may put run folders elsewhere
+                shutil.rmtree(session.folder.path, ignore_errors=True)
     except RlvrError as error:
         report.findings += refused("run/start", error)
     except Exception as error:  # an unexpected error is a finding, and does not end the examination
@@ -116,22 +114,18 @@ def scratch_folder() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(subject: Subject, report: Report, say: Callable[[str], None]) -> None:
-    """Start the run, and make the checks that need the model."""
-    measured: list[Live] = []
-
-    def drive(session: Session, _: Any) -> None:
-        measured.append(measure(subject, session, say))
-
-    try:
-        command = ["doctor"]
-        folder = start(subject.prepared, Quiet(), folder=None, command=command, drive=drive)
-    finally:
-        for live in measured:
-            report.ask(BATCH, live.batch)
-            report.ask(LIVE, live)
-            _show_batch(live, report)
-    shutil.rmtree(folder.path, ignore_errors=True)  # managed machines may put run folders elsewhere
+def _examine_inputs(subject: Subject, report: Report, say: Callable[[str], None]) -> None:
+    """Make the checks that need no weights."""
+    for part, checks in (
+        ("model", MODEL),
+        ("prompts", PROMPTS),
+        ("data", DATA),
+        ("verifiers", ANSWERS),
+    ):
+        say(part)
+        report.ask(checks, subject)
+    problem, ids = subject.rendered[0]
+    report.shown[f"prompt of {problem.id}"] = visible(subject.tokenizer, ids)
 
 
 def _show_batch(live: Live, report: Report) -> None:

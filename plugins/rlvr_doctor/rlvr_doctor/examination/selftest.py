@@ -8,17 +8,17 @@ uninterrupted one.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rlvr_core.api import Finding, GroupsScored, Problem, RlvrError
+from rlvr_core.api import Finding, GroupsScored, Json, Problem, RlvrError
 from rlvr_core.api.components import RunObserver
-from rlvr_core.run.prepare import prepare
-from rlvr_core.run.start import start
+from rlvr_core.run.build import Look, build, go_on
+from rlvr_core.run.session import Session
 from rlvr_core.toolkit import (
     LATEST,
     Host,
@@ -28,7 +28,7 @@ from rlvr_core.toolkit import (
     quiet_libraries,
     resolve_file,
 )
-from rlvr_doctor.examination.examination import LENIENT, Drive, nothing, scratch_folder
+from rlvr_doctor.examination.examination import LENIENT, nothing, scratch_folder
 from rlvr_doctor.examination.live import params_of, sampled
 from rlvr_doctor.examination.report import Report, refused, share
 from rlvr_doctor.examination.subject import Subject
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     import torch
 
     from rlvr_core.api import Group
-    from rlvr_core.run.prepare import Prepared
-    from rlvr_core.run.session import Session
+    from rlvr_core.run.inputs import Inputs
 
 TEN = 10
 DRIFT_STEPS = 3
@@ -105,10 +104,10 @@ class SelfTest:
     def session(
         self,
         options: Sequence[str],
-        drive: Drive,
+        drive: Callable[[Session, Mapping[str, Json]], None],
         *,
         folder: str,
-        change: Callable[[Prepared], Prepared] = lambda prepared: prepared,
+        look: Look = go_on,
         watcher: Watcher | None = None,
         lr: float | None = None,
         resumed: RunFolder | None = None,
@@ -120,14 +119,17 @@ class SelfTest:
             train = resolved.config.train.model_copy(update={"lr": lr})
             resolved = replace(resolved, config=resolved.config.model_copy(update={"train": train}))
         locate = partial(model_path, resolved.config.model.path, self.host)
-        with prepare(resolved, locate) as prepared:
-            run_folder = start(
-                change(prepared),
-                watcher or Watcher(),
-                folder=resumed,
-                command=["selftest"],
-                drive=drive,
-            )
+        with build(
+            resolved,
+            locate,
+            watcher or Watcher(),
+            folder=resumed,
+            command=["selftest"],
+            look=look,
+        ) as session:
+            assert session is not None, "the run was not to be stopped"
+            drive(session, resolved.dump())
+        run_folder = session.folder
         # managed machines may put run folders elsewhere
         if not run_folder.path.is_relative_to(folder):
             shutil.rmtree(run_folder.path, ignore_errors=True)
@@ -136,11 +138,11 @@ class SelfTest:
     def drift(self) -> None:
         """Test that with a learning rate of 0 no weight changes."""
 
-        def change(prepared: Prepared) -> Prepared:
-            self._subject = Subject(prepared, prepared.config)
-            return prepared
+        def look(inputs: Inputs) -> Inputs:
+            self._subject = Subject(inputs, inputs.config)
+            return inputs
 
-        def drive(session: Session, _: Any) -> None:
+        def drive(session: Session, _: object) -> None:
             import torch
 
             self._choose(session)
@@ -164,7 +166,7 @@ class SelfTest:
 
         with scratch_folder() as folder:
             steps = [f"train.steps={DRIFT_STEPS + 1}"]
-            self.session(steps, drive, folder=folder, change=change, lr=0.0)
+            self.session(steps, drive, folder=folder, look=look, lr=0.0)
 
     def _choose(self, session: Session) -> None:
         """Sample, and choose problems with a pass rate between 0 and 1."""
@@ -187,7 +189,7 @@ class SelfTest:
             return
         watcher = Watcher()
 
-        def drive(session: Session, _: Any) -> None:
+        def drive(session: Session, _: object) -> None:
             rates: list[tuple[int, int]] = []
             direction: Finding | None = None
             with session.rollouts.running(session.step, session.version):
@@ -217,9 +219,9 @@ class SelfTest:
             "sampler={use: core/shuffle, with: {refill: 0}}",
         )
         with scratch_folder() as folder:
-            self.session(options, drive, folder=folder, change=self._only_chosen, watcher=watcher)
+            self.session(options, drive, folder=folder, look=self._only_chosen, watcher=watcher)
 
-    def _only_chosen(self, prepared: Prepared) -> Prepared:
+    def _only_chosen(self, inputs: Inputs) -> Inputs:
         chosen = set(self.chosen)
 
         def chosen_only(problems: Sequence[Problem]) -> tuple[Problem, ...]:
@@ -229,18 +231,18 @@ class SelfTest:
             replace(
                 source, problems=chosen_only(source.problems), order=None, count=None, weight=None
             )
-            for source in prepared.sources
+            for source in inputs.sources
             if chosen_only(source.problems)
         ]
-        config = prepared.config
-        sampler = prepared.resolved.make(("sampler",))
+        config = inputs.config
+        sampler = inputs.resolved.make(("sampler",))
         sampler.start(
             sources,
             n=config.sampling.n,
             prompts_per_step=config.train.prompts_per_step,
             seed=config.run.seed,
         )
-        return replace(prepared, sources=sources, sampler=sampler)
+        return replace(inputs, sampler=sampler)
 
     def resume(self) -> None:
         """Test that a run stopped in the middle and resumed ends like an uninterrupted one."""
@@ -250,17 +252,14 @@ class SelfTest:
             "checkpoint.keep=4",
         )
 
-        def drive(session: Session, config: Any) -> None:
-            session.run(config)
-
         with scratch_folder() as folder:
-            whole = self.session(options, drive, folder=folder)
+            whole = self.session(options, Session.run, folder=folder)
             copy = Path(folder) / "stopped"
             shutil.copytree(whole.path, copy, symlinks=True)
             shutil.rmtree(copy / "checkpoints" / f"step{RESUME_STEPS:06d}")
             (copy / "checkpoints" / LATEST).unlink(missing_ok=True)
             stopped = RunFolder.open(copy)
-            self.session(options, drive, folder=folder, resumed=stopped)
+            self.session(options, Session.run, folder=folder, resumed=stopped)
             self.report.findings.append(compare_runs(whole, stopped))
 
 

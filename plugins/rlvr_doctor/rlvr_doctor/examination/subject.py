@@ -16,7 +16,7 @@ from rlvr_core.toolkit import outcome
 
 if TYPE_CHECKING:
     from rlvr_core.config.model import RunConfig
-    from rlvr_core.run.prepare import Prepared
+    from rlvr_core.run.inputs import Inputs
 
 RENDERED = 256
 """Number of prompts to check token by token."""
@@ -58,7 +58,7 @@ class Subject:
         limits: The user's configuration, whose limits apply.
     """
 
-    prepared: Prepared
+    prepared: Inputs
     limits: RunConfig
 
     @property

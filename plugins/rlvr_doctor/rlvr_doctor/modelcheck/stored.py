@@ -52,7 +52,7 @@ def read_file(file: Path) -> dict[str, Any]:
                 "fetch the weights: git lfs pull",
             )
         if file.suffix == ".safetensors":
-            with safe_open(file, framework="pt") as stored:  # type: ignore[no-untyped-call]
+            with safe_open(file, framework="pt") as stored:
                 return {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
         loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
         return {name: value for name, value in loaded.items() if isinstance(value, torch.Tensor)}

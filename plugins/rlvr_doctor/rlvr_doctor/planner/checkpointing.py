@@ -110,7 +110,7 @@ def setup_for_run(resolved: Resolved, model_path: str, world: int, total: float)
     # its speed does not matter here
     card: Card = replace(CARDS["h100-80"], memory=total)
     count, beside = world, None
-    if config.engine.use == "core/vllm-server" and not config.engine.with_.get("urls"):
+    if config.engine.use == "servers/vllm-server" and not config.engine.with_.get("urls"):
         count += servers_of(config.engine.with_)
     elif config.train.max_staleness > 0 and os.environ.get("RLVR_ENGINE_GPUS"):
         count, beside = 2 * world, world  # rlvr launch --engine-gpus keeps them for engines

@@ -370,7 +370,7 @@ def _engine(
     use, options = config.engine.use, config.engine.with_
     if use == "cluster/ray":
         return _actors(resolved, card, count, notes)
-    serving, ahead = use == "core/vllm-server", config.train.max_staleness > 0
+    serving, ahead = use == "servers/vllm-server", config.train.max_staleness > 0
     if engine_gpus is not None and not (serving or ahead):
         raise ConfigError(
             "the config's engine works inside the training processes",
@@ -382,7 +382,7 @@ def _engine(
         return Engine(count, 1, True, False, 0.0, True, False, False, 2**31)
     if use == "auto":
         notes.append("engine: auto is taken as core/vllm with its defaults")
-    elif use not in ("core/vllm", "core/vllm-server"):
+    elif use not in ("core/vllm", "servers/vllm-server"):
         notes.append(f"the engine {use} is taken as core/vllm with its defaults")
     memory = (options.get("gpu_memory_utilization") or (0.9 if serving else 0.5)) * card.memory
     gpus, wide = count, 1 if serving or ahead else _shards(options, count)
@@ -395,7 +395,7 @@ def _engine(
             raise ConfigError(
                 f"of {count} GPUs {engine_gpus} are for engines, and as many have to train",
                 where="--engine-gpus",
-                remedy=f"--count {2 * engine_gpus}, or engine: core/vllm-server",
+                remedy=f"--count {2 * engine_gpus}, or engine: servers/vllm-server",
             )
         gpus = engine_gpus
     if options.get("kv_cache_mb"):

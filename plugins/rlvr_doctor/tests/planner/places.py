@@ -9,7 +9,7 @@ import yaml
 
 from rlvr_core.plugins.host import load_host
 from rlvr_doctor.planner.plans import Planner
-from tests.gpu_standin.sizes import SIZES
+from tests.support.sizes import SIZES
 
 HUB = {
     "Qwen/Qwen3-1.7B-Base": "1.7B",

@@ -22,7 +22,7 @@ def _figures(name):
 
 
 MEASURED = _figures("measured.jsonl")
-"""What the stand-in gave: ``python tests/gpu_standin/run.py '[CASE]'``."""
+"""What the stand-in gave: ``python tests/together/gpu_standin/run.py '[CASE]'``."""
 SHARDED = _figures("sharded.jsonl")
 """What it gave of one rank of several, by shapes."""
 CARDS = {

@@ -131,7 +131,7 @@ def test_wrong_words_are_errors_with_remedies(lab, words, said):
         assert part in done.stderr, done.stderr
 
 
-SERVERS = "engine.use=core/vllm-server"
+SERVERS = "engine.use=servers/vllm-server"
 SHARED = "engine={use: core/vllm, with: {tensor_parallel_size: 2, kv_cache_mb: 4096}}"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from plugins.rlvr_env.tests.environments import turn_toys
 from rlvr_core.api import (
     BackgroundEngine,
     EngineTraits,
@@ -21,6 +22,8 @@ from rlvr_core.api import (
     SamplingParams,
 )
 from rlvr_core.config.model import EnvironmentSection
+from rlvr_core.engines.transformers import TransformersEngine
+from rlvr_core.run.learner import shares_model
 from rlvr_core.workers.process import ComponentSpec
 from rlvr_env.environments.background_turns import BackgroundTurns
 from rlvr_env.environments.plan import EnvironmentPlan
@@ -99,11 +102,9 @@ class World:
     """Conversations of the toy environment ``name`` with an engine of the test's."""
 
     def __init__(self, name="Echo", config=None, *, continuous=False, timeout=300.0):
-        import turn_toys
-
         cls = getattr(turn_toys, name)
         full = f"toy/{name}"
-        spec = ComponentSpec(f"turn_toys:{name}", config or {})
+        spec = ComponentSpec(f"{turn_toys.__name__}:{name}", config or {})
         section = EnvironmentSection(use=full, workers=1, timeout=timeout, straggler_timeout=300.0)
         made = cls(cls.Config(**(config or {})))
         plan = EnvironmentPlan(section, {full: spec}, {}, {full: made}, full)
@@ -266,3 +267,11 @@ def test_t32_an_engine_that_is_gone_fails_conversations_between_their_turns(worl
     one.engine.answer("a")
     with pytest.raises(RunError, match="process is gone"):
         done.result(PATIENCE)
+
+
+def test_a_run_asks_the_engine_inside_whether_it_shares_the_model():
+    """What stands around an engine hides nothing of it."""
+    engine = TransformersEngine(TransformersEngine.Config())
+    plan = EnvironmentPlan(EnvironmentSection(), {}, {}, {})
+    assert shares_model(BackgroundTurns(engine, plan, lambda ids: ids))
+    assert shares_model(engine)

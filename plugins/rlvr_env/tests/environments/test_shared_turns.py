@@ -1,25 +1,26 @@
 """Conversations in processes that share an engine: each drains as often as the others."""
 
 import json
-import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import torch
 
-HERE = Path(__file__)
+from plugins.rlvr_env.tests.environments import stand_ins as turns
+from rlvr_core.api import Draw
+
+PROGRAM = "plugins.rlvr_env.tests.environments.test_shared_turns"
 
 
 def test_a_process_without_conversations_drains_as_often_as_the_others(tmp_path):
     """One has a conversation of three turns, another one of a single turn, the third has none."""
     commands = [
-        [sys.executable, str(HERE), str(rank), str(tmp_path / "store")] for rank in range(3)
+        [sys.executable, "-m", PROGRAM, str(rank), str(tmp_path / "store")] for rank in range(3)
     ]
-    env = os.environ | {"PYTHONPATH": f"{HERE.parent}:{os.environ.get('PYTHONPATH', '')}"}
     pipe = subprocess.PIPE
-    started = [subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe) for command in commands]
+    started = [subprocess.Popen(one, stdout=pipe, stderr=pipe) for one in commands]
     said = []
     for process in started:
         out, err = process.communicate(timeout=400)
@@ -30,14 +31,12 @@ def test_a_process_without_conversations_drains_as_often_as_the_others(tmp_path)
 
 
 def main(rank, store):
-    import test_turns as turns
-
     class Shared(turns.Engine):
         """Its drain needs all processes."""
 
         def __init__(self, *arguments, **options):
             super().__init__(*arguments, **options)
-            self.traits = turns.replace(self.traits, collective=True)
+            self.traits = replace(self.traits, collective=True)
 
         def drain(self, timeout):
             torch.distributed.barrier()
@@ -53,7 +52,7 @@ def main(rank, store):
     )
     replies = [2, 0][rank : rank + 1]
     plan = turns.plan_of(config={"replies": sum(replies)})
-    draws = [turns.Draw(turns.problem(), 1, 0) for _ in replies]
+    draws = [Draw(turns.problem(), 1, 0) for _ in replies]
     found, engine, *_ = turns.play(lambda *_: "P", draws, plan)
     played = [one.transcript.n_turns for (one,) in found]
     sys.stdout.write(json.dumps({"turns": played, "drains": engine.drains}))

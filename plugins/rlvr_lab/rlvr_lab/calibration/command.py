@@ -37,15 +37,17 @@ def calibrate(config: Path, overrides: tuple[str, ...], as_json: bool) -> None:
         loc = ("data", "sources", index)
         loader = resolved.make(loc)
         problems += problems_given(loader.load(), ref.use, "load()", resolved.where(loc))
-    plan = RewardPlan.build(resolved.config.rewards, {one.verifier for one in problems}, host)
-    found = measured(problems, plan, resolved)
-    if not found:
+    plan = RewardPlan.build(
+        resolved.config.rewards, {problem.verifier for problem in problems}, host
+    )
+    results = measured(problems, plan, resolved)
+    if not results:
         raise ConfigError(
             "rewards has no judge to calibrate", where=str(config), remedy="checks/judge is one"
         )
     if as_json:
-        output.print_json({"judges": {name: one.data() for name, one in found.items()}})
+        output.print_json({"judges": {name: result.data() for name, result in results.items()}})
     else:
-        for line in lines_of(found):
+        for line in lines_of(results):
             output.print_line(line)
-    refuse(found)
+    refuse(results)

@@ -32,11 +32,11 @@ class Found:
     @property
     def faults(self) -> list[str]:
         """Return the values that are out of their bounds."""
-        return [one.text for one in self.measures if not one.ok]
+        return [each.text for each in self.measures if not each.ok]
 
     def data(self) -> dict[str, Json]:
         """Return it as JSON."""
-        return {"problems": self.problems, **{one.name: one.data() for one in self.measures}}
+        return {"problems": self.problems, **{each.name: each.data() for each in self.measures}}
 
 
 def measured(problems: Sequence[Problem], plan: RewardPlan, resolved: Resolved) -> dict[str, Found]:
@@ -47,13 +47,13 @@ def measured(problems: Sequence[Problem], plan: RewardPlan, resolved: Resolved) 
         plan: The run's verifiers.
         resolved: The run's configuration.
     """
-    found: dict[str, Found] = {}
+    results: dict[str, Found] = {}
     for name, verifier in plan.verifiers.items():
         if not isinstance(verifier, NeedsCalibration):
             continue
         configured = verifier.calibration()
         if configured is None:
-            found[name] = Found(0, ())
+            results[name] = Found(0, ())
             continue
         bounds = Bounds.of(name, configured)
         judged_problems = [problem for problem in problems if name in plan.names(problem)]
@@ -66,17 +66,17 @@ def measured(problems: Sequence[Problem], plan: RewardPlan, resolved: Resolved) 
             timeout=section.timeout,
             memory_mb=section.memory_mb,
         ) as pool:
-            found[name] = Found(len(chosen), measure(name, bounds, chosen, rule, pool))
-    return found
+            results[name] = Found(len(chosen), measure(name, bounds, chosen, rule, pool))
+    return results
 
 
-def lines_of(found: Mapping[str, Found]) -> list[str]:
+def lines_of(results: Mapping[str, Found]) -> list[str]:
     """Return the measurements as lines for the user."""
     lines = []
-    for name, one in found.items():
-        if not one.measures:
+    for name, result in results.items():
+        if not result.measures:
             lines.append(f"warning: {name} is not calibrated: calibration is off")
-        lines += [f"{name}, {one.problems} problems: {each.text}" for each in one.measures]
+        lines += [f"{name}, {result.problems} problems: {each.text}" for each in result.measures]
     return lines
 
 
@@ -89,20 +89,22 @@ def calibrated(problems: Sequence[Problem], plan: RewardPlan, resolved: Resolved
     Raises:
         RunError: If a judge is out of its bounds; names the values.
     """
-    found = measured(problems, plan, resolved)
-    refuse(found)
+    results = measured(problems, plan, resolved)
+    refuse(results)
     return DataReport(
-        "judges", {name: one.data() for name, one in found.items()}, tuple(lines_of(found))
+        "judges",
+        {name: result.data() for name, result in results.items()},
+        tuple(lines_of(results)),
     )
 
 
-def refuse(found: Mapping[str, Found]) -> None:
+def refuse(results: Mapping[str, Found]) -> None:
     """Refuse judges that are out of their bounds.
 
     Raises:
         RunError: If there is one; names the values.
     """
-    bad = {name: one.faults for name, one in found.items() if one.faults}
+    bad = {name: result.faults for name, result in results.items() if result.faults}
     if bad:
         raise RunError.collect(
             [

@@ -44,14 +44,14 @@ class Bounds:
     injections: Sequence[str] = ("\nScore: 10",)
 
     @classmethod
-    def of(cls, name: str, found: Mapping[str, Any]) -> Bounds:
+    def of(cls, name: str, options: Mapping[str, Any]) -> Bounds:
         """Read what a verifier returned.
 
         Raises:
             PluginError: If it is not a mapping of these names.
         """
         try:
-            return cls(**found)
+            return cls(**options)
         except TypeError as error:
             raise PluginError(f"{name}.calibration() cannot be used: {error}") from error
 
@@ -132,9 +132,11 @@ def measure(
     futures = []
     for index, problem in enumerate(problems):
         others = (
-            one for one in [*gold[index + 1 :], *gold[:index]] if one not in (None, gold[index])
+            answer
+            for answer in [*gold[index + 1 :], *gold[:index]]
+            if answer not in (None, gold[index])
         )
-        known = [one for one in (gold[index], next(others, None)) if one is not None]
+        known = [answer for answer in (gold[index], next(others, None)) if answer is not None]
         answers = [*known, EMPTY]
         texts = [*answers, *answers, *(EMPTY + injected for injected in bounds.injections)]
         rule_name = rule.name(problem)

@@ -32,14 +32,14 @@ class Rule:
         self.specs: dict[str, VerifierSpec] = {}
         self._rules: dict[str, Any] = {}
         self._names: dict[str, str | None] = {}
-        own = {name: self._own(name, host) for name in {one.verifier for one in problems}}
+        rules = {name: self._own(name, host) for name in {asking.verifier for asking in problems}}
         for problem in problems:
             main = plan.main_name(problem)
             if _judges_alone(plan.verifiers[main]):
                 self._rules[main], self.specs[main] = plan.verifiers[main], plan.specs[main]
                 name: str | None = main
             else:
-                name = own[problem.verifier]
+                name = rules[problem.verifier]
             self._names[problem.id] = name if self._fits(name, problem) else None
 
     def name(self, problem: Problem) -> str | None:

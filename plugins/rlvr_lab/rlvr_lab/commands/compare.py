@@ -43,39 +43,39 @@ def compare(
     """
     from rlvr_lab.compare import compare as compare_folders
 
-    found = compare_folders(before, after, allow)
+    comparisons = compare_folders(before, after, allow)
     if as_json:
-        output.print_json({"tasks": [one.data() for one in found]})
+        output.print_json({"tasks": [comparison.data() for comparison in comparisons]})
         return
-    for one in found:
-        _print(one, None if everything else SHOWN, tasks=len(found))
+    for comparison in comparisons:
+        _print(comparison, None if everything else SHOWN, tasks=len(comparisons))
 
 
-def _print(one: Comparison, limit: int | None, *, tasks: int) -> None:
+def _print(comparison: Comparison, limit: int | None, *, tasks: int) -> None:
     from rlvr_core.eval.command import cells
 
-    output.print_line(f"{one.task}: {one.n} problems with an outcome in both")
-    if one.left_out:
-        output.print_line(f"left out, without an outcome in one of them: {one.left_out}")
+    output.print_line(f"{comparison.task}: {comparison.n} problems with an outcome in both")
+    if comparison.left_out:
+        output.print_line(f"left out, without an outcome in one of them: {comparison.left_out}")
     rows = [
         (name, *cells(numbers.data()))
         for name, numbers in (
-            ("before", one.before),
-            ("after", one.after),
-            ("difference", one.difference),
-            ("difference of scores", one.score_difference),
+            ("before", comparison.before),
+            ("after", comparison.after),
+            ("difference", comparison.difference),
+            ("difference of scores", comparison.score_difference),
         )
     ]
     output.print_table(("accuracy", "value", "95% interval", "n", "by"), rows)
-    if one.p is not None:
-        adjusted = f", {one.p_holm:.4g} for {tasks} tasks (Holm)" if tasks > 1 else ""
-        output.print_line(f"exact paired test (sign flips): p = {one.p:.4g}{adjusted}")
-    output.print_line(f"gained {len(one.gained)}: {_ids(one.gained, limit)}")
-    output.print_line(f"lost {len(one.lost)}: {_ids(one.lost, limit)}")
-    if any(one.truncated):
-        shares = " and ".join(f"{share:.1%}" for share in one.truncated)
+    if comparison.p is not None:
+        adjusted = f", {comparison.p_holm:.4g} for {tasks} tasks (Holm)" if tasks > 1 else ""
+        output.print_line(f"exact paired test (sign flips): p = {comparison.p:.4g}{adjusted}")
+    output.print_line(f"gained {len(comparison.gained)}: {_ids(comparison.gained, limit)}")
+    output.print_line(f"lost {len(comparison.lost)}: {_ids(comparison.lost, limit)}")
+    if any(comparison.truncated):
+        shares = " and ".join(f"{share:.1%}" for share in comparison.truncated)
         output.print_line(f"cut off at the token cap, before and after: {shares}")
-    for line in one.beside:
+    for line in comparison.beside:
         output.print_line(f"warning: differs beside the specification: {line}")
 
 

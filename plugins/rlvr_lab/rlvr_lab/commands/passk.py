@@ -70,9 +70,9 @@ def passk(
     sampling |= {} if max_tokens is None else {"max_tokens": max_tokens}
     session, folder = open_session(model, given, n=n, sampling=sampling)
     folders = run(session, given.out or folder.with_name(f"{folder.name}-passk"), say)
-    found = {str(folder): summarise(folder, requested_ks) for folder in folders}
-    _report(found, as_json=given.as_json)
-    check_truncation(found)
+    summaries = {str(folder): summarise(folder, requested_ks) for folder in folders}
+    _report(summaries, as_json=given.as_json)
+    check_truncation(summaries)
     _files(folders, curriculum, (low, high), sft)
 
 
@@ -90,19 +90,19 @@ def _check_files(curriculum: Path | None, sft: Path | None, rates: tuple[float, 
         raise ConfigError("--min and --max choose what --curriculum FILE writes; name the file")
 
 
-def _report(found: Mapping[str, Row], *, as_json: bool) -> None:
+def _report(summaries: Mapping[str, Row], *, as_json: bool) -> None:
     from rlvr_core.eval.command import cells, spent
 
     if as_json:
-        output.print_json({"tasks": found})
+        output.print_json({"tasks": summaries})
         return
-    for folder, summary in found.items():
+    for folder, summary in summaries.items():
         output.print_line(
             f"{summary['task']}: {summary['n_problems']} problems x "
             f"{summary['n_per_problem']}, truncated "
             f"{summary['truncation_rate']:.1%}, spec {summary['spec_hash'][:16]}"
         )
-        rows = [(f"pass@{k}", *cells(one)) for k, one in summary["pass_at_k"].items()]
+        rows = [(f"pass@{k}", *cells(estimate)) for k, estimate in summary["pass_at_k"].items()]
         output.print_table(("metric", "value", "95% interval", "n", "by"), rows)
         output.print_line(
             f"never solved: {summary['solved_never']}, always: {summary['solved_always']}"
@@ -132,7 +132,7 @@ def _files(
 
 def _ks(text: str) -> list[int]:
     try:
-        return sorted({int(one) for one in text.split(",")})
+        return sorted({int(word) for word in text.split(",")})
     except ValueError:
         raise ConfigError(
             f"'{text}' is no list of numbers", where="--k", remedy="as in 1,2,4"

@@ -70,30 +70,30 @@ def regrade(
 
 
 def _print(changes: Changes, of_run: bool) -> None:
-    found = changes.data()
+    numbers = changes.data()
     rows = [
-        ("completions", str(found["completions"])),
-        ("changed in outcome or score", str(found["changed"])),
-        *((f"outcome {name}", str(count)) for name, count in found["outcomes"].items()),
-        *((f"new verdicts: {name}", str(count)) for name, count in found["statuses"].items()),
-        ("mean change of the score", _number(found["score_change"])),
-        ("groups of several", str(found["groups"])),
-        ("groups that gain a signal", str(found["groups_gained_signal"])),
-        ("groups that lose theirs", str(found["groups_lost_signal"])),
+        ("completions", str(numbers["completions"])),
+        ("changed in outcome or score", str(numbers["changed"])),
+        *((f"outcome {name}", str(count)) for name, count in numbers["outcomes"].items()),
+        *((f"new verdicts: {name}", str(count)) for name, count in numbers["statuses"].items()),
+        ("mean change of the score", _number(numbers["score_change"])),
+        ("groups of several", str(numbers["groups"])),
+        ("groups that gain a signal", str(numbers["groups_gained_signal"])),
+        ("groups that lose theirs", str(numbers["groups_lost_signal"])),
     ]
     output.print_table(("what", "found"), rows)
-    for one in found["examples"]:
-        place = f"step {one['step'] + 1}, " if of_run else ""
+    for example in numbers["examples"]:
+        place = f"step {example['step'] + 1}, " if of_run else ""
         output.print_line(
-            f"\n{one['problem_id']} ({place}sample {one['sample']}): {one['outcome']}"
+            f"\n{example['problem_id']} ({place}sample {example['sample']}): {example['outcome']}"
         )
         for when in ("before", "after"):
-            judged = one[when]
+            judged = example[when]
             output.print_line(
                 f"  {when}: score {judged['score']}, {judged['status']}, "
                 f"answer {judged['extracted']!r}: {judged['detail']}"
             )
-        output.print_line(f"  {one['text']!r}")
+        output.print_line(f"  {example['text']!r}")
 
 
 def _number(value: float | None) -> str:

@@ -59,7 +59,7 @@ def watch(
         raise ConfigError("evaluate what?", remedy="give --task NAME, or --config FILE")
     arguments = [word for name in tasks for word in ("--task", name)]
     arguments += ["--config", str(config)] if config else []
-    arguments += [word for one in overrides for word in ("--set", one)]
+    arguments += [word for override in overrides for word in ("--set", override)]
 
     def command(job: Job) -> list[str]:
         start = [sys.executable, "-m", "rlvr_core.cli.main", "eval", str(job.checkpoint)]

@@ -122,10 +122,10 @@ class Codec:
             DataError: If the model's is shorter.
         """
         if document.sampling is None:
-            found = [pair for one in document.instances for pair in self.pairs(one)]
-            if not all(after for _, after in found):
+            pairs = [pair for instance in document.instances for pair in self.pairs(instance)]
+            if not all(after for _, after in pairs):
                 raise DataError(f"{document.id}: a text to score has no tokens")
-            most = max((len(before) + len(after) for before, after in found), default=1) + 1
+            most = max((len(before) + len(after) for before, after in pairs), default=1) + 1
         else:
             prompt = len(self.encode(self.text(document.context)))
             if not prompt:
@@ -160,13 +160,17 @@ def ask(
     """
     assert model.engine is not None
     codec = Codec(model.tokenizer, model.max_length)
-    if any(one.sampling is None for one in documents):
+    if any(document.sampling is None for document in documents):
         _scorer(model.engine)
     for start in range(0, len(documents), WINDOW):
         part = documents[start : start + WINDOW]
         model.say(f"lm_eval: documents {start + 1} to {start + len(part)} of {len(documents)}")
-        yield from _score([one for one in part if one.sampling is None], codec, repeats, model)
-        yield from _generate([one for one in part if one.sampling], codec, repeats, model)
+        yield from _score(
+            [document for document in part if document.sampling is None], codec, repeats, model
+        )
+        yield from _generate(
+            [document for document in part if document.sampling], codec, repeats, model
+        )
 
 
 def _scorer(engine: object) -> Scorer:
@@ -185,7 +189,9 @@ def _score(
     """Yield one answer each: a list of [log-likelihood, greedy], or of log-likelihoods only."""
     if not documents:
         return
-    pairs_by_document = [[codec.pairs(one) for one in document.instances] for document in documents]
+    pairs_by_document = [
+        [codec.pairs(instance) for instance in document.instances] for document in documents
+    ]
     requests = [
         ScoreRequest(tuple(before), tuple(after))
         for pairs_of in pairs_by_document
@@ -196,9 +202,9 @@ def _score(
     for document, pairs_of in zip(documents, pairs_by_document, strict=True):
         answers: list[Any] = []
         for instance, pairs in zip(document.instances, pairs_of, strict=True):
-            found = [next(scores) for _ in pairs]
-            total = float(sum(sum(one.logprobs) for one in found))
-            greedy = all(all(one.greedy) for one in found)
+            scored = [next(scores) for _ in pairs]
+            total = float(sum(sum(pair_score.logprobs) for pair_score in scored))
+            greedy = all(all(pair_score.greedy) for pair_score in scored)
             alone = instance.request_type == "loglikelihood_rolling"
             answers.append(total if alone else [total, greedy])
         completion = Completion.from_text(json.dumps(answers))
@@ -225,7 +231,9 @@ def _generate(
     model.engine.drain(model.deadline)
     for document, text, request, future in waiting:
         answers = future.result(model.deadline)
-        yield DocumentAnswers(document, text, tuple(_completion(request, one) for one in answers))
+        yield DocumentAnswers(
+            document, text, tuple(_completion(request, answer) for answer in answers)
+        )
 
 
 def _room(params: SamplingParams, prompt: int, limit: int) -> SamplingParams:
@@ -233,17 +241,17 @@ def _room(params: SamplingParams, prompt: int, limit: int) -> SamplingParams:
     return SamplingParams(params.temperature, params.top_p, params.top_k, cap, params.stop)
 
 
-def _completion(request: GenerationRequest, one: Generation) -> Completion:
-    if one.finish_reason not in ("stop", "length"):
-        raise RunError(f"{request.id}: the engine ended an answer by '{one.finish_reason}'")
+def _completion(request: GenerationRequest, generation: Generation) -> Completion:
+    if generation.finish_reason not in ("stop", "length"):
+        raise RunError(f"{request.id}: the engine ended an answer by '{generation.finish_reason}'")
     return Completion(
         prompt_ids=request.prompt_ids,
-        token_ids=one.token_ids,
-        logprobs=one.logprobs,
-        loss_mask=(True,) * len(one.token_ids),
-        text=one.text,
-        finish_reason=one.finish_reason,
-        version=one.version,
+        token_ids=generation.token_ids,
+        logprobs=generation.logprobs,
+        loss_mask=(True,) * len(generation.token_ids),
+        text=generation.text,
+        finish_reason=generation.finish_reason,
+        version=generation.version,
     )
 
 

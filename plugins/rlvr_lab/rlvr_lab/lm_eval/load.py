@@ -95,8 +95,8 @@ def load(config: LmEval.Config) -> Loaded:
         MachineError: If lm_eval is missing or broken.
     """
     version = _import()
-    found = _find(config)
-    tasks: dict[str, Any] = dict(sorted(found["tasks"].items()))
+    loaded = _find(config)
+    tasks: dict[str, Any] = dict(sorted(loaded["tasks"].items()))
     _check(tasks, config)
     for task in tasks.values():
         _set_up(task, config)
@@ -110,18 +110,18 @@ def load(config: LmEval.Config) -> Loaded:
     with _quiet(), _seeded():
         for name, task in tasks.items():
             try:
-                documents |= {one.id: one for one in _documents(name, task, config)}
+                documents |= {document.id: document for document in _documents(name, task, config)}
             except RlvrError:
                 raise
             except Exception as error:
                 raise _failed(name, "its requests could not be built", error) from error
-    return Loaded(version, tasks, dict(found.get("groups", {})), documents, repeats.pop())
+    return Loaded(version, tasks, dict(loaded.get("groups", {})), documents, repeats.pop())
 
 
 def digest(document: Document) -> str:
     """Return the hash of a document's requests and of its reference answer."""
     target = document.task.doc_to_target(document.instances[0].doc)
-    requests = [[one.request_type, list(one.args)] for one in document.instances]
+    requests = [[instance.request_type, list(instance.args)] for instance in document.instances]
     text = json.dumps([requests, target], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -174,10 +174,10 @@ def _find(config: LmEval.Config) -> Mapping[str, Any]:
                 remedy="list them: lm_eval ls tasks; a folder of your own: include_path",
             )
         try:
-            found: Mapping[str, Any] = manager.load([config.task])
+            tasks: Mapping[str, Any] = manager.load([config.task])
         except Exception as error:
             raise _failed(config.task, "it could not be loaded", error) from error
-    return found
+    return tasks
 
 
 def _failed(name: str, what: str, error: Exception) -> DataError:
@@ -235,8 +235,8 @@ def _documents(name: str, task: Any, config: LmEval.Config) -> Iterator[Document
     for instance in task.instances:
         by_id.setdefault(instance.doc_id, []).append(instance)
     for position, instances in by_id.items():
-        instances.sort(key=lambda one: one.idx)
-        kinds = {one.request_type for one in instances}
+        instances.sort(key=lambda instance: instance.idx)
+        kinds = {instance.request_type for instance in instances}
         generated = kinds == {"generate_until"} and len(instances) == 1
         if not generated and not kinds <= {"loglikelihood", "loglikelihood_rolling"}:
             raise ConfigError(

@@ -87,20 +87,22 @@ class LmEval:
 
     def samples(self) -> bool:
         """Whether it generates; scored texts are not sampled."""
-        return any(one.sampling for one in self._loaded.documents.values())
+        return any(document.sampling for document in self._loaded.documents.values())
 
     @property
     def sampling(self) -> SamplingParams:
         """Sampling parameters; with the largest budget if the tasks of a group differ."""
-        every = [one.sampling for one in self._loaded.documents.values() if one.sampling]
+        every = [
+            document.sampling for document in self._loaded.documents.values() if document.sampling
+        ]
         if not every:
             return SamplingParams(temperature=0.0, max_tokens=1)
-        if len({(one.temperature, one.top_p, one.top_k) for one in every}) > 1:
+        if len({(params.temperature, params.top_p, params.top_k) for params in every}) > 1:
             raise ConfigError(
                 f"lm_eval task '{self.config.task}' holds tasks that sample differently",
                 remedy="evaluate them one by one",
             )
-        return replace(max(every, key=lambda one: one.max_tokens), stop=())
+        return replace(max(every, key=lambda params: params.max_tokens), stop=())
 
     def identity(self) -> Mapping[str, Json]:
         """Versions of the harness and of each task, and a hash of each task's definition."""
@@ -116,16 +118,16 @@ class LmEval:
         several = len(self._loaded.tasks) > 1
         return [
             Problem(
-                id=one.id,
-                prompt=one.shown,
+                id=document.id,
+                prompt=document.shown,
                 verifier=VERIFIER,
-                spec={"requests": len(one.instances), "sha256": digest(one)},
+                spec={"requests": len(document.instances), "sha256": digest(document)},
                 dataset=VERIFIER,
-                stop=one.sampling.stop if one.sampling else (),
-                max_tokens=one.sampling.max_tokens if one.sampling else None,
-                tags={"task": one.id.rpartition("/")[0]} if several else {},
+                stop=document.sampling.stop if document.sampling else (),
+                max_tokens=document.sampling.max_tokens if document.sampling else None,
+                tags={"task": document.id.rpartition("/")[0]} if several else {},
             )
-            for one in self._loaded.documents.values()
+            for document in self._loaded.documents.values()
         ]
 
     def longest(
@@ -149,8 +151,8 @@ class LmEval:
                 problem=by_id[answered.document.id],
                 prompt=answered.prompt,
                 members=tuple(
-                    Judged(one, {VERIFIER: verdict}, verdict.score, verdict.passed)
-                    for one in answered.completions
+                    Judged(completion, {VERIFIER: verdict}, verdict.score, verdict.passed)
+                    for completion in answered.completions
                 ),
             )
 
@@ -159,16 +161,16 @@ class LmEval:
         rows: dict[str, list[Values]] = {}
         for group in groups:
             document = self._loaded.documents[group.problem.id]
-            values = self._of(document, [one.completion for one in group.members])
+            values = self._of(document, [member.completion for member in group.members])
             rows.setdefault(document.id.rpartition("/")[0], []).append(values)
-        results = {name: self._aggregate(name, found) for name, found in rows.items()}
+        results = {name: self._aggregate(name, values_of) for name, values_of in rows.items()}
         single = len(self._loaded.tasks) == 1
         for name, group_ in _bottom_up(self._loaded.groups):
             results[name] = group_.aggregate(results)
         metrics: dict[str, float] = {}
-        for name, found in results.items():
+        for name, values_of in results.items():
             plain = name == self.config.task or single
-            for key, value in found.items():
+            for key, value in values_of.items():
                 if "," in key and "_stderr," not in key and _number(value) is not None:
                     metrics[key if plain else f"{name}: {key}"] = float(value)
         return EvalReport(metrics, len(groups))
@@ -178,22 +180,24 @@ class LmEval:
 
         how = self._loaded.tasks[name].aggregation()
         keys = dict.fromkeys(key for row in rows for key in row)
-        found: dict[str, Any] = {"alias": name, "name": name, "sample_len": len(rows)}
+        aggregates: dict[str, Any] = {"alias": name, "name": name, "sample_len": len(rows)}
         for key in keys:
             aggregate = how.get(key.partition(",")[0], mean)
             try:
-                found[key] = aggregate([row[key] for row in rows if key in row])
+                aggregates[key] = aggregate([row[key] for row in rows if key in row])
             except Exception as error:
                 if len(rows) > 1:  # some metrics are undefined for a single document
                     raise RunError(
                         f"lm_eval task '{name}': metric {key} could not be computed: "
                         f"{type(error).__name__}: {error}"
                     ) from error
-        return found
+        return aggregates
 
     def _judge(self, document: Document, completions: Sequence[Completion]) -> Verdict:
         values = self._of(document, completions)
-        parts = {key: one for key, value in values.items() if (one := _number(value)) is not None}
+        parts = {
+            key: number for key, value in values.items() if (number := _number(value)) is not None
+        }
         metric = self.config.metric or next(iter(values), None)
         if self.config.metric is not None and self.config.metric not in values:
             raise ConfigError(
@@ -210,9 +214,9 @@ class LmEval:
 
     def _of(self, document: Document, completions: Sequence[Completion]) -> Values:
         """Return the values of every metric on a document; each kind of answer is judged once."""
-        key = (document.id, tuple(one.text for one in completions))
+        key = (document.id, tuple(completion.text for completion in completions))
         if key not in self._values:
-            self._values[key] = _values(document, [one.text for one in completions])
+            self._values[key] = _values(document, [completion.text for completion in completions])
         return self._values[key]
 
     def _judged(self, document: Document, completions: Sequence[Completion]) -> str | None:
@@ -235,17 +239,17 @@ def _values(document: Document, texts: Sequence[str]) -> Values:
     task._instances = instances
     try:
         task.apply_filters()
-        found: Values = {}
+        values: Values = {}
         for name in instances[0].filtered_resps:
-            answers = [one.filtered_resps[name] for one in instances]
+            answers = [instance.filtered_resps[name] for instance in instances]
             results = task.process_results(instances[0].doc, answers)
-            found |= {f"{metric},{name}": value for metric, value in results.items()}
+            values |= {f"{metric},{name}": value for metric, value in results.items()}
     except Exception as error:
         raise RunError(
             f"{document.id}: lm_eval could not judge the answer: {type(error).__name__}: {error}",
             remedy="the answers so far are kept; the same command goes on with them",
         ) from error
-    return found
+    return values
 
 
 def _response(document: Document, index: int, text: str) -> Any:

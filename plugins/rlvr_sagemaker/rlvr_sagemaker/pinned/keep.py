@@ -18,7 +18,7 @@ def _normal(name: str) -> str:
 
 def main(path: str) -> None:
     """Print the constraints."""
-    kept = {_normal(one.name): one.version for one in metadata.distributions()}
+    kept = {_normal(package.name): package.version for package in metadata.distributions()}
     for tool in _TOOLS:
         kept.pop(tool, None)
     lines = Path(path).read_text("utf-8").splitlines()

@@ -49,7 +49,7 @@ class Difference:
 def differences(runs: Sequence[Records]) -> Iterator[Difference]:
     """Yield the differences of each run from the first."""
     first = runs[0]
-    from rlvr_core.record.provenance.runs import compare_runs as compare
+    from rlvr_view.differences import compare_runs as compare
 
     for other in runs[1:]:
         comparison = compare(first.view, other.view).data()
@@ -73,7 +73,7 @@ def differences(runs: Sequence[Records]) -> Iterator[Difference]:
 
 def tests(runs: Sequence[Records]) -> Table | None:
     """Return the paired tests of evaluations; None if there is nothing to compare."""
-    from rlvr_core.eval.of_runs import paired_evaluations
+    from rlvr_view.report.paired import paired_evaluations
 
     paired = paired_evaluations([run.view for run in runs])
     if not paired:

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 from rlvr_core.record.results import facts
-from rlvr_core.record.speed import step_seconds
 from rlvr_core.toolkit import RunView, finite, read_jsonl
 from rlvr_view.report.groups import Groups, read_groups
 
@@ -53,7 +52,7 @@ class Records:
     @cached_property
     def evaluations(self) -> list[dict[str, Any]]:
         """Every evaluation, with the interval of its accuracy."""
-        from rlvr_core.eval.of_runs import evaluation_points
+        from rlvr_view.report.paired import evaluation_points
 
         points: list[dict[str, Any]] = evaluation_points(self.view)
         return points
@@ -69,7 +68,7 @@ class Records:
     @cached_property
     def timing(self) -> dict[int, dict[str, float]]:
         """Seconds by phase of each step that has metrics; a phase with a dot is a part."""
-        return step_seconds(self.view)
+        return self.view.step_seconds
 
 
 def labels(views: list[RunView]) -> list[str]:

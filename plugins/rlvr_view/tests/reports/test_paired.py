@@ -3,9 +3,9 @@
 import pytest
 
 from plugins.rlvr_view.tests.reports.made_runs import evaluate, make_run
-from rlvr_core.eval.of_runs import evaluation_points, paired_evaluations
 from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.view import RunView
+from rlvr_view.report.paired import evaluation_points, paired_evaluations
 
 
 def test_the_last_evaluation_of_a_run_against_its_first(runs):

@@ -19,8 +19,7 @@ import uvicorn
 from playwright import sync_api
 
 from plugins.rlvr_view.tests.reports.made_runs import make_run
-from plugins.rlvr_view.tests.viewer.test_pages import draw
-from plugins.rlvr_view.tests.viewer.test_safety import HOSTILE
+from plugins.rlvr_view.tests.viewer.viewed import HOSTILE, draw
 from rlvr_core.record.recorder import Recorder
 from rlvr_view.viewer.app import application
 from rlvr_view.viewer.index import Cache

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from plugins.rlvr_view.tests.reports.made_runs import make_run
+from plugins.rlvr_view.tests.viewer.viewed import Viewed, draw, groups, keys
 from rlvr_core.api import Completion, Group, Judged, Problem, Transcript, Turn, Verdict
 from rlvr_core.data.jsonl import JsonLines
-from rlvr_core.demonstrations.demonstrations import load_answers
+from rlvr_core.demonstrations import load_answers
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.recorder import Recorder
 from rlvr_view.viewer.indexing import building
@@ -24,31 +25,6 @@ from rlvr_view.viewer.indexing import building
 @pytest.fixture
 def run(runs):
     return make_run(runs)
-
-
-def groups(page):
-    return int(re.search(r"([\d,]+) groups", page.partition('id="table"')[2])[1].replace(",", ""))
-
-
-def keys(page):
-    return re.findall(r'/groups/([\w.-]+)[?"]', page)
-
-
-def draw(folder, step, draw_index, problem, texts, rewards, prompt="2+2=", **parts):
-    """Record one group of single answers."""
-    members = tuple(
-        Judged(
-            Completion((1,), (2,), (-0.1,), (True,), text, "stop", **parts),
-            {"exact": Verdict(reward, passed=reward > 0, detail=f"said {text}")},
-            reward,
-            reward > 0,
-        )
-        for text, reward in zip(texts, rewards, strict=True)
-    )
-    group = Group(Problem(problem, prompt, "exact", {}, "sums"), members, step)
-    fates = ["trained"] * len(texts)
-    with Recorder(folder) as recorder:
-        recorder.rollout(step, step, group, prompt, fates, [0.5] * len(texts), draw_index)
 
 
 def test_the_table_of_runs_is_sorted_and_filtered(runs, viewed):
@@ -328,8 +304,6 @@ def test_records_of_wrong_types_are_said_on_the_page(run, viewed):
 
 
 def test_one_runs_folder_can_be_shown_alone(runs, tmp_path):
-    from plugins.rlvr_view.tests.viewer.conftest import Viewed
-
     run = make_run(runs)
     viewed = Viewed(run.path, tmp_path / "cache")
     with viewed.client:

@@ -6,15 +6,8 @@ from html.parser import HTMLParser
 import pytest
 
 from plugins.rlvr_view.tests.reports.made_runs import make_run
-from plugins.rlvr_view.tests.viewer.test_pages import draw, groups, keys
+from plugins.rlvr_view.tests.viewer.viewed import HOSTILE, draw, groups, keys
 
-OWNED = "window.owned=1"
-HOSTILE = (
-    f"<script>{OWNED}</script></pre></textarea></title><img src=x onerror={OWNED}>"
-    f'" onclick="{OWNED}'
-    f"' autofocus onfocus='{OWNED}<a href='javascript:{OWNED}'>click</a><!-- ]]>&lt;{{{{ 7*7 }}}}"
-    "\x00\x1b[2J\x1b]8;;http://evil\x07\u202eright to left\u2066\u2028 مرحبا \ud800 \U000e0041"
-)
 SHOWN = r"\x00\x1b[2J\x1b]8;;http://evil\x07\u202eright to left\u2066\u2028 مرحبا \ud800 \ue0041"
 TAGS = {
     *("html", "head", "meta", "title", "link", "script", "body", "a", "header", "div", "p", "h1"),

@@ -1,1 +1,0 @@
-"""Advantage estimators that come with rlvr."""

@@ -1,1 +1,0 @@
-"""The losses that come with rlvr, one short file each."""

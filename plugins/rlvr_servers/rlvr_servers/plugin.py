@@ -1,0 +1,25 @@
+"""Registers what rlvr-servers offers."""
+
+from __future__ import annotations
+
+from rlvr_core.api import Registrar, hookimpl
+
+
+@hookimpl
+def register_engines(registrar: Registrar) -> None:
+    """Add the engine."""
+    registrar.add(
+        "vllm-server",
+        "rlvr_servers.engine:VllmServerEngine",
+        summary="vLLM servers in processes of their own, one or many, on GPUs of their own.",
+    )
+
+
+@hookimpl
+def register_transports(registrar: Registrar) -> None:
+    """Add the transport."""
+    registrar.add(
+        "nccl",
+        "rlvr_servers.nccl:Nccl",
+        summary="A broadcast over NCCL to the GPUs of vLLM servers.",
+    )

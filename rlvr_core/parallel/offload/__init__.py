@@ -1,1 +1,0 @@
-"""A frozen reference in host memory, for train.reference.offload."""

@@ -1,0 +1,182 @@
+"""One process of test_fsdp_loading: memory while a policy and its reference are loaded to shards.
+
+By hand, for a larger model: ``python benchmarks/fsdp_load.py``. It asks for the way ``load``: the
+peaks alone, since the sums here over whole weights in float64 take more memory than loading them;
+and for the way ``step``: an update of the policy by plain SGD, whose state is no memory at all.
+"""
+
+import gc
+import sys
+import threading
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from rlvr_core.api import NoConfig, OptimizerTraits
+from rlvr_core.config.model import ModelSection, TrainSection
+from rlvr_core.losses import GRPO
+from rlvr_core.parallel.fsdp.loading import probe, stored_dtype
+from rlvr_core.parallel.model import ParallelModel
+from rlvr_core.parallel.model_adapter import whole
+from rlvr_core.parallel.ranks import joined
+from rlvr_core.step.batch import Row, micro_batches
+from rlvr_core.step.forward import completion_logprobs, probe_forward_path
+from rlvr_core.step.model import Precision, load_policy, load_reference
+from rlvr_core.step.objective import LossTerm, Objective
+from rlvr_core.step.optim import Constant, Optimizer
+from rlvr_core.step.step import PolicyTrainer
+from tests.support.train.parallel_worker import groups
+from tests.support.train.small import estimator_for
+
+CPU = torch.device("cpu")
+
+
+def memory(*names):
+    """Bytes of this process by the kernel's count."""
+    found = {}
+    for file in ("status", "smaps_rollup"):
+        for line in Path(f"/proc/self/{file}").read_text().splitlines():
+            name, _, rest = line.partition(":")
+            if rest.strip().endswith("kB"):
+                found[name] = int(rest.split()[0]) * 1024
+    return {name: found[name] for name in names}
+
+
+class Peak:
+    """The most anonymous memory, and the most of all that counts to this process."""
+
+    def __enter__(self):
+        gc.collect()
+        self.base = self.most = memory("RssAnon", "Pss")
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+        return self
+
+    def _look(self):
+        while True:
+            now = memory("RssAnon", "Pss")
+            self.most = {name: max(value, now[name]) for name, value in self.most.items()}
+            if self._done.wait(0.002):
+                return
+
+    def __exit__(self, *_):
+        self._done.set()
+        self._thread.join()
+
+    @property
+    def grown(self):
+        return {name: self.most[name] - self.base[name] for name in self.base}
+
+
+def loaded(folder, ranks, *, at_once, peaks_alone=False):
+    """The peaks of policy and reference, and what the policy computes and holds."""
+    section = ModelSection(path=folder)
+    options = {"temperature": 1.0, "autocast_dtype": torch.bfloat16}
+    parallel = ParallelModel(ranks, "fsdp")
+    peaks = {}
+    for kind in ("policy", "reference"):
+        dist.barrier()
+        with Peak() as peak:
+            if kind == "policy":
+                dtype = torch.float32 if at_once else stored_dtype(folder, section)
+                model = policy = load_policy(folder, section, CPU, dtype)
+            elif at_once:
+                model = load_policy(folder, section, CPU).to(torch.bfloat16).requires_grad_(False)
+            else:
+                model = load_reference(folder, section, CPU, torch.bfloat16)
+            (probe_forward_path if at_once else probe)(model)
+            parallel.add(model, trained=kind == "policy", **options)
+        peaks[kind] = {**peak.grown, "kept": memory("RssAnon")["RssAnon"] - peak.base["RssAnon"]}
+    if peaks_alone:
+        return {"peaks": peaks}
+    (batch,) = micro_batches(
+        [Row((4, 5, 9), (6, 7, 8), (True,) * 3, (0.0,) * 3, 0.0)],
+        tokens_per_micro_batch=100,
+        device=CPU,
+    )
+    with torch.no_grad():
+        logps = [parallel.compute(completion_logprobs, one, batch) for one in (policy, model)]
+    return {
+        "peaks": peaks,
+        "policy": logps[0],
+        "reference": logps[1],
+        "dtypes": {str(p.dtype) for p in policy.parameters()},
+        "frozen": {str(p.dtype) for p in model.parameters()},
+        "tied": policy.get_output_embeddings().weight is policy.get_input_embeddings().weight,
+        "weights": {n: whole(p).sum(dtype=torch.float64) for n, p in policy.named_parameters()},
+    }
+
+
+class Plain:
+    """Stochastic gradient descent."""
+
+    traits = OptimizerTraits(elementwise=True)
+
+    def build(self, parameters, lr):
+        return torch.optim.SGD([parameter.tensor for parameter in parameters], lr=lr)
+
+
+def stepped(folder, ranks):
+    """An update of a sharded policy in bfloat16: its peak, what is kept, and what it changed."""
+    section = ModelSection(path=folder)
+    train = TrainSection(
+        steps=2, lr=0.5, warmup_steps=0, tokens_per_micro_batch=64, parallel="fsdp",
+        gradient_checkpointing="all",
+    )  # fmt: skip
+    precision = Precision(torch.bfloat16)
+    sharded = ranks.world > 1
+    dtype = stored_dtype(folder, section) if sharded else torch.float32
+    policy = load_policy(folder, section, CPU, dtype)
+    policy.gradient_checkpointing_enable({"use_reentrant": False})
+    probe(policy)
+    parallel = None
+    if sharded:
+        parallel = ParallelModel(ranks, "fsdp")
+        parallel.add(policy, trained=True, temperature=1.0, autocast_dtype=precision.autocast)
+    terms = (LossTerm("grpo", GRPO(GRPO.Config())),)
+    trainer = PolicyTrainer(
+        model=policy,
+        reference=None,
+        objective=Objective(terms, estimator_for(terms)),
+        optimizer=Optimizer(policy, train, torch.bfloat16, Plain(), Constant(NoConfig())),
+        precision=precision,
+        train=train,
+        temperature=1.0,
+        max_completion_tokens=20,
+        reward_weights=lambda step: (1.0,),
+        ranks=ranks,
+        parallel=parallel,
+    )
+    parameters = [getattr(one, "_local_tensor", one) for one in list(policy.parameters())[-3:]]
+    before = [parameter.detach().clone() for parameter in parameters]
+    if sharded:
+        dist.barrier()
+    with Peak() as peak:
+        begun = time.perf_counter()
+        report = trainer.update(groups(4), 0, 0)
+        seconds = time.perf_counter() - begun
+    after = [getattr(one, "_local_tensor", one) for one in list(policy.parameters())[-3:]]
+    return {
+        "grown": peak.grown,
+        "seconds": seconds,
+        "grad_norm": report.updates[0].grad_norm,
+        "moved": [bool((new != old).any()) for old, new in zip(before, after, strict=True)],
+    }
+
+
+if __name__ == "__main__":
+    folder, out, *ways = sys.argv[1:]
+    with joined(300.0) as ranks:
+        small = Path(folder) / "small"
+        if small.is_dir() and ranks.world > 1:
+            loaded(str(small), ranks, at_once=False)  # imports are not counted
+        for way in ways or ["shards", "whole"]:
+            if way == "step":
+                found = stepped(folder, ranks)
+            else:
+                at_once, alone = way == "whole", way == "load"
+                found = loaded(folder, ranks, at_once=at_once, peaks_alone=alone)
+            torch.save(found, Path(out) / f"{way}{ranks.index}.pt")
