@@ -16,6 +16,7 @@ from rlvr_core.plugins.tool_formats import tool_format
 from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST
 from rlvr_core.record.files import lock_folder, write_atomic
 from rlvr_core.record.find import find_run, list_runs
+from rlvr_core.record.jsonl import parse_line, read_jsonl, whole_lines
 from rlvr_core.record.rundir import RunFolder, looks_like_run
 from rlvr_core.record.text import brief, printable
 from rlvr_core.record.view import RunView, finite
@@ -60,6 +61,7 @@ __all__ = [
     "looks_like_run",
     "model_path",
     "outcome",
+    "parse_line",
     "parse_options",
     "plain_verdict",
     "print_json",
@@ -67,7 +69,9 @@ __all__ = [
     "print_table",
     "printable",
     "quiet_libraries",
+    "read_jsonl",
     "resolve_file",
     "tool_format",
+    "whole_lines",
     "write_atomic",
 ]

@@ -1,10 +1,10 @@
-"""Guard ``view/gaps``: records by how much trainer and engine differ on each token.
+"""Guard ``view/gaps``: records how much trainer and engine differ on each token.
 
-It judges nothing: the viewer colours tokens by what it writes to ``traces/gaps.jsonl``, a line a
-step: ``{"step": 3, "gaps": {KEY: VALUES}}``. KEY is made of a completion's prompt and tokens.
-VALUES are trainer - engine log-prob at the step's start, in nats, one a token, as little-endian
-float16 in base64; NaN where the loss does not count. A step that is made again after a resumption
-is written again, and its last line counts.
+It never stops a run. The viewer colours tokens by ``traces/gaps.jsonl``, which has a line for each
+step: ``{"step": 3, "gaps": {KEY: VALUES}}``. KEY is a hash of a completion's prompt and tokens.
+VALUES are trainer - engine log-probs at the step's start, in nats, one for each token, as
+little-endian float16 in base64, with NaN for tokens outside the loss. A step that is repeated after
+a resumption is written again, and its last line counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Gaps(BaseGuard):
-    """Writes what guard ``core/parity`` compares, token by token."""
+    """Writes the log-prob differences that guard ``core/parity`` checks, token by token."""
 
     name = "gaps"
 
@@ -41,7 +41,7 @@ class Gaps(BaseGuard):
             self._stream = Stream(event.run_dir / "traces" / "gaps.jsonl")
 
     def update_begins(self) -> None:
-        """Gather the gaps of rows that the step reads for the first time."""
+        """Gather the gaps of the rows that the step trains on for the first time."""
         values = {}
         if self.view.first_pass:
             for seen in self.view.seen:

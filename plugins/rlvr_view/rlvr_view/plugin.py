@@ -1,4 +1,4 @@
-"""Registers what rlvr-view offers."""
+"""Registers the commands and the guard of rlvr-view."""
 
 from __future__ import annotations
 

@@ -209,7 +209,6 @@ def _of(text: str) -> tuple[Job, Any]:
 
 
 def _launcher(job: Job) -> Any:
-
     ref = ComponentRef.model_validate({"use": job.launcher, "with": dict(job.options)})
     return build(load_host(), "launcher", ref, f"job {job.job}")
 

@@ -20,8 +20,7 @@ from rlvr_cluster.stores.known import Known, hidden
 from rlvr_cluster.stores.ownership import OwnedPlace
 from rlvr_core.api import RefusedError
 from rlvr_core.record.checkpoints import pointed_at
-from rlvr_core.record.jsonl import whole_lines
-from rlvr_core.toolkit import BEST, COMPLETE, LATEST
+from rlvr_core.toolkit import BEST, COMPLETE, LATEST, whole_lines
 
 CHECKPOINTS = "checkpoints/"
 

@@ -435,9 +435,7 @@ def sent(store, run):
 def test_t87_a_run_comes_back_whole(sent, run, tmp_path):
     back = tmp_path / "back"
     fetch = Fetch(sent, back, "last")
-    told = []
-    fetch.run(told.append)
-    assert sum(told) == fetch.size
+    fetch.run()
     names = sorted(path.name for path in (back / "checkpoints").iterdir())
     assert names == ["best", "latest", "step000002", "step000006"]
     store = CheckpointStore(back / "checkpoints", 3)

@@ -111,7 +111,7 @@ def test_what_is_wrong_is_said_before_anything_runs(write, host, tmp_path, keys,
 @pytest.mark.parametrize(
     ("distribution", "words"),
     [
-        ([1, 2], "a distribution is wanted"),
+        ([1, 2], "a distribution belongs here"),
         ({"normal": [0, 1]}, "no distribution 'normal'"),
         ({"uniform": [1]}, "two numbers"),
         ({"uniform": [2, 1]}, "smaller"),

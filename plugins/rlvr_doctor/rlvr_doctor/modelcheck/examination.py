@@ -63,7 +63,7 @@ class Examined:
 
     @property
     def identity_lines(self) -> list[tuple[str, str]]:
-        """Return its hashes and origin, as label and value."""
+        """Return hashes and origin, as label and value."""
         lines = []
         for part, fields in self.identity.items():
             keys = ("commit", "sha256") if part == "model" else ("sha256",)

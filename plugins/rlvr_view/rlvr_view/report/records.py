@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.results import facts
-from rlvr_core.toolkit import RunView, finite
+from rlvr_core.toolkit import RunView, finite, read_jsonl
 from rlvr_view.report.groups import Groups, read_groups
 
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError, RlvrError
-from rlvr_core.record.jsonl import parse_line
 from rlvr_core.record.manifest import Manifest
-from rlvr_core.toolkit import RunFolder, RunView, finite, list_runs, looks_like_run
+from rlvr_core.toolkit import RunFolder, RunView, finite, list_runs, looks_like_run, parse_line
 
 TAIL = 256_000
 """Bytes at the end of ``metrics.jsonl`` that the table reads."""
