@@ -47,3 +47,14 @@ def opening_ids(
         messages, tools=opening["tools"] or None, tokenize=False, add_generation_prompt=True
     )
     return tuple(untyped(str(text), add_special_tokens=False)["input_ids"])
+
+
+def unlike_prompt(
+    tokenizer: PreTrainedTokenizerBase, ids: tuple[int, ...], prompt: tuple[int, ...]
+) -> str:
+    """Say how the first tokens of an environment's own conversation differ from the prompt."""
+    return (
+        f"its first request does not begin with the prompt of the problem: "
+        f"{tokenizer.decode(list(ids))!r:.300} is not {tokenizer.decode(list(prompt))!r:.300}; "
+        f"send task['prompt'] first, under the same system message (data.prompt.system)"
+    )

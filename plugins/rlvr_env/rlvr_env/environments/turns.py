@@ -19,6 +19,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rlvr_core.api import (
@@ -45,7 +46,7 @@ from rlvr_env.environments.conversation import Branch, Conversation, Ticket, sec
 from rlvr_env.environments.faults import EnvironmentFailedError, EnvironmentTimeoutError
 from rlvr_env.environments.health import Health
 from rlvr_env.environments.observations import cut_to_fit, shortened
-from rlvr_env.environments.opening import opening_ids, opening_texts
+from rlvr_env.environments.opening import opening_ids, opening_texts, unlike_prompt
 from rlvr_env.environments.plan import EnvironmentPlan
 from rlvr_env.environments.pool import EnvironmentPool
 from rlvr_env.environments.seeds import turn_seed
@@ -203,24 +204,15 @@ class TurnTaking:
 
     def _ask_ready(self) -> None:
         with self._changed:
-            ready, self._ready = (
-                sorted(self._ready, key=lambda talk: talk.number),
-                [],
-            )
+            ready, self._ready = self._ready, []
         together: dict[tuple[Any, ...], list[Conversation]] = {}
-        for talk in ready:
+        for talk in sorted(ready, key=lambda talk: talk.number):
             try:
                 if talk in self._playing and self._speak(talk):
                     room = talk.room(text_only=self._text_only)
                     talk.limit = min(self._section.max_turn_tokens or room, room)
-                    now = talk.now
-                    key = (
-                        talk.ticket,
-                        now.prompt,
-                        tuple(now.ids),
-                        self._turns_of(talk),
-                        talk.limit,
-                    )
+                    read = (talk.now.prompt, tuple(talk.now.ids), self._turns_of(talk))
+                    key = (talk.ticket, *read, talk.limit)
                     together.setdefault(key, []).append(talk)
             except BaseException as error:
                 self._break(talk.ticket, error)
@@ -246,18 +238,11 @@ class TurnTaking:
             return True
         problem = talk.ticket.request.problem
         assert problem is not None
-        ids: Sequence[int] = ()
-        if not self._text_only:
-            ids = self._suffix(problem, talk.now.reply_ids, messages)
+        render = partial(self._suffix, problem, talk.now.reply_ids)
+        ids: Sequence[int] = () if self._text_only else render(messages)
         room = talk.room(text_only=self._text_only)
         if len(ids) >= room > 0:
-            reply_ids = talk.now.reply_ids
-            messages, ids = cut_to_fit(
-                messages,
-                ids,
-                room // 2,
-                lambda shortened: self._suffix(problem, reply_ids, shortened),
-            )
+            messages, ids = cut_to_fit(messages, ids, room // 2, render)
         if len(ids) >= room:
             self._end(talk, "budget")
             return False
@@ -283,15 +268,7 @@ class TurnTaking:
                 return False
             talk.hear(messages if ids else (), ids)
         elif talk.branch == 0:
-            expected = tokenizer.decode(list(prompt))
-            actual = tokenizer.decode(list(ids))
-            self._end(
-                talk,
-                "error",
-                f"its first request does not begin with the prompt of the problem: {actual!r:.300} "
-                f"is not {expected!r:.300}; send task['prompt'] first, under the same system "
-                f"message (data.prompt.system)",
-            )
+            self._end(talk, "error", unlike_prompt(tokenizer, ids, prompt))
             return False
         else:
             talk.now.prompt = ids
