@@ -226,7 +226,7 @@ def test_the_engine_sleeps_meanwhile(monkeypatch):
     """Its share of the card is free then, as while a step trains."""
     done = []
     engine = SimpleNamespace(sleep=lambda: done.append("sleep"), wake=lambda: done.append("wake"))
-    monkeypatch.setattr(guard, "check", lambda trainer, config, prompt: f"prompt of {prompt}")
+    monkeypatch.setattr(rehearsal, "check", lambda trainer, config, prompt: f"prompt of {prompt}")
     for staleness, expected in ((0, ["sleep", "prompt of 20", "wake"]), (1, ["prompt of 20"])):
         done.clear()
         made = config(max_staleness=staleness)
@@ -249,7 +249,7 @@ def test_a_component_that_cannot_be_rehearsed_does_not_end_the_run(monkeypatch):
     def fails(*_):
         raise KeyError("rehearsal 0")
 
-    monkeypatch.setattr(guard, "check", fails)
+    monkeypatch.setattr(rehearsal, "check", fails)
     made = config()
     sections = SimpleNamespace(train=made.train, data=SimpleNamespace(max_prompt_tokens=20))
     engine = SimpleNamespace(sleep=lambda: None, wake=lambda: woken.append(True))
