@@ -13,7 +13,7 @@ FORMS = {
     "password of a URL": f"cannot reach postgres://me:{MIXED}@db.example/x",
     "webhook": f"https://discord.com/api/webhooks/1234567890/{MIXED}{MIXED}",
     "service": f"401 for gsk_{MIXED}{MIXED}{MIXED}",
-    "private key": f"-----BEGIN PRIVATE KEY-----\n{MIXED}{MIXED}",
+    "private key": f"-----BEGIN PRIVATE KEY-----\\n{MIXED}{MIXED}",
 }
 
 
@@ -23,6 +23,12 @@ def test_t99_secrets_without_a_plain_key_are_found(form):
     assert MIXED not in found
     assert "<redacted>" in found
     assert Redactor({}).known(found) == found
+
+
+@pytest.mark.parametrize("between", ["\n", "\r\n", "\n> ", " "])
+def test_a_private_key_is_found_however_its_lines_are_joined(between):
+    text = f"-----BEGIN RSA PRIVATE KEY-----{between}{MIXED}{between}{MIXED}"
+    assert Redactor({}).known(f"it says {text}, or so") == "it says <redacted>, or so"
 
 
 def test_what_surrounds_a_secret_is_kept():
