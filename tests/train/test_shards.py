@@ -39,7 +39,7 @@ def four(started, two):
 @pytest.fixture(scope="module")
 def made(worker, alone):
     """Makes a trainer in this process."""
-    return sys.modules[f"rlvr_{worker.stem}"]
+    return sys.modules[worker]
 
 
 @pytest.fixture(params=CASES, ids="-".join)

@@ -14,7 +14,7 @@ from rlvr_core.plugins.host import load_host
 
 PAGE = (Path(__file__).parents[3] / "docs" / "from-trl.md").read_text(encoding="utf-8")
 KINDS = ("engine", "sampler", "loss", "advantage", "optimizer", "schedule")
-OURS = ("core", "algos", "checks", "cluster")
+OURS = ("core", "algos", "checks", "cluster", "servers")
 PLACES = {"optimizer": "train.optimizer", "schedule": "train.lr_schedule"}
 
 
