@@ -142,7 +142,7 @@ def test_a_sharded_run_goes_on_in_its_store_s_copy_bit_for_bit_past_a_bad_shard(
         ours, theirs = saved(run / "checkpoints" / step), saved(fsdp / "checkpoints" / step)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
     where = ["--to", "fetched", "--checkpoints", "all"]
-    shared.rlvr("jobs", "download", f"file://{store}", *where)
+    shared.rlvr("jobs", "fetch", f"file://{store}", *where)
     fetched = shared.folder / "fetched" / run.name
     newest = fetched / "checkpoints" / "step000004"
     assert (newest / "COMPLETE").read_bytes() == (
