@@ -93,7 +93,6 @@ def row(task: str, level: int | None, tag: TagReport | None, why: str) -> dict[s
         "corrupted": [tag.corrupted.passed, tag.corrupted.n, tag.corrupted.what],
         "blind": [tag.blind.passed, tag.blind.n, tag.blind.what],
         "shuffled": [tag.shuffled.passed, tag.shuffled.n],
-        "told": [tag.told.passed, tag.told.n],
     }
     found["faults"] += [f"{fault.id}: {fault.text}" for fault in tag.faults]
     return found

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlvr_core.stats import estimates as stats
-from rlvr_core.stats import intervals
+from rlvr_core.stats import intervals, significance
 
 Array = NDArray[np.float64]
 Method = Callable[[Array], tuple[Array, Array]]
@@ -225,7 +225,7 @@ def main() -> None:
             methods = {"now": intervals.bounded_mean, **before}
             measure(rates(rng, problems, completions, repeats), methods)
             print(f"{problems} problems x {completions}, paired difference")
-            methods = {"now": intervals.difference, **before}
+            methods = {"now": significance.difference, **before}
             measure(pairs(rng, problems, completions, repeats), methods, paired=True)
         print(f"{problems} problems, mean of lengths")
         measure(lengths(rng, problems, repeats), {"now": intervals.mean, **before})

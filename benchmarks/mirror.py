@@ -24,6 +24,8 @@ import boto3
 import yaml
 from moto.server import ThreadedMotoServer
 
+from rlvr_core.testing.random_model import save_random_model
+
 ROOT = Path(__file__).parents[1]
 KINDS = {"none": None, "sound": 0.0, "10% fail": 0.1, "away": 1.0}
 CHILD = """
@@ -55,7 +57,7 @@ def helper(name: str) -> Any:
 
 def prepare(folder: Path, steps: int) -> None:
     """Model, data and config of the run."""
-    helper("model").write_model(folder / "model")
+    save_random_model(folder / "model")
     rows = [{"id": f"p{i}", "question": f"Say {i}.", "answer": "x"} for i in range(64)]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = {"path": "rows.jsonl", "prompt": "question", "id": "id", "verifier": "core/exact"}
@@ -88,7 +90,7 @@ def one(folder: Path, proxy: Any, rate: float | None, bucket: str) -> tuple[floa
         cwd=folder,
         capture_output=True,
         text=True,
-        check=True,
+        check=rate != 1.0,  # a run whose store never answers says so at its end
     )
     proxy.calm()
     run = max((folder / "runs").iterdir(), key=lambda path: path.stat().st_ctime_ns)
