@@ -41,6 +41,8 @@ class SharedRequests(Requests):
         super().__init__(llm, stop_strings, eos_ids)
         self._group = group
         self._new: list[Pending] = []
+        # kept between runs: processes that have once disagreed are not in step again
+        self._finished = 0
 
     def __len__(self) -> int:
         """Number of unfinished completions of all processes, and of what is not exchanged yet."""
@@ -70,10 +72,9 @@ class SharedRequests(Requests):
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         with _without_notice():
-            finished = 0
-            while self._exchange(finished, deadline, timeout):
+            while self._exchange(deadline, timeout):
                 outputs = self._llm.step()
-                finished = hash(
+                self._finished = hash(
                     tuple((int(done.request_id), *done.outputs[0].token_ids) for done in outputs)
                 )
                 for output in outputs:
@@ -103,16 +104,15 @@ class SharedRequests(Requests):
             scores = score(self._llm, together, timeout, self.adapter, late=self._late)
         return scores[first : first + len(requests)]
 
-    def _exchange(self, finished: int, deadline: float, timeout: float | None) -> bool:
+    def _exchange(self, deadline: float, timeout: float | None) -> bool:
         """Take over what is new in all processes; return whether anything is unfinished.
 
         Args:
-            finished: Stands for the tokens that this process finished in the last step.
             deadline: When the time of this process is over.
             timeout: How long that was, for the message.
         """
         late = max(1, round((timeout or 0) * 1000)) if time.monotonic() > deadline else 0
-        rows = self._group.numbers([len(self._new), late, finished])
+        rows = self._group.numbers([len(self._new), late, self._finished])
         if len({tokens for *_, tokens in rows}) > 1:
             raise RunError(
                 "the processes of one vLLM engine sampled different tokens from the same requests",
