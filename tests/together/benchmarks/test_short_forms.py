@@ -68,9 +68,6 @@ def test_every_benchmark_has_a_short_form():
 @pytest.mark.timeout(1230)
 @pytest.mark.parametrize("name", SHORT)
 def test_a_short_form_runs(name):
-    if name == "step":
-        reason = "our side of benchmarks/step.py does not come to its end: to be mended"
-        pytest.xfail(reason)
     if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
         pytest.skip(f"{NEEDS[name]} is not installed")
     if name == "verifiers" and not (DATA / "math").is_dir():
