@@ -29,7 +29,7 @@ from rlvr_core.config.layers import escape, options_to_node
 from rlvr_core.config.load import Draft, LoadedConfig, complaints, read_draft, validate
 from rlvr_core.config.model import ComponentRef, RunConfig
 from rlvr_core.config.rules import advantage_faults, rule_faults, rule_warnings, unknown_names
-from rlvr_core.config.tree import AUTO, Loc, Mark, Node, made, pattern, places
+from rlvr_core.config.tree import AUTO, Loc, Mark, Node, made, numbered, pattern, places
 from rlvr_core.plugins import files
 from rlvr_core.plugins.host import Host
 from rlvr_core.plugins.registry import Entry, kind_words
@@ -417,11 +417,7 @@ def parse_options(options: Sequence[str], flag: str = "--with") -> dict[str, Any
 
 
 def _reward_names(config: RunConfig) -> tuple[str, ...]:
-    names: list[str] = []
-    for ref in config.rewards:
-        times = sum(name.partition("#")[0] == ref.use for name in names) + 1
-        names.append(ref.use if times == 1 else f"{ref.use}#{times}")
-    return tuple(names)
+    return tuple(numbered(ref.use for ref in config.rewards))
 
 
 def _together(errors: Sequence[RlvrError], draft: Draft) -> RlvrError:
