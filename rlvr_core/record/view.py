@@ -18,6 +18,7 @@ import yaml
 
 from rlvr_core.api import ConfigError, Json
 from rlvr_core.record.checkpoints import CheckpointStore
+from rlvr_core.record.find import find_run
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.ledger import FATES
 from rlvr_core.record.manifest import Manifest, is_alive
@@ -85,8 +86,6 @@ class RunView:
         Raises:
             ConfigError: If no run matches, or several do.
         """
-        from rlvr_core.record.find import find_run
-
         return cls(find_run(text, runs_dir))
 
     def __repr__(self) -> str:
