@@ -11,8 +11,8 @@ from rlvr_core.api import Complaint, ConfigError, Json, Problem
 from rlvr_core.data.prompts import Renderer
 from rlvr_core.plugins import files
 from rlvr_core.record.manifest import Manifest, versions
-from rlvr_core.record.provenance.code import code_hash, keep_changes, packages, threads
-from rlvr_core.record.provenance.environment import environment
+from rlvr_core.record.provenance.code import code_hash, packages
+from rlvr_core.record.provenance.environment import environment, threads
 from rlvr_core.record.provenance.lineage import of_run
 from rlvr_core.record.provenance.model import model_identity, tokenizer_identity
 from rlvr_core.record.rundir import RunFolder
@@ -52,7 +52,6 @@ def identify(
         manifest.update(resumed_over=[*manifest.fields.get("resumed_over", []), now])
     elif not fresh:
         say("note: what the run was made of when it began is not recorded, and not compared")
-    keep_changes(manifest.folder.patches, code)
     identity |= {"code": {"packages": code}, "lineage": of_run(inputs, manifest.folder)}
     manifest.update(identity=identity)
 

@@ -63,10 +63,10 @@ def differences(record: Mapping[str, Any], other: Mapping[str, Any]) -> list[Dif
 def code_differences(
     packages: Mapping[str, Mapping[str, Any]], other: Mapping[str, Mapping[str, Any]]
 ) -> list[Difference]:
-    """Return the packages whose code differs, with their versions and commits.
+    """Return the packages whose code differs, with their versions.
 
     Args:
-        packages: Packages of the first run by name: ``version``, ``sha256``, ``git``.
+        packages: Packages of the first run by name: ``version`` and ``sha256``.
         other: Packages of the second.
     """
     changes = []
@@ -98,13 +98,7 @@ def flat(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _state(package: Mapping[str, Any]) -> str:
-    """Return version, commit and number of changed files of a package, and its hash."""
-    git = package.get("git")
-    text = f"{package['version']}"
-    if git:
-        count = len(git["changed"])
-        text += f" at {git['commit'][:8]}" + (f" with {count} files changed" if count else "")
-    return f"{text} ({str(package['sha256'])[:8]})"
+    return f"{package['version']} ({package['sha256'][:8]})"
 
 
 def _shown(value: Any) -> str:

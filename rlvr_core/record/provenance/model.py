@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,24 +108,12 @@ def _hash(file: Path) -> tuple[str, str]:
     """Return how a file is hashed, and the hash."""
     if file.is_symlink() and _ETAG.fullmatch(blob := file.resolve().name):
         return "etag", blob
-    digest = hashlib.sha256()
-    way, blocks = _blocks(file)
-    if way == "blocks":
-        digest.update(str(file.stat().st_size).encode())
-    for block in blocks:
-        digest.update(block)
-    return way, digest.hexdigest()
-
-
-def _blocks(file: Path) -> tuple[str, Iterator[bytes]]:
     size = file.stat().st_size
     if size <= (_SAMPLED + 2) * _BLOCK:
-        return "content", iter([file.read_bytes()])
-
-    def sampled() -> Iterator[bytes]:
-        with file.open("rb") as opened:
-            for index in range(_SAMPLED + 2):
-                opened.seek((size - _BLOCK) * index // (_SAMPLED + 1))
-                yield opened.read(_BLOCK)
-
-    return "blocks", sampled()
+        return "content", hashlib.sha256(file.read_bytes()).hexdigest()
+    digest = hashlib.sha256(str(size).encode())
+    with file.open("rb") as opened:
+        for index in range(_SAMPLED + 2):
+            opened.seek((size - _BLOCK) * index // (_SAMPLED + 1))
+            digest.update(opened.read(_BLOCK))
+    return "blocks", digest.hexdigest()
