@@ -223,7 +223,8 @@ class RunView:
         warned = (
             warning for warning in self.manifest.get("warnings") or () if isinstance(warning, dict)
         )
-        return [note for note in notes if note] + [_told(warning) for warning in warned]
+        notes = [note for note in notes if note] + [_told(warning) for warning in warned]
+        return [*notes, *_cut_off(self.evaluations)]
 
     def summary(self) -> dict[str, Json]:
         """The key results as one JSON object, as printed by ``rlvr show --json``.
@@ -325,12 +326,28 @@ class RunView:
         return total, tokens / total if total > 0 and tokens else None
 
 
+MAX_CUT_OFF = 0.02
+"""Share of answers of an evaluation that may be cut off at the token cap."""
 _NO_METRICS = "metrics.jsonl is missing: no numbers of steps"
 
 
 def _told(warning: Mapping[str, Json]) -> str:
     at = "" if (step := warning.get("step")) is None else f" (step {step + 1})"
     return f"{warning.get('id')}{at}: {warning.get('text')}"
+
+
+def _cut_off(evaluations: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Say what to do about evaluations of which too many answers were cut off."""
+    shares: dict[str, float] = {}
+    for line in evaluations:
+        share = (line.get("basis") or {}).get("cut_off", 0.0)
+        shares[line["task"]] = max(share, shares.get(line["task"], 0.0))
+    for task, share in shares.items():
+        if share > MAX_CUT_OFF:
+            yield (
+                f"evaluation {task}: up to {share:.1%} of the answers were cut off at "
+                "the token cap; raise max_tokens of the task in eval.tasks"
+            )
 
 
 def _known(tree: Any, *path: str) -> Json:
