@@ -112,9 +112,7 @@ def accuracy_of(folder: RunFolder, line: Mapping[str, Any]) -> Estimate | None:
 
 def answers(folder: RunFolder, line: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the rows of an evaluation's file."""
-    name = line.get("file")
-    if isinstance(name, str) and name == Path(name).name:
-        yield from read_jsonl(folder.evals / name)
+    return read_jsonl(folder.evals / Path(line["file"]).name)
 
 
 def _headline(metrics: Mapping[str, Any]) -> str | None:
