@@ -62,7 +62,7 @@ class Stream:
                 if self._segment_bytes is not None and self._bytes >= self._segment_bytes:
                     self._close_segment()
             except OSError as error:
-                raise write_failed(error, self.path, needed=len(data)) from error
+                raise write_failed(error, self.path) from error
 
     def offset(self) -> int:
         """Return the offset of the next line, in bytes of the whole stream."""

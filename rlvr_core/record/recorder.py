@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rlvr_core.api import EvalReport, Fate, Group, Json, PluginError
+from rlvr_core.api import EvalReport, Fate, Group, Json
 from rlvr_core.record.files import lock_folder, write_atomic
 from rlvr_core.record.jsonl import SEGMENT_BYTES, Stream, encode, read_jsonl
-from rlvr_core.record.metrics import Glossary, run_glossary
+from rlvr_core.record.metrics import Glossary, run_glossary, undeclared
 from rlvr_core.record.rows import SampledGroup, evaluation_rows, rollout_row
 from rlvr_core.record.rundir import RunFolder
 
@@ -64,12 +64,8 @@ class Recorder:
         """
         unknown = sorted(name for name in values if self._glossary.lookup(name) is None)
         if unknown:
-            raise PluginError(
-                f"a metric is reported that no component declares: {', '.join(unknown)}",
-                where=f"step {step + 1}",
-                remedy="declare it in the class that reports it: "
-                f'reports = (Metric("{unknown[0]}", "What it says.", "its unit"),)',
-            )
+            what = "a metric is reported that no component declares"
+            raise undeclared(unknown, what, f"step {step + 1}")
         line: dict[str, Json] = {"step": step, "version": version}
         numbers = {name: _number(values[name]) for name in sorted(values)}
         line |= numbers
