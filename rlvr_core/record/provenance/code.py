@@ -47,15 +47,15 @@ def package_hash(package: str) -> str | None:
     return _of_folder(place) if place.is_dir() else digest_of([_read(place)])
 
 
-def packages(host: Host) -> dict[str, dict[str, Json]]:
-    """Return version and SHA-256 of the core and of every loaded plugin, by package."""
-    described: dict[str, dict[str, Json]] = {}
+def packages(host: Host) -> dict[str, Json]:
+    """Return version and hash of the core and of every loaded plugin, as a text by package."""
+    described: dict[str, Json] = {}
     for record in host.records:
         name = record.module.partition(".")[0]
         if name in described or record.status in ("failed", "off"):
             continue
         if (digest := package_hash(name)) is not None:
-            described[name] = {"version": record.version, "sha256": digest}
+            described[name] = f"{record.version} ({digest[:16]})"
     return described
 
 
