@@ -212,7 +212,8 @@ class RunView:
         notes = [] if self.manifest else ["run.json cannot be read"]
         if not rows:
             there = self.folder.metrics.exists()
-            notes.append(f"metrics.jsonl {'has no steps yet' if there else 'is missing'}")
+            state = "has no steps yet" if there else "is missing: no numbers of steps"
+            notes.append(f"metrics.jsonl {state}")
         if self.outcome == "running" and self._alive is None:
             host = self.manifest.get("process", {}).get("host")
             notes.append(f"it was running on {host}; whether it still does cannot be seen here")
