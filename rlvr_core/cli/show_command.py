@@ -92,11 +92,11 @@ def report(
 
 def full_summary(view: RunView) -> dict[str, Any]:
     """Return a run's summary, with meta and speed."""
-    from rlvr_core.record.speed import speed_of
+    from rlvr_core.record.speed import seconds_by_phase
 
     summary = view.summary()
     summary["meta"] = {k: v for k, v in (view.config.get("meta") or {}).items() if v is not None}
-    summary["speed"] = speed_of(view)
+    summary["speed"] = {"seconds": seconds_by_phase(view)}
     return summary
 
 
@@ -132,10 +132,10 @@ def sections(
     )
     if drawing := plot(chosen or _learning_curve(summary), width=_WIDTH):
         yield "metrics" if chosen else "learning curve", printable(drawing).split("\n")
-    if summary.get("speed"):
+    if seconds := summary.get("speed", {}).get("seconds"):
         from rlvr_core.record.speed import lines_of
 
-        yield "time of a step", [printable(line) for line in lines_of(summary["speed"])]
+        yield "time of a step", [printable(line) for line in lines_of(seconds)]
     if "ledger" in summary:
         yield "ledger: where every completion went", list(_ledger(summary["ledger"]))
 
