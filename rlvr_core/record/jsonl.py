@@ -44,10 +44,8 @@ class Stream:
         self.path = path
         self._segment_bytes = segment_bytes
         self._lock = threading.Lock()
-        try:
+        with self._writing():
             self._open()
-        except OSError as error:
-            raise write_failed(error, path) from error
 
     def write(self, line: Mapping[str, Json]) -> None:
         """Append one line.
@@ -56,13 +54,10 @@ class Stream:
             RunError: If it cannot be written; the file is then truncated to its previous end.
         """
         data = encode(line)
-        with self._lock:
-            try:
-                self._append(data)
-                if self._segment_bytes is not None and self._bytes >= self._segment_bytes:
-                    self._close_segment()
-            except OSError as error:
-                raise write_failed(error, self.path) from error
+        with self._writing():
+            self._append(data)
+            if self._segment_bytes is not None and self._bytes >= self._segment_bytes:
+                self._close_segment()
 
     def offset(self) -> int:
         """Return the offset of the next line, in bytes of the whole stream."""
@@ -75,12 +70,9 @@ class Stream:
         Raises:
             RunError: If the flush fails.
         """
-        with self._lock:
-            try:
-                os.fsync(self._file)
-                sync_folder(self.path.parent)
-            except OSError as error:
-                raise write_failed(error, self.path) from error
+        with self._writing():
+            os.fsync(self._file)
+            sync_folder(self.path.parent)
 
     def rewind(self, offset: int) -> bool:
         """Truncate the stream to ``offset``; an interrupted call can be repeated.
@@ -92,26 +84,12 @@ class Stream:
         Raises:
             RunError: If the files cannot be changed.
         """
-        with self._lock:
-            try:
-                os.close(self._file)
-                self._file = -1
-                reached = self._cut(offset)
-                self._open()
-            except OSError as error:
-                raise write_failed(error, self.path) from error
-            return reached
-
-    def trim(self) -> None:
-        """Remove a last line that a kill left incomplete."""
-        with self._lock:
-            try:
-                whole = whole_lines(self.path)
-                if whole < self._bytes:
-                    os.ftruncate(self._file, whole)
-                    self._bytes = whole
-            except OSError as error:
-                raise write_failed(error, self.path) from error
+        with self._writing():
+            os.close(self._file)
+            self._file = -1
+            reached = self._cut(offset)
+            self._open()
+        return reached
 
     def close(self) -> None:
         """Close the file; safe to call twice."""
@@ -119,6 +97,14 @@ class Stream:
             if self._file >= 0:
                 os.close(self._file)
                 self._file = -1
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except OSError as error:
+                raise write_failed(error, self.path) from error
 
     def _open(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)

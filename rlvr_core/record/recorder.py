@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -183,7 +184,7 @@ class Recorder:
                     f"{stream.path.name} is shorter than when the checkpoint was written; "
                     f"the lines that are gone stay gone"
                 )
-        self._streams["timing"].trim()
+        self._streams["timing"].rewind(sys.maxsize)  # only a torn last line goes
         self._streams["timing"].write({"resumed": datetime.now(UTC).isoformat()})
         self.sync()
         return missing
