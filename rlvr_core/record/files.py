@@ -34,7 +34,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Flush a file's content to disk."""
+    """Flush a file's content, or a folder's entries, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -44,14 +44,11 @@ def sync_file(path: Path) -> None:
 
 def sync_folder(path: Path) -> None:
     """Flush a folder's entries to disk; skipped silently where folders cannot be synced."""
-    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        sync_file(path)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
-    finally:
-        os.close(descriptor)
 
 
 def lock_folder(folder: Path, remedy: str) -> int:

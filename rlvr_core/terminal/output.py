@@ -42,11 +42,6 @@ def print_json(value: Any) -> None:
     _print_json(value, indent=2)
 
 
-def print_json_line(value: Any) -> None:
-    """Print one JSON value on one line, for line-oriented output."""
-    _print_json(value, indent=None)
-
-
 def _print_json(value: Any, indent: int | None) -> None:
     from rlvr_core.record.jsonl import finite_json
 
@@ -89,7 +84,7 @@ def print_json_error(error: RlvrError) -> None:
     from rlvr_core.record.text import Redactor
 
     errors = [Redactor().tree(asdict(complaint)) for complaint in error.complaints]
-    print_json_line({"ok": False, "errors": errors})
+    _print_json({"ok": False, "errors": errors}, indent=None)
 
 
 def print_exception(error: BaseException) -> None:
