@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rlvr_core.api import EvalReport, Fate, Group, Json
+from rlvr_core.api.rollouts import Sampled
 from rlvr_core.record.files import lock_folder, write_atomic
 from rlvr_core.record.jsonl import SEGMENT_BYTES, Stream, encode, read_jsonl
 from rlvr_core.record.metrics import Glossary, run_glossary, undeclared
-from rlvr_core.record.rows import SampledGroup, evaluation_rows, rollout_row
+from rlvr_core.record.rows import evaluation_rows, rollout_row
 from rlvr_core.record.rundir import RunFolder
 
 _EXACT = ("metrics", "rollouts", "evals")
@@ -126,7 +127,7 @@ class Recorder:
         task: str,
         temperature: float,
         report: EvalReport,
-        sampled: Iterable[SampledGroup],
+        sampled: Iterable[Sampled],
     ) -> None:
         """Write an evaluation: its completions to a separate file, then a line of the index.
 

@@ -4,22 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Protocol
 
 from rlvr_core.api import Completion, Fate, Group, Json, Judged, Usage, Verdict
+from rlvr_core.api.rollouts import Sampled
 from rlvr_core.record.text import Redactor
-
-
-class SampledGroup(Protocol):
-    """A judged group with the text of its prompt as the model saw it."""
-
-    @property
-    def prompt_text(self) -> str:
-        """The prompt, decoded."""
-
-    @property
-    def group(self) -> Group:
-        """The judged completions."""
 
 
 def rollout_row(
@@ -70,7 +58,7 @@ def _tokens(completion: Completion) -> dict[str, Json]:
     }
 
 
-def evaluation_rows(sampled: Iterable[SampledGroup]) -> Iterator[dict[str, Json]]:
+def evaluation_rows(sampled: Iterable[Sampled]) -> Iterator[dict[str, Json]]:
     """Yield one row for each completion of an evaluation."""
     for sample_group in sampled:
         for sample, member in enumerate(sample_group.group.members):
