@@ -250,11 +250,6 @@ def register_schedules(registrar: Registrar) -> None:
 def register_trackers(registrar: Registrar) -> None:
     """Where a run's metrics are shown, beside its own metrics.jsonl."""
     registrar.add(
-        "jsonl",
-        "rlvr_core.record.trackers.jsonl:JsonLines",
-        summary="A line of JSON a step, in a file of your choice.",
-    )
-    registrar.add(
         "tensorboard",
         "rlvr_core.record.trackers.tensorboard:TensorBoard",
         summary="Event files in the run's folder.",

@@ -91,15 +91,12 @@ def report(
 
 
 def full_summary(view: RunView) -> dict[str, Any]:
-    """Return a run's summary, with meta, speed and findings."""
-    from rlvr_core.record.findings import cut_off_notes, run_findings
-    from rlvr_core.record.speed import speed_of
+    """Return a run's summary, with meta and speed."""
+    from rlvr_core.record.speed import seconds_by_phase
 
     summary = view.summary()
     summary["meta"] = {k: v for k, v in (view.config.get("meta") or {}).items() if v is not None}
-    summary["speed"] = speed_of(view)
-    summary["findings"] = run_findings(view)
-    summary["notes"] = [*summary["notes"], *cut_off_notes(view)]
+    summary["speed"] = {"seconds": seconds_by_phase(view)}
     return summary
 
 
@@ -135,14 +132,12 @@ def sections(
     )
     if drawing := plot(chosen or _learning_curve(summary), width=_WIDTH):
         yield "metrics" if chosen else "learning curve", printable(drawing).split("\n")
-    if summary.get("speed"):
+    if seconds := summary.get("speed", {}).get("seconds"):
         from rlvr_core.record.speed import lines_of
 
-        yield "time of a step", [printable(line) for line in lines_of(summary["speed"])]
+        yield "time of a step", [printable(line) for line in lines_of(seconds)]
     if "ledger" in summary:
         yield "ledger: where every completion went", list(_ledger(summary["ledger"]))
-    if summary.get("findings"):
-        yield "findings", list(_findings(summary["findings"]))
 
 
 def _chosen_metrics(view: RunView, names: Sequence[str]) -> dict[str, Points]:
@@ -210,14 +205,6 @@ def _ledger(ledger: Mapping[str, Any]) -> Iterator[str]:
                     yield f"      {label:<22}{part:>{width},}"
     if not ledger["balanced"]:
         yield "  IT DOES NOT BALANCE: some completions are unaccounted for"
-
-
-def _findings(findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for finding in findings:
-        steps, values = finding["steps"], finding["values"]
-        places = f"{len(steps):,} steps, {steps[0]} to {steps[-1]}"
-        where = f"step {steps[0]}" if len(steps) == 1 else places
-        yield f"  {finding['metric']:<28}{where}; at most {max(values):.4g}"
 
 
 def _pair(pair: Mapping[str, Any]) -> Iterator[str]:

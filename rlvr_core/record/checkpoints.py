@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +77,11 @@ class CheckpointStore:
             _seal(temporary, step, known or {})
             self._put_in_place(temporary, target)
         except BaseException as error:
-            written = _content_bytes(temporary)
             shutil.rmtree(temporary, ignore_errors=True)
             self._recover()
             if isinstance(error, RlvrError) or not isinstance(error, Exception):
                 raise
-            raise self._failure(error, target, written) from error
+            raise self._failure(error, target) from error
         self._broken.discard(step)
         try:
             self._point(LATEST, target.name)
@@ -126,24 +125,19 @@ class CheckpointStore:
         name = pointed_at(self.folder / BEST)
         return next((path for path in self.complete() if path.name == name), None)
 
-    def _steps(self) -> Iterator[tuple[int, Path]]:
-        steps = []
-        for path in self.folder.iterdir() if self.folder.is_dir() else ():
-            match = _STEP.match(path.name)
-            if match and path.is_dir():
-                steps.append((int(match[1]), path))
-        return iter(sorted(steps, reverse=True))
+    def _steps(self) -> list[tuple[int, Path]]:
+        there = self.folder.iterdir() if self.folder.is_dir() else ()
+        matches = ((_STEP.match(path.name), path) for path in there)
+        steps = [(int(match[1]), path) for match, path in matches if match and path.is_dir()]
+        return sorted(steps, reverse=True)
 
     def _put_in_place(self, temporary: Path, target: Path) -> None:
+        aside = self.folder / f".old-{target.name}"
         if target.exists():  # a resumed run writes this step again
-            aside = self.folder / f".old-{target.name}"
             target.rename(aside)
-            temporary.rename(target)
-            sync_folder(self.folder)
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
-            temporary.rename(target)
-            sync_folder(self.folder)
+        temporary.rename(target)
+        sync_folder(self.folder)
+        shutil.rmtree(aside, ignore_errors=True)
 
     def _recover(self) -> None:
         """Undo a replacement that was interrupted between its two renames."""
@@ -192,26 +186,18 @@ class CheckpointStore:
                 _remove(path)
         sync_folder(self.folder)
 
-    def _failure(self, error: Exception, target: Path, written: int) -> RunError:
-        if not is_full(error) and not isinstance(error, OSError):
-            return RunError(
-                f"the checkpoint could not be written: {type(error).__name__}: {error}",
-                where=str(target),
-                remedy=self._still_good(),
-            )
-        before = next(iter(self.complete()), None)
-        needed = max(written, _content_bytes(before) if before else 0)
-        failure = write_failed(error, target, needed=needed or None)
-        complaint = failure.complaints[0]
-        return RunError(
-            f"the checkpoint could not be written: {complaint.what}",
-            where=complaint.where,
-            remedy=(self._still_good(), *complaint.remedy),
-        )
-
-    def _still_good(self) -> str:
+    def _failure(self, error: Exception, target: Path) -> RunError:
+        what, remedy = f"{type(error).__name__}: {error}", tuple[str, ...]()
+        if is_full(error) or isinstance(error, OSError):
+            complaint = write_failed(error, target).complaints[0]
+            what, remedy = complaint.what, complaint.remedy
         good = next(iter(self.complete()), None)
-        return f"the last good checkpoint is {good}" if good else "there is no earlier checkpoint"
+        left = f"the last good checkpoint is {good}" if good else "there is no earlier checkpoint"
+        return RunError(
+            f"the checkpoint could not be written: {what}",
+            where=str(target),
+            remedy=(left, *remedy),
+        )
 
 
 def pointed_at(pointer: Path) -> str | None:
@@ -268,12 +254,13 @@ def file_fingerprint(file: Path) -> dict[str, Any]:
 
 def _seal(folder: Path, step: int, known: Mapping[str, Any]) -> None:
     files = dict(known)
-    for path in _files(folder):
+    for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        files[name] = known.get(name) or file_fingerprint(path)
-    for path in [folder, *folder.rglob("*")]:
         if path.is_dir():
             sync_folder(path)
+        elif name not in files:
+            files[name] = file_fingerprint(path)
+    sync_folder(folder)
     seal = {"format": 1, "step": step, "files": files}
     write_atomic(folder / COMPLETE, json.dumps(seal, indent=1) + "\n")
     if wrong := verify(folder, content=False):
@@ -287,17 +274,6 @@ def _check_index(folder: Path) -> None:
         missing = sorted(shard for shard in shards if not (folder / shard).is_file())
         if missing:
             raise ValueError(f"{index.name} names {missing[0]}, which was not written")
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def _content_bytes(folder: Path) -> int:
-    try:
-        return sum(path.stat().st_size for path in _files(folder))
-    except OSError:
-        return 0
 
 
 def _remove(path: Path) -> None:

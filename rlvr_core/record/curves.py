@@ -19,40 +19,39 @@ HEADLINE = "accuracy"
 
 def eval_curves(evals: Sequence[Mapping[str, Any]]) -> list[dict[str, Json]]:
     """Return the headline metric of each task by step."""
-    curves: dict[tuple[str, float], dict[str, Json]] = {}
-    for line in evals:
-        task, temperature = line["task"], float(line["temperature"])
-        metric = _headline(line["metrics"])
-        if metric is None:
-            continue
-        curve = curves.setdefault(
-            (task, temperature),
-            {"task": task, "temperature": temperature, "metric": metric, "step": [], "value": []},
-        )
-        curve["step"].append(line["step"])
-        curve["value"].append(finite(line["metrics"].get(curve["metric"])))
-    return list(curves.values())
+    curves: list[dict[str, Json]] = []
+    for (task, temperature), lines in _series(evals).items():
+        if (metric := _headline(lines)) is not None:
+            curves.append(
+                {
+                    "task": task,
+                    "temperature": temperature,
+                    "metric": metric,
+                    "step": [line["step"] for line in lines],
+                    "value": [finite(line["metrics"].get(metric)) for line in lines],
+                }
+            )
+    return curves
 
 
-def heldout(folder: RunFolder, evals: Sequence[dict[str, Any]]) -> dict[str, Json] | None:
+def heldout(folder: RunFolder, evals: Sequence[dict[str, Any]]) -> dict[str, Json]:
     """Return results before and after the run of the first sampled task and the first greedy one.
 
-    Returns:
-        The results, or None if nothing was evaluated.
+    Args:
+        folder: The run's folder.
+        evals: Its evaluations, at least one.
     """
-    lines = _headline_lines(evals)
-    if not lines:
-        return None
+    lines = _main_lines(evals)
     results = {
         "task": lines[0]["task"],
         "temperature": lines[0]["temperature"],
-        "metric": _headline(lines[0]["metrics"]),
+        "metric": _headline(lines),
         "n": lines[-1].get("n"),
         **_ends(folder, lines),
     }
-    greedy = [line for line in evals if line["temperature"] == 0]
-    if greedy:
-        results["greedy"] = _ends(folder, _same_task(greedy[:1], evals))
+    for (_, temperature), greedy in _series(evals).items():
+        if temperature == 0:
+            return results | {"greedy": _ends(folder, greedy)}
     return results
 
 
@@ -64,7 +63,7 @@ def before_after(view: RunView, n: int = 3) -> list[dict[str, Json]]:
     Returns:
         Up to ``n`` of ``{problem_id, prompt, before, after}``; both are rows of the eval files.
     """
-    lines = _headline_lines(view.evaluations)
+    lines = _main_lines(view.evaluations)
     if len(lines) < 2 or lines[0]["step"] == lines[-1]["step"]:
         return []
     first, last = (_first_answers(view.folder, line) for line in (lines[0], lines[-1]))
@@ -83,7 +82,7 @@ def before_after(view: RunView, n: int = 3) -> list[dict[str, Json]]:
 
 def _ends(folder: RunFolder, lines: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
     """Return value and interval before the first step and after the last evaluated one."""
-    metric = _headline(lines[0]["metrics"])
+    metric = _headline(lines)
     ends: dict[str, Json] = {}
     for name, line in (
         ("before", next((each for each in lines if each["step"] == 0), None)),
@@ -112,26 +111,27 @@ def accuracy_of(folder: RunFolder, line: Mapping[str, Any]) -> Estimate | None:
 
 def answers(folder: RunFolder, line: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the rows of an evaluation's file."""
-    name = line.get("file")
-    if isinstance(name, str) and name == Path(name).name:
-        yield from read_jsonl(folder.evals / name)
+    return read_jsonl(folder.evals / Path(line["file"]).name)
 
 
-def _headline(metrics: Mapping[str, Any]) -> str | None:
+def _headline(lines: Sequence[Mapping[str, Any]]) -> str | None:
+    metrics = lines[0]["metrics"]
     return HEADLINE if HEADLINE in metrics else next(iter(metrics), None)
 
 
-def _headline_lines(evals: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _series(evals: Sequence[Mapping[str, Any]]) -> dict[tuple[str, float], list[Any]]:
+    """Return the evaluations of each task at each temperature, in order."""
+    series: dict[tuple[str, float], list[Any]] = {}
+    for line in evals:
+        series.setdefault((line["task"], float(line["temperature"])), []).append(line)
+    return series
+
+
+def _main_lines(evals: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Return the lines of the first sampled task; of the first greedy one if none is sampled."""
-    sampled = [line for line in evals if line["temperature"] > 0]
-    return _same_task((sampled or list(evals))[:1], evals)
-
-
-def _same_task(
-    first: Sequence[Mapping[str, Any]], evals: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    keys = [(line["task"], line["temperature"]) for line in first]
-    return [line for line in evals if (line["task"], line["temperature"]) in keys]
+    every = list(_series(evals).items())
+    sampled = [lines for (_, temperature), lines in every if temperature > 0]
+    return next(iter(sampled or [lines for _, lines in every]), [])
 
 
 def _first_answers(folder: RunFolder, line: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

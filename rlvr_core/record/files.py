@@ -30,11 +30,11 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         sync_folder(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise write_failed(error, path, needed=len(data)) from error
+        raise write_failed(error, path) from error
 
 
 def sync_file(path: Path) -> None:
-    """Flush a file's content to disk."""
+    """Flush a file's content, or a folder's entries, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -44,14 +44,11 @@ def sync_file(path: Path) -> None:
 
 def sync_folder(path: Path) -> None:
     """Flush a folder's entries to disk; skipped silently where folders cannot be synced."""
-    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        sync_file(path)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
-    finally:
-        os.close(descriptor)
 
 
 def lock_folder(folder: Path, remedy: str) -> int:
@@ -99,21 +96,17 @@ def is_full(error: BaseException) -> bool:
     return False
 
 
-def write_failed(error: BaseException, path: Path, *, needed: int | None = None) -> RunError:
+def write_failed(error: BaseException, path: Path) -> RunError:
     """Build the error for a ``path`` that cannot be written.
 
     Args:
         error: The exception.
         path: File or folder that was being written.
-        needed: Bytes needed, if known.
     """
     if is_full(error):
-        free = free_bytes(path)
-        room = [f"needs about {size(needed)}"] if needed else []
-        room += [f"{size(free)} free"] if free is not None else []
-        detail = f" ({', '.join(room)})" if room else ""
+        place = next(place for place in (path, *path.absolute().parents) if place.exists())
         return RunError(
-            f"the disk is full{detail}",
+            f"the disk is full ({shutil.disk_usage(place).free / 1e6:,.0f} MB free)",
             where=str(path),
             remedy=(
                 "free some space or set run.dir to another disk",
@@ -126,25 +119,3 @@ def write_failed(error: BaseException, path: Path, *, needed: int | None = None)
         where=str(path),
         remedy="check that the folder exists and that you may write there",
     )
-
-
-def free_bytes(path: Path) -> int | None:
-    """Return the free bytes on the disk of ``path`` (which need not exist); None if unknown."""
-    for place in (path, *path.parents):
-        try:
-            return shutil.disk_usage(place).free
-        except OSError:
-            continue
-    return None
-
-
-def size(count: int) -> str:
-    """Format a byte count: ``512 B``, ``3.4 MB``."""
-    if count < 1000:
-        return f"{count} B"
-    value = float(count)
-    for unit in ("kB", "MB", "GB"):
-        value /= 1000
-        if value < 999.95:
-            return f"{value:.1f} {unit}"
-    return f"{value / 1000:.1f} TB"

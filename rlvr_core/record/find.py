@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
-import time
 from datetime import datetime
 from pathlib import Path
 
 from rlvr_core.api import ConfigError
+from rlvr_core.record.manifest import Manifest
 from rlvr_core.record.rundir import RunFolder, looks_like_run
-from rlvr_core.record.view import RunView
 
-_FOLDER_NAME = re.compile(
-    r"^(?P<name>.+)-(?P<time>\d{8}-\d{6})(?:-(?P<copy>\d{1,5})|(?:-(?:apart-)?[0-9a-f]{6})+)?$"
-)
-"""Name, start time and random digits of a run; older runs have a counter instead of digits."""
+_FOLDER_NAME = re.compile(r"(?P<name>.+)-\d{8}-\d{6}(?:-(?:apart-)?[0-9a-f]{6})*")
+"""Name, start time and random digits of a run."""
 
 
 def list_runs(root: str | Path) -> list[RunFolder]:
@@ -80,22 +77,13 @@ def _suggestions(text: str, runs: list[RunFolder], elsewhere: str) -> list[str]:
 
 
 def _run_name(folder: str) -> str:
-    match = _FOLDER_NAME.match(folder)
+    match = _FOLDER_NAME.fullmatch(folder)
     return match["name"] if match else folder
 
 
-def _started(folder: RunFolder) -> tuple[float, int, int]:
-    """Return the sort key by start: seconds since the epoch, then a tie-breaker."""
-    match = _FOLDER_NAME.match(folder.name)
-    copy = int(match["copy"] or 1) if match else 1
-    written = folder.config.stat().st_mtime_ns if folder.config.is_file() else 0
+def _started(folder: RunFolder) -> float:
+    """Return when a run started, in seconds since the epoch; of a damaged one about when."""
     try:
-        created = RunView(folder).manifest["created"]
-        return datetime.fromisoformat(created).timestamp(), copy, written
-    except (ValueError, TypeError, KeyError):
-        pass  # an older or damaged folder: its name has the time
-    try:
-        started = time.mktime(time.strptime(match["time"], "%Y%m%d-%H%M%S")) if match else 0
-    except (ValueError, OverflowError):
-        started = 0
-    return started, copy, written
+        return datetime.fromisoformat(Manifest.read(folder).fields["created"]).timestamp()
+    except (ConfigError, ValueError, TypeError, KeyError):
+        return folder.config.stat().st_mtime if folder.config.is_file() else 0.0

@@ -7,23 +7,22 @@ compressed.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import math
 import os
 import re
-import shutil
 import threading
 import zlib
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_json
 
-from rlvr_core.api import Json
-from rlvr_core.record.files import sync_folder, write_failed
+from rlvr_core.api import Json, RunError
+from rlvr_core.record.files import sync_folder, write_atomic, write_failed
 
 SEGMENT_BYTES = 8_000_000
 """Size at which a growing file is closed and compressed: a mirror sends a growing file whole, again
@@ -45,14 +44,8 @@ class Stream:
         self.path = path
         self._segment_bytes = segment_bytes
         self._lock = threading.Lock()
-        self._file = -1
-        self._bytes = 0
-        self._compressor = ThreadPoolExecutor(1)
-        try:
+        with self._writing():
             self._open()
-            self._closed_bytes = sum(map(_raw_size, segments(path)))
-        except OSError as error:
-            raise write_failed(error, path) from error
 
     def write(self, line: Mapping[str, Json]) -> None:
         """Append one line.
@@ -61,13 +54,10 @@ class Stream:
             RunError: If it cannot be written; the file is then truncated to its previous end.
         """
         data = encode(line)
-        with self._lock:
-            try:
-                self._append(data)
-                if self._segment_bytes is not None and self._bytes >= self._segment_bytes:
-                    self._close_segment()
-            except OSError as error:
-                raise write_failed(error, self.path, needed=len(data)) from error
+        with self._writing():
+            self._append(data)
+            if self._segment_bytes is not None and self._bytes >= self._segment_bytes:
+                self._close_segment()
 
     def offset(self) -> int:
         """Return the offset of the next line, in bytes of the whole stream."""
@@ -80,12 +70,9 @@ class Stream:
         Raises:
             RunError: If the flush fails.
         """
-        with self._lock:
-            try:
-                os.fsync(self._file)
-                sync_folder(self.path.parent)
-            except OSError as error:
-                raise write_failed(error, self.path) from error
+        with self._writing():
+            os.fsync(self._file)
+            sync_folder(self.path.parent)
 
     def rewind(self, offset: int) -> bool:
         """Truncate the stream to ``offset``; an interrupted call can be repeated.
@@ -97,41 +84,33 @@ class Stream:
         Raises:
             RunError: If the files cannot be changed.
         """
-        with self._lock:
-            try:
-                self._wait()
-                os.close(self._file)
-                self._file = -1
-                reached = self._cut(offset)
-                self._open()
-                self._closed_bytes = sum(map(_raw_size, segments(self.path)))
-            except OSError as error:
-                raise write_failed(error, self.path) from error
-            return reached
-
-    def trim(self) -> None:
-        """Remove a last line that a kill left incomplete."""
-        with self._lock:
-            try:
-                whole = whole_lines(self.path)
-                if whole < self._bytes:
-                    os.ftruncate(self._file, whole)
-                    self._bytes = whole
-            except OSError as error:
-                raise write_failed(error, self.path) from error
+        with self._writing():
+            os.close(self._file)
+            self._file = -1
+            reached = self._cut(offset)
+            self._open()
+        return reached
 
     def close(self) -> None:
-        """Compress what is closed, and close; safe to call twice."""
+        """Close the file; safe to call twice."""
         with self._lock:
-            self._wait()
             if self._file >= 0:
                 os.close(self._file)
                 self._file = -1
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except OSError as error:
+                raise write_failed(error, self.path) from error
 
     def _open(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self._bytes = os.fstat(self._file).st_size
+        self._closed_bytes = sum(map(_raw_size, segments(self.path)))
 
     def _append(self, data: bytes) -> None:
         written = 0
@@ -148,19 +127,12 @@ class Stream:
         last = segments(self.path)[-1:]
         number = int(_NUMBER.findall(last[0].name)[-1]) + 1 if last else 1
         closed = self.path.with_name(f"{self.path.stem}.{number:04d}.jsonl")
-        full, raw = self._file, self._bytes
+        full = self._file
         os.fsync(full)
         self.path.rename(closed)
         self._open()
-        self._closed_bytes += raw
         os.close(full)
-        # lines are written faster than they are compressed, so the run does not wait for it: what
-        # piles up within a step is compressed while the next one generates
-        self._compressor.submit(_compress_closed, self.path)
-
-    def _wait(self) -> None:
-        self._compressor.shutdown()
-        self._compressor = ThreadPoolExecutor(1)
+        _compress_closed(self.path)
 
     def _cut(self, offset: int) -> bool:
         before = 0
@@ -170,12 +142,9 @@ class Stream:
             if offset <= before + raw:
                 # this segment becomes the growing file; it is moved last, so that after a kill
                 # half-way the same truncation can be made again
-                temporary = self.path.with_name(f".{self.path.name}.tmp-{os.getpid()}")
-                with open_segment(segment) as source, temporary.open("wb") as target:
-                    _copy(source, target, offset - before)
-                    target.flush()
-                    os.fsync(target.fileno())
-                temporary.replace(self.path)
+                with open_segment(segment) as source:
+                    kept = source.read(offset - before)
+                write_atomic(self.path, kept)
                 for later in reversed(closed[position:]):
                     # a kill during compression leaves both files
                     later.with_name(f"{later.name}.gz").unlink(missing_ok=True)
@@ -232,19 +201,20 @@ def encode(line: Mapping[str, Json]) -> bytes:
         # ten times as fast as json: a line has every token of a group
         data = to_json(line, inf_nan_mode="null")
     except ValueError:  # lone surrogates, which UTF-8 cannot express, or nested deeply
-        data = json.dumps(_finite(line), allow_nan=False, separators=(",", ":")).encode()
+        data = json.dumps(finite_json(line), allow_nan=False, separators=(",", ":")).encode()
     if not data.isascii() or b"\x7f" in data:  # most lines are: no search
         data = _ESCAPED.sub(lambda match: f"\\u{ord(match.group()):04x}", data.decode()).encode()
     return data + b"\n"
 
 
-def _finite(value: Json) -> Json:
+def finite_json(value: Any) -> Json:
+    """Return a JSON value with null in place of each number that is not finite."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {str(key): finite_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite_json(item) for item in value]
     return value
 
 
@@ -283,33 +253,11 @@ def _compress_closed(path: Path) -> None:
         litter.unlink(missing_ok=True)
     for closed in segments(path):
         if closed.suffix != ".gz":
-            _compress(closed)
-
-
-def _compress(closed: Path) -> None:
-    target = closed.with_name(closed.name + ".gz")
-    temporary = closed.with_name(f".{target.name}.tmp-{os.getpid()}")
-    try:
-        with closed.open("rb") as source, temporary.open("wb") as file:
-            with gzip.GzipFile(closed.name, "wb", compresslevel=1, fileobj=file, mtime=0) as zipped:
-                shutil.copyfileobj(source, zipped, 1 << 20)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-        sync_folder(target.parent)
-        closed.unlink()
-    except OSError:
-        # no data is lost: the segment stays uncompressed, and the next write meets the same error
-        temporary.unlink(missing_ok=True)
-
-
-def _copy(source: Any, target: Any, count: int) -> None:
-    while count > 0:
-        block = source.read(min(count, 1 << 20))
-        if not block:
-            raise OSError(f"{source.name} is shorter than it says")
-        target.write(block)
-        count -= len(block)
+            # without room it stays as it is, and the next write meets the same error
+            with contextlib.suppress(RunError, OSError):
+                packed = gzip.compress(closed.read_bytes(), compresslevel=1, mtime=0)
+                write_atomic(closed.with_name(f"{closed.name}.gz"), packed)
+                closed.unlink()
 
 
 def whole_lines(path: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -62,7 +63,6 @@ class Manifest:
         git: Json = None,
         sources: Json = None,
         processes: int = 1,
-        now: datetime | None = None,
     ) -> Manifest:
         """Write the ``run.json`` of a new run.
 
@@ -75,12 +75,11 @@ class Manifest:
             git: State of the git checkout the run is started in; None outside of one.
             sources: Files of the components that the config names by file or module.
             processes: Number of training processes.
-            now: Start time; the current time if omitted.
 
         Raises:
             RunError: If it cannot be written.
         """
-        created = _stamp(now)
+        created = datetime.now(UTC).isoformat()
         fields: dict[str, Json] = {
             "schema": SCHEMA,
             "name": name,
@@ -141,7 +140,6 @@ class Manifest:
         sources: Json = None,
         processes: int = 1,
         config: Mapping[str, Json] | None = None,
-        now: datetime | None = None,
     ) -> None:
         """Record that the run was resumed from a checkpoint, on this machine, by this command.
 
@@ -151,10 +149,9 @@ class Manifest:
             sources: ``sources`` as they are now; None if unchanged.
             processes: Number of training processes.
             config: Values of the configuration that have changed, ``[before, now]`` by key.
-            now: Time of the resumption; the current time if omitted.
         """
         again: dict[str, Json] = {
-            "time": _stamp(now),
+            "time": datetime.now(UTC).isoformat(),
             "step": step,
             "command": Redactor().command(list(command)),
             "processes": processes,
@@ -183,7 +180,6 @@ class Manifest:
         error: str | None = None,
         traceback: str | None = None,
         reason: str | None = None,
-        now: datetime | None = None,
     ) -> None:
         """Record how the run ended.
 
@@ -193,7 +189,6 @@ class Manifest:
             error: The error it failed with; secrets are removed from it and the traceback.
             traceback: Traceback of the error.
             reason: Why the run stopped before its last step.
-            now: End time; the current time if omitted.
         """
         redact = Redactor()
         self.update(
@@ -201,28 +196,22 @@ class Manifest:
             error=redact.text(error) if error else None,
             traceback=redact.text(traceback) if traceback else None,
             reason=reason,
-            ended=_stamp(now),
+            ended=datetime.now(UTC).isoformat(),
             steps=steps,
         )
 
 
 def versions(plugins: Mapping[str, str]) -> dict[str, Json]:
     """Return the versions of Python, core, plugins and the libraries that affect results."""
-    libraries: dict[str, str] = {}
-    for name in _LIBRARIES:
-        try:
-            libraries[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue  # not installed, so not recorded
-    try:
-        core = metadata.version("rlvr-core")
-    except metadata.PackageNotFoundError:
-        core = "not installed as a distribution"
+    installed: dict[str, str] = {}
+    for name in ("rlvr-core", *_LIBRARIES):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            installed[name] = metadata.version(name)
     return {
         "python": platform.python_version(),
-        "rlvr-core": core,
+        "rlvr-core": installed.pop("rlvr-core", "not installed as a distribution"),
         "plugins": dict(sorted(plugins.items())),
-        "libraries": libraries,
+        "libraries": installed,
     }
 
 
@@ -280,7 +269,3 @@ def _cpu_model() -> str:
     except OSError:
         pass  # not Linux: use the platform module
     return platform.processor() or platform.machine()
-
-
-def _stamp(now: datetime | None) -> str:
-    return (now or datetime.now(UTC)).isoformat()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -89,14 +89,18 @@ def check_declared(component: object, names: Iterable[str], *, kernel: bool = Fa
     unknown = sorted(
         name for name in names if not (glossary.lookup(name) or (kernel and lookup(name)))
     )
-    if not unknown:
-        return
-    raise PluginError(
-        f"{cls.__module__}:{cls.__qualname__} reports a metric that it does not declare: "
-        f"{', '.join(unknown)}",
-        where=_place(cls),
-        remedy="declare it in that class: "
-        f'reports = (Metric("{unknown[0]}", "What it says.", "its unit"),)',
+    if unknown:
+        who = f"{cls.__module__}:{cls.__qualname__} reports a metric that it does not declare"
+        raise undeclared(unknown, who, _place(cls))
+
+
+def undeclared(names: Sequence[str], what: str, where: str) -> PluginError:
+    """Build the error for metrics that were reported and not declared."""
+    return PluginError(
+        f"{what}: {', '.join(names)}",
+        where=where,
+        remedy="declare it in the class that reports it: "
+        f'reports = (Metric("{names[0]}", "What it says.", "its unit"),)',
     )
 
 

@@ -2,46 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import re
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rlvr_core.api import EvalReport, Fate, Group, Json, PluginError, RunError
+from rlvr_core.api import EvalReport, Fate, Group, Json
+from rlvr_core.api.rollouts import Sampled
 from rlvr_core.record.files import lock_folder, write_atomic
 from rlvr_core.record.jsonl import SEGMENT_BYTES, Stream, encode, read_jsonl
-from rlvr_core.record.metrics import Glossary, run_glossary
-from rlvr_core.record.rows import (
-    SampledGroup,
-    conversation_rows,
-    evaluation_rows,
-    life_events,
-    rollout_row,
-)
+from rlvr_core.record.metrics import Glossary, run_glossary, undeclared
+from rlvr_core.record.rows import evaluation_rows, rollout_row
 from rlvr_core.record.rundir import RunFolder
 
-_TRACES = ("rollouts", "conversations", "samples")
-_EXACT = ("metrics", *_TRACES, "evals")
-"""Streams that a resumed run continues exactly where the checkpoint left them."""
-
-_TIMED = ("timing", "trace")
-"""Streams with timings, which are only appended to."""
+_EXACT = ("metrics", "rollouts", "evals")
+"""Streams that a resumed run continues exactly where the checkpoint left them; others grow only."""
 
 
 class Recorder:
     """The writers of one run's folder. Thread-safe.
 
-    ``metrics.jsonl``, rollouts, samples and the index of evaluations contain no times, so that a
-    resumed run writes the same lines; times go to trace and timing.
+    ``metrics.jsonl``, rollouts and the index of evaluations contain no times, so that a resumed run
+    writes the same lines; times go to ``timing.jsonl``.
 
     Args:
         folder: The run's folder.
-        clock: Monotonic clock, in seconds.
         segment_bytes: Size at which a trace file is closed and compressed (T36).
         glossary: The metrics that may be written; only the kernel's if omitted.
 
@@ -53,16 +41,11 @@ class Recorder:
         self,
         folder: RunFolder,
         *,
-        clock: Callable[[], float] = time.monotonic,
         segment_bytes: int = SEGMENT_BYTES,
         glossary: Glossary | None = None,
     ) -> None:
         self._glossary = glossary or run_glossary()
         self.folder = folder
-        self._clock = clock
-        self._start = clock()
-        self._step = 0
-        self._version = 0
         self._lock = lock_folder(
             folder.path, "wait for it or stop it; rlvr show tells its host and pid (run.json)"
         )
@@ -70,16 +53,9 @@ class Recorder:
             "metrics": Stream(folder.metrics, segment_bytes=None),
             "evals": Stream(folder.evals / "index.jsonl", segment_bytes=None),
         }
-        for name in (*_TRACES, *_TIMED):
+        for name in ("rollouts", "timing"):
             path = folder.traces / f"{name}.jsonl"
             self._streams[name] = Stream(path, segment_bytes=segment_bytes)
-        self._streams["trace"].trim()
-        opened = {"event": "opened", "time": datetime.now(UTC).isoformat(), "ts": 0.0}
-        self._streams["trace"].write(opened)
-
-    def at(self, step: int, version: int) -> None:
-        """Set the step and version of the spans recorded from now on."""
-        self._step, self._version = step, version
 
     def metrics(self, step: int, version: int, values: Mapping[str, float]) -> None:
         """Write a step's line of metrics. Times do not belong here.
@@ -90,12 +66,8 @@ class Recorder:
         """
         unknown = sorted(name for name in values if self._glossary.lookup(name) is None)
         if unknown:
-            raise PluginError(
-                f"a metric is reported that no component declares: {', '.join(unknown)}",
-                where=f"step {step + 1}",
-                remedy="declare it in the class that reports it: "
-                f'reports = (Metric("{unknown[0]}", "What it says.", "its unit"),)',
-            )
+            what = "a metric is reported that no component declares"
+            raise undeclared(unknown, what, f"step {step + 1}")
         line: dict[str, Json] = {"step": step, "version": version}
         numbers = {name: _number(values[name]) for name in sorted(values)}
         line |= numbers
@@ -124,40 +96,6 @@ class Recorder:
         line["rates"] = {name: float(value) for name, value in (rates or {}).items()}
         self._streams["timing"].write(line)
 
-    @contextlib.contextmanager
-    def span(self, name: str, **args: Json) -> Iterator[None]:
-        """Record the duration of a block, and the type of the exception if one ends it."""
-        step, version, start = self._step, self._version, self._clock()
-
-        def line(**outcome: Json) -> dict[str, Json]:
-            return {
-                "span": name,
-                "ts": round(start - self._start, 6),
-                "dur": round(self._clock() - start, 6),
-                "step": step,
-                "version": version,
-                "thread": threading.current_thread().name,
-                **args,
-                **outcome,
-            }
-
-        try:
-            yield
-        except BaseException as error:
-            with contextlib.suppress(RunError):  # must not hide what ended the block
-                self._streams["trace"].write(line(error=type(error).__name__))
-            raise
-        self._streams["trace"].write(line())
-
-    def spans_of(self, spans: Iterable[Mapping[str, Json]]) -> None:
-        """Write spans measured in other processes; their ``time`` is in seconds since 1970."""
-        for span in spans:
-            self._streams["trace"].write(dict(span))
-
-    def take_spans(self) -> list[dict[str, Json]]:
-        """Return an empty list: this recorder writes its spans itself."""
-        return []
-
     def rollout(
         self,
         step: int,
@@ -168,9 +106,7 @@ class Recorder:
         advantages: Sequence[float | None],
         draw_index: int,
     ) -> None:
-        """Write one group with all its completions, and the events of its draw to the samples.
-
-        Transcripts of conversations go to a separate file.
+        """Write one group with all its completions.
 
         Args:
             step: The step that drew the group.
@@ -183,13 +119,6 @@ class Recorder:
         """
         line = rollout_row(step, version, group, prompt_text, fates, advantages, draw_index)
         self._streams["rollouts"].write(line)
-        for row in conversation_rows(step, version, group, prompt_text, draw_index):
-            self._streams["conversations"].write(row)
-        draw = {"problem_id": group.problem.id, "draw_index": draw_index}
-        for event, args in life_events(group, fates):
-            self._streams["samples"].write(
-                {"event": event, "step": step, "version": version, **draw, **args}
-            )
 
     def evaluation(
         self,
@@ -198,7 +127,7 @@ class Recorder:
         task: str,
         temperature: float,
         report: EvalReport,
-        sampled: Iterable[SampledGroup],
+        sampled: Iterable[Sampled],
     ) -> None:
         """Write an evaluation: its completions to a separate file, then a line of the index.
 
@@ -243,7 +172,7 @@ class Recorder:
     def rewind(self, offsets: Mapping[str, int]) -> list[str]:
         """Truncate the resumable streams to a checkpoint's ``offsets``; {} is the start of the run.
 
-        Trace and timing are kept, with a line that marks the resumption.
+        Timings are kept, with a line that marks the resumption.
 
         Returns:
             A sentence for each file that is shorter than its offset.
@@ -256,10 +185,8 @@ class Recorder:
                     f"{stream.path.name} is shorter than when the checkpoint was written; "
                     f"the lines that are gone stay gone"
                 )
-        mark = {"resumed": datetime.now(UTC).isoformat()}
-        for name in _TIMED:
-            self._streams[name].trim()
-            self._streams[name].write(mark)
+        self._streams["timing"].rewind(sys.maxsize)  # only a torn last line goes
+        self._streams["timing"].write({"resumed": datetime.now(UTC).isoformat()})
         self.sync()
         return missing
 
@@ -284,43 +211,12 @@ class Recorder:
 
 
 class NullRecorder:
-    """The recorder of a process other than rank 0: it keeps its spans for rank 0 to write.
-
-    Rollouts and metrics are not kept, because rank 0 has those of all processes.
-
-    Args:
-        rank: Rank of this process.
-    """
-
-    def __init__(self, rank: int) -> None:
-        self._rank = rank
-        self._place = {"step": 0, "version": 0}
-        self._spans: list[dict[str, Json]] = []
-
-    def at(self, step: int, version: int) -> None:
-        """Set the step and version of the spans recorded from now on."""
-        self._place = {"step": step, "version": version}
-
-    @contextlib.contextmanager
-    def span(self, name: str, **args: Json) -> Iterator[None]:
-        """Measure the duration of a block."""
-        begun, place = time.time(), self._place
-        yield
-        spent = round(time.time() - begun, 6)
-        self._spans.append(
-            {"span": name, "time": round(begun, 6), "dur": spent, **place, "rank": self._rank}
-            | args
-        )
-
-    def take_spans(self) -> list[dict[str, Json]]:
-        """Return the spans since the last call."""
-        spans, self._spans = self._spans, []
-        return spans
+    """The recorder of a process other than rank 0, which has the records of all processes."""
 
     def metrics(self, *_: Any) -> None:
-        """Do nothing: rank 0 writes the metrics, the spans and all else."""
+        """Do nothing."""
 
-    timing = rollout = evaluation = spans_of = sync = metrics
+    timing = rollout = evaluation = sync = metrics
 
     def offsets(self) -> dict[str, int]:
         """Return an empty mapping: rank 0 writes the checkpoint."""

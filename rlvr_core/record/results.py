@@ -46,10 +46,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     lines = [("outcome", summary["outcome"]), ("steps", steps)]
     if settings := _settings(summary["settings"]):
         lines.append(("settings", settings))
-    if summary["error"]:
-        lines.append(("error", str(summary["error"])))
-    if summary["reason"]:
-        lines.append(("reason", str(summary["reason"])))
+    lines += [(name, str(summary[name])) for name in ("error", "reason") if summary[name]]
     if summary["resumed"]:
         lines.append(("resumed", f"{summary['resumed']} times"))
     lines += _heldout_facts(summary.get("heldout"))

@@ -4,22 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Protocol
 
 from rlvr_core.api import Completion, Fate, Group, Json, Judged, Usage, Verdict
+from rlvr_core.api.rollouts import Sampled
 from rlvr_core.record.text import Redactor
-
-
-class SampledGroup(Protocol):
-    """A judged group with the text of its prompt as the model saw it."""
-
-    @property
-    def prompt_text(self) -> str:
-        """The prompt, decoded."""
-
-    @property
-    def group(self) -> Group:
-        """The judged completions."""
 
 
 def rollout_row(
@@ -33,13 +21,9 @@ def rollout_row(
 ) -> dict[str, Json]:
     """Build a line of ``rollouts.jsonl``: one group with everything about its completions."""
     rows = []
-    judged = zip(group.members, fates, advantages, strict=True)
-    for sample, (member, fate, advantage) in enumerate(judged):
+    for member, fate, advantage in zip(group.members, fates, advantages, strict=True):
         completion = member.completion
-        row = completion_row(member)
-        if completion.transcript is not None:
-            row["conversation"] = conversation_id(group.problem.id, draw_index, sample)
-        row |= _tokens(completion)
+        row = completion_row(member) | _tokens(completion)
         if completion.branches:
             row["branches"] = [
                 {"prompt_ids": branch.prompt_ids, **_tokens(branch), **transcript_row(branch)}
@@ -74,32 +58,7 @@ def _tokens(completion: Completion) -> dict[str, Json]:
     }
 
 
-def life_events(group: Group, fates: Sequence[Fate]) -> list[tuple[str, dict[str, Json]]]:
-    """Return the life-cycle events of a draw in order, each with its data."""
-    members = group.members
-    events: list[tuple[str, dict[str, Json]]] = [
-        ("drawn", {"n": len(members), "dataset": group.problem.dataset}),
-        (
-            "generated",
-            {
-                "sampled_version": group.version,
-                "n_tokens": [len(member.completion.token_ids) for member in members],
-                "finish_reasons": [member.completion.finish_reason for member in members],
-            },
-        ),
-        (
-            "judged",
-            {
-                "rewards": [member.reward for member in members],
-                "passed": [member.passed for member in members],
-            },
-        ),
-    ]
-    events += [(fate, {"n": fates.count(fate)}) for fate in dict.fromkeys(fates)]
-    return events
-
-
-def evaluation_rows(sampled: Iterable[SampledGroup]) -> Iterator[dict[str, Json]]:
+def evaluation_rows(sampled: Iterable[Sampled]) -> Iterator[dict[str, Json]]:
     """Yield one row for each completion of an evaluation."""
     for sample_group in sampled:
         for sample, member in enumerate(sample_group.group.members):
@@ -108,35 +67,6 @@ def evaluation_rows(sampled: Iterable[SampledGroup]) -> Iterator[dict[str, Json]
                 "sample": sample,
                 "prompt": sample_group.prompt_text,
                 **completion_row(member),
-            }
-
-
-def conversation_id(problem_id: str, draw_index: int, sample: int) -> str:
-    """Return the id of a conversation in a run."""
-    return f"{problem_id}#{draw_index}.{sample}"
-
-
-def conversation_rows(
-    step: int, version: int, group: Group, prompt_text: str, draw_index: int
-) -> Iterator[dict[str, Json]]:
-    """Yield a readable row for each conversation of a group; single answers have none."""
-    for sample, member in enumerate(group.members):
-        transcript = member.completion.transcript
-        if transcript is not None:
-            yield {
-                "id": conversation_id(group.problem.id, draw_index, sample),
-                "step": step,
-                "version": version,
-                "environment": transcript.environment,
-                "ended": transcript.ended,
-                "detail": transcript.detail and Redactor().known(transcript.detail),
-                "passed": member.passed,
-                "reward": member.reward,
-                "counts": dict(transcript.counts),
-                "prompt": prompt_text,
-                "turns": [{"role": turn.role, "text": turn.text} for turn in transcript.turns],
-                "branches": [transcript_row(part) for part in member.completion.branches],
-                "verdicts": {name: verdict_row(part) for name, part in member.verdicts.items()},
             }
 
 

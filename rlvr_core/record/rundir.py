@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import time
@@ -54,24 +53,24 @@ class RunFolder:
         Raises:
             RunError: If it cannot be written; nothing is then left behind.
         """
-        redact = Redactor()
-        reserved = _make_folder(Path(root), name, time.time() if now is None else now)
+        redact, start = Redactor(), time.localtime(now)
+        stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S', start)}"
+        path = Path(root) / f"{stem}-{os.urandom(3).hex()}"
         # written under another name and renamed, so that a run's folder is complete from the first
         # moment
-        folder = cls(reserved.with_name(f".{reserved.name}.new"))
+        folder = cls(path.with_name(f".{path.name}.new"))
         try:
             for part in (folder.traces, folder.checkpoints, folder.evals):
                 part.mkdir(parents=True)
             write_atomic(folder.config, redact.text(config_text))
             folder.configure(resolved)
-            folder.path.rename(reserved)
+            folder.path.rename(path)
         except BaseException as error:
             shutil.rmtree(folder.path, ignore_errors=True)
-            shutil.rmtree(reserved, ignore_errors=True)
             if isinstance(error, OSError):
-                raise write_failed(error, reserved) from error
+                raise write_failed(error, path) from error
             raise
-        return cls(reserved)
+        return cls(path)
 
     def configure(self, resolved: Mapping[str, Any]) -> None:
         """Write the resolved configuration without secrets, also when a run is lengthened."""
@@ -152,19 +151,6 @@ def looks_like_run(path: Path) -> bool:
         and not path.name.startswith(".")  # left by a process that died while creating the folder
         and any((path / mark).exists() for mark in _MARKS)
     )
-
-
-def _make_folder(root: Path, name: str, now: float) -> Path:
-    stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}"
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        while True:
-            path = root / f"{stem}-{os.urandom(3).hex()}"
-            with contextlib.suppress(FileExistsError):
-                path.mkdir()  # fails if it exists: only one of two processes gets the name
-                return path
-    except OSError as error:
-        raise write_failed(error, root) from error
 
 
 def check_writable(root: Path) -> None:

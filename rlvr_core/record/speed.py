@@ -1,38 +1,22 @@
-"""Time of a run's steps by phase, and figures of its GPU."""
+"""Time of a run's steps by phase."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from statistics import median
-from typing import Any
 
-from rlvr_core.record.view import RunView, finite
+from rlvr_core.record.view import RunView
 
 
-def speed_of(view: RunView) -> dict[str, Any]:
-    """Return the mean seconds of a step by phase, and medians of GPU metrics.
+def seconds_by_phase(view: RunView) -> dict[str, float]:
+    """Return the mean seconds of a step by phase.
 
-    Both leave out the first step where there are more, since kernels are chosen and compiled in it.
-    The memory is the most of any step. Of a GPU there is also which attention the run took, and why
-    no faster one.
+    The first step is left out where there are more, since kernels are chosen and compiled in it.
     """
-    speed: dict[str, Any] = {}
     steps = list(view.step_seconds.values())
-    if later := steps[1:] or steps:
-        names = dict.fromkeys(name for line in later for name in line)
-        speed["seconds"] = {
-            name: math.fsum(line.get(name, 0.0) for line in later) / len(later) for name in names
-        }
-    rows = view.metrics.rows
-    for name in sorted(metric for metric in view.metrics if metric.startswith("gpu/")):
-        values = [value for row in rows if (value := finite(row.get(name))) is not None]
-        if values:
-            most = max(values) if name == "gpu/peak_memory" else median(values[1:] or values)
-            speed.setdefault("gpu", {})[name] = most
-    if attention := view.manifest.get("checks", {}).get("attention"):
-        speed["attention"] = attention
-    return speed
+    later = steps[1:] or steps
+    names = dict.fromkeys(name for line in later for name in line)
+    return {name: math.fsum(line.get(name, 0.0) for line in later) / len(later) for name in names}
 
 
 def phase_rows(seconds: Mapping[str, float]) -> Iterator[tuple[str, float, str]]:
@@ -44,23 +28,8 @@ def phase_rows(seconds: Mapping[str, float]) -> Iterator[tuple[str, float, str]]
             yield phase, seconds[phase], f"{seconds[phase] / whole:.1%}" if whole else ""
 
 
-def lines_of(speed: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the figures as lines of text."""
-    for phase, seconds, share in phase_rows(speed.get("seconds", {})):
+def lines_of(seconds: Mapping[str, float]) -> Iterator[str]:
+    """Yield the phases as lines of text."""
+    for phase, value, share in phase_rows(seconds):
         outer, _, inner = phase.rpartition(".")
-        yield f"  {f'  {inner}' if outer else inner:<28}{seconds:>9.3f} s{share:>7}"
-    gpu = speed.get("gpu", {})
-    words = [
-        f"{label} {gpu[name]:{form}}{unit}"
-        for name, label, form, unit in (
-            ("gpu/mfu", "MFU", ".1%", ""),
-            ("gpu/train_tokens_per_second", "trained", ",.0f", " tokens/s"),
-            ("gpu/peak_memory", "peak", ".1f", " GiB"),
-        )
-        if name in gpu
-    ]
-    if words:
-        yield f"  GPU of process 0, while it trains: {', '.join(words)}"
-    if attention := speed.get("attention"):
-        why = f": {attention['reason']}" if attention["reason"] else ""
-        yield f"  attention: {attention['rows']} rows, {attention['kernel']}{why}"
+        yield f"  {f'  {inner}' if outer else inner:<28}{value:>9.3f} s{share:>7}"

@@ -7,6 +7,7 @@ lists what is missing.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -18,12 +19,13 @@ import yaml
 
 from rlvr_core.api import ConfigError, Json
 from rlvr_core.record.checkpoints import CheckpointStore
+from rlvr_core.record.find import find_run
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.ledger import FATES
 from rlvr_core.record.manifest import Manifest, is_alive
 from rlvr_core.record.rundir import RunFolder
 
-_OUTCOMES = ("running", "finished", "stopped", "failed", "interrupted")
+_AGE = re.compile(r"staleness/(\w+)/(\d+)")
 
 
 class Metrics(Mapping[str, list[float]]):
@@ -85,8 +87,6 @@ class RunView:
         Raises:
             ConfigError: If no run matches, or several do.
         """
-        from rlvr_core.record.find import find_run
-
         return cls(find_run(text, runs_dir))
 
     def __repr__(self) -> str:
@@ -105,7 +105,10 @@ class RunView:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """``run.json``: versions, hardware, data, times; empty if unreadable."""
-        return self._manifest[0]
+        try:
+            return Manifest.read(self.folder).fields
+        except ConfigError:
+            return {}
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -123,7 +126,8 @@ class RunView:
         ``running``, ``finished``, ``stopped`` (early, see ``reason``), ``failed`` (see ``error``),
         ``interrupted`` or ``unknown``.
         """
-        return self._outcome[0]
+        outcome = str(self.manifest.get("outcome", "unknown"))
+        return "interrupted" if outcome == "running" and self._alive is False else outcome
 
     @property
     def error(self) -> str | None:
@@ -146,9 +150,7 @@ class RunView:
         """Every metric of every step."""
         steps: dict[int, dict[str, Any]] = {}
         for row in read_jsonl(self.folder.metrics):
-            odd = row.pop("non_finite", {})
-            if isinstance(odd, dict):
-                row |= {name: _float(text) for name, text in odd.items()}
+            row |= {name: float(text) for name, text in row.pop("non_finite", {}).items()}
             if isinstance(row.get("step"), int):
                 steps[row["step"]] = row
         return Metrics([steps[step] for step in sorted(steps)])
@@ -160,14 +162,7 @@ class RunView:
     @cached_property
     def evaluations(self) -> list[dict[str, Any]]:
         """Evaluations during the run, oldest first: ``step``, ``task``, ``metrics``, ``n``, ..."""
-        return [
-            line
-            for line in read_jsonl(self.folder.evals / "index.jsonl")
-            if isinstance(line.get("step"), int)
-            and isinstance(line.get("task"), str)
-            and isinstance(line.get("metrics"), dict)
-            and isinstance(line.get("temperature"), int | float)
-        ]
+        return [line for line in read_jsonl(self.folder.evals / "index.jsonl") if "task" in line]
 
     @cached_property
     def step_seconds(self) -> dict[int, dict[str, float]]:
@@ -179,9 +174,8 @@ class RunView:
         known = {row["step"] for row in self.metrics.rows}
         steps: dict[int, dict[str, float]] = {}
         for line in read_jsonl(self.folder.traces / "timing.jsonl"):
-            step, seconds = line.get("step"), line.get("seconds")
-            if isinstance(step, int) and isinstance(seconds, dict) and (step in known or not known):
-                steps[step] = {phase: finite(value) or 0.0 for phase, value in seconds.items()}
+            if "seconds" in line and (line["step"] in known or not known):
+                steps[line["step"]] = line["seconds"]
         return dict(sorted(steps.items()))
 
     @cached_property
@@ -214,17 +208,21 @@ class RunView:
     @property
     def notes(self) -> list[str]:
         """What is missing or unusual in the records, in sentences."""
-        rows, notes = self.metrics.rows, [self._manifest[1]]
+        rows = self.metrics.rows
+        notes = [] if self.manifest else ["run.json cannot be read"]
         if not rows:
             there = self.folder.metrics.exists()
-            notes.append("metrics.jsonl has no steps yet" if there else _NO_METRICS)
-        notes.append(self._outcome[1])
+            state = "has no steps yet" if there else "is missing: no numbers of steps"
+            notes.append(f"metrics.jsonl {state}")
+        if self.outcome == "running" and self._alive is None:
+            host = self.manifest.get("process", {}).get("host")
+            notes.append(f"it was running on {host}; whether it still does cannot be seen here")
+        if self.manifest.get("outcome") != self.outcome == "interrupted":
+            notes.append("its process is gone without a word: killed, or the machine went down")
         if rows and all("rows" in row for row in rows) and not any(map(_moved, rows)):
             notes.append("no update changed the weights: no group had rewards that differ")
-        warned = (
-            warning for warning in self.manifest.get("warnings") or () if isinstance(warning, dict)
-        )
-        return [note for note in notes if note] + [_told(warning) for warning in warned]
+        warnings = map(_warning_line, self.manifest.get("warnings") or ())
+        return [*notes, *warnings, *_cut_off(self.evaluations)]
 
     def summary(self) -> dict[str, Json]:
         """The key results as one JSON object, as printed by ``rlvr show --json``.
@@ -241,7 +239,7 @@ class RunView:
             "heldout": held_out,
             "parity": _parity(rows),
             "ledger": self.ledger,
-            **self._staleness(),
+            **_staleness(rows),
         }
         return {
             "name": self.name,
@@ -269,32 +267,8 @@ class RunView:
         }
 
     @cached_property
-    def _manifest(self) -> tuple[dict[str, Any], str]:
-        """Read ``run.json``; return it and a description of what is wrong with it."""
-        try:
-            return Manifest.read(self.folder).fields, ""
-        except ConfigError as error:
-            return {}, error.complaints[0].what
-
-    @cached_property
-    def _outcome(self) -> tuple[str, str]:
-        """Return the outcome, and a note about it."""
-        outcome, process = self.manifest.get("outcome"), self.manifest.get("process")
-        if outcome not in _OUTCOMES:
-            return "unknown", ""
-        if outcome != "running" or not isinstance(process, dict):
-            return outcome, ""
-        alive = is_alive(process)
-        if alive is None:
-            host = process.get("host")
-            return outcome, (
-                f"it was running on {host}; whether it still does cannot be seen from here"
-            )
-        if not alive:
-            return "interrupted", (
-                "its process is gone without a word: killed, or the machine went down"
-            )
-        return outcome, ""
+    def _alive(self) -> bool | None:
+        return is_alive(self.manifest.get("process", {}))
 
     def _evaluated(self) -> tuple[list[dict[str, Json]], dict[str, Json] | None]:
         """Return the curve of each task, and held-out results before and after the run."""
@@ -303,15 +277,6 @@ class RunView:
         from rlvr_core.record.curves import eval_curves, heldout
 
         return eval_curves(self.evaluations), heldout(self.folder, self.evaluations)
-
-    def _staleness(self) -> dict[str, Json]:
-        """Return completions by age and fates by version, if generation ran during training."""
-        if not any(name.startswith("staleness/") for name in self.metrics):
-            return {}
-        from rlvr_core.record.ages import staleness
-
-        parts: dict[str, Json] = staleness(self.metrics.rows)
-        return parts
 
     def _speed(self) -> tuple[float, float | None]:
         """Return the seconds spent in recorded steps, and their completion tokens per second."""
@@ -326,12 +291,27 @@ class RunView:
         return total, tokens / total if total > 0 and tokens else None
 
 
-_NO_METRICS = "metrics.jsonl is missing: no numbers of steps"
+MAX_CUT_OFF = 0.02
+"""Share of answers of an evaluation that may be cut off at the token cap."""
 
 
-def _told(warning: Mapping[str, Json]) -> str:
+def _warning_line(warning: Mapping[str, Json]) -> str:
     at = "" if (step := warning.get("step")) is None else f" (step {step + 1})"
     return f"{warning.get('id')}{at}: {warning.get('text')}"
+
+
+def _cut_off(evaluations: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Say what to do about evaluations of which too many answers were cut off."""
+    shares: dict[str, float] = {}
+    for line in evaluations:
+        share = (line.get("basis") or {}).get("cut_off", 0.0)
+        shares[line["task"]] = max(share, shares.get(line["task"], 0.0))
+    for task, share in shares.items():
+        if share > MAX_CUT_OFF:
+            yield (
+                f"evaluation {task}: up to {share:.1%} of the answers were cut off at "
+                "the token cap; raise max_tokens of the task in eval.tasks"
+            )
 
 
 def _known(tree: Any, *path: str) -> Json:
@@ -362,13 +342,11 @@ def _settings(resolved: Json) -> dict[str, Json]:
 
 def _parity(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json] | None:
     """Return the largest mean k3 and mean difference that guard ``parity`` found in a step."""
-    checked = [line for line in lines if "parity/k3" in line and "parity/bias" in line]
+    checked = [line for line in lines if "parity/k3" in line]
     if not checked:
         return None
-    return {name: max(abs(_float(line[f"parity/{name}"])) for line in checked) for name in _PARITY}
-
-
-_PARITY = ("k3", "bias")
+    names = ("k3", "bias")
+    return {name: max(abs(_float(line[f"parity/{name}"])) for line in checked) for name in names}
 
 
 def _ledger(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json] | None:
@@ -389,6 +367,30 @@ def _ledger(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json] | None:
     columns = {name: totals[name] for name in ("drawn", *FATES)}
     details = {name: totals[name] for name in sorted(totals) if "/" in name}
     return {"balanced": balanced, **columns, "in_flight": before, **details}
+
+
+def _staleness(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
+    """Return completions trained on by age, and the fates of those of each policy version."""
+    ages: Counter[int] = Counter()
+    versions: dict[int, Counter[str]] = {}
+    for line in lines:
+        for name, count in line.items():
+            match = _AGE.fullmatch(name)
+            if match is None:
+                continue
+            fate, age = match[1], int(match[2])
+            if fate == "reread":  # the ledger counted it when it was first read
+                ages[age] += int(count)
+                continue
+            versions.setdefault(line["version"] - age, Counter())[fate] += int(count)
+            if fate == "trained":
+                ages[age] += int(count)
+    if not versions:
+        return {}
+    return {
+        "staleness": {str(age): ages[age] for age in sorted(ages)},
+        "ledger_by_version": {str(v): dict(versions[v]) for v in sorted(versions)},
+    }
 
 
 def finite(value: Any) -> float | None:

@@ -11,8 +11,8 @@ from rlvr_core.api import Complaint, ConfigError, Json, Problem
 from rlvr_core.data.prompts import Renderer
 from rlvr_core.plugins import files
 from rlvr_core.record.manifest import Manifest, versions
-from rlvr_core.record.provenance.code import code_hash, keep_changes, packages, threads
-from rlvr_core.record.provenance.environment import environment
+from rlvr_core.record.provenance.code import code_hash, packages
+from rlvr_core.record.provenance.environment import environment, threads
 from rlvr_core.record.provenance.lineage import of_run
 from rlvr_core.record.provenance.model import model_identity, tokenizer_identity
 from rlvr_core.record.rundir import RunFolder
@@ -39,8 +39,7 @@ def identify(
     Raises:
         ConfigError: If a resumed run has another model, tokenizer or verifier, or other prompts.
     """
-    code = packages(inputs.resolved.host)
-    identity = identity_of(inputs) | {"code": code}
+    identity = identity_of(inputs)
     recorded = None if fresh else manifest.fields.get("identity")
     if recorded is not None:
         lines = _check(inputs, manifest, identity)
@@ -52,13 +51,11 @@ def identify(
         manifest.update(resumed_over=[*manifest.fields.get("resumed_over", []), now])
     elif not fresh:
         say("note: what the run was made of when it began is not recorded, and not compared")
-    keep_changes(manifest.folder.patches, code)
-    identity |= {"code": {"packages": code}, "lineage": of_run(inputs, manifest.folder)}
-    manifest.update(identity=identity)
+    manifest.update(identity=identity | {"lineage": of_run(inputs, manifest.folder)})
 
 
 def identity_of(inputs: Inputs) -> dict[str, Json]:
-    """Return what a run is made of, without the code of packages."""
+    """Return what a run is made of."""
     config, specs = inputs.config, inputs.judge.plan.specs
     return {
         "model": model_identity(str(inputs.model_path), config.model.revision),
@@ -75,6 +72,7 @@ def identity_of(inputs: Inputs) -> dict[str, Json]:
         "verifiers": {
             name: code_hash(name.partition("#")[0], spec.target) for name, spec in specs.items()
         },
+        "code": packages(inputs.resolved.host),
         "threads": threads(),
         "environment": environment(),
     }
@@ -90,18 +88,17 @@ def _rendered(renderer: Renderer, problems: Iterable[Problem]) -> str:
 
 def _check(inputs: Inputs, manifest: Manifest, identity: Mapping[str, Any]) -> list[str]:
     """Return in what a resumed run differs from what it was; refuse what it may not."""
-    from rlvr_core.record.provenance.compare import code_differences, differences
+    from rlvr_core.record.provenance.compare import differences
 
     recorded = manifest.fields["identity"]
     accepted = tuple(inputs.config.run.accept_changed)
     differ = differences(recorded, identity)
-    differ += code_differences(recorded["code"]["packages"], identity["code"])
     before = {"versions": manifest.fields.get("versions")}
     differ += differences(before, {"versions": versions(inputs.resolved.host.plugin_versions())})
     refused = [difference for difference in differ if _stops(difference, accepted)]
     if refused:
         raise ConfigError.collect(_complaints(refused, manifest.folder, accepted))
-    return [difference.line for difference in differ]
+    return [f"{difference.part}: {difference.words}" for difference in differ]
 
 
 def _stops(difference: Difference, accepted: Sequence[str]) -> bool:

@@ -106,7 +106,7 @@ def recording(
     folder = folder or ranks.on_main(lambda: _new_folder(inputs))
     if not ranks.main:
         events.subscribe(guards)
-        yield folder, NullRecorder(ranks.index), None
+        yield folder, NullRecorder(), None
         return
     with contextlib.ExitStack() as stack:
         if mirror is not None:

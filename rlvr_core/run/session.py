@@ -150,7 +150,6 @@ class Session:
         """Take one step: draw, generate, verify, train, sync, record."""
         self.seconds = {}
         sampled_under = self.version
-        self.recorder.at(self.step, self.version)
         rollouts, metrics = Rollouts(), dict[str, float]()
         if self.trainer.objective.on_completions:
             with self.phase("rollout"):
@@ -203,8 +202,7 @@ class Session:
         """Report the current phase to the observers, and time it."""
         self.events.phase(label)
         begun = time.perf_counter()
-        with self.recorder.span(label):
-            yield
+        yield
         spent = time.perf_counter() - begun
         self.seconds[label] = self.seconds.get(label, 0.0) + spent
 
@@ -213,12 +211,10 @@ class Session:
     def _end_of_step(self) -> bool:
         """Exchange what all processes have to know; return whether any of them should stop."""
         written = self.writing is not None and self.writing.written.done()
-        parts = self.ranks.gather((self.stop.requested, written, self.recorder.take_spans()))
-        for *_, spans in parts:
-            self.recorder.spans_of(spans)
+        parts = self.ranks.gather((self.stop.requested, written))
         if parts[0][1]:  # process 0 knows when all is written
             settle(self)
-        return any(requested for requested, *_ in parts)
+        return any(requested for requested, _ in parts)
 
     def _load_weights(self) -> None:
         self.engine.load_weights(self.version, self.source)

@@ -5,12 +5,11 @@ A display never stops a run: if its output is closed, it falls silent.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from rlvr_core.api import EvalFinished, RunStarted, StepFinished
@@ -20,7 +19,6 @@ from rlvr_core.terminal.enduring import Enduring
 from rlvr_core.terminal.facts import evaluation_line, step_facts
 from rlvr_core.terminal.observer import Display
 from rlvr_core.terminal.pace import Waits
-from rlvr_core.terminal.weights import counted_weights
 
 LONG = 60.0
 """Seconds between two log lines about the same wait."""
@@ -54,32 +52,39 @@ def steps_of(config: Mapping[str, object]) -> int:
     return steps if isinstance(steps, int) else 0
 
 
-class Ticks:
-    """Calls a function from a thread until it is closed.
+class Lines(Display):
+    """A display for people, of lines of text."""
 
-    Args:
-        every: Seconds between two calls.
-        tick: The function.
-    """
+    _planned = _finished = False
 
-    def __init__(self, every: float, tick: Callable[[], None]) -> None:
-        self._every, self._tick = every, tick
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rlvr-ticks", daemon=True)
-        self._thread.start()
+    def plan(self, lines: Sequence[str]) -> None:
+        """Print the lines."""
+        self._planned = True
+        self._print(*lines)
 
-    def close(self) -> None:
-        """End the thread; safe to call twice."""
-        self._ended.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join(timeout=5)
+    def eval_finished(self, event: EvalFinished) -> None:
+        """Print the evaluation's line."""
+        self._print(evaluation_line(event))
 
-    def _run(self) -> None:
-        while not self._ended.wait(self._every):
-            self._tick()
+    def message(self, text: str) -> None:
+        """Print the message."""
+        self._print(text)
+
+    def finish(self, lines: Sequence[str]) -> None:
+        """Print the lines."""
+        if not self._finished:
+            self._finished = True
+            self._end()
+            self._print(*lines)
+
+    def _end(self) -> None:
+        """Stop what goes on beside the run."""
+
+    def _print(self, *lines: str) -> None:
+        raise NotImplementedError
 
 
-class Plain(Display):
+class Plain(Lines):
     """One line per step, and one per minute during longer waits; for logs.
 
     Args:
@@ -91,18 +96,16 @@ class Plain(Display):
     def __init__(self, stream: TextIO, total_steps: int, long: float = LONG) -> None:
         self._out = Enduring(stream)
         self._total = total_steps
-        self._planned = self._stepping = False
+        self._stepping = False
         self._label = ""
-        self._finished = False
         self._waits, self._long = Waits(time.monotonic), long
-        self._behind = contextlib.ExitStack()
+        self._ended = threading.Event()
+        self._ticks = threading.Thread(target=self._still, name="rlvr-ticks", daemon=True)
 
     def plan(self, lines: Sequence[str]) -> None:
-        """Print the lines."""
-        self._planned = True
-        self._print(*lines)
-        self._behind.enter_context(counted_weights())
-        self._behind.callback(Ticks(self._long, self._still).close)
+        """Print the lines, and from now on also what takes long."""
+        super().plan(lines)
+        self._ticks.start()
 
     def run_started(self, event: RunStarted) -> None:
         """Set the number of steps."""
@@ -121,24 +124,15 @@ class Plain(Display):
         head = f"step {event.step + 1:>{len(str(self._total))}}/{self._total}"
         self._print("  ".join([head, *step_facts(event.metrics, event.timing)]))
 
-    def eval_finished(self, event: EvalFinished) -> None:
-        """Print the evaluation's line."""
-        self._print(evaluation_line(event))
-
-    def message(self, text: str) -> None:
-        """Print the message."""
-        self._print(text)
-
-    def finish(self, lines: Sequence[str]) -> None:
-        """Print the lines."""
-        if not self._finished:
-            self._finished = True
-            self._behind.close()
-            self._print(*lines)
-
     def _still(self) -> None:
-        if self._waits.passed >= self._long:
-            self._print(f"still {self._waits.text}")
+        while not self._ended.wait(self._long):
+            if self._waits.passed >= self._long:
+                self._print(f"still {self._waits.text}")
+
+    def _end(self) -> None:
+        self._ended.set()
+        if self._ticks.is_alive():
+            self._ticks.join(timeout=5)
 
     def _print(self, *lines: str) -> None:
         for line in lines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TextIO
 
 
@@ -14,18 +15,17 @@ class Enduring:
 
     def write(self, text: str) -> int:
         """Write, unless the reader is gone."""
-        if not self._gone:
-            try:
-                self._stream.write(text)
-            except (OSError, ValueError):
-                self._gone = True
+        self._try(lambda: self._stream.write(text))
         return len(text)
 
     def flush(self) -> None:
         """Flush, unless the reader is gone."""
+        self._try(self._stream.flush)
+
+    def _try(self, call: Callable[[], object]) -> None:
         if not self._gone:
             try:
-                self._stream.flush()
+                call()
             except (OSError, ValueError):
                 self._gone = True
 

@@ -13,14 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO, cast
 
-from rlvr_core.api import EvalFinished, RunStarted, StepFinished
+from rlvr_core.api import RunStarted, StepFinished
 from rlvr_core.record.text import printable
-from rlvr_core.terminal.display import steps_of
+from rlvr_core.terminal.display import Lines, steps_of
 from rlvr_core.terminal.enduring import Enduring
-from rlvr_core.terminal.facts import evaluation_line, step_facts
-from rlvr_core.terminal.observer import Display
+from rlvr_core.terminal.facts import step_facts
 from rlvr_core.terminal.pace import Pace, Waits, span
-from rlvr_core.terminal.weights import counted_weights
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -30,7 +28,7 @@ BAR = 24
 """Width of the bar in columns."""
 
 
-class Live(Display):
+class Live(Lines):
     """A progress bar with the newest numbers under it.
 
     Args:
@@ -50,14 +48,12 @@ class Live(Display):
         self._console = Console(file=cast("TextIO", Enduring(stream)), highlight=False)
         self._pace, self._waits = Pace(clock, total_steps), Waits(clock)
         self._facts = ""
-        self._planned = self._finished = False
         self._live = RichLive(
             get_renderable=self.drawn,
             console=self._console,
             refresh_per_second=4,
             transient=True,  # the lines before the plan disappear
         )
-        self._behind = contextlib.ExitStack()
 
     def drawn(self) -> Group:
         """Return the current content."""
@@ -81,9 +77,8 @@ class Live(Display):
 
     def plan(self, lines: Sequence[str]) -> None:
         """Print the lines and begin the bar."""
-        self._planned, self._live.transient = True, False
-        self._print(*lines)
-        self._behind.enter_context(counted_weights())
+        self._live.transient = False
+        super().plan(lines)
         self._live.start()
 
     def phase(self, label: str) -> None:
@@ -95,29 +90,16 @@ class Live(Display):
     def run_started(self, event: RunStarted) -> None:
         """Set the number of steps, and the first one."""
         self._pace.total = self._pace.total or steps_of(event.config)
-        self._pace.start(event.step)
+        self._pace.reach(event.step)
 
     def step_finished(self, event: StepFinished) -> None:
         """Move the bar and show the step's numbers."""
         self._facts = "  ".join(step_facts(event.metrics, event.timing))
-        self._pace.finish(event.step + 1)
+        self._pace.reach(event.step + 1)
 
-    def eval_finished(self, event: EvalFinished) -> None:
-        """Print the evaluation's line above the bar."""
-        self._print(evaluation_line(event))
-
-    def message(self, text: str) -> None:
-        """Print the message above the bar."""
-        self._print(text)
-
-    def finish(self, lines: Sequence[str]) -> None:
-        """End the bar and print the lines."""
-        if not self._finished:
-            self._finished = True
-            self._behind.close()
-            self._waits.begin("")
-            self._live.stop()
-            self._print(*lines)
+    def _end(self) -> None:
+        self._waits.begin("")
+        self._live.stop()
 
     def _line(self, text: str, style: str = "") -> Text:
         return self._text(text, style=style, no_wrap=True, overflow="ellipsis")

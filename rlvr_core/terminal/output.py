@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from logging import ERROR, getLogger
 from typing import TYPE_CHECKING, Any, TextIO
@@ -40,12 +39,13 @@ def is_terminal(*, stderr: bool = False) -> bool:
 
 def print_json(value: Any) -> None:
     """Print one JSON value on stdout; non-finite numbers become null."""
-    click.echo(json.dumps(_finite(value), indent=2, allow_nan=False))
+    _print_json(value, indent=2)
 
 
-def print_json_line(value: Any) -> None:
-    """Print one JSON value on one line, for line-oriented output."""
-    click.echo(json.dumps(_finite(value), allow_nan=False))
+def _print_json(value: Any, indent: int | None) -> None:
+    from rlvr_core.record.jsonl import finite_json
+
+    click.echo(json.dumps(finite_json(value), indent=indent, allow_nan=False))
 
 
 def print_line(text: str = "", *, stderr: bool = False) -> None:
@@ -84,7 +84,7 @@ def print_json_error(error: RlvrError) -> None:
     from rlvr_core.record.text import Redactor
 
     errors = [Redactor().tree(asdict(complaint)) for complaint in error.complaints]
-    print_json_line({"ok": False, "errors": errors})
+    _print_json({"ok": False, "errors": errors}, indent=None)
 
 
 def print_exception(error: BaseException) -> None:
@@ -159,13 +159,3 @@ def quiet_libraries() -> None:
 def _red(text: str) -> str:
     plain = "NO_COLOR" in os.environ or not is_terminal(stderr=True)
     return text if plain else click.style(text, fg="red", bold=True)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return value

@@ -74,13 +74,8 @@ class Pace:
         self._marks: deque[tuple[int, float]] = deque(maxlen=STEPS + 1)
         self.total, self.done = total, 0
 
-    def start(self, step: int) -> None:
-        """The first step is about to be taken, or the first after a resume."""
-        self.done = step
-        self._marks.append((step, self._clock()))
-
-    def finish(self, step: int) -> None:
-        """So many steps are done."""
+    def reach(self, step: int) -> None:
+        """So many steps are done; first those before a resume."""
         self.done = step
         self._marks.append((step, self._clock()))
 

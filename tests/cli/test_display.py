@@ -16,13 +16,10 @@ from rlvr_core.api import (
 from rlvr_core.api.progress import counting, progress, work_going_on
 from rlvr_core.cli import run as of_kind
 from rlvr_core.cli.run import Silent
-from rlvr_core.terminal import weights
 from rlvr_core.terminal.display import JsonLines, Plain, make_display
 from rlvr_core.terminal.facts import step_facts
 from rlvr_core.terminal.live import Live
-from rlvr_core.terminal.pace import Pace, Waits, counts, span
-from rlvr_core.terminal.weights import counted_weights
-from rlvr_core.testing.random_model import save_random_model
+from rlvr_core.terminal.pace import Pace, Waits, span
 
 METRICS = {
     "reward/mean": 0.4213,
@@ -202,21 +199,21 @@ def test_the_time_left_is_counted_from_the_newest_steps_of_this_process():
     clock = Clock()
     pace = Pace(clock, 100)
     clock.now += 7
-    pace.start(40)  # resumed: the steps before were another process's
+    pace.reach(40)  # resumed: the steps before were another process's
     assert (pace.elapsed, pace.left) == (7, None)
     for step in range(41, 44):
         clock.now += 60
-        pace.finish(step)
+        pace.reach(step)
     assert pace.left == 57 * 60
     clock.now += 20
     assert (pace.elapsed, pace.left) == (207, 57 * 60 - 20)
     clock.now += 1e6
     assert pace.left == 0
     pace = Pace(clock, 30)
-    pace.start(0)
+    pace.reach(0)
     for step in range(1, 21):  # ten slow ones and ten fast ones: those count
         clock.now += 50 if step <= 10 else 2
-        pace.finish(step)
+        pace.reach(step)
     assert pace.left == 10 * 2
     assert [span(one) for one in (0.4, 59.4, 61, 3661)] == ["0 s", "59 s", "1:01 min", "1:01:01 h"]
 
@@ -277,29 +274,6 @@ def test_a_log_hears_again_of_what_takes_long():
     assert lines[:3] == ["run demo", "rollout ...", "still rollout ... 12/64 completions"]
     assert lines[-1] == "done"
     assert not [one for one in threading.enumerate() if one.name == "rlvr-ticks"]
-
-
-def test_the_weights_of_a_model_are_counted_while_it_is_loaded(tmp_path, monkeypatch):
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    save_random_model(tmp_path / "model")
-    logging.disable_progress_bar()
-    seen = []
-    counted = weights.counting
-    monkeypatch.setattr(
-        weights,
-        "counting",
-        lambda unit, items, total: counted(
-            unit, (seen.append(counts()) or i for i in items), total
-        ),
-    )
-    with counted_weights():
-        model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
-    # tied weights are stored once
-    n = len({parameter.data_ptr() for parameter in model.parameters()})
-    assert seen == [f"{i}/{n} weights" for i in range(n)]
-    assert logging._tqdm_hook is None
 
 
 def test_live_shows_what_is_awaited_before_the_plan_and_tells_elapsed_from_left(monkeypatch):

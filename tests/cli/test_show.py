@@ -104,39 +104,6 @@ def test_where_the_time_of_a_step_went(tmp_path, run_show):
         ["loss", "9.000", "s", "450.0%"],
         ["rollout", "0.500", "s", "25.0%"],
     ]
-    assert "GPU" not in shown
-
-
-def test_what_a_gpu_reached(tmp_path, run_show):
-    """Medians without the first step, in which kernels are chosen; the most memory of any step."""
-    folder = make_run(tmp_path)
-    lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
-    memory, share = [40.0, 30.0, 31.0, 32.0], [0.01, 0.2, 0.3, 0.9]
-    for line, peak, mfu in zip(lines, memory, share, strict=True):
-        line |= {"gpu/peak_memory": peak, "gpu/mfu": mfu, "gpu/train_tokens_per_second": 1e5 * mfu}
-    folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert (
-        "GPU of process 0, while it trains: MFU 30.0%, trained 30,000 tokens/s, peak 40.0 GiB"
-        in run_show("last")
-    )
-    reached = json.loads(run_show("last", "--json"))["speed"]["gpu"]
-    assert reached["gpu/mfu"] == 0.3
-    assert reached["gpu/peak_memory"] == 40.0
-
-
-@pytest.mark.parametrize(
-    ("chosen", "line"),
-    [
-        (("packed", "flash", ""), "  attention: packed rows, flash"),
-        (("packed", "grids", "it needs sm_80"), "  attention: packed rows, grids: it needs sm_80"),
-    ],
-)
-def test_which_attention_a_gpu_trained_with_and_why_no_faster_one(tmp_path, run_show, chosen, line):
-    folder = make_run(tmp_path)
-    manifest = json.loads((folder.path / "run.json").read_text())
-    manifest["checks"] = {"attention": dict(zip(("rows", "kernel", "reason"), chosen, strict=True))}
-    (folder.path / "run.json").write_text(json.dumps(manifest))
-    assert line in run_show("last").splitlines()
 
 
 def test_times_of_steps_that_a_resumption_cut_away_do_not_count(tmp_path, run_show):

@@ -73,7 +73,7 @@ def section(**options):
 def digest(run):
     """Everything a run leaves that must not depend on stops in between."""
     newest = (run / "checkpoints" / "latest").resolve()
-    names = ("metrics.jsonl", "traces/rollouts.jsonl", "traces/samples.jsonl", "evals/index.jsonl")
+    names = ("metrics.jsonl", "traces/rollouts.jsonl", "evals/index.jsonl")
     parts = [newest / "model.safetensors", newest / "trainer" / "optimizer.safetensors"]
     state = json.loads((newest / "trainer" / "state.json").read_text())
     files = [hashlib.sha256(path.read_bytes()).hexdigest() for path in parts]

@@ -30,12 +30,13 @@ def stored(folder):
 
 
 def test_start_finish_and_resume(folder):
-    begun = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    manifest = start(folder, data={"sums": {"sha256": "ab", "problems": 10}}, now=begun)
+    before = datetime.now(UTC)
+    manifest = start(folder, data={"sums": {"sha256": "ab", "problems": 10}})
     fields = stored(folder)
     assert fields["schema"] == 1
     assert fields["outcome"] == "running"
-    assert fields["created"] == "2026-01-02T03:04:05+00:00"
+    created = datetime.fromisoformat(fields["created"])
+    assert before <= created <= datetime.now(UTC)
     assert fields["command"][-1] == "x.api_key=<redacted>"
     assert fields["data"]["sums"]["problems"] == 10
     assert fields["versions"]["plugins"] == {"rlvr-math": "0.1.0"}
@@ -57,7 +58,7 @@ def test_start_finish_and_resume(folder):
     assert (fields["outcome"], fields["error"], fields["steps"]) == ("running", None, 2)
     assert fields["traceback"] is None
     assert [r["step"] for r in fields["resumed"]] == [2]
-    assert fields["created"] == "2026-01-02T03:04:05+00:00"
+    assert fields["created"] == created.isoformat()
     again.finish("finished", steps=4)
     assert stored(folder)["steps"] == 4
     assert not [p for p in folder.path.iterdir() if "tmp" in p.name]

@@ -21,13 +21,6 @@ class Sampled:
     group: Group
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
 def lines(path):
     return list(read_jsonl(path))
 
@@ -70,25 +63,7 @@ def test_declarations_of_another_type_are_the_plugins_error(given):
         declared_metrics(type("Engine", (), {"reports": given}))
 
 
-def test_spans_carry_step_version_and_error(folder):
-    clock = Clock()
-    with Recorder(folder, clock=clock) as recorder:
-        recorder.at(5, 4)
-        clock.now += 2
-        with recorder.span("generate", n=8):
-            clock.now += 0.5
-        with pytest.raises(KeyError), recorder.span("sync"):
-            raise KeyError
-    opened, generate, sync = lines(folder.traces / "trace.jsonl")
-    assert opened["event"] == "opened"
-    assert generate == {
-        "span": "generate", "ts": 2.0, "dur": 0.5, "step": 5, "version": 4,
-        "thread": "MainThread", "n": 8,
-    }  # fmt: skip
-    assert sync["error"] == "KeyError"
-
-
-def test_rollouts_hold_everything_and_samples_the_life_of_the_draw(folder, make_group):
+def test_rollouts_hold_everything(folder, make_group):
     with Recorder(folder) as recorder:
         recorder.rollout(6, 5, make_group(), "2+2=", ["trained", "error"], [1.0, None], 17)
     (line,) = lines(folder.traces / "rollouts.jsonl")
@@ -115,11 +90,6 @@ def test_rollouts_hold_everything_and_samples_the_life_of_the_draw(folder, make_
         "advantage": 1.0,
         "fate": "trained",
     }  # fmt: skip
-    samples = lines(folder.traces / "samples.jsonl")
-    assert [s["event"] for s in samples] == ["drawn", "generated", "judged", "trained", "error"]
-    assert all((s["step"], s["problem_id"], s["draw_index"]) == (6, "p1", 17) for s in samples)
-    assert samples[1]["n_tokens"] == [2, 2]
-    assert [s.get("n") for s in samples] == [2, None, None, 1, 1]
 
 
 def test_evaluations_get_a_file_each_and_a_line_of_the_index(folder, make_group):
@@ -151,9 +121,7 @@ def write_steps(recorder, make_group, start, stop):
     offsets = {}
     for step in range(start, stop):
         offsets[step] = recorder.offsets()
-        recorder.at(step, step)
-        with recorder.span("rollout"):
-            group = make_group(f"p{step}", texts=("x" * 40, f"{step}"))
+        group = make_group(f"p{step}", texts=("x" * 40, f"{step}"))
         recorder.rollout(step, step, group, "q", ["trained", "trained"], [0.5, -0.5], step)
         recorder.metrics(step, step + 1, {"loss": 1 / (step + 3)})
         recorder.timing(step, step + 1, {"train": 0.1 * step}, {"tokens_per_second": 5})
@@ -164,7 +132,7 @@ def write_steps(recorder, make_group, start, stop):
     return offsets
 
 
-EXACT = ("metrics.jsonl", "traces/rollouts.jsonl", "traces/samples.jsonl", "evals/index.jsonl")
+EXACT = ("metrics.jsonl", "traces/rollouts.jsonl", "evals/index.jsonl")
 
 
 def exact(folder):
@@ -182,7 +150,7 @@ def test_t94_a_resumed_run_writes_the_same_lines(folder, make_group, tmp_path, s
 
     with Recorder(folder, segment_bytes=segment_bytes) as recorder:
         offsets = json.loads(json.dumps(write_steps(recorder, make_group, 0, 6)[cut]))
-    for name in (*EXACT, "traces/trace.jsonl", "traces/timing.jsonl"):
+    for name in (*EXACT, "traces/timing.jsonl"):
         with (folder.path / name).open("ab") as file:
             file.write(b'{"torn": ')
     with Recorder(folder, segment_bytes=segment_bytes) as recorder:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlvr_core.record.formats import SERVICES
 from rlvr_core.record.secrets import secrets_in, secrets_in_words
-from rlvr_core.record.text import Redactor, is_secret
+from rlvr_core.record.text import Redactor
 from rlvr_core.testing.clock import cpu_limit
 
 ALNUM = string.ascii_letters + string.digits
@@ -72,7 +72,8 @@ def test_t99_a_credential_is_found_on_its_line_and_never_shown(tmp_path, value, 
     st.sampled_from(
         ["boi_token", "HF_TOKEN", "wandb_api_key", "password", "db.passwd", "clientSecret",
          "aws_secret_access_key", "SecretAccessKey", "api-key", "hfToken", "user_pwd",
-         "auth", "credentials", "signing_key"]
+         "auth", "credentials", "credential", "passphrase", "authorization", "apiKeyProd",
+         "secret_key_base", "signing-key"]
     ),
     st.text(ALNUM + "+/", min_size=7, max_size=40).filter(lambda t: any(c.isdigit() for c in t))
     .filter(lambda t: not t.isdecimal()),
@@ -129,16 +130,6 @@ def test_what_only_looks_a_little_like_one(tmp_path, text):
     assert places(tmp_path, "a.json", text) == []
 
 
-@pytest.mark.parametrize(
-    "key",
-    ["hf_token", "clientSecret", "passwd", "password", "passphrase", "user_pwd", "credential",
-     "auth", "authorization", "accessKey", "access_key", "api-key", "apiKeyProd",
-     "secret_key_base", "signing_key", "signing-key"],
-)  # fmt: skip
-def test_t99_each_kind_of_key_is_enough_by_itself(tmp_path, key):
-    assert places(tmp_path, "a.json", f'{{"{key}": "abc123def456"}}') == ["a.json:1"]
-
-
 @pytest.mark.parametrize("at", [0, (1 << 20) - 20, (1 << 20) - 3, 5_000_000, 8_000_000])
 def test_t99_a_large_file_is_read_to_its_end(tmp_path, at):
     """Beyond 4 MB, and across the border of two pieces."""
@@ -163,11 +154,6 @@ def test_the_name_that_a_link_leads_to_counts(tmp_path):
     (tmp_path / "notes.txt").symlink_to("server.pem")
     (found,) = secrets_in(tmp_path / "notes.txt", "notes.txt")
     assert "name holds secrets" in found.what
-
-
-@given(st.sampled_from(TRAINING), st.sampled_from(["", "model.", "a.with."]))
-def test_keys_of_training_are_not_secret(key, prefix):
-    assert not is_secret(prefix + key)
 
 
 def test_data_sets_of_words_about_secrets_take_no_time(tmp_path):

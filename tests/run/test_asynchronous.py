@@ -41,7 +41,6 @@ def records(run, *, but=()):
     last = max((run / "checkpoints").glob("step*"))
     files = [
         run / "traces" / "rollouts.jsonl",
-        run / "traces" / "samples.jsonl",
         last / "model.safetensors",
         last / "trainer" / "optimizer.safetensors",
     ]

@@ -125,11 +125,7 @@ def test_t18_two_processes_do_the_run_of_one(shared, alone, strategy, request):
     assert json.loads(shared.rlvr("show", two.name, "--json").stdout)["ledger"]["balanced"] is True
     record = json.loads((two / "run.json").read_text())
     assert (record["outcome"], record["processes"]) == ("finished", 2)
-    spans = [line for line in lines(two / "traces" / "trace.jsonl") if line.get("rank") == 1]
-    assert {span["span"] for span in spans} >= {"rollout", "train"}
     AutoModelForCausalLM.from_pretrained(two / "checkpoints" / "step000004")
-    samples = [line["event"] for line in lines(two / "traces" / "samples.jsonl")]
-    assert samples == [line["event"] for line in lines(alone / "traces" / "samples.jsonl")]
 
 
 @needs("rlvr_cluster")

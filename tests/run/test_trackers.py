@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from rlvr_core.api import MachineError, NoConfig, PluginError, RunStarted, StepFinished, TrackedRun
+from rlvr_core.api import MachineError, NoConfig, PluginError, RunStarted, StepFinished
 from rlvr_core.record.trackers import common
-from rlvr_core.record.trackers.jsonl import JsonLines
 from rlvr_core.record.trackers.tensorboard import TensorBoard
 from rlvr_core.record.trackers.tracking import Tracking
 from rlvr_core.record.trackers.wandb import Wandb
@@ -75,35 +74,6 @@ def test_wandb_offline_has_every_step_once_and_no_command_line(tmp_path, monkeyp
     assert ids == {"run-1"}
     files = [path for path in run.rglob("*") if path.is_file()]
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]
-
-
-def played(tracker, folder, begin, end):
-    folder.mkdir(exist_ok=True)
-    tracker.start(TrackedRun(folder, folder.name, {"seed": 1}), begin)
-    for step in range(begin, end):
-        tracker.metrics(step, {"reward/mean": step / 2, "bad": float("nan")})
-    tracker.close()
-
-
-def test_jsonl_has_every_step_of_each_run_once(tmp_path):
-    path = tmp_path / "shared" / "all.jsonl"
-    for name, begin, end in (("run-1", 0, 3), ("run-2", 0, 1)):
-        played(JsonLines(JsonLines.Config(path=str(path))), tmp_path / name, begin, end)
-    with path.open("a") as file:
-        file.write('{"run": "run-1", "step": 3, "rew')  # killed here
-    played(JsonLines(JsonLines.Config(path=str(path))), tmp_path / "run-1", 2, 5)
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    expected = [("run-1", 0), ("run-1", 1), ("run-2", 0), ("run-1", 2), ("run-1", 3), ("run-1", 4)]
-    assert lines == [
-        {"run": name, "step": step, "reward/mean": step / 2} for name, step in expected
-    ]
-
-
-def test_jsonl_writes_into_the_runs_folder(tmp_path):
-    played(JsonLines(JsonLines.Config()), tmp_path / "run-1", 0, 2)
-    (path,) = (tmp_path / "run-1").rglob("*.jsonl")
-    assert path.relative_to(tmp_path) == Path("run-1/jsonl/metrics.jsonl")
-    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [0, 1]
 
 
 @pytest.mark.parametrize(

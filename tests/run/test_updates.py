@@ -28,7 +28,6 @@ def digest(run):
     files = [
         run / "metrics.jsonl",
         run / "traces" / "rollouts.jsonl",
-        run / "traces" / "samples.jsonl",
         last / "model.safetensors",
         last / "trainer" / "optimizer.safetensors",
         last / "trainer" / "reference.safetensors",

@@ -165,11 +165,11 @@ def test_b10_p24_one_conversation_has_one_verdict_in_training_and_evaluation(
     )
     rlvr("run", "run.yaml", "--display", "none")
     (folder,) = (tmp_path / "runs").iterdir()
-    kept = folder / "traces" / "conversations.jsonl"
-    trained = lines(kept)
-    assert len(trained) == 2 * LIMIT
-    for row in trained:
-        assert verdict(row) == direct[row["id"].partition("#")[0]], row["id"]
+    groups = lines(folder / "traces" / "rollouts.jsonl")
+    assert sum(len(group["completions"]) for group in groups) == 2 * LIMIT
+    for group in groups:
+        for row in group["completions"]:
+            assert verdict(row) == direct[group["problem_id"]], group["problem_id"]
 
     # in an evaluation
     (tmp_path / "eval.yaml").write_text(json.dumps({"engine": engine, "environment": environment}))

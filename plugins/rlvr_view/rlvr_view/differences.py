@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_core.api import Json
-from rlvr_core.record.provenance.compare import Difference, code_differences, differences
+from rlvr_core.record.provenance.compare import Difference, differences
 from rlvr_core.record.view import RunView
 
 PARTS = (
@@ -23,7 +23,7 @@ PARTS = (
     "threads",
     "environment",
 )
-_IDENTITY = ("model", "tokenizer", "prompts", "verifiers", "threads", "environment")
+_IDENTITY = ("model", "tokenizer", "prompts", "verifiers", "code", "threads", "environment")
 """Parts that ``identity`` of ``run.json`` has."""
 _ALIKE = (("run", "name"), ("run", "dir"), ("run", "accept_changed"))
 """Keys of a configuration that have no effect on a run's steps."""
@@ -74,8 +74,6 @@ def compare_runs(run: RunView, other: RunView) -> RunDifferences:
         if record.get(part) is None
     }
     changes = differences({k: v for k, v in first.items() if k not in unknown}, second)
-    if "code" not in unknown:
-        changes += code_differences(first["code"], second["code"])
     ordered = sorted(changes, key=lambda change: PARTS.index(change.part))
     return RunDifferences(names, ordered, unknown)
 
@@ -98,6 +96,5 @@ def _recorded(view: RunView) -> dict[str, Any]:
         "data": manifest.get("data"),
         "versions": manifest.get("versions"),
         "machine": machine,
-        "code": (identity.get("code") or {}).get("packages"),
         **{part: identity.get(part) for part in _IDENTITY},
     }

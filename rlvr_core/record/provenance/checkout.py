@@ -30,10 +30,12 @@ def save_patches(folder: RunFolder, directory: Path) -> dict[str, Json] | None:
     head = git(directory, "rev-parse", "HEAD", "--abbrev-ref", "HEAD")
     commit, branch = (None, None) if head is None else head.splitlines()
     status = git(directory, "status", "--porcelain=v1", "--branch")
+    # without programs that the user's configuration has it call
+    diff = ("diff", "--no-ext-diff", "--no-textconv")
     patches = {
         "git_status.txt": status,
-        "git_diff.patch": changes(directory),
-        "git_diff_cached.patch": changes(directory, "--cached"),
+        "git_diff.patch": git(directory, *diff),
+        "git_diff_cached.patch": git(directory, *diff, "--cached"),
     }
     redact = Redactor()
     folder.patches.mkdir(exist_ok=True)
@@ -41,17 +43,7 @@ def save_patches(folder: RunFolder, directory: Path) -> dict[str, Json] | None:
         if text:
             write_atomic(folder.patches / name, redact.patch(text))
     changed = None if status is None else any(not s.startswith("##") for s in status.splitlines())
-    return {
-        "root": root.strip(),
-        "commit": commit,
-        "branch": branch,
-        "dirty": changed,
-    }
-
-
-def changes(directory: Path, *arguments: str) -> str | None:
-    """What ``git diff`` prints, without programs that the user's configuration has it call."""
-    return git(directory, "diff", "--no-ext-diff", "--no-textconv", *arguments)
+    return {"root": root.strip(), "commit": commit, "branch": branch, "dirty": changed}
 
 
 def git(directory: Path, *arguments: str) -> str | None:

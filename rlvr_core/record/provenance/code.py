@@ -1,25 +1,15 @@
-"""Hashes of the code that results are made by: packages, single components, git checkouts."""
+"""Hashes of the code that results are made by: packages and single components."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from rlvr_core.api import Json
 from rlvr_core.plugins.host import Host
-from rlvr_core.record.files import write_atomic
-from rlvr_core.record.provenance.checkout import changes, git
 from rlvr_core.record.provenance.user_files import siblings, source_of
-from rlvr_core.record.text import Redactor
-
-CORE = "rlvr_core"
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG")
-"""Environment variables that decide in what order numbers are added up."""
 
 
 def code_hash(use: str, target: str) -> str | None:
@@ -46,60 +36,27 @@ def code_hash(use: str, target: str) -> str | None:
     if not spec.parent:
         return digest_of([file.read_bytes(), *(_read(beside) for beside in siblings(file))])
     top = module.partition(".")[0]
-    folder = file.parent if top == CORE else location(top) or file.parent
-    return _of_table(_table(folder))
+    return _of_folder(file.parent if top == "rlvr_core" else _location(top) or file.parent)
 
 
 def package_hash(package: str) -> str | None:
     """Return the SHA-256 of the files of a package: paths and contents; None if it is unknown."""
-    folder = location(package)
-    if folder is None:
+    place = _location(package)
+    if place is None:
         return None
-    return _of_table(_table(folder)) if folder.is_dir() else digest_of([_read(folder)])
+    return _of_folder(place) if place.is_dir() else digest_of([_read(place)])
 
 
-def packages(host: Host) -> dict[str, dict[str, Json]]:
-    """Describe the code of the core and of every loaded plugin, by package.
-
-    Returns:
-        Of each: version of its distribution, SHA-256 of its files, and ``git``: root, commit and
-        changed files of the checkout that it is imported from, None outside of one.
-    """
-    described: dict[str, dict[str, Json]] = {}
+def packages(host: Host) -> dict[str, Json]:
+    """Return version and hash of the core and of every loaded plugin, as a text by package."""
+    described: dict[str, Json] = {}
     for record in host.records:
         name = record.module.partition(".")[0]
-        folder = location(name)
-        if name in described or record.status in ("failed", "off") or folder is None:
+        if name in described or record.status in ("failed", "off"):
             continue
-        digest = package_hash(name)
-        described[name] = {"version": record.version, "sha256": digest, "git": _checkout(folder)}
+        if (digest := package_hash(name)) is not None:
+            described[name] = f"{record.version} ({digest[:16]})"
     return described
-
-
-def keep_changes(folder: Path, code: Mapping[str, Mapping[str, Any]]) -> None:
-    """Keep the diffs of packages that are imported from changed checkouts.
-
-    Args:
-        folder: ``patches/`` of a run.
-        code: What ``packages`` returned.
-    """
-    for package, described in code.items():
-        place = location(package)
-        if place is None or not described["git"] or not described["git"]["changed"]:
-            continue
-        directory = place if place.is_dir() else place.parent
-        text = changes(directory, "HEAD", "--", str(place)) or ""
-        folder.mkdir(exist_ok=True)
-        write_atomic(folder / f"{package}.patch", Redactor().patch(text))
-
-
-def threads() -> dict[str, Json]:
-    """Return the numbers of threads of this process, and the variables that set them."""
-    numbers: dict[str, Json] = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        numbers |= {"torch": torch.get_num_threads(), "interop": torch.get_num_interop_threads()}
-    return numbers
 
 
 def digest_of(parts: Iterable[bytes]) -> str:
@@ -110,21 +67,7 @@ def digest_of(parts: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
-def _checkout(folder: Path) -> Json:
-    """Return root, commit and changed files of the git checkout that a package is imported from."""
-    place = folder if folder.is_dir() else folder.parent
-    if "site-packages" in place.parts:
-        return None
-    status = git(place, "status", "--porcelain=v1", "--untracked-files=all", "--", str(folder))
-    tracked = git(place, "ls-files", "--", str(folder))
-    head = git(place, "rev-parse", "HEAD", "--show-toplevel")
-    if status is None or not tracked or head is None:
-        return None  # a folder that git ignores is no checkout of the package
-    commit, root = head.splitlines()
-    return {"root": root, "commit": commit, "changed": [line[3:] for line in status.splitlines()]}
-
-
-def location(package: str) -> Path | None:
+def _location(package: str) -> Path | None:
     """Return the folder (or single file) that a package is imported from; None if unknown."""
     try:
         spec = find_spec(package)
@@ -137,23 +80,15 @@ def location(package: str) -> Path | None:
     return Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
 
 
-def _table(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file below a folder, by path."""
-    files = (
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-        and path.suffix not in (".pyc", ".pyo")
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(_read(path)).hexdigest()
-        for path in files
-    }
-
-
-def _of_table(table: Mapping[str, str]) -> str:
-    return digest_of(part.encode() for item in table.items() for part in item)
+def _of_folder(folder: Path) -> str:
+    """Return the SHA-256 of the files below a folder, of their paths and contents."""
+    parts: list[bytes] = []
+    for path in sorted(folder.rglob("*")):
+        place = path.relative_to(folder)
+        hidden = any(part.startswith(".") for part in place.parts)
+        if path.is_file() and path.suffix not in (".pyc", ".pyo") and not hidden:
+            parts += [place.as_posix().encode(), _read(path)]
+    return digest_of(parts)
 
 
 def _read(file: Path) -> bytes:

@@ -19,24 +19,15 @@ class Difference:
         part: Part of the record: ``config``, ``model``, ...
         key: What differs in it, with dots.
         values: Its value in each; None where there is none.
-        text: The difference in words, if values do not say it.
     """
 
     part: str
     key: str
     values: tuple[Any, Any]
-    text: str = ""
-
-    @property
-    def line(self) -> str:
-        """Return the difference as a line of text."""
-        return f"{self.part}: {self.words}"
 
     @property
     def words(self) -> str:
         """Return the difference without its part."""
-        if self.text:
-            return self.text
         first, other = map(_shown, self.values)
         return f"{self.key}: {first} and {other}"
 
@@ -44,11 +35,11 @@ class Difference:
 def differences(record: Mapping[str, Any], other: Mapping[str, Any]) -> list[Difference]:
     """Return the differences of two records, each ``{part: {key: value}}``.
 
-    A part that only one of them has is left out, and so is the code of packages.
+    A part that only one of them has is left out.
     """
     changes = []
     for part in record:
-        if part == "code" or not isinstance(other.get(part), Mapping):
+        if not isinstance(other.get(part), Mapping):
             continue
         first, second = flat(record[part] or {}), flat(other[part])
         keys = [
@@ -57,29 +48,6 @@ def differences(record: Mapping[str, Any], other: Mapping[str, Any]) -> list[Dif
             if first.get(key) != second.get(key) and (part, key) not in _BESIDE
         ]
         changes += [Difference(part, key, (first.get(key), second.get(key))) for key in keys]
-    return changes
-
-
-def code_differences(
-    packages: Mapping[str, Mapping[str, Any]], other: Mapping[str, Mapping[str, Any]]
-) -> list[Difference]:
-    """Return the packages whose code differs, with their versions and commits.
-
-    Args:
-        packages: Packages of the first run by name: ``version``, ``sha256``, ``git``.
-        other: Packages of the second.
-    """
-    changes = []
-    for name in {**packages, **other}:
-        first, second = packages.get(name), other.get(name)
-        if first is None or second is None:
-            where = "only in the first" if second is None else "only in the second"
-            values = (first and first["version"], second and second["version"])
-            changes.append(Difference("code", name, values, f"{name}: {where}"))
-        elif first["sha256"] != second["sha256"]:
-            values = (first["sha256"], second["sha256"])
-            text = f"{name}: {_state(first)} and {_state(second)}"
-            changes.append(Difference("code", name, values, text))
     return changes
 
 
@@ -95,16 +63,6 @@ def flat(value: Any, prefix: str = "") -> dict[str, Any]:
     for key, child in items:
         flattened |= flat(child, f"{prefix}.{key}" if prefix else key)
     return flattened
-
-
-def _state(package: Mapping[str, Any]) -> str:
-    """Return version, commit and number of changed files of a package, and its hash."""
-    git = package.get("git")
-    text = f"{package['version']}"
-    if git:
-        count = len(git["changed"])
-        text += f" at {git['commit'][:8]}" + (f" with {count} files changed" if count else "")
-    return f"{text} ({str(package['sha256'])[:8]})"
 
 
 def _shown(value: Any) -> str:

@@ -1,13 +1,16 @@
-"""Environment variables that may change results, and never one that may be a secret."""
+"""What surrounds a run and may change its results: threads and environment variables."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 
 from rlvr_core.api import Json
-from rlvr_core.record.provenance.code import THREAD_VARIABLES
 from rlvr_core.record.text import Redactor
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG")
+"""Environment variables that decide in what order numbers are added up."""
 
 VARIABLES = (
     "OMP_", "MKL_", "KMP_", "OPENBLAS_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_",
@@ -20,6 +23,15 @@ ELSEWHERE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 """What says where or for whom a run is, not what it computes."""
 _PLACES = ("_HOME", "_CACHE", "_PATH", "_DIR")
 _SECRET = re.compile(r"TOKEN(?!IZERS_)|KEY|SECRET|PASS(?:WORD|WD|PHRASE)|AUTH|CREDENTIAL", re.I)
+
+
+def threads() -> dict[str, Json]:
+    """Return the numbers of threads of this process, and the variables that set them."""
+    numbers: dict[str, Json] = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        numbers |= {"torch": torch.get_num_threads(), "interop": torch.get_num_interop_threads()}
+    return numbers
 
 
 def environment() -> dict[str, Json]:

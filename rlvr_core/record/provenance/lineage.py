@@ -54,13 +54,13 @@ def lineage_of(folder: Path) -> dict[str, Json] | None:
     state = _json(folder / "trainer" / "state.json")
     if state is None or not isinstance(state.get("step"), int):
         return None
-    identity = state.get("identity")
     lineage: dict[str, Json] = {"format": FORMAT, "step": state["step"]}
-    if isinstance(identity, Mapping) and isinstance(identity.get("lineage"), Mapping):
-        model = _mapping(identity.get("model"))
-        kept = {key: model[key] for key in _OF_MODEL if model.get(key) is not None}
-        return {**lineage, **identity["lineage"], "model": kept}
-    return {**lineage, "run": None}
+    identity = state.get("identity")
+    if not identity:
+        return {**lineage, "run": None}
+    model = identity["model"]
+    kept = {key: model[key] for key in _OF_MODEL if model.get(key) is not None}
+    return {**lineage, **identity["lineage"], "model": kept}
 
 
 def write_lineage(source: Path, out: Path, merged: str | None) -> None:
@@ -81,22 +81,18 @@ def lineage_lines(lineage: Mapping[str, Json]) -> list[tuple[str, str]]:
     """Return a lineage as lines, label and text; the lineage of its first model follows."""
     run, step = lineage.get("run") or "a run that is not recorded", lineage.get("step")
     lines = [("written by", f"{run}, step {step}")]
-    model = _mapping(lineage.get("model"))
+    model = lineage.get("model") or {}
     if model.get("path"):
         digest = model.get("commit") or model.get("sha256")
         lines.append(("trained from", str(model["path"]) + (f", {digest}" if digest else "")))
-    for name, source in _mapping(lineage.get("data")).items():
-        count, digest = _mapping(source).get("problems"), str(_mapping(source).get("sha256"))[:16]
-        lines.append(("trained on", f"{name}: {count} problems, SHA-256 {digest}"))
-    for key, value in _mapping(lineage.get("meta")).items():
+    for name, source in (lineage.get("data") or {}).items():
+        text = f"{name}: {source['problems']} problems, SHA-256 {source['sha256'][:16]}"
+        lines.append(("trained on", text))
+    for key, value in (lineage.get("meta") or {}).items():
         if value is not None:
             lines.append((f"meta.{key}", str(value)))
     parent = lineage.get("parent")
-    return [*lines, *lineage_lines(parent)] if isinstance(parent, Mapping) else lines
-
-
-def _mapping(value: Json) -> Mapping[str, Json]:
-    return value if isinstance(value, Mapping) else {}
+    return [*lines, *lineage_lines(parent)] if parent else lines
 
 
 def _json(file: Path) -> dict[str, Json] | None:

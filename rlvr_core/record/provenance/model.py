@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +31,9 @@ def model_identity(path: str, revision: str | None = None) -> dict[str, Json]:
         revision: Revision of the hub.
 
     Returns:
-        ``path``, and of files on this machine ``sha256`` of all of them, ``weights`` and
-        ``config`` of those of either kind, ``bytes`` of the weights and ``by``: how the weights
-        were hashed (``etag``, ``content`` or ``blocks``). Of a model in the hub's cache also
-        ``revision`` and ``commit``; its ``sha256`` is that of the commit, whichever of its files
-        are here.
+        ``path``, and of files on this machine ``sha256`` of all of them, and ``weights`` and
+        ``config`` of those of either kind. Of a model in the hub's cache also ``revision`` and
+        ``commit``; its ``sha256`` is that of the commit, whichever of its files are here.
     """
     folder = Path(path).expanduser()
     identity: dict[str, Json] = {"path": path}
@@ -48,18 +45,16 @@ def model_identity(path: str, revision: str | None = None) -> dict[str, Json]:
             return identity
         folder, commit = cached, cached.name
         identity["commit"] = commit
-    weights, config, ways, size = [], [], set[str](), 0
-    for file in sorted(folder.iterdir()):
-        if file.suffix in _WEIGHTS:
-            way, digest = _hash(file)
-            ways.add(way)
-            size += file.stat().st_size
-            weights.append(f"{file.name} {digest}")
-        elif file.suffix in _TEXTS and file.name != LINEAGE:
-            config.append(f"{file.name} {_hash(file)[1]}")
+    hashes = {
+        file: f"{file.name} {_hash(file)}"
+        for file in sorted(folder.iterdir())
+        if file.suffix in (*_WEIGHTS, *_TEXTS) and file.name != LINEAGE
+    }
+    weights = [line for file, line in hashes.items() if file.suffix in _WEIGHTS]
+    config = [line for file, line in hashes.items() if file.suffix in _TEXTS]
     identity["sha256"] = _digest([commit] if commit else [*weights, *config])
     if weights:
-        identity |= {"weights": _digest(weights), "bytes": size, "by": " and ".join(sorted(ways))}
+        identity["weights"] = _digest(weights)
     if commit is None:
         identity["config"] = _digest(config)
     return identity
@@ -105,28 +100,15 @@ def _in_cache(repository: str, revision: str | None) -> Path | None:
     return None
 
 
-def _hash(file: Path) -> tuple[str, str]:
-    """Return how a file is hashed, and the hash."""
+def _hash(file: Path) -> str:
     if file.is_symlink() and _ETAG.fullmatch(blob := file.resolve().name):
-        return "etag", blob
-    digest = hashlib.sha256()
-    way, blocks = _blocks(file)
-    if way == "blocks":
-        digest.update(str(file.stat().st_size).encode())
-    for block in blocks:
-        digest.update(block)
-    return way, digest.hexdigest()
-
-
-def _blocks(file: Path) -> tuple[str, Iterator[bytes]]:
+        return blob
     size = file.stat().st_size
     if size <= (_SAMPLED + 2) * _BLOCK:
-        return "content", iter([file.read_bytes()])
-
-    def sampled() -> Iterator[bytes]:
-        with file.open("rb") as opened:
-            for index in range(_SAMPLED + 2):
-                opened.seek((size - _BLOCK) * index // (_SAMPLED + 1))
-                yield opened.read(_BLOCK)
-
-    return "blocks", sampled()
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    digest = hashlib.sha256(str(size).encode())
+    with file.open("rb") as opened:
+        for index in range(_SAMPLED + 2):
+            opened.seek((size - _BLOCK) * index // (_SAMPLED + 1))
+            digest.update(opened.read(_BLOCK))
+    return digest.hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,11 +78,10 @@ def changed(
             continue
         path, content = source
         earlier = {str(path): old["sha256"], **old["beside"]}
-        for file, data in [(path, content), *_beside(path)]:
-            digest = hashlib.sha256(data).hexdigest()
-            if digest != earlier.get(str(file)):
-                copy = old["copy"] if file == path else None
-                changes[str(file)] = ChangedFile(str(file), digest, copy)
+        for file, digest in _digests(path, content).items():
+            if digest != earlier.get(file):
+                copy = old["copy"] if file == str(path) else None
+                changes[file] = ChangedFile(file, digest, copy)
     if accepted is not None:
         _refuse(folder, changes.values(), accepted)
     return list(changes.values())
@@ -89,36 +89,32 @@ def changed(
 
 def _refuse(folder: RunFolder, changes: Iterable[ChangedFile], accepted: Sequence[str]) -> None:
     refused = [file for file in changes if not file.sha256.startswith(tuple(accepted))]
+    if not refused:
+        return
     digests = ", ".join([*accepted, *(file.sha256[:8] for file in refused)])
     go_on = f"to go on with what is there now: --set 'run.accept_changed=[{digests}]'"
     complaints = []
     for file in refused:
         copy = f": {folder.patches / file.copy} has it" if file.copy else ""
-        remedy = (f"put it back as it was{copy}", go_on)
         what = f"{file.path} has changed since the run began"
-        complaints.append(Complaint(what, file.path, remedy))
-    if complaints:
-        raise ConfigError.collect(complaints)
+        complaints.append(Complaint(what, file.path, (f"put it back as it was{copy}", go_on)))
+    raise ConfigError.collect(complaints)
 
 
 def _save(folder: RunFolder, path: Path, content: bytes) -> dict[str, Json]:
-    digest = hashlib.sha256(content).hexdigest()
-    stem = f"{path.stem}-{digest[:8]}"
+    digests = _digests(path, content)
+    digest = digests.pop(str(path))
+    copy = f"{path.stem}-{digest[:8]}.py"
     folder.patches.mkdir(exist_ok=True)
-    record: dict[str, Json] = {
-        "path": str(path),
-        "sha256": digest,
-        "beside": {str(file): hashlib.sha256(data).hexdigest() for file, data in _beside(path)},
-        "copy": f"{stem}.py",
-    }
-    copy = content.decode("utf-8", "backslashreplace")
-    write_atomic(folder.patches / record["copy"], Redactor().patch(copy))
-    return record
+    text = content.decode("utf-8", "backslashreplace")
+    write_atomic(folder.patches / copy, Redactor().patch(text))
+    return {"path": str(path), "sha256": digest, "beside": digests, "copy": copy}
 
 
-def _beside(path: Path) -> Iterable[tuple[Path, bytes]]:
+def _digests(path: Path, content: bytes) -> dict[str, str]:
+    """Return the SHA-256 of a component's file, and of those beside it that it imports."""
+    digests = {str(path): hashlib.sha256(content).hexdigest()}
     for file in siblings(path):
-        try:
-            yield file, file.read_bytes()
-        except OSError:
-            continue  # taken away since it was imported
+        with contextlib.suppress(OSError):  # taken away since it was imported
+            digests[str(file)] = hashlib.sha256(file.read_bytes()).hexdigest()
+    return digests

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rlvr_core.api import MachineError
+from rlvr_core.record.files import write_atomic
 
 
 def need(package: str, tracker: str, install: str) -> None:
@@ -67,7 +68,4 @@ class Progress:
         self._write()
 
     def _write(self) -> None:
-        text = json.dumps({"step": self.step, "run_id": self.run_id})
-        partial = self._path.with_suffix(".new")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(self._path)
+        write_atomic(self._path, json.dumps({"step": self.step, "run_id": self.run_id}))

@@ -45,28 +45,22 @@ class Tracking(RunObserver):
 
     def step_finished(self, event: StepFinished) -> None:
         """Give the step's numbers to each."""
-        for name, tracker in list(self._trackers.items()):
-            try:
-                tracker.metrics(event.step, dict(event.metrics))
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:
-                self._failed(name, error)
-                del self._trackers[name]
+        self._each(lambda tracker: tracker.metrics(event.step, dict(event.metrics)))
 
     def close(self) -> None:
         """Close all of them; safe to call twice."""
-        while self._trackers:
-            name, tracker = self._trackers.popitem()
+        self._each(lambda tracker: tracker.close())
+        self._trackers.clear()
+
+    def _each(self, call: Callable[[Tracker], None]) -> None:
+        for name, tracker in list(self._trackers.items()):
             try:
-                tracker.close()
+                call(tracker)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                self._failed(name, error)
-
-    def _failed(self, name: str, error: BaseException) -> None:
-        self._say(
-            f"warning: tracker '{name}' failed: {type(error).__name__}: {error}; the run goes on "
-            "without it, and metrics.jsonl has everything"
-        )
+                del self._trackers[name]
+                self._say(
+                    f"warning: tracker '{name}' failed: {type(error).__name__}: {error}; "
+                    "the run goes on without it, and metrics.jsonl has everything"
+                )

@@ -71,7 +71,7 @@ def test_equal_runs_are_equal_in_every_part(lab, own_model):
     ]
     identity = record(first)["identity"]
     assert identity["verifiers"].keys() == {"toy/early"}
-    assert {"rlvr_core", "rlvr_toy"} <= identity["code"]["packages"].keys()
+    assert {"rlvr_core", "rlvr_toy"} <= identity["code"].keys()
     state = json.loads(
         (first / "checkpoints" / "step000002" / "trainer" / "state.json").read_text()
     )
@@ -142,7 +142,7 @@ def test_an_edited_verifier_and_the_file_that_was_edited(lab, own_model, toy_sit
         second = run_of(lab)
         found = diff(lab, first, second)
         assert list(found["differences"]) == ["code", "verifiers"]
-        assert text_of(found, "code").startswith("rlvr_toy: 1.0 (")
+        assert text_of(found, "code").startswith('rlvr_toy: "1.0 (')
         shown = lab.rlvr("diff", str(first), str(second)).stdout
         assert "toy/early" in shown
         refused = resume(lab, first, check=2)
@@ -151,7 +151,7 @@ def test_an_edited_verifier_and_the_file_that_was_edited(lab, own_model, toy_sit
         assert f"run.accept_changed=[{digest[:8]}]" in refused
         said = resume(lab, first, "--set", f"run.accept_changed=[{digest[:8]}]")
         assert "not as when the run began: verifiers: toy/early" in said
-        assert "code: rlvr_toy: 1.0 (" in said
+        assert 'code: rlvr_toy: "1.0 (' in said
     finally:
         module.write_text(before)
     (over,) = record(first)["resumed_over"]
@@ -164,7 +164,7 @@ def test_other_code_of_a_plugin_that_judges_nothing_is_named_and_not_refused(lab
     first = run_of(lab)
     path = first / "run.json"
     fields = record(first)
-    fields["identity"]["code"]["packages"]["rlvr_core"]["sha256"] = "0" * 64
+    fields["identity"]["code"]["rlvr_core"] = "0.0.1 (0123456789abcdef)"
     fields["identity"]["threads"]["OMP_NUM_THREADS"] = "7"
     fields["versions"]["libraries"]["torch"] = "1.0"
     path.write_text(json.dumps(fields))

@@ -91,8 +91,3 @@ def test_a_record_that_cannot_be_read_is_none(tmp_path, text):
     out.mkdir()
     write_lineage(tmp_path, out, None)
     assert list(out.iterdir()) == []
-
-
-def test_a_record_of_odd_types_can_be_told():
-    odd = {"run": 3, "model": [1], "data": "x", "meta": [], "parent": {"data": {"a": 1}}}
-    assert lineage_lines(odd)[0] == ("written by", "3, step None")

@@ -48,7 +48,6 @@ def digest(run):
     """Hashes of what a run leaves: numbers, completions, weights and the optimizer's state."""
     last = run / "checkpoints" / "step000006"
     files = [run / "metrics.jsonl", run / "traces" / "rollouts.jsonl"]
-    files += [run / "traces" / "samples.jsonl"]
     files += sorted(last.rglob("*.safetensors"))
     return {
         str(file.relative_to(run)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files

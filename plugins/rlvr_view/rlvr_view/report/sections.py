@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_core.api import Metric
-from rlvr_core.record.findings import run_findings
 from rlvr_core.record.ledger import FATES
 from rlvr_core.record.speed import phase_rows
 from rlvr_core.toolkit import brief, printable
 from rlvr_view.report import accounts, comparing, learning
 from rlvr_view.report.comparing import Difference, Table
 from rlvr_view.report.explain import explanations
+from rlvr_view.report.findings import run_findings
 from rlvr_view.report.groups import outcome, shown_completions
 from rlvr_view.report.plot import Plot
 from rlvr_view.report.records import Records

@@ -6,12 +6,12 @@ import math
 import pytest
 
 from plugins.rlvr_view.tests.reports.made_runs import make_run
-from rlvr_core.record.findings import run_findings
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.record.speed import phase_rows
 from rlvr_core.record.view import RunView
 from rlvr_view.report import accounts, learning
 from rlvr_view.report.described import described
+from rlvr_view.report.findings import run_findings
 from rlvr_view.report.plot import Plot, Series
 from rlvr_view.report.plotly_figures import figure
 from rlvr_view.report.records import Records, labels

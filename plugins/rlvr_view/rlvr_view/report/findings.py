@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from rlvr_core.record.view import RunView, finite
+from rlvr_core.toolkit import RunView, finite
 
 COUNTS = (
     "canaries/wrong",
@@ -23,8 +22,6 @@ COUNTS = (
     "staleness/expired",
 )
 """Metrics that are 0 in each step of a healthy run."""
-MAX_CUT_OFF = 0.02
-"""Share of answers of an evaluation that may be cut off at the token cap."""
 
 
 def run_findings(view: RunView) -> list[dict[str, Any]]:
@@ -40,17 +37,3 @@ def run_findings(view: RunView) -> list[dict[str, Any]]:
             steps, values = zip(*points, strict=True)
             findings.append({"metric": metric, "steps": list(steps), "values": list(values)})
     return findings
-
-
-def cut_off_notes(view: RunView) -> Iterator[str]:
-    """Say what to do about evaluations of which too many answers were cut off."""
-    shares: dict[str, float] = {}
-    for line in view.evaluations:
-        share = (line.get("basis") or {}).get("cut_off", 0.0)
-        shares[line["task"]] = max(share, shares.get(line["task"], 0.0))
-    for task, share in shares.items():
-        if share > MAX_CUT_OFF:
-            yield (
-                f"evaluation {task}: up to {share:.1%} of the answers were cut off at "
-                "the token cap; raise max_tokens of the task in eval.tasks"
-            )
