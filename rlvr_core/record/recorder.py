@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rlvr_core.api import EvalReport, Fate, Group, Json, PluginError, RunError
+from rlvr_core.api import (
+    EvalReport,
+    Group,
+    Json,
+    PluginError,
+    RunError,
+)
+from rlvr_core.api.problems import Fate
 from rlvr_core.record.files import lock_folder, write_atomic
 from rlvr_core.record.jsonl import SEGMENT_BYTES, Stream, encode, read_jsonl
 from rlvr_core.record.metrics import Glossary, run_glossary

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Protocol
 
-from rlvr_core.api import Completion, Fate, Group, Json, Judged, Usage, Verdict
+from rlvr_core.api import (
+    Completion,
+    Group,
+    Json,
+    Judged,
+    Usage,
+    Verdict,
+)
+from rlvr_core.api.problems import Fate
 from rlvr_core.record.text import Redactor
 
 
