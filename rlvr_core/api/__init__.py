@@ -44,7 +44,6 @@ from rlvr_core.api.errors import RefusedError as RefusedError
 from rlvr_core.api.errors import RlvrError as RlvrError
 from rlvr_core.api.errors import RunError as RunError
 from rlvr_core.api.example import Example as Example
-from rlvr_core.api.example import ShowsExample as ShowsExample
 from rlvr_core.api.forward import ForwardPath as ForwardPath
 from rlvr_core.api.forward import MicroBatch as MicroBatch
 from rlvr_core.api.guards import GuardContext as GuardContext
@@ -73,12 +72,8 @@ from rlvr_core.api.judging import PresentsProblems as PresentsProblems
 from rlvr_core.api.judging import Sampler as Sampler
 from rlvr_core.api.judging import Source as Source
 from rlvr_core.api.judging import Verifier as Verifier
-from rlvr_core.api.launching import CountsBytes as CountsBytes
 from rlvr_core.api.launching import ExternalAnswer as ExternalAnswer
 from rlvr_core.api.launching import ExternalTask as ExternalTask
-from rlvr_core.api.launching import JobLauncher as JobLauncher
-from rlvr_core.api.launching import JobState as JobState
-from rlvr_core.api.launching import JobStatus as JobStatus
 from rlvr_core.api.launching import Launcher as Launcher
 from rlvr_core.api.launching import LaunchPlan as LaunchPlan
 from rlvr_core.api.launching import LaunchRequest as LaunchRequest
