@@ -9,7 +9,7 @@ import importlib.machinery
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from types import ModuleType, TracebackType
 from typing import Any, Literal
 
@@ -62,23 +62,12 @@ class PluginRecord:
 
     def as_json(self) -> dict[str, Any]:
         """The record as ``rlvr plugins list --json`` prints it."""
-        return {
-            "name": self.name,
-            "distribution": self.distribution,
-            "version": self.version,
-            "module": self.module,
-            "file": self.file,
-            "status": self.status,
-            "problems": [
-                {
-                    "message": problem.message,
-                    "file": problem.place.file,
-                    "line": problem.place.line,
-                    "remedy": list(problem.remedy),
-                }
-                for problem in self.problems
-            ],
-            "hooks": list(self.hooks),
+        problems = [
+            {"message": message, "file": place.file, "line": place.line, "remedy": list(remedy)}
+            for message, place, remedy in self.problems
+        ]
+        return asdict(self) | {
+            "problems": problems,
             "components": [{"kind": kind, "name": name} for kind, name in self.components],
             "seconds": round(self.seconds, 4),
         }
