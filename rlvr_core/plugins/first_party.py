@@ -49,4 +49,4 @@ COMPONENTS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "verifier_pool": {"cluster": ("ray-pool",)},
 }
-"""Short names of components that were the core's, by kind and by the plugin that has them."""
+"""Components that are used by their short names, by kind and by the plugin that has them."""
