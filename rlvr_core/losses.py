@@ -20,7 +20,6 @@ from torch import Tensor
 from rlvr_core.algorithm.policy import ClipConfig, PolicyLoss, PolicyTerms
 from rlvr_core.algorithm.reduce import Tally, constant, row_mean, token_mean
 from rlvr_core.api import (
-    AnswersTraits,
     ComponentConfig,
     LossBatch,
     LossOutput,
@@ -28,6 +27,7 @@ from rlvr_core.api import (
     Metric,
     Normalizer,
 )
+from rlvr_core.api.traits import AnswersTraits
 
 
 def clipped(policy: PolicyTerms, options: ClipConfig) -> Tensor:

@@ -4,74 +4,51 @@ It reads configs and run folders, makes components and prints. A plugin that nee
 module that has it.
 """
 
-from rlvr_core import __version__
-from rlvr_core.config.load import load_config
-from rlvr_core.config.model import ComponentRef, EnvironmentSection, ModelSection, PromptSection
-from rlvr_core.config.resolve import Resolved, build, parse_options, resolve_file
-from rlvr_core.data.uri import cache_folder, check_model_path, is_uri, local_path, model_path
-from rlvr_core.plugins.host import Host, load_host
-from rlvr_core.plugins.loader import PluginRecord, describe
-from rlvr_core.plugins.registry import Entry, kind_words
-from rlvr_core.plugins.tool_formats import tool_format
-from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST
-from rlvr_core.record.files import lock_folder, write_atomic
-from rlvr_core.record.find import find_run, list_runs
-from rlvr_core.record.jsonl import parse_line, read_jsonl, whole_lines
-from rlvr_core.record.rundir import RunFolder, looks_like_run
-from rlvr_core.record.text import brief, printable
-from rlvr_core.record.view import RunView, finite
-from rlvr_core.terminal.output import print_json, print_line, print_table, quiet_libraries
-from rlvr_core.verify.pool import VerifierPool, VerifierStats
-from rlvr_core.verify.reward import outcome
-from rlvr_core.verify.verdicts import VerifierSpec, from_plain, plain_verdict
-
-__all__ = [
-    "BEST",
-    "COMPLETE",
-    "LATEST",
-    "ComponentRef",
-    "Entry",
-    "EnvironmentSection",
-    "Host",
-    "ModelSection",
-    "PluginRecord",
-    "PromptSection",
-    "Resolved",
-    "RunFolder",
-    "RunView",
-    "VerifierPool",
-    "VerifierSpec",
-    "VerifierStats",
-    "__version__",
-    "brief",
-    "build",
-    "cache_folder",
-    "check_model_path",
-    "describe",
-    "find_run",
-    "finite",
-    "from_plain",
-    "is_uri",
-    "kind_words",
-    "list_runs",
-    "load_config",
-    "load_host",
-    "local_path",
-    "lock_folder",
-    "looks_like_run",
-    "model_path",
-    "outcome",
-    "parse_line",
-    "parse_options",
-    "plain_verdict",
-    "print_json",
-    "print_line",
-    "print_table",
-    "printable",
-    "quiet_libraries",
-    "read_jsonl",
-    "resolve_file",
-    "tool_format",
-    "whole_lines",
-    "write_atomic",
-]
+from rlvr_core import __version__ as __version__
+from rlvr_core.config.load import load_config as load_config
+from rlvr_core.config.model import ComponentRef as ComponentRef
+from rlvr_core.config.model import EnvironmentSection as EnvironmentSection
+from rlvr_core.config.model import ModelSection as ModelSection
+from rlvr_core.config.model import PromptSection as PromptSection
+from rlvr_core.config.resolve import Resolved as Resolved
+from rlvr_core.config.resolve import build as build
+from rlvr_core.config.resolve import parse_options as parse_options
+from rlvr_core.config.resolve import resolve_file as resolve_file
+from rlvr_core.data.uri import cache_folder as cache_folder
+from rlvr_core.data.uri import check_model_path as check_model_path
+from rlvr_core.data.uri import is_uri as is_uri
+from rlvr_core.data.uri import local_path as local_path
+from rlvr_core.data.uri import model_path as model_path
+from rlvr_core.plugins.host import Host as Host
+from rlvr_core.plugins.host import load_host as load_host
+from rlvr_core.plugins.loader import PluginRecord as PluginRecord
+from rlvr_core.plugins.loader import describe as describe
+from rlvr_core.plugins.registry import Entry as Entry
+from rlvr_core.plugins.registry import kind_words as kind_words
+from rlvr_core.plugins.tool_formats import tool_format as tool_format
+from rlvr_core.record.checkpoints import BEST as BEST
+from rlvr_core.record.checkpoints import COMPLETE as COMPLETE
+from rlvr_core.record.checkpoints import LATEST as LATEST
+from rlvr_core.record.files import lock_folder as lock_folder
+from rlvr_core.record.files import write_atomic as write_atomic
+from rlvr_core.record.find import find_run as find_run
+from rlvr_core.record.find import list_runs as list_runs
+from rlvr_core.record.jsonl import parse_line as parse_line
+from rlvr_core.record.jsonl import read_jsonl as read_jsonl
+from rlvr_core.record.jsonl import whole_lines as whole_lines
+from rlvr_core.record.rundir import RunFolder as RunFolder
+from rlvr_core.record.rundir import looks_like_run as looks_like_run
+from rlvr_core.record.text import brief as brief
+from rlvr_core.record.text import printable as printable
+from rlvr_core.record.view import RunView as RunView
+from rlvr_core.record.view import finite as finite
+from rlvr_core.terminal.output import print_json as print_json
+from rlvr_core.terminal.output import print_line as print_line
+from rlvr_core.terminal.output import print_table as print_table
+from rlvr_core.terminal.output import quiet_libraries as quiet_libraries
+from rlvr_core.verify.pool import VerifierPool as VerifierPool
+from rlvr_core.verify.pool import VerifierStats as VerifierStats
+from rlvr_core.verify.reward import outcome as outcome
+from rlvr_core.verify.verdicts import VerifierSpec as VerifierSpec
+from rlvr_core.verify.verdicts import from_plain as from_plain
+from rlvr_core.verify.verdicts import plain_verdict as plain_verdict

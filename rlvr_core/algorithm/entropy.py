@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from rlvr_core.api import EntropyTraits
+from rlvr_core.api.traits import EntropyTraits
 
 TIE = 1e-5
 """Nats below the threshold at which a token still ties with it. Rows of one prompt begin in the

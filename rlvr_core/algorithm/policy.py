@@ -24,12 +24,12 @@ from rlvr_core.algorithm.ratio import (
 from rlvr_core.algorithm.reduce import Tally, token_mean
 from rlvr_core.api import (
     ComponentConfig,
-    EntropyTraits,
     LossBatch,
     LossOutput,
     LossTraits,
     Normalizer,
 )
+from rlvr_core.api.traits import EntropyTraits
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

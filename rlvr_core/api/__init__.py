@@ -3,346 +3,135 @@
 Importing it loads no torch. What is promised of these names stands in ``docs/plugins.md``.
 """
 
-from rlvr_core.api.completions import (
-    Completion,
-    Done,
-    Ended,
-    FinishReason,
-    Observation,
-    Reply,
-    Transcript,
-    Turn,
-)
-from rlvr_core.api.components import (
-    ComponentConfig,
-    EvalTask,
-    Guard,
-    Kind,
-    Metric,
-    Names,
-    NoConfig,
-    Registrar,
-    Reporter,
-    TrackedRun,
-    Tracker,
-    config_class,
-)
-from rlvr_core.api.engines import (
-    Adapter,
-    BackgroundEngine,
-    Engine,
-    EngineContext,
-    FingerprintsWeights,
-    Generation,
-    Interruptible,
-    ReportsMetrics,
-    Scorer,
-    ScoreRequest,
-    Scores,
-    WeightSource,
-    WrapsEngine,
-)
-from rlvr_core.api.errors import (
-    ChangedError,
-    Complaint,
-    ConfigError,
-    DataError,
-    IdleError,
-    MachineError,
-    PluginError,
-    RefusedError,
-    RlvrError,
-    RunError,
-)
-from rlvr_core.api.example import (
-    Example,
-    ShowsExample,
-)
-from rlvr_core.api.forward import (
-    ForwardPath,
-    ForwardPathFactory,
-    MicroBatch,
-    ModelAdapter,
-)
-from rlvr_core.api.guards import (
-    BindsToRun,
-    GuardContext,
-    LooksBeforeRun,
-    StepView,
-)
-from rlvr_core.api.hooks import (
-    API_VERSION,
-    CheckpointSaved,
-    DataReport,
-    EvalFinished,
-    Finding,
-    GroupsScored,
-    RunData,
-    RunFinished,
-    RunStarted,
-    StepFinished,
-    hookimpl,
-)
-from rlvr_core.api.judging import (
-    ChecksProblems,
-    ClosesConversations,
-    DatasetLoader,
-    Demonstrator,
-    Environment,
-    GivesGold,
-    GroupVerifier,
-    JudgesUnfinished,
-    LimitsTime,
-    NeedsCalibration,
-    PresentsProblems,
-    Sampler,
-    Source,
-    Verifier,
-)
-from rlvr_core.api.launching import (
-    CountsBytes,
-    EvaluatedBeside,
-    ExternalAnswer,
-    ExternalTask,
-    JobLauncher,
-    JobState,
-    JobStatus,
-    Launcher,
-    LaunchPlan,
-    LaunchRequest,
-    ModelAccess,
-    Reference,
-    ResumesJobs,
-    Store,
-    StoredFile,
-)
-from rlvr_core.api.learning import (
-    AdvantageEstimator,
-    AdvantageOutput,
-    JudgedStep,
-    Loss,
-    LossBatch,
-    LossComputed,
-    LossOutput,
-    Normalizer,
-    OptimizerBuilder,
-    Schedule,
-    StepObserver,
-    TrainedParameter,
-)
-from rlvr_core.api.problems import (
-    REMOTE,
-    Draw,
-    Drop,
-    Extend,
-    Fate,
-    GenerationRequest,
-    Json,
-    Keep,
-    Message,
-    Outcome,
-    Problem,
-    Prompt,
-    SamplingParams,
-    content_id,
-)
-from rlvr_core.api.rollouts import (
-    EvalReport,
-    Group,
-    Judged,
-)
-from rlvr_core.api.tools import (
-    BadCall,
-    Tool,
-    ToolCall,
-    ToolFormat,
-    spoken,
-)
-from rlvr_core.api.traits import (
-    AdvantageTraits,
-    AnswersTraits,
-    EngineTraits,
-    EntropyTraits,
-    EnvironmentTraits,
-    EvalTaskTraits,
-    LauncherTraits,
-    LossTraits,
-    OptimizerTraits,
-    SamplerTraits,
-    TeacherTraits,
-    Traits,
-    TransportTraits,
-    VerifierTraits,
-    traits_of,
-)
-from rlvr_core.api.transport import (
-    NamedTensors,
-    OutgoingWeights,
-    TensorMeta,
-    TransportChoice,
-    TransportLink,
-    WeightTransport,
-)
-from rlvr_core.api.verdicts import (
-    Estimate,
-    Span,
-    Usage,
-    Verdict,
-    VerdictStatus,
-)
-
-__all__ = [
-    "API_VERSION",
-    "REMOTE",
-    "Adapter",
-    "AdvantageEstimator",
-    "AdvantageOutput",
-    "AdvantageTraits",
-    "AnswersTraits",
-    "BackgroundEngine",
-    "BadCall",
-    "BindsToRun",
-    "ChangedError",
-    "CheckpointSaved",
-    "ChecksProblems",
-    "ClosesConversations",
-    "Complaint",
-    "Completion",
-    "ComponentConfig",
-    "ConfigError",
-    "CountsBytes",
-    "DataError",
-    "DataReport",
-    "DatasetLoader",
-    "Demonstrator",
-    "Done",
-    "Draw",
-    "Drop",
-    "Ended",
-    "Engine",
-    "EngineContext",
-    "EngineTraits",
-    "EntropyTraits",
-    "Environment",
-    "EnvironmentTraits",
-    "Estimate",
-    "EvalFinished",
-    "EvalReport",
-    "EvalTask",
-    "EvalTaskTraits",
-    "EvaluatedBeside",
-    "Example",
-    "Extend",
-    "ExternalAnswer",
-    "ExternalTask",
-    "Fate",
-    "Finding",
-    "FingerprintsWeights",
-    "FinishReason",
-    "ForwardPath",
-    "ForwardPathFactory",
-    "Generation",
-    "GenerationRequest",
-    "GivesGold",
-    "Group",
-    "GroupVerifier",
-    "GroupsScored",
-    "Guard",
-    "GuardContext",
-    "IdleError",
-    "Interruptible",
-    "JobLauncher",
-    "JobState",
-    "JobStatus",
-    "Json",
-    "Judged",
-    "JudgedStep",
-    "JudgesUnfinished",
-    "Keep",
-    "Kind",
-    "LaunchPlan",
-    "LaunchRequest",
-    "Launcher",
-    "LauncherTraits",
-    "LimitsTime",
-    "LooksBeforeRun",
-    "Loss",
-    "LossBatch",
-    "LossComputed",
-    "LossOutput",
-    "LossTraits",
-    "MachineError",
-    "Message",
-    "Metric",
-    "MicroBatch",
-    "ModelAccess",
-    "ModelAdapter",
-    "NamedTensors",
-    "Names",
-    "NeedsCalibration",
-    "NoConfig",
-    "Normalizer",
-    "Observation",
-    "OptimizerBuilder",
-    "OptimizerTraits",
-    "Outcome",
-    "OutgoingWeights",
-    "PluginError",
-    "PresentsProblems",
-    "Problem",
-    "Prompt",
-    "Reference",
-    "RefusedError",
-    "Registrar",
-    "Reply",
-    "Reporter",
-    "ReportsMetrics",
-    "ResumesJobs",
-    "RlvrError",
-    "RunData",
-    "RunError",
-    "RunFinished",
-    "RunStarted",
-    "Sampler",
-    "SamplerTraits",
-    "SamplingParams",
-    "Schedule",
-    "ScoreRequest",
-    "Scorer",
-    "Scores",
-    "ShowsExample",
-    "Source",
-    "Span",
-    "StepFinished",
-    "StepObserver",
-    "StepView",
-    "Store",
-    "StoredFile",
-    "TeacherTraits",
-    "TensorMeta",
-    "Tool",
-    "ToolCall",
-    "ToolFormat",
-    "TrackedRun",
-    "Tracker",
-    "TrainedParameter",
-    "Traits",
-    "Transcript",
-    "TransportChoice",
-    "TransportLink",
-    "TransportTraits",
-    "Turn",
-    "Usage",
-    "Verdict",
-    "VerdictStatus",
-    "Verifier",
-    "VerifierTraits",
-    "WeightSource",
-    "WeightTransport",
-    "WrapsEngine",
-    "config_class",
-    "content_id",
-    "hookimpl",
-    "spoken",
-    "traits_of",
-]
+from rlvr_core.api.completions import Completion as Completion
+from rlvr_core.api.completions import Done as Done
+from rlvr_core.api.completions import Ended as Ended
+from rlvr_core.api.completions import Observation as Observation
+from rlvr_core.api.completions import Reply as Reply
+from rlvr_core.api.completions import Transcript as Transcript
+from rlvr_core.api.completions import Turn as Turn
+from rlvr_core.api.components import ComponentConfig as ComponentConfig
+from rlvr_core.api.components import EvalTask as EvalTask
+from rlvr_core.api.components import Guard as Guard
+from rlvr_core.api.components import Kind as Kind
+from rlvr_core.api.components import Metric as Metric
+from rlvr_core.api.components import Names as Names
+from rlvr_core.api.components import NoConfig as NoConfig
+from rlvr_core.api.components import Registrar as Registrar
+from rlvr_core.api.components import Reporter as Reporter
+from rlvr_core.api.components import TrackedRun as TrackedRun
+from rlvr_core.api.components import Tracker as Tracker
+from rlvr_core.api.components import config_class as config_class
+from rlvr_core.api.engines import Adapter as Adapter
+from rlvr_core.api.engines import BackgroundEngine as BackgroundEngine
+from rlvr_core.api.engines import Engine as Engine
+from rlvr_core.api.engines import EngineContext as EngineContext
+from rlvr_core.api.engines import FingerprintsWeights as FingerprintsWeights
+from rlvr_core.api.engines import Generation as Generation
+from rlvr_core.api.engines import Interruptible as Interruptible
+from rlvr_core.api.engines import ReportsMetrics as ReportsMetrics
+from rlvr_core.api.engines import Scorer as Scorer
+from rlvr_core.api.engines import ScoreRequest as ScoreRequest
+from rlvr_core.api.engines import Scores as Scores
+from rlvr_core.api.engines import WeightSource as WeightSource
+from rlvr_core.api.errors import ChangedError as ChangedError
+from rlvr_core.api.errors import Complaint as Complaint
+from rlvr_core.api.errors import ConfigError as ConfigError
+from rlvr_core.api.errors import DataError as DataError
+from rlvr_core.api.errors import MachineError as MachineError
+from rlvr_core.api.errors import PluginError as PluginError
+from rlvr_core.api.errors import RefusedError as RefusedError
+from rlvr_core.api.errors import RlvrError as RlvrError
+from rlvr_core.api.errors import RunError as RunError
+from rlvr_core.api.example import Example as Example
+from rlvr_core.api.forward import ForwardPath as ForwardPath
+from rlvr_core.api.forward import MicroBatch as MicroBatch
+from rlvr_core.api.guards import GuardContext as GuardContext
+from rlvr_core.api.hooks import API_VERSION as API_VERSION
+from rlvr_core.api.hooks import CheckpointSaved as CheckpointSaved
+from rlvr_core.api.hooks import DataReport as DataReport
+from rlvr_core.api.hooks import EvalFinished as EvalFinished
+from rlvr_core.api.hooks import Finding as Finding
+from rlvr_core.api.hooks import GroupsScored as GroupsScored
+from rlvr_core.api.hooks import RunData as RunData
+from rlvr_core.api.hooks import RunFinished as RunFinished
+from rlvr_core.api.hooks import RunStarted as RunStarted
+from rlvr_core.api.hooks import StepFinished as StepFinished
+from rlvr_core.api.hooks import hookimpl as hookimpl
+from rlvr_core.api.judging import ChecksProblems as ChecksProblems
+from rlvr_core.api.judging import ClosesConversations as ClosesConversations
+from rlvr_core.api.judging import DatasetLoader as DatasetLoader
+from rlvr_core.api.judging import Demonstrator as Demonstrator
+from rlvr_core.api.judging import Environment as Environment
+from rlvr_core.api.judging import GivesGold as GivesGold
+from rlvr_core.api.judging import GroupVerifier as GroupVerifier
+from rlvr_core.api.judging import JudgesUnfinished as JudgesUnfinished
+from rlvr_core.api.judging import LimitsTime as LimitsTime
+from rlvr_core.api.judging import NeedsCalibration as NeedsCalibration
+from rlvr_core.api.judging import PresentsProblems as PresentsProblems
+from rlvr_core.api.judging import Sampler as Sampler
+from rlvr_core.api.judging import Source as Source
+from rlvr_core.api.judging import Verifier as Verifier
+from rlvr_core.api.launching import ExternalAnswer as ExternalAnswer
+from rlvr_core.api.launching import ExternalTask as ExternalTask
+from rlvr_core.api.launching import Launcher as Launcher
+from rlvr_core.api.launching import LaunchPlan as LaunchPlan
+from rlvr_core.api.launching import LaunchRequest as LaunchRequest
+from rlvr_core.api.launching import ModelAccess as ModelAccess
+from rlvr_core.api.launching import Reference as Reference
+from rlvr_core.api.launching import ResumesJobs as ResumesJobs
+from rlvr_core.api.launching import Store as Store
+from rlvr_core.api.launching import StoredFile as StoredFile
+from rlvr_core.api.learning import AdvantageEstimator as AdvantageEstimator
+from rlvr_core.api.learning import AdvantageOutput as AdvantageOutput
+from rlvr_core.api.learning import JudgedStep as JudgedStep
+from rlvr_core.api.learning import Loss as Loss
+from rlvr_core.api.learning import LossBatch as LossBatch
+from rlvr_core.api.learning import LossOutput as LossOutput
+from rlvr_core.api.learning import Normalizer as Normalizer
+from rlvr_core.api.learning import OptimizerBuilder as OptimizerBuilder
+from rlvr_core.api.learning import Schedule as Schedule
+from rlvr_core.api.learning import StepObserver as StepObserver
+from rlvr_core.api.learning import TrainedParameter as TrainedParameter
+from rlvr_core.api.problems import REMOTE as REMOTE
+from rlvr_core.api.problems import Draw as Draw
+from rlvr_core.api.problems import Drop as Drop
+from rlvr_core.api.problems import Extend as Extend
+from rlvr_core.api.problems import GenerationRequest as GenerationRequest
+from rlvr_core.api.problems import Json as Json
+from rlvr_core.api.problems import Keep as Keep
+from rlvr_core.api.problems import Message as Message
+from rlvr_core.api.problems import Outcome as Outcome
+from rlvr_core.api.problems import Problem as Problem
+from rlvr_core.api.problems import Prompt as Prompt
+from rlvr_core.api.problems import SamplingParams as SamplingParams
+from rlvr_core.api.problems import content_id as content_id
+from rlvr_core.api.rollouts import EvalReport as EvalReport
+from rlvr_core.api.rollouts import Group as Group
+from rlvr_core.api.rollouts import Judged as Judged
+from rlvr_core.api.tools import BadCall as BadCall
+from rlvr_core.api.tools import Tool as Tool
+from rlvr_core.api.tools import ToolCall as ToolCall
+from rlvr_core.api.tools import ToolFormat as ToolFormat
+from rlvr_core.api.tools import spoken as spoken
+from rlvr_core.api.traits import AdvantageTraits as AdvantageTraits
+from rlvr_core.api.traits import EngineTraits as EngineTraits
+from rlvr_core.api.traits import EnvironmentTraits as EnvironmentTraits
+from rlvr_core.api.traits import EvalTaskTraits as EvalTaskTraits
+from rlvr_core.api.traits import LauncherTraits as LauncherTraits
+from rlvr_core.api.traits import LossTraits as LossTraits
+from rlvr_core.api.traits import OptimizerTraits as OptimizerTraits
+from rlvr_core.api.traits import SamplerTraits as SamplerTraits
+from rlvr_core.api.traits import TeacherTraits as TeacherTraits
+from rlvr_core.api.traits import TransportTraits as TransportTraits
+from rlvr_core.api.traits import VerifierTraits as VerifierTraits
+from rlvr_core.api.traits import traits_of as traits_of
+from rlvr_core.api.transport import NamedTensors as NamedTensors
+from rlvr_core.api.transport import OutgoingWeights as OutgoingWeights
+from rlvr_core.api.transport import TensorMeta as TensorMeta
+from rlvr_core.api.transport import TransportLink as TransportLink
+from rlvr_core.api.transport import WeightTransport as WeightTransport
+from rlvr_core.api.verdicts import Estimate as Estimate
+from rlvr_core.api.verdicts import Span as Span
+from rlvr_core.api.verdicts import Usage as Usage
+from rlvr_core.api.verdicts import Verdict as Verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.problems import Problem
 
@@ -34,12 +34,3 @@ class Example:
     replies: Sequence[str] = ()
     calls: Sequence[ToolCall] = ()
     context: Callable[[], EngineContext] | None = None
-
-
-@runtime_checkable
-class ShowsExample(Protocol):
-    """A component class that says how it is used, for the conformance checks."""
-
-    @staticmethod
-    def example() -> Example:
-        """Return what the class is tried with."""

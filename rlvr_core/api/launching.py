@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rlvr_core.api.components import RunObserver
 from rlvr_core.api.problems import Json, Problem
@@ -97,14 +97,14 @@ class LaunchPlan:
 class Launcher(Protocol):
     """Puts a run somewhere.
 
-    One whose job outlives the command is a ``JobLauncher`` too. One whose job runs on machines
-    that do not have this one's files says so by a class attribute ``elsewhere = True``: its config
-    is then searched for secrets before it is asked for a plan. One that can evaluate models as
-    well, as ``rlvr launch --eval`` asks, says ``evaluates = True``; one that evaluates checkpoints
-    beside the training, as ``--eval-config`` asks, ``evaluates_beside = True``. One that goes on
-    with the run of an earlier job, as ``rlvr launch --resume JOB`` asks, has a static method
-    ``again(job, given)``: the options of that ``Job``, with those that are given now in their
-    place. Of the job's ``details`` the command itself reads ``arguments``, ``set`` and
+    One whose job outlives the command is a ``JobLauncher`` of rlvr-cluster too. One whose job runs
+    on machines that do not have this one's files says so by a class attribute ``elsewhere = True``:
+    its config is then searched for secrets before it is asked for a plan. One that can evaluate
+    models as well, as ``rlvr launch --eval`` asks, says ``evaluates = True``; one that evaluates
+    checkpoints beside the training, as ``--eval-config`` asks, ``evaluates_beside = True``. One
+    that goes on with the run of an earlier job, as ``rlvr launch --resume JOB`` asks, has a static
+    method ``again(job, given)``: the options of that ``Job``, with those that are given now in
+    their place. Of the job's ``details`` the command itself reads ``arguments``, ``set`` and
     ``eval_config``.
     """
 
@@ -117,45 +117,6 @@ class Launcher(Protocol):
 
     def submit(self, plan: LaunchPlan) -> int:
         """Carry the plan out; return the run's exit code, or 0 when the job goes on by itself."""
-
-
-JobState = Literal["waiting", "running", "finished", "failed", "stopped", "unknown"]
-"""What a job is doing; only the first two, and ``unknown``, may still change."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobStatus:
-    """The status of a job.
-
-    Attributes:
-        state: In our words.
-        detail: The status in the words of the scheduler or service.
-    """
-
-    state: JobState
-    detail: str = ""
-
-
-@runtime_checkable
-class JobLauncher(Launcher, Protocol):
-    """A launcher whose job goes on without the command that submitted it.
-
-    Its ``submit`` writes each job down in the job book of rlvr-cluster; ``rlvr jobs`` makes it anew
-    from the options written there, and names the job.
-    """
-
-    def status(self, job: str) -> JobStatus:
-        """Return the status of a job.
-
-        Raises:
-            MachineError: If that cannot be known.
-        """
-
-    def logs(self, job: str) -> Iterable[str]:
-        """Yield the lines that the job has printed so far."""
-
-    def stop(self, job: str) -> None:
-        """Ask the job to stop; it writes a checkpoint first."""
 
 
 @runtime_checkable
@@ -201,7 +162,7 @@ class Store(Protocol):
     raises then is a ``MachineError``, a ``RefusedError`` if no attempt can help. Calls come from
     several threads.
 
-    See ``CountsBytes`` for one that says how far it is.
+    One that has ``moved``, the bytes it has moved so far, is not taken for stuck while it grows.
     """
 
     def list(self, prefix: str = "") -> dict[str, StoredFile]:
@@ -255,13 +216,6 @@ class RunMirror(RunObserver, ABC):
             folder: The run's folder.
             fresh: Whether the run has just started, and was not resumed.
         """
-
-
-@runtime_checkable
-class CountsBytes(Protocol):
-    """A store that counts what it moves: a large file that takes long is not taken for stuck."""
-
-    moved: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from rlvr_core.api import (
     Judged,
     ModelAccess,
     RunError,
-    WrapsEngine,
 )
+from rlvr_core.api.engines import WrapsEngine
 from rlvr_core.api.progress import progress
 from rlvr_core.eval.spec import Spec
 from rlvr_core.eval.store import Row, Store, read_results, slug

@@ -19,7 +19,8 @@ from rlvr_core.guards.base import BaseGuard
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rlvr_core.api import Group, StepView
+    from rlvr_core.api import Group
+    from rlvr_core.api.guards import StepView
 
     Vector = NDArray[np.float64]
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
         GuardContext,
         Metric,
         StepFinished,
-        StepView,
     )
+    from rlvr_core.api.guards import StepView
 
 
 OFTEN, EVERY = 8, 10

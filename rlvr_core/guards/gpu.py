@@ -15,12 +15,8 @@ from rlvr_core.guards.base import BaseGuard
 from rlvr_core.step.timing import elapsed, moment
 
 if TYPE_CHECKING:
-    from rlvr_core.api import (
-        Group,
-        GuardContext,
-        LossComputed,
-        RunStarted,
-    )
+    from rlvr_core.api import Group, GuardContext, RunStarted
+    from rlvr_core.api.learning import LossComputed
 
 _GPU = torch.device("cuda")
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from rlvr_core.api import ComponentConfig, IdleError, Metric
+from rlvr_core.api import ComponentConfig, Metric
+from rlvr_core.api.errors import IdleError
 from rlvr_core.guards.base import BaseGuard, how_to_switch_off
 
 if TYPE_CHECKING:

@@ -10,7 +10,9 @@ from rlvr_core.api import StepObserver
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rlvr_core.api import Group, LossComputed, StepView, WeightSource
+    from rlvr_core.api import Group, WeightSource
+    from rlvr_core.api.guards import StepView
+    from rlvr_core.api.learning import LossComputed
 
 
 class StepObservers(StepObserver):

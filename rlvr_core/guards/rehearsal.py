@@ -26,12 +26,12 @@ from rlvr_core.api import (
     Group,
     Judged,
     JudgedStep,
-    LossComputed,
     MachineError,
     Problem,
     StepObserver,
     TrainedParameter,
 )
+from rlvr_core.api.learning import LossComputed
 from rlvr_core.guards.tensors import local
 from rlvr_core.step.model import enable_checkpointing
 from rlvr_core.step.optim import Update, trained_parameters

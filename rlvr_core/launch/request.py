@@ -67,7 +67,7 @@ def with_beside(request: LaunchRequest, config: Path, host: Host) -> LaunchReque
     """The request with a config for evaluations beside the training, checked as a watcher does."""
     from dataclasses import replace
 
-    from rlvr_core.api import EvaluatedBeside
+    from rlvr_core.api.launching import EvaluatedBeside
     from rlvr_core.eval.config import read_eval_config
     from rlvr_core.launch.references import references, uris
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlvr_core.api import Adapter, ModelAdapter
+from rlvr_core.api import Adapter
+from rlvr_core.api.forward import ModelAdapter
 from rlvr_core.lora import adapter, lora
 
 

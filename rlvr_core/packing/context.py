@@ -26,7 +26,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from rlvr_core.api import Complaint, ConfigError, MicroBatch, ModelAdapter
+from rlvr_core.api import Complaint, ConfigError, MicroBatch
+from rlvr_core.api.forward import ModelAdapter
 from rlvr_core.packing.context_attention import ContextMask
 from rlvr_core.packing.packed import (
     heads_of,

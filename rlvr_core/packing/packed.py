@@ -18,7 +18,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from rlvr_core.api import MicroBatch, ModelAdapter
+from rlvr_core.api import MicroBatch
+from rlvr_core.api.forward import ModelAdapter
 from rlvr_core.packing.attention_mask import (
     AttentionMask,
     GridMask,

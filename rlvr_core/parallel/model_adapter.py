@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from rlvr_core.api import Adapter, ModelAdapter
+from rlvr_core.api import Adapter
+from rlvr_core.api.forward import ModelAdapter
 
 
 def is_sharded(tensor: Tensor) -> bool:

@@ -21,7 +21,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from rlvr_core.api import Complaint, ConfigError, IdleError, MachineError, RlvrError, RunError
+from rlvr_core.api import (
+    Complaint,
+    ConfigError,
+    MachineError,
+    RlvrError,
+    RunError,
+)
+from rlvr_core.api.errors import IdleError
 
 T = TypeVar("T")
 

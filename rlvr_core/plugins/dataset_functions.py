@@ -15,9 +15,8 @@ from pydantic import create_model
 
 from rlvr_core.api import ComponentConfig, ConfigError, DataError, Message, Problem
 from rlvr_core.api.problems import content_id
-
-NO_VERIFIER = "none"
-"""Verifier of a problem that names none: the config's ``rewards`` have to."""
+from rlvr_core.plugins.functions import class_of, place_of, refuse_coroutine
+from rlvr_core.plugins.missing import NO_VERIFIER
 
 
 def dataset_of(function: Callable[..., Iterable[Any]]) -> type[Any]:
@@ -26,21 +25,14 @@ def dataset_of(function: Callable[..., Iterable[Any]]) -> type[Any]:
     Raises:
         ConfigError: If a parameter of it cannot be given by name, or it is a coroutine.
     """
-    code = function.__code__
-    place = f"{code.co_filename}:{code.co_firstlineno}"
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise ConfigError(
-            f"the data function {function.__name__} is a coroutine",
-            where=place,
-            remedy="write it as a plain function, without async",
-        )
+    refuse_coroutine("data", function)
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(function, eval_str=True).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise ConfigError(
                 f"the data function {function.__name__} has a parameter {parameter} that no "
                 f"option can fill",
-                where=place,
+                where=place_of(function),
                 remedy="give it named parameters alone; they are its options",
             )
         kind = Any if parameter.annotation is parameter.empty else parameter.annotation
@@ -49,14 +41,8 @@ def dataset_of(function: Callable[..., Iterable[Any]]) -> type[Any]:
             ... if parameter.default is parameter.empty else parameter.default,
         )
     config = create_model("Config", __base__=ComponentConfig, **fields)
-    members = {
-        "function": staticmethod(function),
-        "Config": config,
-        "file": code.co_filename,
-        "__module__": function.__module__,
-        "__doc__": function.__doc__,
-    }
-    return type(function.__name__, (_Function,), members)
+    file = inspect.unwrap(function).__code__.co_filename
+    return class_of(function, _Function, Config=config, file=file)
 
 
 class _Function:

@@ -4,96 +4,49 @@ Known without being installed, so that what is missing can be named with the dis
 it. No other name is ever guessed.
 """
 
-FIRST_PARTY = {
-    "math": "rlvr-math",
-    "ifeval": "rlvr-ifeval",
-    "code": "rlvr-code",
-    "bs4": "rlvr-bs4",
-    "gym": "rlvr-gym",
-    "sagemaker": "rlvr-sagemaker",
-    "algos": "rlvr-algos",
-    "checks": "rlvr-checks",
-    "cluster": "rlvr-cluster",
-    "devkit": "rlvr-devkit",
-    "doctor": "rlvr-doctor",
-    "env": "rlvr-env",
-    "lab": "rlvr-lab",
-    "servers": "rlvr-servers",
-    "view": "rlvr-view",
-}
+_PLUGINS = (
+    "algos bs4 checks cluster code devkit doctor env gym ifeval lab math sagemaker servers view"
+)
+FIRST_PARTY = {name: f"rlvr-{name}" for name in _PLUGINS.split()}
 """Distribution of each plugin."""
 
-COMMANDS = {
-    "report": "view",
-    "view": "view",
-    "chat": "view",
-    "doctor": "doctor",
-    "selftest": "doctor",
-    "plan": "doctor",
-    "models": "doctor",
-    "data": "doctor",
-    "compare": "lab",
-    "passk": "lab",
-    "regrade": "lab",
-    "watch": "lab",
-    "calibrate": "lab",
-    "diff": "view",
-    "sweep": "cluster",
-    "jobs": "cluster",
-    "env": "env",
-    "new": "devkit",
-    "schema": "devkit",
+_COMMANDS = {
+    "view": ("report", "view", "chat", "diff"),
+    "doctor": ("doctor", "selftest", "plan", "models", "data"),
+    "lab": ("compare", "passk", "regrade", "watch", "calibrate"),
+    "cluster": ("sweep", "jobs"),
+    "env": ("env",),
+    "devkit": ("new", "schema"),
 }
+COMMANDS = {command: plugin for plugin, commands in _COMMANDS.items() for command in commands}
 """Plugin of each command that stands beside the core's own, and not below the plugin's name."""
 
 COMPONENTS: dict[str, dict[str, tuple[str, ...]]] = {
-    "advantage": {
-        "algos": ("reinforce_plus_plus", "maxrl", "pass_at_k"),
-    },
+    "advantage": {"algos": ("reinforce_plus_plus", "maxrl", "pass_at_k")},
     "dataset": {
         "checks": ("gpqa", "mmlu_pro", "supergpqa", "commands"),
         "env": ("lookup", "verifiers"),
     },
-    "engine": {
-        "checks": ("openai",),
-        "cluster": ("ray",),
-        "servers": ("vllm-server",),
-    },
-    "environment": {
-        "env": ("lookup", "verifiers", "remote", "mcp", "openenv", "agent"),
-    },
+    "engine": {"checks": ("openai",), "cluster": ("ray",), "servers": ("vllm-server",)},
+    "environment": {"env": ("lookup", "verifiers", "remote", "mcp", "openenv", "agent")},
     "eval_task": {
         "checks": ("commands-heldout", "commands-heldout-greedy"),
         "env": ("lookup-heldout", "lookup-heldout-greedy"),
         "lab": ("lm_eval",),
     },
-    "guard": {
-        "view": ("gaps",),
-    },
-    "launcher": {
-        "cluster": ("slurm", "ray"),
-    },
-    "loss": {
-        "algos": ("gmpo", "vespo", "cispo", "sapo", "luspo", "reinforce", "gkd", "opsd"),
-    },
-    "optimizer": {
-        "algos": ("adamw-8bit", "muon"),
-    },
-    "tracker": {
-        "lab": ("trackio", "mlflow"),
-    },
+    "guard": {"view": ("gaps",)},
+    "launcher": {"cluster": ("slurm", "ray")},
+    "loss": {"algos": ("gmpo", "vespo", "cispo", "sapo", "luspo", "reinforce", "gkd", "opsd")},
+    "optimizer": {"algos": ("adamw-8bit", "muon")},
+    "tracker": {"lab": ("trackio", "mlflow")},
     "tool_format": {
-        "env": ("hermes", "llama", "python", "pythonic", "openai", "qwen3-coder", "gpt-oss"),
+        "env": ("hermes", "llama", "python", "pythonic", "openai", "qwen3-coder", "gpt-oss")
     },
-    "transport": {
-        "servers": ("nccl",),
-    },
+    "transport": {"servers": ("nccl",)},
     "verifier": {
         "checks": ("choice", "first-of", "json", "tool-call", "sql", "judge", "degenerate"),
         "env": ("environment", "verifiers", "verifiers-group"),
     },
-    "verifier_pool": {
-        "cluster": ("ray-pool",),
-    },
+    "verifier_pool": {"cluster": ("ray-pool",)},
 }
-"""Short names of components that were the core's, by kind and by the plugin that has them."""
+"""Components that are used by their short names, by kind and by the plugin that has them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rlvr_core import api
@@ -24,7 +25,7 @@ _BY_FUNCTION = ("advantage", "dataset", "loss", "schedule", "verifier")
 
 
 def component(kind: str, target: Any) -> Any:
-    """Return the component class: ``found`` itself, or a class that wraps a plain function.
+    """Return the component class: ``target`` itself, or a class that wraps a plain function.
 
     Args:
         kind: The kind of component expected.
@@ -39,10 +40,41 @@ def component(kind: str, target: Any) -> Any:
     if kind not in _BY_FUNCTION:
         raise ConfigError(
             f"{target.__qualname__} is a function, and a {kind.replace('_', ' ')} is a class",
-            where=f"{target.__code__.co_filename}:{target.__code__.co_firstlineno}",
+            where=place_of(target),
             remedy=f"functions can be: {', '.join(_BY_FUNCTION)}",
         )
     return _adapter(kind)(target)
+
+
+def class_of(function: Callable[..., Any], base: type[Any], **members: Any) -> type[Any]:
+    """Return a component class named like the function, which it calls as ``self.function``."""
+    members |= {"function": staticmethod(function), "__module__": function.__module__}
+    return type(function.__name__, (base,), {**members, "__doc__": function.__doc__})
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """Return file and line of a function, below its decorators."""
+    code = inspect.unwrap(function).__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def refuse_coroutine(kind: str, function: Callable[..., Any]) -> None:
+    """Refuse a function whose body does not run when it is called.
+
+    Raises:
+        ConfigError: If it is a coroutine; for all kinds but data also if it is a generator.
+    """
+    if (
+        inspect.iscoroutinefunction(function)
+        or inspect.isasyncgenfunction(function)
+        or (kind != "data" and inspect.isgeneratorfunction(function))
+    ):
+        generator, without = ("", "") if kind == "data" else (" or a generator", " and yield")
+        raise ConfigError(
+            f"the {kind} function {function.__name__} is a coroutine{generator}",
+            where=place_of(function),
+            remedy=f"write it as a plain function, without async{without}",
+        )
 
 
 def _adapter(kind: str) -> Callable[[Any], type[Any]]:
@@ -55,11 +87,9 @@ def _adapter(kind: str) -> Callable[[Any], type[Any]]:
         from rlvr_core.plugins.verifier_functions import verifier_of
 
         return verifier_of
-    from rlvr_core.plugins import learning_functions
+    from rlvr_core.plugins.learning_functions import learning_of
 
-    if kind == "advantage":
-        return learning_functions.advantage_of
-    return learning_functions.loss_of if kind == "loss" else learning_functions.schedule_of
+    return partial(learning_of, kind)
 
 
 def check_kind(kind: str, use: str, target: Any, where: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import linecache
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -15,9 +16,6 @@ from typing import Any, NamedTuple
 from rlvr_core.api import API_VERSION
 from rlvr_core.api import hooks as hookspecs
 from rlvr_core.plugins.discovery import NOWHERE, Place, of_function
-
-OLDEST_API = 1
-"""Oldest plugin API version that can still be loaded."""
 
 HOOK_PARAMETERS = {
     name: tuple(inspect.signature(value).parameters)
@@ -49,9 +47,12 @@ def faults(plugin: object, package: str, distribution: str) -> Iterator[PluginPr
         package: Its top-level package.
         distribution: Distribution that the user has to install or update.
     """
-    problem = _api(plugin, distribution)
-    if problem:
-        yield problem
+    if (version := getattr(plugin, "RLVR_API", API_VERSION)) != API_VERSION:
+        yield PluginProblem(
+            f"it was written for plugin API {version!r}, and this rlvr-core has {API_VERSION}",
+            _assignment(str(getattr(plugin, "__file__", "")), "RLVR_API"),
+            (f"pip install --upgrade rlvr-core {distribution}",),
+        )
         return
     hooks = 0
     for name in sorted(vars(plugin) if inspect.ismodule(plugin) else dir(plugin)):
@@ -77,30 +78,6 @@ def faults(plugin: object, package: str, distribution: str) -> Iterator[PluginPr
             Place(str(getattr(plugin, "__file__", "")), 1),
             ("mark its hooks with @hookimpl; they are explained in rlvr docs plugins#hooks",),
         )
-
-
-def _api(plugin: object, distribution: str) -> PluginProblem | None:
-    version = getattr(plugin, "RLVR_API", API_VERSION)
-    if isinstance(version, int) and OLDEST_API <= version <= API_VERSION:
-        return None
-    place = _assignment(str(getattr(plugin, "__file__", "")), "RLVR_API")
-    if not isinstance(version, int):
-        return PluginProblem(
-            f"RLVR_API is {version!r}, not a whole number",
-            place,
-            (f"write RLVR_API = {API_VERSION}",),
-        )
-    if version > API_VERSION:
-        return PluginProblem(
-            f"it was written for plugin API {version}, and this rlvr-core has {API_VERSION}",
-            place,
-            ("pip install --upgrade rlvr-core", f"or install an older {distribution}"),
-        )
-    return PluginProblem(
-        f"it was written for plugin API {version}; this rlvr-core needs {OLDEST_API} or later",
-        place,
-        (f"pip install --upgrade {distribution}",),
-    )
 
 
 def _hook(
@@ -152,11 +129,7 @@ def _arguments(name: str, function: Callable[..., Any], place: Place) -> Iterato
 
 def _assignment(file: str, variable: str) -> Place:
     """Return the line on which a module assigns a variable; else its first line."""
-    try:
-        with open(file, encoding="utf-8") as source:  # noqa: PTH123
-            for number, line in enumerate(source, 1):
-                if re.match(rf"{variable}\s*[:=]", line):
-                    return Place(file, number)
-    except (OSError, UnicodeDecodeError):
-        return Place(file, 0)
+    for number, line in enumerate(linecache.getlines(file), 1):
+        if re.match(rf"{variable}\s*[:=]", line):
+            return Place(file, number)
     return Place(file, 1)

@@ -28,36 +28,10 @@ from rlvr_core.api import (
     Normalizer,
     PluginError,
 )
+from rlvr_core.plugins.functions import class_of, place_of, refuse_coroutine
 
 _DECLARED = ("traits", "reports")
 """What a function may say of itself by attributes."""
-
-
-def advantage_of(function: Callable[..., Any]) -> type[Any]:
-    """An advantage estimator class that calls the function.
-
-    Raises:
-        ConfigError: If it does not take a step alone, or is no plain function.
-    """
-    return _class_of(function, _Advantage, "advantage", "step")
-
-
-def loss_of(function: Callable[..., Any]) -> type[Any]:
-    """A loss class that calls the function.
-
-    Raises:
-        ConfigError: If it does not take a batch and a normalizer, or is no plain function.
-    """
-    return _class_of(function, _Loss, "loss", "batch, normalizer")
-
-
-def schedule_of(function: Callable[..., Any]) -> type[Any]:
-    """A schedule class that calls the function.
-
-    Raises:
-        ConfigError: If it does not take the progress alone, or is no plain function.
-    """
-    return _class_of(function, _Schedule, "schedule", "progress")
 
 
 class _Function:
@@ -76,7 +50,7 @@ class _Function:
     @classmethod
     def fault(cls, what: str) -> PluginError:
         """The error for what the function gave."""
-        return PluginError(f"the function {cls.__qualname__} {what}", where=_place(cls.function))
+        return PluginError(f"the function {cls.__qualname__} {what}", where=place_of(cls.function))
 
 
 class _Advantage(_Function):
@@ -116,16 +90,22 @@ class _Schedule(_Function):
         return float(output)
 
 
-def _class_of(
-    function: Callable[..., Any], base: type[_Function], kind: str, parameters: str
-) -> type[Any]:
-    odd = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-    if any(is_odd(function) for is_odd in odd):
-        raise ConfigError(
-            f"the {kind} function {function.__name__} is a coroutine or a generator",
-            where=_place(function),
-            remedy="write it as a plain function, without async and yield",
-        )
+_FORMS: dict[str, tuple[type[_Function], str]] = {
+    "advantage": (_Advantage, "step"),
+    "loss": (_Loss, "batch, normalizer"),
+    "schedule": (_Schedule, "progress"),
+}
+"""Base class and parameters of the functions of each kind."""
+
+
+def learning_of(kind: str, function: Callable[..., Any]) -> type[Any]:
+    """Return a component class of this kind that calls the function.
+
+    Raises:
+        ConfigError: If its parameters are not those of the kind, or it is no plain function.
+    """
+    base, parameters = _FORMS[kind]
+    refuse_coroutine(kind, function)
     try:
         inspect.signature(function).bind(*parameters.split(", "))
     except TypeError:
@@ -133,19 +113,8 @@ def _class_of(
         raise ConfigError(
             f"the {kind} function {name}{inspect.signature(function)} cannot be called with "
             f"({parameters})",
-            where=_place(function),
+            where=place_of(function),
             remedy=f"write it as def {name}({parameters})",
         ) from None
     declared = {name: vars(function)[name] for name in _DECLARED if name in vars(function)}
-    members = {
-        "function": staticmethod(function),
-        "__module__": function.__module__,
-        "__doc__": function.__doc__,
-        **declared,
-    }
-    return type(function.__name__, (base,), members)
-
-
-def _place(function: Callable[..., Any]) -> str:
-    code = inspect.unwrap(function).__code__
-    return f"{code.co_filename}:{code.co_firstlineno}"
+    return class_of(function, base, **declared)

@@ -9,7 +9,7 @@ import importlib.machinery
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from types import ModuleType, TracebackType
 from typing import Any, Literal
 
@@ -62,23 +62,12 @@ class PluginRecord:
 
     def as_json(self) -> dict[str, Any]:
         """The record as ``rlvr plugins list --json`` prints it."""
-        return {
-            "name": self.name,
-            "distribution": self.distribution,
-            "version": self.version,
-            "module": self.module,
-            "file": self.file,
-            "status": self.status,
-            "problems": [
-                {
-                    "message": problem.message,
-                    "file": problem.place.file,
-                    "line": problem.place.line,
-                    "remedy": list(problem.remedy),
-                }
-                for problem in self.problems
-            ],
-            "hooks": list(self.hooks),
+        problems = [
+            {"message": message, "file": place.file, "line": place.line, "remedy": list(remedy)}
+            for message, place, remedy in self.problems
+        ]
+        return asdict(self) | {
+            "problems": problems,
             "components": [{"kind": kind, "name": name} for kind, name in self.components],
             "seconds": round(self.seconds, 4),
         }
@@ -152,46 +141,35 @@ def describe(error: BaseException) -> str:
 
 def _name_faults(point: Found, installed: Sequence[Found]) -> Iterator[PluginProblem]:
     """Yield the faults that can be found before importing the plugin."""
-    if point.name == CORE and point is not installed[0]:
-        yield PluginProblem(
-            "the name 'core' is the core's own",
-            point.declared,
-            (f"rename the entry point of {point.distribution}, or uninstall it",),
-        )
+
+    def fault(message: str, *remedy: str) -> PluginProblem:
+        return PluginProblem(message, point.declared, remedy)
+
+    name, rename = point.name, f"rename the entry point of {point.distribution}"
+    if name == CORE:
+        if point is not installed[0]:
+            yield fault("the name 'core' is the core's own", f"{rename}, or uninstall it")
         return
     commands = RESERVED | registered_by_core("register_commands").keys() | COMMANDS.keys()
-    if point.name != CORE and point.name in commands and not discovery.is_first_party(point):
-        yield PluginProblem(
-            f"a plugin cannot be called {point.name!r}, because 'rlvr {point.name}' is a command",
-            point.declared,
-            (f"rename the entry point of {point.distribution}",),
-        )
-    if not NAME.match(point.name):
-        yield PluginProblem(
-            f"{point.name!r} is not a name for a plugin",
-            point.declared,
-            (
-                "rename its entry point: lower-case letters, digits, '.', '_' and '-', the first "
-                "a letter or digit",
-            ),
+    if name in commands and not discovery.is_first_party(point):
+        yield fault(f"a plugin cannot be called {name!r}: 'rlvr {name}' is a command", rename)
+    if not NAME.match(name):
+        yield fault(
+            f"{name!r} is not a name for a plugin",
+            f"{rename}: lower-case letters, digits, '.', '_' and '-', the first a letter or digit",
         )
     if not point.module.replace(".", "").isidentifier():
-        yield PluginProblem(
+        yield fault(
             f"its entry point names no module: {point.target!r}",
-            point.declared,
-            (f"write it as {point.name} = package.module, and install {point.distribution} again",),
+            f"write it as {name} = package.module, and install {point.distribution} again",
         )
-    others = [o for o in installed if o is not point and o.name == point.name and not o.off]
-    if others and point.name != CORE:
+    others = [o for o in installed if o is not point and o.name == name and not o.off]
+    if others:
         names = ", ".join(f"{other.distribution} {other.version}" for other in others)
-        yield PluginProblem(
-            f"its name {point.name!r} is also that of another plugin, of {names}; neither is "
-            "loaded",
-            point.declared,
-            (
-                f"turn one off: RLVR_PLUGINS_OFF={others[0].distribution}",
-                f"or uninstall one: pip uninstall {others[0].distribution}",
-            ),
+        yield fault(
+            f"its name {name!r} is also that of another plugin, of {names}; neither is loaded",
+            f"turn one off: RLVR_PLUGINS_OFF={others[0].distribution}",
+            f"or uninstall one: pip uninstall {others[0].distribution}",
         )
 
 

@@ -51,31 +51,24 @@ class Missing:
                 remedy=[line for record in owners for line in unavailable(record)],
             )
         list_them = f"list them: rlvr list {plural(kind)}"
-        leaf = name.rpartition("/")[2]
-        if namespace in ("core", name) and (plugin := _moved_to(kind, leaf)):
-            return self._moved(kind, leaf, plugin, where)
+        plugin = "" if slash else _plugin_of(kind, name)
+        if plugin and (error := self.plugin(plugin)) is not None:
+            remedy = [f"it is {plugin}/{name}", *error.complaints[0].remedy]
+            return PluginError(f"unknown {kind_words(kind)} '{name}'", where=where, remedy=remedy)
         near = _near(registry, kind, name)
         hints = [*_other_kinds(registry, kind, name), *_did_you_mean(near), list_them]
         unknown = f"unknown {kind_words(kind)} '{name}'"
         if not slash:
             broken = [record for record in records if record.status == "failed"]
             maybe = [_maybe(record) for record in broken]
-            error = PluginError if broken and not near else ConfigError
-            return error(unknown, where=where, remedy=[*maybe, *hints])
+            cls = PluginError if broken and not near else ConfigError
+            return cls(unknown, where=where, remedy=[*maybe, *hints])
         if owners:
             return ConfigError(unknown, where=where, remedy=hints)
         if namespace in FIRST_PARTY:
             missing = _not_installed(FIRST_PARTY[namespace])
             return PluginError(unknown, where=where, remedy=[missing, list_them])
         return _no_such_plugin(records, namespace, unknown, where, hints)
-
-    def _moved(self, kind: str, leaf: str, plugin: str, where: str) -> RlvrError:
-        """The error for a component that was the core's, and is a plugin's."""
-        unknown = f"unknown {kind_words(kind)} '{leaf}' of the core"
-        if (error := self.plugin(plugin)) is not None:
-            remedy = [f"it is {plugin}/{leaf}", *error.complaints[0].remedy]
-            return PluginError(unknown, where=where, remedy=remedy)
-        return ConfigError(unknown, where=where, remedy=f"it is {plugin}/{leaf}")
 
     def plugin(self, name: str) -> RlvrError | None:
         """The error for something only this plugin could give; None if the plugin is loaded."""
@@ -125,10 +118,10 @@ class Missing:
         )
 
 
-def _moved_to(kind: str, leaf: str) -> str | None:
-    """The plugin that has a component which was the core's."""
+def _plugin_of(kind: str, leaf: str) -> str:
+    """The first-party plugin that has a component of this short name; empty if none has."""
     owners = COMPONENTS.get(kind, {})
-    return next((plugin for plugin, leaves in owners.items() if leaf in leaves), None)
+    return next((plugin for plugin, leaves in owners.items() if leaf in leaves), "")
 
 
 def _no_verifier(where: str) -> ConfigError:

@@ -6,7 +6,6 @@ import functools
 
 from rlvr_core.api import PluginError, ToolFormat
 from rlvr_core.plugins.host import load_host
-from rlvr_core.plugins.loader import describe
 
 
 @functools.cache
@@ -22,21 +21,12 @@ def tool_format(name: str) -> ToolFormat:
         PluginError: If its plugin is missing or broken, or what it registered is not a tool format.
     """
     entry = load_host().entry("tool_format", name, "")
-    remedy = f"report it to the author of {entry.plugin}: see rlvr_core.api.ToolFormat"
-    try:
+    with entry.named("cannot be constructed"):
         instance = entry.load()()
-    except PluginError:
-        raise
-    except Exception as error:
-        raise PluginError(
-            f"tool format '{entry.name}' cannot be constructed: {describe(error)}",
-            where=str(entry.registered),
-            remedy=remedy,
-        ) from error
     if not isinstance(instance, ToolFormat):
         raise PluginError(
             f"{entry.target} is no tool format",
             where=str(entry.registered),
-            remedy=remedy,
+            remedy=f"report it to the author of {entry.plugin}: see rlvr_core.api.ToolFormat",
         )
     return instance

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from rlvr_core.api import Completion, ConfigError, DataError, NoConfig, Problem, Verdict
+from rlvr_core.plugins.functions import class_of, place_of, refuse_coroutine
 
 Form = Literal["problem", "group", "text"]
 
@@ -37,15 +38,13 @@ def verifier_of(function: Callable[..., Any]) -> type[Any]:
     """
     form, parameters = _form(function)
     base = {"problem": _OfProblem, "group": _OfGroup, "text": _OfText}[form]
-    members = {
-        "function": staticmethod(function),
-        "fields": _fields(form, parameters),
-        "every_field": any(p.kind is p.VAR_KEYWORD for p in parameters),
-        "taken": tuple(p.name for p in parameters),
-        "__module__": function.__module__,
-        "__doc__": function.__doc__,
-    }
-    return type(function.__name__, (base,), members)
+    return class_of(
+        function,
+        base,
+        fields=_fields(form, parameters),
+        every_field=any(p.kind is p.VAR_KEYWORD for p in parameters),
+        taken=tuple(p.name for p in parameters),
+    )
 
 
 class _Function:
@@ -75,7 +74,6 @@ class _Function:
         """
         for name in self.fields:
             if name not in problem.spec:
-                code = inspect.unwrap(self.function).__code__
                 raise DataError(
                     f"{problem.id}: the reward function {self.function.__name__} takes '{name}', "
                     f"and the problem has no such field",
@@ -84,7 +82,7 @@ class _Function:
                         f"its fields are: {', '.join(problem.spec) or 'none'}; which ones it has "
                         f"is decided by the option 'spec' of its data source",
                         f"if one of them is it by another name: spec: {{{name}: THAT_FIELD}}",
-                        f"the function stands at {code.co_filename}:{code.co_firstlineno}",
+                        f"the function stands at {place_of(self.function)}",
                     ),
                 )
 
@@ -157,18 +155,8 @@ def _verdict(value: Any) -> Verdict:
 
 
 def _form(function: Callable[..., Any]) -> tuple[Form, list[inspect.Parameter]]:
-    code = function.__code__
-    where = f"{code.co_filename}:{code.co_firstlineno}"
-    if (
-        inspect.iscoroutinefunction(function)
-        or inspect.isgeneratorfunction(function)
-        or inspect.isasyncgenfunction(function)
-    ):
-        raise ConfigError(
-            f"the reward function {function.__name__} is a coroutine or a generator",
-            where=where,
-            remedy="write it as a plain function, without async and yield",
-        )
+    refuse_coroutine("reward", function)
+    where = place_of(function)
     parameters = list(inspect.signature(function).parameters.values())
     names = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     fits: list[Form] = []

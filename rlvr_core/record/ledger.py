@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import get_args
 
-from rlvr_core.api import Fate, Json
+from rlvr_core.api import Json
+from rlvr_core.api.problems import Fate
 
 FATES: tuple[str, ...] = tuple(fate for fate in get_args(Fate) if fate != "in_flight")
 """Fates of completions, one column each; a drawn completion without a fate is ``in_flight``."""

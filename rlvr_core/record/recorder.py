@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rlvr_core.api import EvalReport, Fate, Group, Json
+from rlvr_core.api import EvalReport, Group, Json
+from rlvr_core.api.problems import Fate
 from rlvr_core.api.rollouts import Sampled
 from rlvr_core.record.files import lock_folder, write_atomic
 from rlvr_core.record.jsonl import SEGMENT_BYTES, Stream, encode, read_jsonl

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
-from rlvr_core.api import Completion, Fate, Group, Json, Judged, Usage, Verdict
+from rlvr_core.api import Completion, Group, Json, Judged, Usage, Verdict
+from rlvr_core.api.problems import Fate
 from rlvr_core.api.rollouts import Sampled
 from rlvr_core.record.text import Redactor
 

@@ -41,8 +41,9 @@ from rlvr_core.verify.judge import ErrorRate, Judge
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rlvr_core.api import Engine, TransportChoice, WeightSource
+    from rlvr_core.api import Engine, WeightSource
     from rlvr_core.api.components import RunObserver
+    from rlvr_core.api.transport import TransportChoice
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.record.rundir import RunFolder
     from rlvr_core.step.step import PolicyTrainer

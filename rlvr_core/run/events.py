@@ -8,15 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
-    BindsToRun,
     Guard,
     GuardContext,
     Json,
-    LooksBeforeRun,
     StepObserver,
-    StepView,
 )
 from rlvr_core.api.components import RunObserver, Stateful
+from rlvr_core.api.guards import BindsToRun, LooksBeforeRun, StepView
 from rlvr_core.config.guards import in_order
 from rlvr_core.config.tree import numbered
 from rlvr_core.guards.observer import StepObservers

@@ -35,7 +35,8 @@ from rlvr_core.verify.reward import RewardPlan
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlvr_core.api import Engine, Problem, TransportChoice
+    from rlvr_core.api import Engine, Problem
+    from rlvr_core.api.transport import TransportChoice
     from rlvr_core.config.model import RunConfig
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.config.tree import Loc

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean, pstdev
 
-from rlvr_core.api import Drop, Fate, Group, Judged
+from rlvr_core.api import Drop, Group, Judged
+from rlvr_core.api.problems import Fate
 from rlvr_core.api.rollouts import REWARD_TOLERANCE, Rollouts, Sampled
 
 _EQUAL = ("all_passed", "all_failed", "equal")

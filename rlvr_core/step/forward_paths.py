@@ -11,7 +11,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from rlvr_core.api import ForwardPath, ForwardPathFactory
+from rlvr_core.api import ForwardPath
+from rlvr_core.api.forward import ForwardPathFactory
 from rlvr_core.config.model import ModelSection
 from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.plugins.host import load_host

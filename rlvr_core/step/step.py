@@ -36,12 +36,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from rlvr_core.api import (
     LossBatch,
-    LossComputed,
     LossOutput,
     MicroBatch,
     Normalizer,
     StepObserver,
 )
+from rlvr_core.api.learning import LossComputed
 from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.step.batch import LocalMicroBatch, Row, idle_micro_batches, micro_batches, shard_rows

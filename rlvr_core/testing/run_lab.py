@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,54 +131,11 @@ class RunLab(Lab):
                 found += [one] if words in " ".join(one.cmdline()) else []
         return found
 
-    def wait_until_idle(self, process: subprocess.Popen[str], but: list[psutil.Process]) -> None:
-        """Until all a command can do is wait for processes that the test has stopped.
-
-        For a second no thread of it computes, or would if it had a processor: other work on the
-        machine makes this longer, not wrong.
-        """
-        until = time.monotonic() + 400
-        stopped = {one.pid for one in but}
-        calm = 0
-        while calm < 20:
-            family = [process.pid, *(c.pid for c in psutil.Process(process.pid).children(True))]
-            calm = 0 if any(computes(pid) for pid in family if pid not in stopped) else calm + 1
-            assert process.poll() is None, "it has ended"
-            assert time.monotonic() < until, "it does not come to rest"
-            time.sleep(0.05)
-
-    def run_beside_with_nothing_ahead(self) -> Path:
-        """A run by the machinery of asynchronous rollouts at staleness 0; the run's folder."""
-        force = (
-            "import sys, rlvr_core.run.build as to; "
-            "from rlvr_core.rollout.ahead.ahead import Ahead; "
-            "to.rollout_mode = Ahead; "
-            "Ahead.check = lambda *_, **__: None; "
-            "from rlvr_core.cli.main import main; sys.exit(main())"
-        )
-        subprocess.run(
-            [sys.executable, "-c", force, "run", "config.yaml", "--display", "none"],
-            cwd=self.folder,
-            env=self.env(),
-            check=True,
-            timeout=300,
-        )
-        return self.runs()[-1]
-
     def run(self, *arguments: str, **sections: Any) -> Path:
         """Run to the end; the run's folder."""
         self.write(**sections)
         self.rlvr("run", "config.yaml", "--display", "none", *arguments)
         return self.runs()[-1]
-
-
-def computes(pid: int) -> bool:
-    """Whether a thread of a process has work to do, or is at the disk."""
-    states = set()
-    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-        with contextlib.suppress(OSError):  # it has ended
-            states.add(stat.read_text().rpartition(")")[2].split()[0])
-    return bool(states & {"R", "D"})
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,15 @@ import json
 
 import pytest
 
-from rlvr_core.api import Completion, Group, GroupsScored, IdleError, Judged, Problem, StepFinished
+from rlvr_core.api import (
+    Completion,
+    Group,
+    GroupsScored,
+    Judged,
+    Problem,
+    StepFinished,
+)
+from rlvr_core.api.errors import IdleError
 from rlvr_core.guards.idle import Idle
 
 LEARNS = {"lr": 1e-6, "grad_norm": 0.5, "step_skipped": 0.0}

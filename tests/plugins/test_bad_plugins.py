@@ -29,8 +29,8 @@ BROKEN = {
         "plugin API 99",
         "pip install --upgrade rlvr-core",
     ),
-    "too_old": ("RLVR_API = 0\n", 1, "plugin API 0", "pip install --upgrade acme-too_old"),
-    "no_number": ("RLVR_API = '1'\n", 1, "not a whole number", "RLVR_API = 1"),
+    "too_old": ("RLVR_API = 0\n", 1, "plugin API 0", "--upgrade rlvr-core acme-too_old"),
+    "no_number": ("RLVR_API = '1'\n", 1, "plugin API '1'", "--upgrade rlvr-core"),
     "raises": (
         HOOKIMPL + "@hookimpl\ndef register_samplers(registrar):\n"
         "    registrar.add('first', 'acme_raises.x:X', summary='Is taken back.')\n    1 / 0\n",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.api import ConfigError, PluginError
+from rlvr_core.api import PluginError
 from rlvr_core.cli.main import main
 from rlvr_core.plugins import discovery
 from rlvr_core.plugins.first_party import COMMANDS, COMPONENTS, FIRST_PARTY
@@ -49,27 +49,16 @@ def test_a_command(command, without, capsys):
     assert comes_with(COMMANDS[command]) in message
 
 
-@pytest.mark.parametrize("use", ["core/json", "json"])
-def test_a_component_under_its_old_or_short_name(use, without, tmp_path, monkeypatch, capsys):
+def test_a_component_by_its_short_name(without, tmp_path, monkeypatch, capsys):
     without("checks")
     monkeypatch.chdir(tmp_path)
     Path("rows.jsonl").write_text('{"prompt": "Hi", "answer": "Ho"}\n')
-    Path("run.yaml").write_text(CONFIG.replace("USE", use))
+    Path("run.yaml").write_text(CONFIG.replace("USE", "json"))
     assert main(["run", "run.yaml", "--dry-run"]) == PluginError.exit_code
     message = capsys.readouterr().err
     assert "run.yaml:6" in message
     assert "it is checks/json" in message
     assert comes_with("checks") in message
-
-
-def test_an_old_name_of_a_component_that_is_installed(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("rows.jsonl").write_text('{"prompt": "Hi", "answer": "Ho"}\n')
-    Path("run.yaml").write_text(CONFIG.replace("USE", "core/json"))
-    assert main(["run", "run.yaml", "--dry-run"]) == ConfigError.exit_code
-    message = capsys.readouterr().err
-    assert "it is checks/json" in message
-    assert "not installed" not in message
 
 
 OWN = """\
@@ -85,7 +74,7 @@ class Own:
 """
 
 
-@pytest.mark.parametrize("use", ["env/lookup", "core/lookup", "lookup", "./own.py:Own"])
+@pytest.mark.parametrize("use", ["env/lookup", "lookup", "./own.py:Own"])
 def test_an_environment(use, without, tmp_path, monkeypatch, capsys):
     without("env")
     monkeypatch.chdir(tmp_path)
@@ -100,13 +89,13 @@ def test_an_environment(use, without, tmp_path, monkeypatch, capsys):
 def test_what_is_said_to_come_with_a_distribution_does():
     """The tables of names known without being installed agree with what is registered."""
     entries = {(entry.kind, entry.name) for entry in load_host().registry.entries.values()}
-    moved = {
+    named = {
         (kind, f"{plugin}/{leaf}")
         for kind, owners in COMPONENTS.items()
         for plugin, leaves in owners.items()
         for leaf in leaves
     }
-    assert moved <= entries
+    assert named <= entries
     commands = {
         name: plugin.name
         for plugin in discovery.find_plugins({})

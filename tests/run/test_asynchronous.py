@@ -15,6 +15,7 @@ from rlvr_core.api import ConfigError
 from rlvr_core.config.resolve import resolve_file
 from rlvr_core.plugins.host import load_host
 from rlvr_core.rollout.ahead.ahead import Ahead
+from tests.support.run_fixtures import run_beside_with_nothing_ahead
 
 FREE = {"steps": 6, "lr": 1e-3, "warmup_steps": 1}
 TRAIN = FREE | {"max_staleness": 1}
@@ -81,7 +82,7 @@ def test_t22_at_staleness_0_the_machinery_does_the_synchronous_run_bit_for_bit(l
     lab.write(sampler=TWICE, train=FREE | THREE)
     lab.rlvr("run", "config.yaml", "--display", "none")
     in_turns = lab.runs()[-1]
-    forced = lab.run_beside_with_nothing_ahead()
+    forced = run_beside_with_nothing_ahead(lab)
     assert forced != in_turns
     found, expected = records(forced, but=["staleness/", "engine/"]), records(in_turns)
     assert found == expected

@@ -12,15 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rlvr_cluster.jobs.job_book import Job, JobBook
-from rlvr_core.api import (
-    ConfigError,
-    JobState,
-    JobStatus,
-    LauncherTraits,
-    LaunchPlan,
-    LaunchRequest,
-    MachineError,
-)
+from rlvr_cluster.jobs.protocol import JobState, JobStatus
+from rlvr_core.api import ConfigError, LauncherTraits, LaunchPlan, LaunchRequest, MachineError
 from rlvr_sagemaker import staging
 from rlvr_sagemaker.aws import call, client, code_of, region_here
 from rlvr_sagemaker.iam import permissions

@@ -13,7 +13,8 @@ from botocore.stub import Stubber
 from click.testing import CliRunner
 
 from rlvr_cluster.jobs.job_book import Job, JobBook
-from rlvr_core.api import ConfigError, JobLauncher, LaunchRequest, MachineError, RlvrError
+from rlvr_cluster.jobs.protocol import JobLauncher
+from rlvr_core.api import ConfigError, LaunchRequest, MachineError, RlvrError
 from rlvr_core.cli.main import cli
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.launcher import SageMakerLauncher

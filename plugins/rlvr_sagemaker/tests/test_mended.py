@@ -11,7 +11,8 @@ from botocore.stub import Stubber
 from click.testing import CliRunner
 
 from rlvr_cluster.jobs.job_book import Job, JobBook
-from rlvr_core.api import ConfigError, JobStatus, MachineError
+from rlvr_cluster.jobs.protocol import JobStatus
+from rlvr_core.api import ConfigError, MachineError
 from rlvr_core.cli.main import cli
 from rlvr_sagemaker import aws, image, launcher
 from rlvr_sagemaker import job as job_module

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from rlvr_cluster.jobs.job_book import JobBook
-from rlvr_core.api import JobStatus
+from rlvr_cluster.jobs.protocol import JobStatus
 from rlvr_core.cli.main import cli
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.launcher import SageMakerLauncher

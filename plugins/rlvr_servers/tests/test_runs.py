@@ -1,10 +1,12 @@
 """Runs on vLLM servers that processes share, that outlive them, that die."""
 
+import contextlib
 import importlib.util
 import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -24,6 +26,32 @@ SERVER = "rlvr_servers.main"
 
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def wait_until_idle(process, but):
+    """Until all a command can do is wait for processes that the test has stopped.
+
+    For a second no thread of it computes, or would if it had a processor: other work on the
+    machine makes this longer, not wrong.
+    """
+    until = time.monotonic() + 400
+    stopped = {one.pid for one in but}
+    calm = 0
+    while calm < 20:
+        family = [process.pid, *(c.pid for c in psutil.Process(process.pid).children(True))]
+        calm = 0 if any(computes(pid) for pid in family if pid not in stopped) else calm + 1
+        assert process.poll() is None, "it has ended"
+        assert time.monotonic() < until, "it does not come to rest"
+        time.sleep(0.05)
+
+
+def computes(pid):
+    """Whether a thread of a process has work to do, or is at the disk."""
+    states = set()
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            states.add(stat.read_text().rpartition(")")[2].split()[0])
+    return bool(states & {"R", "D"})
 
 
 def test_two_processes_train_on_servers_one_of_which_is_killed(lab, tmp_path):
@@ -100,7 +128,7 @@ def test_t32_servers_generate_while_training_runs_and_one_is_killed_in_the_middl
     family = [server, *server.children(recursive=True)]
     for one in family:
         one.suspend()
-    lab.wait_until_idle(process, family)
+    wait_until_idle(process, family)
     server.kill()
     told, _ = process.communicate(timeout=500)
     assert process.returncode == 0, told[-4000:]

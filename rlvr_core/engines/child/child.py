@@ -33,12 +33,12 @@ from rlvr_core.api import (
     Scorer,
     ScoreRequest,
     Scores,
-    TransportChoice,
     TransportTraits,
     WeightSource,
     WeightTransport,
     traits_of,
 )
+from rlvr_core.api.transport import TransportChoice
 from rlvr_core.engines.child.child_host import SpawnArgs
 from rlvr_core.engines.child.child_process import EngineProcess, gpus_for
 from rlvr_core.engines.child.shared_weights import Outgoing

@@ -23,8 +23,8 @@ from rlvr_core.api import (
     Interruptible,
     RlvrError,
     RunError,
-    TransportChoice,
 )
+from rlvr_core.api.transport import TransportChoice
 
 if TYPE_CHECKING:
     from torch import Tensor

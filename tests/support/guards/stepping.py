@@ -15,8 +15,8 @@ from rlvr_core.api import (
     RunStarted,
     StepFinished,
     StepObserver,
-    StepView,
 )
+from rlvr_core.api.guards import StepView
 from rlvr_core.config.model import ReferenceSection, RunConfig, TrainSection
 from rlvr_core.guards.observer import StepObservers
 from rlvr_core.losses import GRPO

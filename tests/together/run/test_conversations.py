@@ -7,6 +7,8 @@ import subprocess
 
 import pytest
 
+from tests.support.run_fixtures import run_beside_with_nothing_ahead
+
 ALL = pytest.mark.skipif(
     os.environ.get("RLVR_TEST_ALL") != "1", reason="long: make test-all runs it"
 )
@@ -165,7 +167,7 @@ def test_t22_conversations_beside_training_are_those_of_a_run_in_turns(turns_lab
     lab = turns_lab
     train = {"steps": 3, "lr": 1e-3, "warmup_steps": 1}
     in_turns = lab.run(train=train)
-    forced = lab.run_beside_with_nothing_ahead()
+    forced = run_beside_with_nothing_ahead(lab)
     assert forced != in_turns
     for name in EXACT[1:]:
         assert (in_turns / name).read_bytes() == (forced / name).read_bytes(), name

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from rlvr_cluster.jobs.attempt import MODULE, attempt_words
 from rlvr_cluster.jobs.job_book import Job, JobBook
+from rlvr_cluster.jobs.protocol import JobState, JobStatus
 from rlvr_cluster.jobs.ray_client import JobServer, address_of
 from rlvr_cluster.jobs.staging import IGNORE, Staged, stage
 from rlvr_cluster.stores.elsewhere import (
@@ -31,8 +32,6 @@ from rlvr_core.api import (
     Complaint,
     ComponentConfig,
     ConfigError,
-    JobState,
-    JobStatus,
     LauncherTraits,
     LaunchPlan,
     LaunchRequest,

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlvr_cluster.jobs.job_book import Job, JobBook
-from rlvr_core.api import Complaint, ConfigError, JobStatus, LaunchRequest
+from rlvr_cluster.jobs.protocol import JobStatus
+from rlvr_core.api import Complaint, ConfigError, LaunchRequest
 from rlvr_core.record.secrets import secrets_in_words
 from rlvr_core.toolkit import is_uri
 

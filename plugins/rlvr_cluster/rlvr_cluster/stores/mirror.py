@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from rlvr_cluster.stores.copying import CHECKPOINTS, Behind, FolderCopy, step_of
 from rlvr_cluster.stores.known import Known, hidden
@@ -31,7 +32,6 @@ from rlvr_cluster.stores.ownership import (
 from rlvr_core.api import (
     CheckpointSaved,
     ConfigError,
-    CountsBytes,
     EvalFinished,
     MachineError,
     RefusedError,
@@ -80,6 +80,13 @@ def probe(store: Store) -> None:
         store.put(path, key, None, "")
     store.list(key)
     store.delete([key])
+
+
+@runtime_checkable
+class CountsBytes(Protocol):
+    """A store that counts what it moves: a large file that takes long is not taken for stuck."""
+
+    moved: int
 
 
 class FolderMirror(RunMirror):

@@ -12,8 +12,9 @@ from click.testing import CliRunner
 from rlvr_cluster.jobs import command as jobs_module
 from rlvr_cluster.jobs.command import jobs
 from rlvr_cluster.jobs.job_book import Job, JobBook
+from rlvr_cluster.jobs.protocol import JobStatus
 from rlvr_cluster.stores.again import fetch_newest
-from rlvr_core.api import ConfigError, JobStatus, MachineError, StoredFile
+from rlvr_core.api import ConfigError, MachineError, StoredFile
 
 
 class Store:

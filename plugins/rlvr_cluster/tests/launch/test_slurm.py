@@ -12,8 +12,9 @@ import pytest
 from pydantic import ValidationError
 
 from rlvr_cluster.jobs.job_book import JobBook
+from rlvr_cluster.jobs.protocol import JobLauncher
 from rlvr_cluster.jobs.slurm import SlurmLauncher
-from rlvr_core.api import ConfigError, JobLauncher, LaunchRequest, MachineError
+from rlvr_core.api import ConfigError, LaunchRequest, MachineError
 from rlvr_core.launch.processes import Nodes, ProcessConfig, process_plan
 
 REQUEST = LaunchRequest(("run", "my config.yaml", "--set", "a.b=it's"), "demo")

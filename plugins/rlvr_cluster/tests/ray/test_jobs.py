@@ -11,9 +11,10 @@ import pytest
 from pydantic import ValidationError
 
 from rlvr_cluster.jobs.job_book import JobBook
+from rlvr_cluster.jobs.protocol import JobLauncher
 from rlvr_cluster.jobs.ray import RayLauncher
 from rlvr_cluster.jobs.ray_client import JobServer, address_of
-from rlvr_core.api import ConfigError, JobLauncher, LaunchRequest, MachineError, Reference
+from rlvr_core.api import ConfigError, LaunchRequest, MachineError, Reference
 
 NEEDS_RAY = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="needs Ray: pip install 'rlvr-core[ray]'"

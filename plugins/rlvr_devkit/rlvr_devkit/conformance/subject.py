@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from rlvr_core.api import (
     ComponentConfig,
@@ -16,7 +16,6 @@ from rlvr_core.api import (
     Example,
     MachineError,
     RlvrError,
-    ShowsExample,
     config_class,
 )
 from rlvr_core.testing.offline import without_hub
@@ -40,6 +39,15 @@ def as_json(value: object, what: str) -> Any:
         return json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise AssertionError(f"{what} is no JSON: {error}") from None
+
+
+@runtime_checkable
+class ShowsExample(Protocol):
+    """A component class that says how it is used, for the conformance checks."""
+
+    @staticmethod
+    def example() -> Example:
+        """Return what the class is tried with."""
 
 
 @dataclass(frozen=True, slots=True)
