@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rlvr_core.api import (
     Engine,
@@ -53,11 +53,16 @@ class SourceParts:
     ranks: Ranks
 
 
-class RolloutMode(Protocol):
-    """Decides how generation and training share a run's time; chosen once, before the start."""
+class RolloutMode:
+    """Decides how generation and training share a run's time; chosen once, before the start.
 
-    background: bool
-    """Whether the engine has to generate while this process does something else."""
+    This one has them take turns: every group is sampled under the newest weights.
+
+    Attributes:
+        background: Whether the engine has to generate while this process does something else.
+    """
+
+    background = False
 
     def check(self, *, learns: bool, max_reads: int) -> None:
         """Refuse a run that does not go with this mode.
@@ -72,6 +77,7 @@ class RolloutMode(Protocol):
 
     def lines(self) -> list[str]:
         """Lines for the overview at the start of a run."""
+        return []
 
     def engine(self, engine: Engine, name: str, device: torch.device) -> Engine:
         """Return the engine as this mode needs it; it is not started yet.
@@ -84,29 +90,10 @@ class RolloutMode(Protocol):
         Raises:
             ConfigError: If this engine cannot be used so.
         """
-
-    def source(self, parts: SourceParts) -> RolloutSource:
-        """Make the run's source, with an engine that has started."""
-
-
-class InTurns:
-    """Generation and training take turns: every group is sampled under the newest weights."""
-
-    background = False
-
-    def check(self, *, learns: bool, max_reads: int) -> None:
-        """Any run can take turns."""
-
-    def lines(self) -> list[str]:
-        """Nothing to add: it is what a reader expects."""
-        return []
-
-    def engine(self, engine: Engine, name: str, device: torch.device) -> Engine:
-        """Use the engine as it is."""
         return engine
 
     def source(self, parts: SourceParts) -> RolloutSource:
-        """See ``RolloutMode.source``."""
+        """Make the run's source, with an engine that has started."""
         return TurnSource(parts)
 
 

@@ -27,7 +27,7 @@ from rlvr_core.data.load import NamedLoader, audit, check_problems, fingerprints
 from rlvr_core.parallel import ranks
 from rlvr_core.parallel.model_adapter import chosen_adapter
 from rlvr_core.record.rundir import check_writable
-from rlvr_core.rollout.source import InTurns, RolloutMode, conversations_of
+from rlvr_core.rollout.source import RolloutMode, conversations_of
 from rlvr_core.run.evaluations import Evaluations, evaluations_of
 from rlvr_core.verify.judge import Judge
 from rlvr_core.verify.reward import RewardPlan
@@ -303,11 +303,10 @@ def rollout_mode(resolved: Resolved) -> RolloutMode:
     training alternate.
     """
     if resolved.config.train.max_staleness == 0:
-        return InTurns()
+        return RolloutMode()
     from rlvr_core.rollout.ahead.ahead import Ahead
 
-    mode: RolloutMode = Ahead(resolved)
-    return mode
+    return Ahead(resolved)
 
 
 def choose_engine(resolved: Resolved, model_path: str) -> tuple[ComponentRef, str]:

@@ -35,6 +35,7 @@ from rlvr_core.rollout.ahead.distributed import (
 from rlvr_core.rollout.ahead.producer import Producer
 from rlvr_core.rollout.collect import Generator, more_groups
 from rlvr_core.rollout.replay import ReplayBuffer
+from rlvr_core.rollout.source import RolloutMode
 
 if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved
@@ -45,7 +46,7 @@ LINK_LIMIT = 60.0
 """Seconds that processes which are already connected may take to connect again."""
 
 
-class Ahead:
+class Ahead(RolloutMode):
     """Rollout mode in which generation continues during training, at most ``max_staleness`` ahead.
 
     Args:
