@@ -24,11 +24,11 @@ from rlvr_core.api import (
 from rlvr_core.api.rollouts import Conversations
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.data.load import NamedLoader, audit, check_problems, fingerprints, load_sources
+from rlvr_core.eval.in_run import RunEvaluations
 from rlvr_core.parallel import ranks
 from rlvr_core.parallel.model_adapter import chosen_adapter
 from rlvr_core.record.rundir import check_writable
 from rlvr_core.rollout.source import RolloutMode, conversations_of
-from rlvr_core.run.evaluations import Evaluations, evaluations_of
 from rlvr_core.verify.judge import Judge
 from rlvr_core.verify.reward import RewardPlan
 
@@ -63,7 +63,7 @@ class Data:
 
     config: RunConfig
     sources: list[Source]
-    evaluations: Evaluations
+    evaluations: RunEvaluations
     answers: Any
     reports: list[DataReport]
     plan: RewardPlan
@@ -130,7 +130,7 @@ class Inputs:
         return {problem.id: problem for problem in _problems(self.sources)}
 
     @property
-    def evaluations(self) -> Evaluations:
+    def evaluations(self) -> RunEvaluations:
         """The run's eval tasks."""
         return self.data.evaluations
 
@@ -216,7 +216,7 @@ def load_data(resolved: Resolved, losses: Mapping[Loc, Loss]) -> Data:
             for index, ref in enumerate(config.data.sources)
         ]
     )
-    evaluations = evaluations_of(resolved)
+    evaluations = RunEvaluations(resolved)
     answers = None
     if any(loss.traits.answers is not None for loss in losses.values()):
         from rlvr_core.demonstrations import GivenAnswers
