@@ -140,7 +140,12 @@ class SamplerConfig(ComponentConfig):
 
 
 class SamplerBase(ABC):
-    """Everything of a sampler except the choice of problems."""
+    """Everything of a sampler except the choice of problems.
+
+    Attributes:
+        seed: The run's seed.
+        drawn: Number of problems drawn so far in the run.
+    """
 
     source_keys: ClassVar[frozenset[str]] = frozenset()
     """Which of the source keys ``weight``, ``order`` and ``count`` it uses; others are refused."""
@@ -150,8 +155,8 @@ class SamplerBase(ABC):
         self.prompts_per_step = 0
         self.traits = SamplerTraits(max_reads=config.max_reads, refill=config.refill)
         self._size = GroupSize(0, 0)
-        self._seed = 0
-        self._drawn = 0
+        self.seed = 0
+        self.drawn = 0
 
     # -- to be implemented by a sampler ------------------------------------------------------------
 
@@ -185,16 +190,6 @@ class SamplerBase(ABC):
 
     # -- common to all samplers --------------------------------------------------------------------
 
-    @property
-    def seed(self) -> int:
-        """The run's seed."""
-        return self._seed
-
-    @property
-    def drawn(self) -> int:
-        """Number of problems drawn so far in the run."""
-        return self._drawn
-
     def start(self, sources: Sequence[Source], *, n: int, prompts_per_step: int, seed: int) -> None:
         """Start a run over these sources.
 
@@ -216,8 +211,8 @@ class SamplerBase(ABC):
             raise DataError(f"no problems in {', '.join(empty) or 'the data'}")
         self._refuse_idle_keys(sources)
         self.prompts_per_step = prompts_per_step
-        self._seed = seed
-        self._drawn = 0
+        self.seed = seed
+        self.drawn = 0
         self.begin(sources)
 
     def draw(self, n_problems: int, *, step: int) -> list[Draw]:
@@ -234,10 +229,10 @@ class SamplerBase(ABC):
                 what = f"a {odd[0]}, not a Problem"
             raise self._fault(f"chose {what}", "choose")
         draws = [
-            Draw(problem, self._size.first, self._drawn + position)
+            Draw(problem, self._size.first, self.drawn + position)
             for position, problem in enumerate(chosen)
         ]
-        self._drawn += len(draws)
+        self.drawn += len(draws)
         return draws
 
     def observe(self, group: Group) -> Keep | Drop | Extend:
@@ -272,8 +267,8 @@ class SamplerBase(ABC):
     def state_dict(self) -> dict[str, Json]:
         """Return the position, and the identity of the data it refers to."""
         state = {
-            "seed": self._seed,
-            "drawn": self._drawn,
+            "seed": self.seed,
+            "drawn": self.drawn,
             "identity": self.identity(),
             "position": self.position(),
         }
@@ -289,13 +284,13 @@ class SamplerBase(ABC):
         Raises:
             ConfigError: If the state was taken with another seed or over other problems.
         """
-        if state["seed"] != self._seed or state["identity"] != self.identity():
-            changed = "seed" if state["seed"] != self._seed else "problems or their order"
+        if state["seed"] != self.seed or state["identity"] != self.identity():
+            changed = "seed" if state["seed"] != self.seed else "problems or their order"
             raise ConfigError(
                 f"the sampler cannot continue: its {changed} changed since the checkpoint",
                 remedy="restore data and run.seed, or start a new run",
             )
-        self._drawn = state["drawn"]
+        self.drawn = state["drawn"]
         self.seek(state["position"])
 
     def _fault(self, what: str, method: str) -> PluginError:
