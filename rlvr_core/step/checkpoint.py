@@ -8,7 +8,7 @@
     trainer/state.json                            step, version, sampler, ledger, offsets, RNG
 
 A sharded policy is written by all processes, each its slices, to folders in the place of these
-files: see ``builtin.fsdp.shards``.
+files: see ``rlvr_core.parallel.fsdp.shards``.
 The folder itself (temporary name, checksums, rotation) is ``record.checkpoints``'s business. A
 reference that never moves is not saved: it comes from ``model.path`` (T94), as does what is below
 an adapter.
@@ -186,7 +186,6 @@ def load(
         raise ValueError(f"{folder} was written in another checkpoint format")
 
     def saved(part: str, ours: Mapping[str, torch.Tensor]) -> Any:
-
         file = trainer / f"{part}.safetensors"
         if file.is_file():
             return load_file(file)
