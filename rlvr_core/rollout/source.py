@@ -104,11 +104,7 @@ class TurnSource:
     """
 
     def __init__(self, parts: SourceParts) -> None:
-        self._generator = parts.shared
-        self._sampler = parts.sampler
-        self._params = parts.params
-        self._check = parts.check
-        self._problems = parts.problems
+        self._parts = parts
         self._replay = ReplayBuffer()
         self._drawn = 0
 
@@ -119,23 +115,24 @@ class TurnSource:
 
     def take(self, step: int, version: int) -> Rollouts:
         """Sample, judge and decide on the step's groups; see ``RolloutSource.take``."""
-        replayed = self._replay.waiting(self._sampler.prompts_per_step)
+        parts = self._parts
+        replayed = self._replay.waiting(parts.sampler.prompts_per_step)
         rollouts = collect(
-            self._generator,
-            self._sampler,
-            self._params,
+            parts.shared,
+            parts.sampler,
+            parts.params,
             version=version,
             step=step,
             replayed=len(replayed),
         )
         rollouts.replayed = replayed
         self._drawn += sum(len(sampled.group.members) for sampled in rollouts.all)
-        self._check()
+        parts.check()
         return rollouts
 
     def before_training(self) -> None:
         """Put the engine to sleep."""
-        self._generator.engine.sleep()
+        self._parts.shared.engine.sleep()
 
     def after_training(
         self,
@@ -152,7 +149,7 @@ class TurnSource:
 
     def sync(self, step: int, version: int, load: Callable[[], None] | None) -> None:
         """Wake the engine and load the weights, if they changed."""
-        self._generator.engine.wake()
+        self._parts.shared.engine.wake()
         if load is not None:
             load()
 
@@ -169,7 +166,7 @@ class TurnSource:
 
     def metrics(self, ages: Ages) -> dict[str, float]:
         """The sampler's numbers."""
-        return sampler_metrics(self._sampler)
+        return sampler_metrics(self._parts.sampler)
 
     def state_dict(self) -> dict[str, Json]:
         """Return the groups that are to be trained on again."""
@@ -177,7 +174,7 @@ class TurnSource:
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """See ``RolloutSource.load_state_dict``."""
-        self._replay.load_state_dict(state["replay"], self._problems)
+        self._replay.load_state_dict(state["replay"], self._parts.problems)
 
 
 def sampling_of(config: RunConfig) -> SamplingParams:

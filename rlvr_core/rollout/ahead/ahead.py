@@ -81,26 +81,20 @@ class Ahead(RolloutMode):
         Raises:
             ConfigError: If either is the case; reports both faults at once.
         """
-        faults = []
+        where, faults = self._resolved.where(("train", "max_staleness")), []
         least = max_reads * self._train.updates_per_step
         if self._train.max_staleness < least:
-            faults.append(
-                (
-                    f"a group that is sampled one step ahead and trained on in {max_reads} steps "
-                    f"(the sampler's max_reads) is {least} updates old in the last of them",
-                    (f"set max_staleness to {least} or more, or lower max_reads",),
-                )
+            what = (
+                f"a group that is sampled one step ahead and trained on in {max_reads} steps "
+                f"(the sampler's max_reads) is {least} updates old in the last of them"
             )
+            remedy = f"set max_staleness to {least} or more, or lower max_reads"
+            faults.append(Complaint(what, where, (remedy,)))
         if not learns:
-            faults.append(
-                (
-                    "no loss learns from completions, so nothing is generated while training runs",
-                    ("take max_staleness out",),
-                )
-            )
+            what = "no loss learns from completions, so nothing is generated while training runs"
+            faults.append(Complaint(what, where, ("take max_staleness out",)))
         if faults:
-            where = self._resolved.where(("train", "max_staleness"))
-            raise ConfigError.collect([Complaint(what, where, remedy) for what, remedy in faults])
+            raise ConfigError.collect(faults)
 
     def lines(self) -> list[str]:
         """Describe the bound on staleness, and the handling of unfinished requests."""
@@ -129,24 +123,18 @@ class Ahead(RolloutMode):
     def _background(self, engine: Engine, name: str) -> BackgroundEngine:
         if isinstance(engine, BackgroundEngine):
             return engine
-        if traits_of(engine, EngineTraits).separate:
-            raise ConfigError(
-                f"engine {name} is spoken to by the process that trains: it generates and "
-                "trains in turns",
-                where=self._resolved.where(("train", "max_staleness")),
-                remedy="set max_staleness: 0, or engine: vllm",
-            )
-        if traits_of(engine, EngineTraits).collective:
-            raise ConfigError(
-                f"engine {name} is shared by the processes that train: it generates and trains in "
-                "turns",
-                where=self._resolved.where(("train", "max_staleness")),
-                remedy=(
-                    "set max_staleness: 0",
-                    "or take engine: vllm-server with tensor_parallel, on GPUs of its own",
-                ),
-            )
-        return in_child(engine, self._run.timeout)
+        traits = traits_of(engine, EngineTraits)
+        if not (traits.separate or traits.collective):
+            return in_child(engine, self._run.timeout)
+        how, remedies = "spoken to by the process that trains", ("or take engine: vllm",)
+        if not traits.separate:
+            how = "shared by the processes that train"
+            remedies = ("or take engine: vllm-server with tensor_parallel, on GPUs of its own",)
+        raise ConfigError(
+            f"engine {name} is {how}: it generates and trains in turns",
+            where=self._resolved.where(("train", "max_staleness")),
+            remedy=("set max_staleness: 0", *remedies),
+        )
 
     def source(self, parts: SourceParts) -> RolloutSource:
         """See ``RolloutMode.source``; all processes of the run must call it together."""
@@ -250,8 +238,6 @@ class AheadSource:
     ) -> dict[str, float]:
         """See ``RolloutSource.after_training``; groups too old to be read again are dropped."""
         self._replay.after_training(rollouts, thrown_away, updated=updated, skipped=skipped)
-        if not self._max_staleness:
-            return {}
         return {"staleness/expired": self._replay.expire(version - self._max_staleness)}
 
     def sync(self, step: int, version: int, load: Callable[[], None] | None) -> None:
