@@ -5,7 +5,8 @@ Also defines which locations name a component, and of which kind.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -193,3 +194,13 @@ def same_component(one: Any, other: Any) -> bool:
         return False
     short = "/" not in one or "/" not in other
     return one == other or (short and one.rpartition("/")[2] == other.rpartition("/")[2])
+
+
+def numbered(names: Iterable[str]) -> list[str]:
+    """Return the names of parts; those that are named again get ``#2`` and so on."""
+    seen: Counter[str] = Counter()
+    distinct = []
+    for name in names:
+        seen[name] += 1
+        distinct.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return distinct

@@ -19,6 +19,7 @@ from rlvr_core.api import (
     Json,
     SamplingParams,
 )
+from rlvr_core.config.tree import numbered
 from rlvr_core.data.load import problems_given
 from rlvr_core.eval.dataset_task import DatasetTask, refuse_external
 from rlvr_core.eval.direction import MAXIMIZE, Direction, direction_of, improves
@@ -282,10 +283,9 @@ class EarlyStop:
 
 def named_tasks(resolved: Resolved) -> list[NamedTask]:
     """Build the eval tasks; repeated names get ``#2`` and so on."""
+    refs = resolved.config.eval.tasks
     named: list[NamedTask] = []
-    for ref in resolved.config.eval.tasks:
-        copies = sum(other.name.partition("#")[0] == ref.use for other in named)
-        name = ref.use if copies == 0 else f"{ref.use}#{copies + 1}"
+    for name, ref in zip(numbered(ref.use for ref in refs), refs, strict=True):
         task = resolved.build("eval_task", ref)
         if isinstance(task, DatasetTask):
             task.take_cap(resolved.config.sampling.max_tokens)

@@ -18,6 +18,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.components import RunObserver, Stateful
 from rlvr_core.config.guards import in_order
+from rlvr_core.config.tree import numbered
 from rlvr_core.guards.observer import StepObservers
 
 if TYPE_CHECKING:
@@ -141,12 +142,10 @@ class Guards(RunEvents):
 def build_guards(resolved: Resolved) -> Guards:
     """Build the guards that a configuration has on."""
     entries = resolved.config.guards
-    guards: dict[str, Guard] = {}
-    for place in in_order(entries):
-        name = entries[place].use
-        times = sum(known.partition("#")[0] == name for known in guards) + 1
-        guards[name if times == 1 else f"{name}#{times}"] = resolved.make(("guards", place))
-    return Guards(guards)
+    places = in_order(entries)
+    names = numbered(entries[place].use for place in places)
+    guards = (resolved.make(("guards", place)) for place in places)
+    return Guards(dict(zip(names, guards, strict=True)))
 
 
 def bound_guards(

@@ -9,6 +9,7 @@ import torch
 
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api import EngineTraits, traits_of
+from rlvr_core.config.tree import numbered
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.parallel.model_adapter import adapter_of, chosen_adapter
 from rlvr_core.parallel.ranks import Ranks
@@ -171,14 +172,14 @@ def _objective(
     precision: Precision,
 ) -> Objective:
     """Build the loss terms; repeated names get ``#2`` and so on."""
+    refs = inputs.config.losses
+    names = numbered(ref.use.rpartition("/")[2] for ref in refs.values())
     terms: list[LossTerm] = []
-    for loc, ref in inputs.config.losses.items():
+    for name, (loc, ref) in zip(names, refs.items(), strict=True):
         make_teacher = teachers.get(loc)
-        leaf = ref.use.rpartition("/")[2]
-        copies = sum(term.name.partition("#")[0] == leaf for term in terms)
         terms.append(
             LossTerm(
-                name=leaf if copies == 0 else f"{leaf}#{copies + 1}",
+                name=name,
                 loss=losses[loc],
                 weight=ref.weight,
                 demonstrations=inputs.data.demonstrations.get(loc),

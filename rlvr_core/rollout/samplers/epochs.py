@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from math import lcm
 
 from rlvr_core.api import Json, Metric, Problem, Source
+from rlvr_core.config.tree import numbered
 from rlvr_core.rollout.samplers.base import SamplerBase, SamplerConfig, digest, seeded_hash
 
 
@@ -108,7 +108,7 @@ class EpochSampler(SamplerBase):
         """Create the pools."""
         made = self.pools(sources)
         self._pools = [pool for pool, _ in made]
-        self._names = _distinct([source.name for source in sources])
+        self._names = numbered(source.name for source in sources)
         self._turns = Turns([weight for _, weight in made])
 
     def choose(self, n_problems: int, step: int) -> Iterator[Problem]:
@@ -157,15 +157,6 @@ def shares(sources: Sequence[Source], sizes: Sequence[int]) -> list[float]:
 def all_problems(sources: Sequence[Source]) -> list[Problem]:
     """Return the problems of all sources, one source after the other."""
     return [problem for source in sources for problem in source.problems]
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    seen: Counter[str] = Counter()
-    distinct = []
-    for name in names:
-        seen[name] += 1
-        distinct.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
-    return distinct
 
 
 class Shuffle(EpochSampler):

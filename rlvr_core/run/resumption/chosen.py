@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.config.model import RunConfig
 from rlvr_core.config.resolve import parse_options, resolve_file
+from rlvr_core.config.tree import numbered
 from rlvr_core.record.find import find_run
 
 if TYPE_CHECKING:
@@ -137,18 +138,14 @@ def _check_changes(changes: Mapping[str, list[Any]], folder: RunFolder) -> None:
 
 def _by_name(guards: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Return the entries by component; the second of a component has its number too."""
-    named: dict[str, Mapping[str, Any]] = {}
-    for guard in guards:
-        earlier = sum(other["use"] == guard["use"] for other in named.values())
-        named[f"{guard['use']}#{earlier + 1}" if earlier else guard["use"]] = guard
-    return named
+    return dict(zip(numbered(guard["use"] for guard in guards), guards, strict=True))
 
 
 def _flat(value: object, prefix: str = "") -> dict[str, object]:
     if isinstance(value, dict):
-        items = [(str(key), child) for key, child in value.items()]
+        items: Iterable[tuple[object, object]] = value.items()
     elif isinstance(value, list):
-        items = [(str(index), child) for index, child in enumerate(value)]
+        items = enumerate(value)
     else:
         return {prefix: value}
     flat: dict[str, object] = {}
