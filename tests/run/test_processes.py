@@ -16,6 +16,7 @@ from rlvr_core.api import ConfigError
 from rlvr_core.config.model import RunConfig
 from rlvr_core.parallel.fsdp.checks import check_processes
 from rlvr_core.record.checkpoints import verify
+from rlvr_core.testing.lab import install_plugin
 from tests.support.installed import needs
 from tests.support.run_records import completions, launch, lines, same_metrics, same_weights, saved
 
@@ -304,12 +305,7 @@ class Second:
 
 
 def test_a_fault_of_one_process_ends_all_and_keeps_its_exit_code(lab, tmp_path_factory):
-    site = tmp_path_factory.mktemp("fussy")
-    (site / "rlvr_fussy.py").write_text(GUARD)
-    info = site / "rlvr_fussy-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlvr-fussy\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[rlvr]\nfussy = rlvr_fussy\n")
+    site = install_plugin(tmp_path_factory.mktemp("fussy"), "fussy", {"rlvr_fussy.py": GUARD})
     lab.site = f"{lab.site}{os.pathsep}{site}"
     lab.write(guards=["fussy/second"])
     done = lab.rlvr("launch", "config.yaml", "--processes", "2", "--display", "none", check=4)
