@@ -28,6 +28,7 @@ from rlvr_core.eval.in_run import RunEvaluations
 from rlvr_core.parallel import ranks
 from rlvr_core.parallel.model_adapter import chosen_adapter
 from rlvr_core.record.rundir import check_writable
+from rlvr_core.rollout.samplers.epochs import all_problems
 from rlvr_core.rollout.source import RolloutMode, conversations_of
 from rlvr_core.verify.judge import Judge
 from rlvr_core.verify.reward import RewardPlan
@@ -127,7 +128,7 @@ class Inputs:
     @property
     def problems(self) -> dict[str, Problem]:
         """Training problems by id."""
-        return {problem.id: problem for problem in _problems(self.sources)}
+        return {problem.id: problem for problem in all_problems(self.sources)}
 
     @property
     def evaluations(self) -> RunEvaluations:
@@ -227,14 +228,14 @@ def load_data(resolved: Resolved, losses: Mapping[Loc, Loss]) -> Data:
     reports = host.check_data(
         RunData(
             model=config.model.path,
-            trained={"the training data": _problems(sources), **imitated},
+            trained={"the training data": all_problems(sources), **imitated},
             held_out=evaluations.held_out,
             max_contaminated=config.eval.max_contaminated,
             where=resolved.where(("eval", "tasks")),
         )
     )
     held_out = itertools.chain(*evaluations.held_out.values())
-    problems = [*_problems(sources), *held_out]
+    problems = [*all_problems(sources), *held_out]
     plan = RewardPlan.build(config.rewards, {p.verifier for p in problems}, host)
     conversations = conversations_of(config.environment, problems, host)
     check_problems(problems, plan.check, conversations.check)
@@ -261,7 +262,7 @@ def load_teachers(
             "losses": losses,
             "tokenizer": tokenizer,
             "renderer": renderer,
-            "problems": _problems(sources),
+            "problems": all_problems(sources),
         },
     )
 
@@ -290,10 +291,6 @@ def start_sampler(sampler: Sampler, config: RunConfig, mode: RolloutMode, data: 
             where="sampler",
             remedy="take the option adaptive out",
         )
-
-
-def _problems(sources: Sequence[Source]) -> list[Problem]:
-    return [problem for source in sources for problem in source.problems]
 
 
 def rollout_mode(resolved: Resolved) -> RolloutMode:

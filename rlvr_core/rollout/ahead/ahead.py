@@ -238,7 +238,7 @@ class AheadSource:
     ) -> dict[str, float]:
         """See ``RolloutSource.after_training``; groups too old to be read again are dropped."""
         self._replay.after_training(rollouts, thrown_away, updated=updated, skipped=skipped)
-        if not self._max_staleness:  # in tests, which force this mode where groups are taken in turns
+        if not self._max_staleness:  # only tests take this mode with nothing ahead
             return {}
         return {"staleness/expired": self._replay.expire(version - self._max_staleness)}
 
