@@ -7,7 +7,6 @@ A new sampler defines which problems come next (``begin``, ``choose``) and its r
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,16 +29,18 @@ from rlvr_core.api import (
     Judged,
     Keep,
     Outcome,
-    PluginError,
     Problem,
     SamplerTraits,
     Source,
 )
 from rlvr_core.api.judging import replacements
 from rlvr_core.api.rollouts import REWARD_TOLERANCE
+from rlvr_core.record.metrics import misuse
 
 Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]
+
+_REMEDY = "what a sampler gives is in rlvr docs samplers"
 
 
 class AdaptiveConfig(ComponentConfig):
@@ -227,7 +228,7 @@ class SamplerBase(ABC):
             what = f"{'more than' if chosen else 'none of'} {n_problems} problems"
             if odd:
                 what = f"a {odd[0]}, not a Problem"
-            raise self._fault(f"chose {what}", "choose")
+            raise misuse(self, f"chose {what}", _REMEDY)
         draws = [
             Draw(problem, self._size.first, self.drawn + position)
             for position, problem in enumerate(chosen)
@@ -275,7 +276,7 @@ class SamplerBase(ABC):
         try:
             json.dumps(state)
         except (TypeError, ValueError) as error:
-            raise self._fault(f"has a state that is no JSON: {error}", "position") from error
+            raise misuse(self, f"has a state that is no JSON: {error}", _REMEDY) from error
         return state
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
@@ -292,14 +293,6 @@ class SamplerBase(ABC):
             )
         self.drawn = state["drawn"]
         self.seek(state["position"])
-
-    def _fault(self, what: str, method: str) -> PluginError:
-        made = type(self)
-        return PluginError(
-            f"the sampler {made.__qualname__} {what}",
-            where=f"{inspect.getfile(made)} ({made.__qualname__}.{method})",
-            remedy="what a sampler gives is in rlvr docs samplers",
-        )
 
     def _refuse_idle_keys(self, sources: Sequence[Source]) -> None:
         idle = [
