@@ -111,7 +111,7 @@ class Guards(RunEvents):
     def phases(self) -> RunObserver:
         """Return an observer that tells guards what the run waits for, and nothing else."""
         observer = RunObserver()
-        setattr(observer, "phase", super().phase)  # noqa: B010
+        setattr(observer, "phase", partial(RunEvents.phase, self))  # noqa: B010
         return observer
 
     def phase(self, label: str) -> None:

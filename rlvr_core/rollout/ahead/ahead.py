@@ -81,7 +81,8 @@ class Ahead(RolloutMode):
         Raises:
             ConfigError: If either is the case; reports both faults at once.
         """
-        where, faults = self._resolved.where(("train", "max_staleness")), []
+        where = self._resolved.where(("train", "max_staleness"))
+        faults: list[Complaint] = []
         least = max_reads * self._train.updates_per_step
         if self._train.max_staleness < least:
             what = (

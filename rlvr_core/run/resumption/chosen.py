@@ -150,5 +150,5 @@ def _flat(value: object, prefix: str = "") -> dict[str, object]:
         return {prefix: value}
     flat: dict[str, object] = {}
     for key, child in items:
-        flat |= _flat(child, f"{prefix}.{key}" if prefix else key)
+        flat |= _flat(child, f"{prefix}.{key}" if prefix else str(key))
     return flat
