@@ -145,6 +145,10 @@ class TurnSource:
     ) -> dict[str, float]:
         """See ``RolloutSource.after_training``."""
         self._replay.after_training(rollouts, thrown_away, updated=updated, skipped=skipped)
+        return self._expire(version)
+
+    def _expire(self, version: int) -> dict[str, float]:
+        """Drop groups that have become too old to be read again: in turns, none does."""
         return {}
 
     def sync(self, step: int, version: int, load: Callable[[], None] | None) -> None:
