@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from rlvr_core.config.model import RunConfig
 from rlvr_core.config.resolve import parse_options, resolve_file
 from rlvr_core.config.tree import numbered
 from rlvr_core.record.find import find_run
+from rlvr_core.record.provenance.compare import flat
 
 if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved
@@ -107,14 +108,18 @@ def changed_values(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
 
     A guard's key holds its name: its place in the list depends on which others are named.
     """
-    before, now = (
-        _flat({**values, "guards": _by_name(values["guards"])}) for values in (stored, given)
-    )
+    before, now = map(_values, (stored, given))
     return {
         key: [before.get(key), now.get(key)]
         for key in sorted(before.keys() | now.keys())
         if before.get(key) != now.get(key)
     }
+
+
+def _values(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values by dotted key; an empty list or section has none."""
+    flattened = flat({**config, "guards": _by_name(config["guards"])})
+    return {key: value for key, value in flattened.items() if value not in ({}, [])}
 
 
 def _check_changes(changes: Mapping[str, list[Any]], folder: RunFolder) -> None:
@@ -139,16 +144,3 @@ def _check_changes(changes: Mapping[str, list[Any]], folder: RunFolder) -> None:
 def _by_name(guards: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Return the entries by component; the second of a component has its number too."""
     return dict(zip(numbered(guard["use"] for guard in guards), guards, strict=True))
-
-
-def _flat(value: object, prefix: str = "") -> dict[str, object]:
-    if isinstance(value, dict):
-        items: Iterable[tuple[object, object]] = value.items()
-    elif isinstance(value, list):
-        items = enumerate(value)
-    else:
-        return {prefix: value}
-    flat: dict[str, object] = {}
-    for key, child in items:
-        flat |= _flat(child, f"{prefix}.{key}" if prefix else str(key))
-    return flat
