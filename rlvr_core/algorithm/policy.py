@@ -151,18 +151,10 @@ class PolicyLoss:
         )
 
     def terms(self, batch: LossBatch) -> PolicyTerms:
-        """The tensors that a surrogate of the batch is made of; ratio metrics are gathered.
-
-        Raises:
-            ValueError: If shapes disagree, or something the options need is absent.
-        """
-        if batch.advantage_BT is not None and not self.traits.per_token_advantages:
-            raise ValueError("the loss takes one advantage a row, and the batch has one a token")
-        _check_shapes(batch)
+        """The tensors that a surrogate of the batch is made of; ratio metrics are gathered."""
         mask_BT, entropy_mask_BT = batch.mask_BT, batch.mask_BT
         if self.options.top_entropy < 1:
-            if batch.entropy_mask_BT is None:
-                raise ValueError("top_entropy is below 1, but the batch has no chosen tokens")
+            assert batch.entropy_mask_BT is not None, "the traits ask for chosen tokens"
             entropy_mask_BT = batch.entropy_mask_BT & mask_BT
         dtype = torch.promote_types(batch.logp_BT.dtype, torch.float32)
         logp_BT, old_BT = batch.logp_BT.to(dtype), batch.old_logp_BT.detach().to(dtype)
@@ -247,8 +239,7 @@ class PolicyTerms:
         if batch.entropy_BT is not None:
             self.tally.mean("entropy/mean", batch.entropy_BT)
         if (bonus := self._bonus()) > 0:
-            if batch.entropy_BT is None:
-                raise ValueError("entropy_bonus is above 0, but the batch has no entropy")
+            assert batch.entropy_BT is not None, "the trainer always has entropies"
             loss = loss - bonus * token_mean(batch.entropy_BT, self.mask_BT, normalizer)
         return LossOutput(loss, self.tally.sums, self.tally.maxima)
 
@@ -272,8 +263,7 @@ class PolicyTerms:
         return kept_BT
 
     def _kl(self) -> Tensor:
-        if self.batch.ref_logp_BT is None:
-            raise ValueError("beta is above 0, but the batch has no reference log-probs")
+        assert self.batch.ref_logp_BT is not None, "the traits ask for a reference"
         # a masked position may hold anything: compare the policy with itself there
         ref_BT = self.batch.ref_logp_BT.detach().to(self.logp_BT.dtype)
         d_BT = log_ratio(ref_BT, self.logp_BT, self.mask_BT)
@@ -287,25 +277,7 @@ class PolicyTerms:
         if self.options.entropy_control is None:
             return self.options.entropy_bonus
         bonus = self.batch.entropy_bonus
-        if bonus is None:
-            raise ValueError("entropy_control is set, but the batch has no entropy_bonus")
+        assert bonus is not None, "the traits ask for an entropy bonus"
         weight = torch.tensor(bonus, dtype=torch.float64)
         self.tally.mean("entropy/bonus", weight.to(self.mask_BT.device).expand(self.mask_BT.shape))
         return bonus
-
-
-def _check_shapes(batch: LossBatch) -> None:
-    rows_tokens = batch.logp_BT.shape
-    shapes = {
-        "old_logp_BT": batch.old_logp_BT.shape,
-        "behaviour_logp_BT": batch.behaviour_logp_BT.shape,
-        "mask_BT": batch.mask_BT.shape,
-    }
-    for name in ("ref_logp_BT", "entropy_BT", "entropy_mask_BT", "advantage_BT"):
-        if getattr(batch, name) is not None:
-            shapes[name] = getattr(batch, name).shape
-    wrong = [f"{name} {tuple(shape)}" for name, shape in shapes.items() if shape != rows_tokens]
-    if batch.advantage_B.shape != rows_tokens[:1]:
-        wrong.append(f"advantage_B {tuple(batch.advantage_B.shape)}")
-    if wrong:
-        raise ValueError(f"does not fit logp_BT {tuple(rows_tokens)}: {', '.join(wrong)}")

@@ -63,18 +63,13 @@ def kl_policy_ref(logp: Tensor, ref_logp: Tensor, kind: KlKind = "k3") -> Tensor
         logp: Log-probs under the policy, any shape.
         ref_logp: Under the reference, same shape.
         kind: Which estimator.
-
-    Raises:
-        ValueError: If the kind is unknown.
     """
     d = ref_logp - logp
     if kind == "k1":
         return -d
     if kind == "k2":
         return d.square() / 2
-    if kind == "k3":
-        return k3(d)
-    raise ValueError(f"unknown KL estimator {kind!r}: k1, k2 or k3")
+    return k3(d)
 
 
 def k3(d: Tensor) -> Tensor:
@@ -155,7 +150,6 @@ def importance_weight(
 def _log_weight(d_BT: Tensor, mask_BT: Tensor, mode: CorrectionMode) -> Tensor:
     if mode.startswith("token_"):
         return d_BT
-    total_B1 = d_BT.sum(dim=1, keepdim=True)
     if mode == "sequence_geo":
-        return total_B1 / mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
-    return total_B1
+        return row_mean_log_ratio(d_BT, mask_BT)
+    return d_BT.sum(dim=1, keepdim=True)

@@ -108,3 +108,9 @@ class RefusedError(MachineError):
 
 class ChangedError(MachineError):
     """A file of a store is not what its writer last knew: somebody else has written it."""
+
+
+def one_line(error: BaseException) -> str:
+    """Return the type of an exception and the first line of its text."""
+    first, *_ = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

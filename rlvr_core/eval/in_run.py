@@ -24,10 +24,10 @@ from rlvr_core.data.load import problems_given
 from rlvr_core.eval.dataset_task import DatasetTask, refuse_external
 from rlvr_core.eval.direction import MAXIMIZE, Direction, direction_of, improves
 from rlvr_core.eval.metric_check import check_metric
-from rlvr_core.run.evaluations import Evaluation
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Problem
+    from rlvr_core.api import EvalReport, Problem
+    from rlvr_core.api.rollouts import Sampled
     from rlvr_core.config.model import EarlyStopSection
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.rollout.collect import Generator
@@ -64,14 +64,34 @@ class Best:
     direction: Direction
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The result of one evaluation.
+
+    Attributes:
+        name: Full name of the task.
+        temperature: Sampling temperature.
+        report: The task's metrics.
+        sampled: Every judged group, in the task's order.
+    """
+
+    name: str
+    temperature: float
+    report: EvalReport
+    sampled: list[Sampled]
+
+
 class RunEvaluations:
-    """Evaluates a run's tasks while it trains; see ``Evaluations``.
+    """Evaluates a run's tasks while it trains; tracks the best value, decides on early stopping.
 
     Args:
         resolved: The run's configuration.
 
     Attributes:
         tasks: The eval tasks.
+        held_out: The problems of each task, by task name.
+        max_tokens: The largest completion cap of any task, in tokens.
+        improved: Whether the last ``run`` reached the best value so far.
         best: The best checkpoint so far; None before the first.
         latest: The last evaluation, and how its task samples; None before the first.
         early_stop: Tracks evaluations without improvement; None if early stopping is not
@@ -110,7 +130,11 @@ class RunEvaluations:
         return None if self.early_stop is None else self.early_stop.reason
 
     def check(self, judge: Judge) -> None:
-        """Refuse metrics that no evaluation reports, before training starts."""
+        """Refuse metrics in the configuration that no evaluation reports.
+
+        Raises:
+            ConfigError: If there is one; names the available tasks or metrics.
+        """
         early = self._config.eval.early_stop
         metrics = {
             ("checkpoint", "keep_best"): self._keep_best,
@@ -127,7 +151,17 @@ class RunEvaluations:
         version: int,
         phase: Callable[[str], AbstractContextManager[None]],
     ) -> Iterator[Evaluation]:
-        """Evaluate the current weights on every task; see ``Evaluations.run``."""
+        """Evaluate the engine's current weights on every task.
+
+        Args:
+            generator: The run's generator.
+            step: The steps taken.
+            version: The policy version of the weights.
+            phase: Shows what the run does, and times the block.
+
+        Raises:
+            RunError: If too many verdicts were errors.
+        """
         self.improved = False
         for named in self.tasks:
             with phase(f"evaluation {named.name}"):

@@ -28,7 +28,7 @@ from rlvr_core.api import (
     RlvrError,
     RunError,
 )
-from rlvr_core.api.errors import IdleError
+from rlvr_core.api.errors import IdleError, one_line
 
 T = TypeVar("T")
 
@@ -145,11 +145,11 @@ class Ranks:
             raise
         except RuntimeError as error:
             if not _is_lost(error):
-                _in_time(self._leave_word, 1, [[_one_line(error), ""]])
+                _in_time(self._leave_word, 1, [[one_line(error), ""]])
                 raise
             raise self._lost(error) from error
         except Exception as error:
-            _in_time(self._leave_word, 1, [[_one_line(error), ""]])
+            _in_time(self._leave_word, 1, [[one_line(error), ""]])
             raise
 
     def _lost(self, error: Exception) -> RlvrError:
@@ -277,7 +277,7 @@ def _meet(deadline: float) -> Ranks:
     except (RuntimeError, ValueError) as error:
         raise MachineError(
             f"process {os.environ.get('RANK')} of {count()} cannot meet the others: "
-            f"{_one_line(error)}",
+            f"{one_line(error)}",
             remedy="start all of them by rlvr launch",
         ) from error
     return Ranks(state.process_index, state.num_processes)
@@ -322,8 +322,3 @@ def _is_lost(error: RuntimeError) -> bool:
     return isinstance(error, dist.DistError) or any(
         sign in words for sign in ("gloo", "closed by peer", "reset by peer", "broken pipe")
     )
-
-
-def _one_line(error: BaseException) -> str:
-    first, *_ = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__

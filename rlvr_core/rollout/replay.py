@@ -132,7 +132,7 @@ def restored_group(saved: Mapping[str, Json], problems: Mapping[str, Problem]) -
         Draw(problem, len(members), saved["index"]),
         saved["prompt_text"],
         Group(problem, members, saved["version"]),
-        reads=saved.get("reads", 1),  # older checkpoints lack it: groups were read only once then
+        reads=saved["reads"],
     )
 
 
@@ -146,10 +146,9 @@ def member_of(saved: Mapping[str, Json]) -> Judged:
 
 def _completion_of(saved: Mapping[str, Json]) -> Completion:
     completion = dict(saved)
-    for name in ("prompt_ids", "token_ids", "logprobs", "loss_mask"):
+    for name in ("prompt_ids", "token_ids", "logprobs", "loss_mask", "token_versions"):
         completion[name] = tuple(completion[name])
-    if completion.get("transcript") is not None:
+    if completion["transcript"] is not None:
         completion["transcript"] = Transcript.from_json(completion["transcript"])
-    completion["token_versions"] = tuple(completion.get("token_versions", ()))
-    completion["branches"] = tuple(map(_completion_of, completion.get("branches", ())))
+    completion["branches"] = tuple(map(_completion_of, completion["branches"]))
     return Completion(**completion)

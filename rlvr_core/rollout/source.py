@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rlvr_core.api import (
     Engine,
@@ -53,11 +53,16 @@ class SourceParts:
     ranks: Ranks
 
 
-class RolloutMode(Protocol):
-    """Decides how generation and training share a run's time; chosen once, before the start."""
+class RolloutMode:
+    """Decides how generation and training share a run's time; chosen once, before the start.
 
-    background: bool
-    """Whether the engine has to generate while this process does something else."""
+    This one has them take turns: every group is sampled under the newest weights.
+
+    Attributes:
+        background: Whether the engine has to generate while this process does something else.
+    """
+
+    background = False
 
     def check(self, *, learns: bool, max_reads: int) -> None:
         """Refuse a run that does not go with this mode.
@@ -72,6 +77,7 @@ class RolloutMode(Protocol):
 
     def lines(self) -> list[str]:
         """Lines for the overview at the start of a run."""
+        return []
 
     def engine(self, engine: Engine, name: str, device: torch.device) -> Engine:
         """Return the engine as this mode needs it; it is not started yet.
@@ -84,29 +90,10 @@ class RolloutMode(Protocol):
         Raises:
             ConfigError: If this engine cannot be used so.
         """
-
-    def source(self, parts: SourceParts) -> RolloutSource:
-        """Make the run's source, with an engine that has started."""
-
-
-class InTurns:
-    """Generation and training take turns: every group is sampled under the newest weights."""
-
-    background = False
-
-    def check(self, *, learns: bool, max_reads: int) -> None:
-        """Any run can take turns."""
-
-    def lines(self) -> list[str]:
-        """Nothing to add: it is what a reader expects."""
-        return []
-
-    def engine(self, engine: Engine, name: str, device: torch.device) -> Engine:
-        """Use the engine as it is."""
         return engine
 
     def source(self, parts: SourceParts) -> RolloutSource:
-        """See ``RolloutMode.source``."""
+        """Make the run's source, with an engine that has started."""
         return TurnSource(parts)
 
 
@@ -117,11 +104,7 @@ class TurnSource:
     """
 
     def __init__(self, parts: SourceParts) -> None:
-        self._generator = parts.shared
-        self._sampler = parts.sampler
-        self._params = parts.params
-        self._check = parts.check
-        self._problems = parts.problems
+        self._parts = parts
         self._replay = ReplayBuffer()
         self._drawn = 0
 
@@ -132,23 +115,24 @@ class TurnSource:
 
     def take(self, step: int, version: int) -> Rollouts:
         """Sample, judge and decide on the step's groups; see ``RolloutSource.take``."""
-        replayed = self._replay.waiting(self._sampler.prompts_per_step)
+        parts = self._parts
+        replayed = self._replay.waiting(parts.sampler.prompts_per_step)
         rollouts = collect(
-            self._generator,
-            self._sampler,
-            self._params,
+            parts.shared,
+            parts.sampler,
+            parts.params,
             version=version,
             step=step,
             replayed=len(replayed),
         )
         rollouts.replayed = replayed
         self._drawn += sum(len(sampled.group.members) for sampled in rollouts.all)
-        self._check()
+        parts.check()
         return rollouts
 
     def before_training(self) -> None:
         """Put the engine to sleep."""
-        self._generator.engine.sleep()
+        self._parts.shared.engine.sleep()
 
     def after_training(
         self,
@@ -161,11 +145,15 @@ class TurnSource:
     ) -> dict[str, float]:
         """See ``RolloutSource.after_training``."""
         self._replay.after_training(rollouts, thrown_away, updated=updated, skipped=skipped)
+        return self._expire(version)
+
+    def _expire(self, version: int) -> dict[str, float]:
+        """Drop groups that have become too old to be read again: in turns, none does."""
         return {}
 
     def sync(self, step: int, version: int, load: Callable[[], None] | None) -> None:
         """Wake the engine and load the weights, if they changed."""
-        self._generator.engine.wake()
+        self._parts.shared.engine.wake()
         if load is not None:
             load()
 
@@ -182,7 +170,7 @@ class TurnSource:
 
     def metrics(self, ages: Ages) -> dict[str, float]:
         """The sampler's numbers."""
-        return sampler_metrics(self._sampler)
+        return sampler_metrics(self._parts.sampler)
 
     def state_dict(self) -> dict[str, Json]:
         """Return the groups that are to be trained on again."""
@@ -190,7 +178,7 @@ class TurnSource:
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """See ``RolloutSource.load_state_dict``."""
-        self._replay.load_state_dict(state["replay"], self._problems)
+        self._replay.load_state_dict(state["replay"], self._parts.problems)
 
 
 def sampling_of(config: RunConfig) -> SamplingParams:

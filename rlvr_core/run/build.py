@@ -180,7 +180,6 @@ def build(
             from rlvr_core.run.resumption.resumption import Resumption
 
             resumption = Resumption(session, manifest, resolved, inputs.problems.values())
-            resumption.choose()
         with recorded_outcome(session, manifest), stop.heeded(), ranks.explained():
             if resumption is not None:
                 resumption.go_on(command)

@@ -20,15 +20,7 @@ from rlvr_core.config.tree import numbered
 from rlvr_core.guards.observer import StepObservers
 
 if TYPE_CHECKING:
-    from rlvr_core.api import (
-        CheckpointSaved,
-        Engine,
-        EvalFinished,
-        GroupsScored,
-        RunFinished,
-        RunStarted,
-        StepFinished,
-    )
+    from rlvr_core.api import Engine, GroupsScored, StepFinished
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.parallel.ranks import Ranks
     from rlvr_core.plugins.host import Host
@@ -87,7 +79,7 @@ def plugin_hooks(host: Host) -> RunObserver:
     return observer
 
 
-class Guards(RunObserver):
+class Guards(RunEvents):
     """Passes the run's events to its guards; a guard stops the run by raising ``RunError``.
 
     Args:
@@ -96,10 +88,8 @@ class Guards(RunObserver):
     """
 
     def __init__(self, guards: Mapping[str, Guard]) -> None:
+        super().__init__(*(guard for guard in guards.values() if isinstance(guard, RunObserver)))
         self.guards = dict(guards)
-
-    def _observers(self) -> list[RunObserver]:
-        return [guard for guard in self.guards.values() if isinstance(guard, RunObserver)]
 
     def enter(self, stack: ExitStack) -> None:
         """Begin those that hold something while the run lasts, such as a thread."""
@@ -119,17 +109,11 @@ class Guards(RunObserver):
     def phases(self) -> RunObserver:
         """Return an observer that tells guards what the run waits for, and nothing else."""
         observer = RunObserver()
-        setattr(observer, "phase", self._phase)  # noqa: B010
+        setattr(observer, "phase", partial(RunEvents.phase, self))  # noqa: B010
         return observer
 
-    def _phase(self, label: str) -> None:
-        for guard in self._observers():
-            guard.phase(label)
-
-    def run_started(self, event: RunStarted) -> None:
-        """Pass the run's configuration to each guard that observes runs."""
-        for guard in self._observers():
-            guard.run_started(event)
+    def phase(self, label: str) -> None:
+        """Do nothing: the observer of ``phases`` is told before the guards see anything else."""
 
     def groups_scored(self, event: GroupsScored) -> None:
         """Pass the step's groups to each guard."""
@@ -140,21 +124,6 @@ class Guards(RunObserver):
         """Pass the step's metrics to each guard."""
         for guard in self.guards.values():
             guard.on_step(event)
-
-    def eval_finished(self, event: EvalFinished) -> None:
-        """Pass an evaluation to each guard that observes runs."""
-        for guard in self._observers():
-            guard.eval_finished(event)
-
-    def checkpoint_saved(self, event: CheckpointSaved) -> None:
-        """Pass a checkpoint to each guard that observes runs."""
-        for guard in self._observers():
-            guard.checkpoint_saved(event)
-
-    def run_finished(self, event: RunFinished) -> None:
-        """Pass the end of the run to each guard that observes runs."""
-        for guard in self._observers():
-            guard.run_finished(event)
 
     def state_dict(self) -> dict[str, Json]:
         """Return the state of each stateful guard."""

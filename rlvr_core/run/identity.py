@@ -114,28 +114,29 @@ def _stops(difference: Difference, accepted: Sequence[str]) -> bool:
     return difference.key in ("sha256", "chat_template", "text_as_chat")
 
 
+_CHANGED = {
+    "model": "the model is not the one the run began with",
+    "tokenizer": "the tokenizer is not the one the run began with",
+    "prompts": "the prompts are not rendered as when the run began",
+    "verifiers": "the code of verifier {key} is not that the run began with",
+}
+
+
 def _complaints(
     refused: Sequence[Difference], folder: RunFolder, accepted: Sequence[str]
 ) -> list[Complaint]:
-    digests = [
-        str(difference.values[1])[:8] for difference in refused if difference.part == "verifiers"
-    ]
+    digests = [str(each.values[1])[:8] for each in refused if each.part == "verifiers"]
     listed = ", ".join([*accepted, *digests])
-    complaints = []
-    for difference in refused:
-        remedy: tuple[str, ...]
-        if difference.part == "verifiers":
-            remedy = (
-                "install the version the run began with",
-                f"to go on with the code that is here: --set 'run.accept_changed=[{listed}]'",
-            )
-        else:
-            remedy = ("put it back as it was to go on, or start a new run",)
-        what = {
-            "model": "the model is not the one the run began with",
-            "tokenizer": "the tokenizer is not the one the run began with",
-            "prompts": "the prompts are not rendered as when the run began",
-            "verifiers": f"the code of verifier {difference.key} is not that the run began with",
-        }[difference.part]
-        complaints.append(Complaint(f"{what} ({difference.key})", str(folder.path), remedy))
-    return complaints
+    of_verifiers = (
+        "install the version the run began with",
+        f"to go on with the code that is here: --set 'run.accept_changed=[{listed}]'",
+    )
+    of_others = ("put it back as it was to go on, or start a new run",)
+    return [
+        Complaint(
+            f"{_CHANGED[each.part].format(key=each.key)} ({each.key})",
+            str(folder.path),
+            of_verifiers if each.part == "verifiers" else of_others,
+        )
+        for each in refused
+    ]

@@ -24,11 +24,12 @@ from rlvr_core.api import (
 from rlvr_core.api.rollouts import Conversations
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.data.load import NamedLoader, audit, check_problems, fingerprints, load_sources
+from rlvr_core.eval.in_run import RunEvaluations
 from rlvr_core.parallel import ranks
 from rlvr_core.parallel.model_adapter import chosen_adapter
 from rlvr_core.record.rundir import check_writable
-from rlvr_core.rollout.source import InTurns, RolloutMode, conversations_of
-from rlvr_core.run.evaluations import Evaluations, evaluations_of
+from rlvr_core.rollout.samplers.epochs import all_problems
+from rlvr_core.rollout.source import RolloutMode, conversations_of
 from rlvr_core.verify.judge import Judge
 from rlvr_core.verify.reward import RewardPlan
 
@@ -64,7 +65,7 @@ class Data:
 
     config: RunConfig
     sources: list[Source]
-    evaluations: Evaluations
+    evaluations: RunEvaluations
     answers: Any
     reports: list[DataReport]
     plan: RewardPlan
@@ -128,10 +129,10 @@ class Inputs:
     @property
     def problems(self) -> dict[str, Problem]:
         """Training problems by id."""
-        return {problem.id: problem for problem in _problems(self.sources)}
+        return {problem.id: problem for problem in all_problems(self.sources)}
 
     @property
-    def evaluations(self) -> Evaluations:
+    def evaluations(self) -> RunEvaluations:
         """The run's eval tasks."""
         return self.data.evaluations
 
@@ -217,7 +218,7 @@ def load_data(resolved: Resolved, losses: Mapping[Loc, Loss]) -> Data:
             for index, ref in enumerate(config.data.sources)
         ]
     )
-    evaluations = evaluations_of(resolved)
+    evaluations = RunEvaluations(resolved)
     answers = None
     if any(loss.traits.answers is not None for loss in losses.values()):
         from rlvr_core.demonstrations import GivenAnswers
@@ -228,14 +229,14 @@ def load_data(resolved: Resolved, losses: Mapping[Loc, Loss]) -> Data:
     reports = host.check_data(
         RunData(
             model=config.model.path,
-            trained={"the training data": _problems(sources), **imitated},
+            trained={"the training data": all_problems(sources), **imitated},
             held_out=evaluations.held_out,
             max_contaminated=config.eval.max_contaminated,
             where=resolved.where(("eval", "tasks")),
         )
     )
     held_out = itertools.chain(*evaluations.held_out.values())
-    problems = [*_problems(sources), *held_out]
+    problems = [*all_problems(sources), *held_out]
     plan = RewardPlan.build(config.rewards, {p.verifier for p in problems}, host)
     conversations = conversations_of(config.environment, problems, host)
     check_problems(problems, plan.check, conversations.check)
@@ -262,7 +263,7 @@ def load_teachers(
             "losses": losses,
             "tokenizer": tokenizer,
             "renderer": renderer,
-            "problems": _problems(sources),
+            "problems": all_problems(sources),
         },
     )
 
@@ -293,10 +294,6 @@ def start_sampler(sampler: Sampler, config: RunConfig, mode: RolloutMode, data: 
         )
 
 
-def _problems(sources: Sequence[Source]) -> list[Problem]:
-    return [problem for source in sources for problem in source.problems]
-
-
 def rollout_mode(resolved: Resolved) -> RolloutMode:
     """Choose how generation and training are scheduled.
 
@@ -304,11 +301,10 @@ def rollout_mode(resolved: Resolved) -> RolloutMode:
     training alternate.
     """
     if resolved.config.train.max_staleness == 0:
-        return InTurns()
+        return RolloutMode()
     from rlvr_core.rollout.ahead.ahead import Ahead
 
-    mode: RolloutMode = Ahead(resolved)
-    return mode
+    return Ahead(resolved)
 
 
 def choose_engine(resolved: Resolved, model_path: str) -> tuple[ComponentRef, str]:

@@ -181,9 +181,7 @@ def _manifest(inputs: Inputs, folder: RunFolder, command: Sequence[str], ranks: 
     """
     if folder.manifest.exists():
         manifest = Manifest.read(folder)
-        recorded, present = manifest.fields.get("data") or {}, inputs.fingerprints
-        # older runs did not record a loss's given answers
-        if any(recorded[name] != present.get(name) for name in recorded):
+        if manifest.fields["data"] != inputs.fingerprints:
             raise ConfigError(
                 "the data are not those the run began with: problems were added, taken out or "
                 "changed",

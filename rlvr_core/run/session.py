@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from rlvr_core.api.components import Stateful
     from rlvr_core.api.rollouts import RolloutSource
     from rlvr_core.config.model import RunConfig
+    from rlvr_core.eval.in_run import RunEvaluations
     from rlvr_core.record.checkpoints import CheckpointStore
     from rlvr_core.record.ledger import Ledger
     from rlvr_core.record.recorder import NullRecorder, Recorder
     from rlvr_core.record.rundir import RunFolder
     from rlvr_core.rollout.source import SourceParts
     from rlvr_core.run.ending import Stop
-    from rlvr_core.run.evaluations import Evaluations
     from rlvr_core.run.events import Guards, RunEvents
     from rlvr_core.step.step import PolicyTrainer, StepReport
     from rlvr_core.verify.reward import RewardPlan
@@ -68,7 +68,7 @@ class Session:
     source: WeightSource
     trainer: PolicyTrainer
     tokenizer: PreTrainedTokenizerBase
-    evaluations: Evaluations
+    evaluations: RunEvaluations
     guards: Guards
     reports: ReportsMetrics | None
     reporters: Sequence[Reporter]

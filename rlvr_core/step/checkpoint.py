@@ -8,7 +8,7 @@
     trainer/state.json                            step, version, sampler, ledger, offsets, RNG
 
 A sharded policy is written by all processes, each its slices, to folders in the place of these
-files: see ``builtin.fsdp.shards``.
+files: see ``rlvr_core.parallel.fsdp.shards``.
 The folder itself (temporary name, checksums, rotation) is ``record.checkpoints``'s business. A
 reference that never moves is not saved: it comes from ``model.path`` (T94), as does what is below
 an adapter.
@@ -28,6 +28,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rlvr_core.api import MachineError
+from rlvr_core.api.errors import one_line
 from rlvr_core.parallel.model_adapter import adapter_of, is_sharded, like, whole
 
 if TYPE_CHECKING:
@@ -157,9 +158,8 @@ def rehearse(
             adapter_of(model).save(folder, model, {}, compute_dtype)
             tokenizer.save_pretrained(folder)
         except Exception as error:
-            first, *_ = str(error).strip().splitlines() or [""]
             raise MachineError(
-                f"no checkpoint of this model could be written: {type(error).__name__}: {first}",
+                f"no checkpoint of this model could be written: {one_line(error)}",
                 where="model.path",
                 remedy="mend the file of the model's folder that holds it",
             ) from error
@@ -186,7 +186,6 @@ def load(
         raise ValueError(f"{folder} was written in another checkpoint format")
 
     def saved(part: str, ours: Mapping[str, torch.Tensor]) -> Any:
-
         file = trainer / f"{part}.safetensors"
         if file.is_file():
             return load_file(file)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.api import MachineError
+from rlvr_core.api.errors import one_line
 from rlvr_core.step.forward_paths import choose_forward_paths
 
 if TYPE_CHECKING:
@@ -173,9 +174,8 @@ def _loaded(
 
 
 def _unloadable(what: str, path: str, error: Exception, where: str = "model.path") -> MachineError:
-    first = str(error).strip().splitlines()[0] if str(error).strip() else ""
     return MachineError(
-        f"the {what} of '{path}' cannot be loaded: {type(error).__name__}: {first}",
+        f"the {what} of '{path}' cannot be loaded: {one_line(error)}",
         where=where,
         remedy="a hub id needs the network or a filled cache; of a folder, rlvr models check PATH "
         "says what is missing or damaged: download or copy that again",

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -23,34 +24,14 @@ if TYPE_CHECKING:
     from rlvr_core.config.model import ReferenceSection
 
 
-class Reference(Protocol):
+class Reference(ABC):
     """The reference model of the KL term.
-
-    Attributes:
-        own_model: The model, if it is not the policy's own.
-    """
-
-    own_model: PreTrainedModel | None
-
-    @contextlib.contextmanager
-    def active(self) -> Iterator[PreTrainedModel]:
-        """The model to run; it is the reference within the block, where no graph is alive."""
-
-    def follow(self, version: int) -> bool:
-        """Sync if it is due after the update that made ``version``; return whether it did."""
-
-    def metrics(self, version: int) -> dict[str, float]:
-        """Return metrics of the reference for the step that begins at ``version``."""
-
-    def named(self) -> dict[str, Tensor]:
-        """Return the tensors of a checkpoint by name; none when the reference never moves."""
-
-
-class _Moving(ABC):
-    """Shared part of the two kinds of reference.
 
     Args:
         section: When the reference moves.
+
+    Attributes:
+        own_model: The model, if it is not the policy's own.
     """
 
     own_model: PreTrainedModel | None = None
@@ -59,11 +40,22 @@ class _Moving(ABC):
         self.section = section
 
     @abstractmethod
+    def active(self) -> AbstractContextManager[PreTrainedModel]:
+        """The model to run; it is the reference within the block, where no graph is alive."""
+
+    @abstractmethod
+    def named(self) -> dict[str, Tensor]:
+        """Return the tensors of a checkpoint by name; none when the reference never moves."""
+
+    @abstractmethod
     def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Pairs of the reference's tensor and the policy's."""
 
     def follow(self, version: int) -> bool:
-        """See ``Reference``. Under LoRA, a moving average is one of the adapter's matrices."""
+        """Sync if it is due after the update that made ``version``; return whether it did.
+
+        Under LoRA, a moving average is one of the adapter's matrices.
+        """
         due = self.section.sync_every is not None and version % self.section.sync_every == 0
         if due:
             for held, new in self._pairs():
@@ -71,12 +63,12 @@ class _Moving(ABC):
         return due
 
     def metrics(self, version: int) -> dict[str, float]:
-        """See ``Reference``."""
+        """Return metrics of the reference for the step that begins at ``version``."""
         every = self.section.sync_every
         return {} if every is None else {"reference/version": version - version % every}
 
 
-class SeparateModel(_Moving):
+class SeparateModel(Reference):
     """A model of its own: the reference of a policy that is trained as a whole.
 
     Args:
@@ -104,7 +96,7 @@ class SeparateModel(_Moving):
         return zip(self.model.parameters(), self.policy.parameters(), strict=True)
 
 
-class UnderAdapter(_Moving):
+class UnderAdapter(Reference):
     """The policy's own weights without its adapter, or with a second one that follows it.
 
     Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from pydantic import ValidationError
 
 from rlvr_core.algorithm.entropy import EntropyController
@@ -59,12 +58,3 @@ def test_it_goes_on_from_its_state():
 def test_impossible_values_are_refused(options, told):
     with pytest.raises(ValidationError, match=told):
         DAPO.Config(**options)
-
-
-def test_a_batch_without_the_weight_is_an_error():
-    from rlvr_core.api import LossBatch, Normalizer
-
-    one = torch.zeros(1, 1)
-    batch = LossBatch(one, one, one, None, one == 0, torch.ones(1), one)
-    with pytest.raises(ValueError, match="batch has no entropy_bonus"):
-        DAPO(DAPO.Config(entropy_control={"target": 1}))(batch, Normalizer(1, 1, 1))

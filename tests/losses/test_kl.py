@@ -68,8 +68,3 @@ def test_k3_stays_finite_in_float32_and_still_pulls_the_policy_up(gap):
     assert value.isfinite()
     assert policy.grad.isfinite()
     assert policy.grad < 0
-
-
-def test_unknown_kind():
-    with pytest.raises(ValueError, match="k4"):
-        kl_policy_ref(t(0.0), t(0.0), "k4")

@@ -491,25 +491,6 @@ def test_is_a_loss_component(cls):
     assert make(cls, beta=1e-3).traits.needs_reference is True
 
 
-def test_missing_reference_is_said(batch, normalizer):
-    with pytest.raises(ValueError, match="reference"):
-        make(GRPO, beta=0.1)(replace(batch, ref_logp_BT=None), normalizer)
-
-
-def test_missing_entropy_is_said(batch, normalizer):
-    with pytest.raises(ValueError, match="entropy_bonus is above 0"):
-        make(GRPO, entropy_bonus=0.1)(batch, normalizer)
-    with pytest.raises(ValueError, match="top_entropy is below 1"):
-        make(GRPO, top_entropy=0.1)(batch, normalizer)
-
-
-def test_shapes_that_would_broadcast_are_refused(batch, normalizer):
-    with pytest.raises(ValueError, match="old_logp_BT"):
-        make(GRPO)(replace(batch, old_logp_BT=batch.old_logp_BT[:1]), normalizer)
-    with pytest.raises(ValueError, match="advantage_B"):
-        make(GRPO)(replace(batch, advantage_B=batch.advantage_B[:, None]), normalizer)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

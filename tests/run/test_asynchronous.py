@@ -1,6 +1,5 @@
 """Generation that goes on while training runs: ``train.max_staleness`` above 0."""
 
-import hashlib
 import importlib.util
 import json
 import os
@@ -16,6 +15,7 @@ from rlvr_core.config.resolve import resolve_file
 from rlvr_core.plugins.host import load_host
 from rlvr_core.rollout.ahead.ahead import Ahead
 from tests.support.run_fixtures import run_beside_with_nothing_ahead
+from tests.support.run_records import balanced, digest, killed_and_resumed, lines, steps_of
 
 FREE = {"steps": 6, "lr": 1e-3, "warmup_steps": 1}
 TRAIN = FREE | {"max_staleness": 1}
@@ -24,55 +24,18 @@ SAMPLER = {"use": "shuffle", "with": {"refill": 1.0}}
 TWICE = {"use": "shuffle", "with": {"refill": 1.0, "max_reads": 2}}
 
 
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def steps_of(run):
-    path = run / "metrics.jsonl"
-    return len(path.read_bytes().splitlines()) if path.exists() else 0
-
-
 def records(run, *, but=()):
     """What must be the same in two runs, byte by byte but for the metrics left out."""
     metrics = [
         {name: value for name, value in line.items() if not name.startswith(tuple(but))}
         for line in lines(run / "metrics.jsonl")
     ]
-    last = max((run / "checkpoints").glob("step*"))
-    files = [
-        run / "traces" / "rollouts.jsonl",
-        last / "model.safetensors",
-        last / "trainer" / "optimizer.safetensors",
-    ]
-    return metrics, [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+    return metrics, {name: value for name, value in digest(run).items() if name != "metrics.jsonl"}
 
 
 ALL = pytest.mark.skipif(
     not os.environ.get("RLVR_TEST_ALL"), reason="takes long: make test-all runs it"
 )
-
-
-def balanced(lab, run):
-    shown = json.loads(lab.rlvr("show", run.name, "--json").stdout)
-    assert shown["ledger"]["balanced"] is True
-    return shown
-
-
-def killed_and_resumed(lab):
-    """The run of the lab's config, killed after its third step and resumed; its folder."""
-    before = len(lab.runs())
-    process = lab.started("run", "config.yaml", "--display", "none")
-    until = time.monotonic() + 200
-    while max(map(steps_of, lab.runs()[before:]), default=0) < 3:
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    process.kill()
-    process.communicate()
-    run = lab.runs()[-1]
-    lab.rlvr("run", "--resume", run.name, "--display", "none")
-    return run
 
 
 @pytest.mark.slow

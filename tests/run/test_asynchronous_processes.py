@@ -9,10 +9,15 @@ import time
 
 import psutil
 import pytest
-import torch
-from safetensors.torch import load_file
 
-from rlvr_core.parallel.fsdp.shards import read_shards
+from tests.support.run_records import (
+    balanced,
+    completions,
+    launch,
+    lines,
+    same_metrics,
+    same_weights,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -30,28 +35,8 @@ TRAIN = {
 }
 
 
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def launch(lab, *arguments, check=0):
-    lab.rlvr("launch", *arguments, "--processes", "2", "--display", "none", check=check)
-    return lab.runs()[-1]
-
-
-def completions(run):
-    return [
-        (
-            group["draw_index"],
-            [(c["token_ids"], c["fate"], c["version"]) for c in group["completions"]],
-        )
-        for group in lines(run / "traces" / "rollouts.jsonl")
-    ]
-
-
-def balanced(lab, run):
-    shown = json.loads(lab.rlvr("show", run.name, "--json").stdout)
-    assert shown["ledger"]["balanced"] is True
+def accounted(lab, run):
+    shown = balanced(lab, run)
     steps = {line["step"] for line in lines(run / "metrics.jsonl")}
     groups = lines(run / "traces" / "rollouts.jsonl")
     # a step that was broken off may have groups without a line of its ledger
@@ -60,32 +45,12 @@ def balanced(lab, run):
     return shown
 
 
-WHOLE = {"sync/read_back", "loss/backward"}
-"""What is measured of a policy that a process has whole."""
-
-
-def saved(checkpoint):
-    """Weights and moments of a checkpoint, whole or in shards."""
-    trainer = checkpoint / "trainer"
-    if (moments := trainer / "optimizer.safetensors").is_file():
-        return load_file(checkpoint / "model.safetensors"), load_file(moments)
-    return read_shards(trainer, "master", {}), read_shards(trainer, "optimizer", {})
-
-
 def same(lab, found, expected):
     """The same completions, the same numbers up to rounding, a ledger that balances."""
-    assert completions(found) == completions(expected)
-    ours, theirs = lines(found / "metrics.jsonl"), lines(expected / "metrics.jsonl")
-    assert len(ours) == len(theirs)
-    for mine, other in zip(ours, theirs, strict=True):
-        # a sharded policy would have to be gathered once more for these
-        assert mine.keys() ^ other.keys() <= WHOLE
-        mine, other = ({k: v for k, v in x.items() if k not in WHOLE} for x in (mine, other))
-        assert mine == pytest.approx(other, rel=1e-4, abs=1e-5)
-    first, second = (saved(run / "checkpoints" / "step000004") for run in (found, expected))
-    for mine, other in zip(first, second, strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
-    return balanced(lab, found)
+    assert completions(found, "version") == completions(expected, "version")
+    same_metrics(found, expected)
+    same_weights(found, expected, "step000004")
+    return accounted(lab, found)
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +96,7 @@ def test_vllm_generates_ahead_beside_each_of_two_processes(shared, wide_model, s
     assert len(metrics) == 4
     assert metrics[0]["parity/k3"] < 1e-6
     assert [line["staleness/max"] for line in metrics] == [0, 1, 1, 1]
-    balanced(shared, run)
+    accounted(shared, run)
 
 
 @ALL
@@ -153,7 +118,7 @@ def test_t23_abort_and_keep_lose_nothing_in_two_processes(shared, in_flight, str
     metrics = lines(run / "metrics.jsonl")
     assert len(metrics) == 8
     assert all(line["staleness/max"] <= 2 for line in metrics)
-    balanced(shared, run)
+    accounted(shared, run)
 
 
 class Launched:
@@ -191,13 +156,13 @@ def test_t32_when_a_process_is_killed_all_end_and_the_run_goes_on_with_one(lab):
     assert code == 1
     assert told.count("process 1 was ended by SIGKILL") == told.count("gone without a word") == 1
     assert "gone without a word" in record["error"]
-    balanced(lab, launched.run)
+    accounted(lab, launched.run)
     newest = max(
         int(one.parent.name[4:]) for one in launched.run.glob("checkpoints/step*/COMPLETE")
     )
     more = ["--set", f"train.steps={newest + 2}", "--display", "none"]
     lab.rlvr("run", "--resume", launched.run.name, *more)
-    balanced(lab, launched.run)
+    accounted(lab, launched.run)
     metrics = lines(launched.run / "metrics.jsonl")
     assert [line["step"] for line in metrics] == list(range(newest + 2))
     drawn = [line["draw_index"] for line in lines(launched.run / "traces" / "rollouts.jsonl")]
@@ -216,7 +181,7 @@ def test_t29_a_process_that_is_stopped_ends_all_within_the_deadline(lab, rank):
             launched.ranks[rank].kill()
     assert code == 1
     assert "error: " in told
-    balanced(lab, launched.run)
+    accounted(lab, launched.run)
 
 
 @ALL
@@ -227,4 +192,4 @@ def test_a_signal_lets_the_step_finish_and_writes_a_checkpoint(lab):
     assert (code, record["outcome"]) == (130, "interrupted")
     steps = record["steps"]
     assert (launched.run / "checkpoints" / f"step{steps:06d}" / "COMPLETE").is_file()
-    balanced(lab, launched.run)
+    accounted(lab, launched.run)

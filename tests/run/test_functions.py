@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from tests.support.run_records import lines
+
 MINE = """
 from rlvr_core.api import LossOutput
 
@@ -24,10 +26,6 @@ def surrogate(batch, normalizer):
 def halving(progress):
     return 1 - progress / 2
 """
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_a_run_learns_by_functions_of_a_file(lab):

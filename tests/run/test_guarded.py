@@ -5,9 +5,7 @@ import re
 
 import pytest
 
-
-def _lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+from tests.support.run_records import lines
 
 
 def test_a_reward_of_weight_zero_is_refused(lab):
@@ -18,7 +16,7 @@ def test_a_reward_of_weight_zero_is_refused(lab):
 
 def test_a_run_that_changed_nothing_says_so(lab):
     run = lab.run(rewards=[{"use": "core/exact"}])  # the random model never says "x" alone
-    assert {line["rows"] for line in _lines(run / "metrics.jsonl")} == {0}
+    assert {line["rows"] for line in lines(run / "metrics.jsonl")} == {0}
     notes = json.loads(lab.rlvr("show", "last", "--json").stdout)["notes"]
     assert any("no update" in note for note in notes)
 
@@ -31,10 +29,10 @@ def test_a_run_that_cannot_learn_ends_with_its_own_exit_code(lab):
     assert "no weight has changed in 3 steps: no completion passed" in done.stderr
     run = lab.runs()[-1]
     assert json.loads((run / "run.json").read_text())["outcome"] == "failed"
-    assert [line["idle/steps"] for line in _lines(run / "metrics.jsonl")] == [0, 1, 2]
+    assert [line["idle/steps"] for line in lines(run / "metrics.jsonl")] == [0, 1, 2]
     lab.write(rewards=[{"use": "core/exact"}], guards=[{"use": "core/idle", "off": True}])
     lab.rlvr("run", "config.yaml")
-    assert "idle/steps" not in _lines(lab.runs()[-1] / "metrics.jsonl")[0]
+    assert "idle/steps" not in lines(lab.runs()[-1] / "metrics.jsonl")[0]
 
 
 def test_t18_an_engine_that_ignores_seeds_is_stopped(lab):
@@ -93,7 +91,7 @@ def test_t20_an_aborted_completion_is_no_answer(lab):
 
 def test_parity_stops_an_engine_that_makes_its_log_probs_up(lab):
     run = lab.run(engine=_scripted())  # exact log-probs pass
-    assert _lines(run / "metrics.jsonl")[0]["parity/k3"] < 1e-7
+    assert lines(run / "metrics.jsonl")[0]["parity/k3"] < 1e-7
     lab.write(engine=_scripted(logprob=-1.0))
     done = lab.rlvr("run", "config.yaml", check=1)
     assert "guard parity" in done.stderr
@@ -113,8 +111,8 @@ def test_short_runs_get_a_short_warm_up():
 def test_t5_what_collapse_has_seen_is_in_the_checkpoints(lab):
     """The toy's verifier passes nothing and the random model never ends: cut off from step 1."""
     run = lab.run(sampling={"n": 4, "max_tokens": 1}, checkpoint={"every": 1})
-    lines = _lines(run / "metrics.jsonl")
-    assert all(line["truncated_rate"] > 0.75 for line in lines)
+    metrics = lines(run / "metrics.jsonl")
+    assert all(line["truncated_rate"] > 0.75 for line in metrics)
     saved = json.loads(max(run.glob("checkpoints/step*/trainer/state.json")).read_text())
     remembered = saved["guards"]["core/collapse"]
     assert remembered["ordered"] is False  # the laboratory shuffles

@@ -1,10 +1,7 @@
 """Runs with LoRA from the config to the exported model, and references that move."""
 
-import json
 import os
 import shutil
-import subprocess
-import time
 
 import pytest
 import torch
@@ -15,14 +12,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from rlvr_core.api import ConfigError
 from rlvr_core.cli.export_command import export_
+from tests.support.run_records import digest, killed_after, lines
 
 LORA = {"rank": 4, "alpha": 8}
 STEPS = {"steps": 4, "lr": 1e-2, "warmup_steps": 1}
 KL = {"use": "grpo", "with": {"beta": 0.1}}
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.fixture
@@ -217,18 +211,6 @@ def test_two_processes_do_the_run_of_one_with_adapters(lab, model_dir):
 EIGHT = STEPS | {"steps": 8, "reference": {"sync_every": 2, "ema": 0.5}}
 
 
-def _digest(run):
-    step = run / "checkpoints" / "step000008"
-    files = [
-        step / "adapter_model.safetensors",
-        step / "trainer" / "optimizer.safetensors",
-        step / "trainer" / "reference.safetensors",
-        run / "metrics.jsonl",
-        run / "traces" / "rollouts.jsonl",
-    ]
-    return [path.read_bytes() for path in files]
-
-
 @pytest.mark.slow
 def test_t94_a_killed_run_with_lora_resumes_bit_for_bit(lab, model_dir):
     """Adapter, optimizer, dropout, and a reference that follows, killed at two moments."""
@@ -238,33 +220,12 @@ def test_t94_a_killed_run_with_lora_resumes_bit_for_bit(lab, model_dir):
         "loss": KL,
         "checkpoint": {"every": 2, "keep": 9},
     }
-    straight = _digest(lab.run(**sections))
-    lab.write(**sections)
-    before = len(lab.runs())
-
-    def steps():
-        found = lab.runs()[before:]
-        path = found[0] / "metrics.jsonl" if found else None
-        return len(path.read_bytes().splitlines()) if path and path.exists() else 0
-
-    killed = 0
-    for number, least in enumerate((3, 7)):
-        resume = ["--resume", "last"] if number else []
-        process = subprocess.Popen(
-            lab.command("run", "config.yaml", *resume, "--display", "none"),
-            cwd=lab.folder,
-            env=lab.env(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        while process.poll() is None and steps() < least:
-            time.sleep(0.001)
-        killed += process.poll() is None
-        process.kill()
-        process.wait()
-    assert killed >= 1
+    straight = digest(lab.run(**sections))
+    assert len(straight) == 6
+    run = killed_after(lab, 3)
+    killed_after(lab, 5, "--resume", "last")
     lab.rlvr("run", "--resume", "last", "--display", "none")
-    assert _digest(lab.runs()[before]) == straight
+    assert digest(run) == straight
 
 
 @pytest.mark.parametrize(

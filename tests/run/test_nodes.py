@@ -18,6 +18,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.support.run_records import balanced, completions, lines
+
 pytestmark = pytest.mark.slow
 
 SAMPLER = {"use": "shuffle", "with": {"refill": 1.0}}
@@ -29,10 +31,6 @@ TRAIN = {
     "tokens_per_micro_batch": 60,
 }
 CABLE = "10.213.77"
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def ip(*words):
@@ -143,18 +141,6 @@ def machines(network, tmp_path_factory, make_lab):
     two.stop()
 
 
-def balanced(machines, run):
-    shown = machines.labs[0].rlvr("show", str(run), "--json").stdout
-    return json.loads(shown)["ledger"]["balanced"]
-
-
-def completions(run):
-    return [
-        (group["draw_index"], [(c["token_ids"], c["reward"]) for c in group["completions"]])
-        for group in lines(run / "traces" / "rollouts.jsonl")
-    ]
-
-
 def test_two_machines_do_the_run_of_one_with_two_processes(machines):
     machines.write(sampler=SAMPLER, train=TRAIN, checkpoint={"every": 2, "keep": 9})
     two = machines.run("config.yaml")
@@ -167,7 +153,7 @@ def test_two_machines_do_the_run_of_one_with_two_processes(machines):
         ours, theirs = (load_file(run / "checkpoints" / "step000004" / name) for run in (two, one))
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
     assert json.loads((two / "run.json").read_text())["processes"] == 2
-    assert balanced(machines, two)
+    balanced(machines.labs[0], two)
     assert not machines.labs[1].runs()
 
 
@@ -193,7 +179,7 @@ def test_when_a_machine_is_lost_the_other_ends_with_a_word_and_the_run_can_go_on
     machines.start("--resume", str(run), "--set", f"train.steps={newest + 2}")
     for code, told in machines.end():
         assert code == 0, told
-    assert balanced(machines, run)
+    balanced(machines.labs[0], run)
     assert [line["step"] for line in lines(run / "metrics.jsonl")] == list(range(newest + 2))
     record = json.loads((run / "run.json").read_text())
     assert (record["outcome"], record["resumed"][-1]["processes"]) == ("finished", 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import queue
 import time
 
@@ -94,4 +95,5 @@ def test_cells_train_stop_when_interrupted_and_train_again(lab, notebook):
     assert error.startswith("KeyboardInterrupt")
     (interrupted,) = [run for run in lab.runs() if run != first]
     assert any((interrupted / "checkpoints").glob("step*/COMPLETE"))
+    assert json.loads((interrupted / "run.json").read_text())["outcome"] == "interrupted"
     assert cells.finish(cells.start(AFTER)) == ("finished True\n", None)

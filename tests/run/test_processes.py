@@ -10,68 +10,21 @@ import time
 import psutil
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from rlvr_core.api import ConfigError
 from rlvr_core.config.model import RunConfig
 from rlvr_core.parallel.fsdp.checks import check_processes
-from rlvr_core.parallel.fsdp.shards import read_shards
 from rlvr_core.record.checkpoints import verify
+from rlvr_core.testing.lab import install_plugin
 from tests.support.installed import needs
+from tests.support.run_records import completions, launch, lines, same_metrics, same_weights, saved
 
 pytestmark = pytest.mark.slow
 
 SAMPLER = {"use": "shuffle", "with": {"refill": 1.0}}
 TRAIN = {"steps": 4, "lr": 1e-3, "warmup_steps": 1, "tokens_per_micro_batch": 60}
 THREE = {"prompts_per_step": 3}
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def launch(lab, *arguments, check=0):
-    lab.rlvr("launch", *arguments, "--processes", "2", "--display", "none", check=check)
-    return lab.runs()[-1]
-
-
-WHOLE = {"sync/read_back", "loss/backward"}
-"""What is measured of a policy that a process has whole."""
-
-
-def same_metrics(one, two):
-    ours, theirs = lines(one / "metrics.jsonl"), lines(two / "metrics.jsonl")
-    assert len(ours) == len(theirs)
-    for mine, other in zip(ours, theirs, strict=True):
-        # a sharded policy would have to be gathered once more for these
-        assert mine.keys() ^ other.keys() <= WHOLE
-        mine, other = ({k: v for k, v in x.items() if k not in WHOLE} for x in (mine, other))
-        assert mine == pytest.approx(other, rel=1e-4, abs=1e-5)
-
-
-def same_weights(one, two, step):
-    first, second = (saved(run / "checkpoints" / step) for run in (one, two))
-    for ours, theirs in zip(first, second, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-
-
-def saved(checkpoint):
-    """Weights and moments of a checkpoint, whole or in shards."""
-    trainer = checkpoint / "trainer"
-    if (moments := trainer / "optimizer.safetensors").is_file():
-        return load_file(checkpoint / "model.safetensors"), load_file(moments)
-    return read_shards(trainer, "master", {}), read_shards(trainer, "optimizer", {})
-
-
-def completions(run):
-    return [
-        (
-            group["draw_index"],
-            [(c["token_ids"], c["fate"], c["reward"]) for c in group["completions"]],
-        )
-        for group in lines(run / "traces" / "rollouts.jsonl")
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -348,12 +301,7 @@ class Second:
 
 
 def test_a_fault_of_one_process_ends_all_and_keeps_its_exit_code(lab, tmp_path_factory):
-    site = tmp_path_factory.mktemp("fussy")
-    (site / "rlvr_fussy.py").write_text(GUARD)
-    info = site / "rlvr_fussy-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlvr-fussy\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[rlvr]\nfussy = rlvr_fussy\n")
+    site = install_plugin(tmp_path_factory.mktemp("fussy"), "fussy", {"rlvr_fussy.py": GUARD})
     lab.site = f"{lab.site}{os.pathsep}{site}"
     lab.write(guards=["fussy/second"])
     done = lab.rlvr("launch", "config.yaml", "--processes", "2", "--display", "none", check=4)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import yaml
@@ -132,40 +130,6 @@ def test_the_same_file_by_yaml_and_by_function_gives_the_same_run(lab):
     lab.rlvr(*longer, "train.steps=4")
     reward.write_text(before)
     assert "has changed" in lab.rlvr(*longer, "train.steps=5", check=2).stderr
-
-
-INTERRUPTED = """
-import rlvr_core
-
-def early(text):
-    return float(len(text))
-
-try:
-    rlvr_core.train("config.yaml", rewards=[early], set={"train.steps": 100000}, display="none")
-except KeyboardInterrupt:
-    print("interrupted")
-run = rlvr_core.train("config.yaml", rewards=[early], set={"train.steps": 1}, display="none")
-print(run.outcome)
-"""
-
-
-@pytest.mark.slow
-def test_an_interrupted_cell_leaves_a_checkpoint_and_the_next_one_runs(lab):
-    lab.write(checkpoint={"every": 0})
-    process = script(lab, INTERRUPTED)
-    until = time.monotonic() + 300
-    while time.monotonic() < until and process.poll() is None:
-        metrics = list(lab.folder.glob("runs/*/metrics.jsonl"))
-        if metrics and metrics[0].read_text().count("\n") >= 2:
-            break
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    assert ended(process).split() == ["interrupted", "finished"]
-    first = lab.runs()
-    outcomes = [json.loads((run / "run.json").read_text())["outcome"] for run in first]
-    assert sorted(outcomes) == ["finished", "interrupted"]
-    stopped = first[outcomes.index("interrupted")]
-    assert list((stopped / "checkpoints").glob("step*/COMPLETE"))
 
 
 def test_a_wrong_config_is_told_by_its_keys(lab, monkeypatch):

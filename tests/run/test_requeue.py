@@ -14,6 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.support.run_records import lines
+
 pytestmark = pytest.mark.slow
 
 STEPS = 40
@@ -32,10 +34,6 @@ if os.environ["SLURM_RESTART_COUNT"] == "0":
         os.killpg(task.pid, number)
 sys.exit(abs(task.wait(120)))
 """
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.fixture

@@ -1,4 +1,3 @@
-import hashlib
 import json
 import shutil
 import signal
@@ -8,9 +7,7 @@ import time
 import pytest
 from safetensors.torch import load_file
 
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+from tests.support.run_records import digest, lines
 
 
 def test_a_run_records_everything(lab):
@@ -94,24 +91,13 @@ def test_two_runs_with_one_seed_write_the_same_lines(lab):
     assert (first / "metrics.jsonl").read_bytes() != (other / "metrics.jsonl").read_bytes()
 
 
-def _digest(run):
-    weights = run / "checkpoints" / "step000008" / "model.safetensors"
-    state = run / "checkpoints" / "step000008" / "trainer" / "optimizer.safetensors"
-    return {
-        "weights": hashlib.sha256(weights.read_bytes()).hexdigest(),
-        "optimizer": hashlib.sha256(state.read_bytes()).hexdigest(),
-        "metrics": (run / "metrics.jsonl").read_bytes(),
-        "rollouts": (run / "traces" / "rollouts.jsonl").read_bytes(),
-    }
-
-
 EIGHT = {"steps": 8, "lr": 1e-3, "warmup_steps": 1}
 
 
 @pytest.fixture
 def straight(lab):
     """What a run that was never killed leaves."""
-    return _digest(lab.run(train=EIGHT, checkpoint={"every": 2, "keep": 9}))
+    return digest(lab.run(train=EIGHT, checkpoint={"every": 2, "keep": 9}))
 
 
 def _kill_when(lab, condition, *arguments):
@@ -157,7 +143,7 @@ def test_t94_killed_anywhere_a_run_resumes_bit_for_bit(lab, straight):
         killed += _kill_when(lab, moment, *start)
     assert killed >= 3
     lab.rlvr("run", "--resume", "last", "--display", "none")
-    assert _digest(run()) == straight
+    assert digest(run()) == straight
     assert json.loads(lab.rlvr("show", "last", "--json").stdout)["ledger"]["balanced"] is True
 
 
@@ -173,7 +159,7 @@ def test_resume_skips_a_damaged_checkpoint_with_a_word(lab, straight):
     assert "step000008" in done.stderr
     assert "step000006" in done.stderr
     assert "step000004" in done.stderr
-    assert _digest(run) == straight
+    assert digest(run) == straight
 
 
 def test_records_are_kept_aside_when_every_checkpoint_is_bad(lab):
@@ -200,10 +186,10 @@ def test_records_are_kept_aside_when_every_checkpoint_is_bad(lab):
 @pytest.mark.slow
 def test_a_finished_run_can_be_lengthened(lab):
     long = lab.run(train=EIGHT, checkpoint={"every": 2, "keep": 9})
-    expected = _digest(long)
+    expected = digest(long)
     short = lab.run(train=EIGHT | {"steps": 4}, checkpoint={"every": 2, "keep": 9})
     lab.rlvr("run", "--resume", str(short), "--set", "train.steps=8", "--display", "none")
-    assert _digest(short) == expected
+    assert digest(short) == expected
     told = json.loads(lab.rlvr("show", str(short), "--json").stdout)
     assert (told["steps"], told["planned_steps"]) == (8, 8)
 

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from rlvr_core.testing.lab import install_plugin
+
 PLUGIN = """
 from rlvr_core.api import NoConfig, Verdict, hookimpl
 
@@ -31,12 +33,7 @@ REACHED = 0.9
 def kinds(lab, tmp_path_factory):
     """A lab with problems of three kinds."""
     site = tmp_path_factory.mktemp("threekinds")
-    (site / "rlvr_threekinds.py").write_text(PLUGIN)
-    info = site / "rlvr_threekinds-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlvr-threekinds\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[rlvr]\nthreekinds = rlvr_threekinds\n")
-    lab.site = site
+    lab.site = install_plugin(site, "threekinds", {"rlvr_threekinds.py": PLUGIN})
     sources = []
     for name, count in KINDS.items():
         rows = [{"id": f"{name}{i}", "q": f"{name} {i}.", "answer": name} for i in range(count)]

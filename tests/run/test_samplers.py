@@ -1,17 +1,11 @@
 """Samplers in whole runs: resumed bit for bit, refused before anything is made, previewed."""
 
-import hashlib
 import json
-import subprocess
-import time
 
 import pytest
 
 from tests.support.installed import needs
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+from tests.support.run_records import digest, killed_and_resumed, lines
 
 
 def source(lab, name, **keys):
@@ -19,37 +13,6 @@ def source(lab, name, **keys):
     (lab.folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = {"prompt": "question", "id": "id", "verifier": "toy/early", "name": name}
     return {"use": "core/jsonl", "with": options | {"path": f"{name}.jsonl"}, **keys}
-
-
-def digest(run):
-    """What must not differ between a run and one that was killed and resumed."""
-    files = [run / "metrics.jsonl", run / "traces" / "rollouts.jsonl"]
-    files += [run / "checkpoints" / "step000006" / "model.safetensors"]
-    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
-
-
-def killed_and_resumed(lab):
-    """Start the run of config.yaml, kill -9 it after its third step, and resume it."""
-    known = set(lab.runs())
-    process = subprocess.Popen(
-        lab.command("run", "config.yaml", "--display", "none"),
-        cwd=lab.folder,
-        env=lab.env(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-    def steps():
-        new = [run / "metrics.jsonl" for run in lab.runs() if run not in known]
-        return len(new[0].read_bytes().splitlines()) if new and new[0].exists() else 0
-
-    while process.poll() is None and steps() < 3:
-        time.sleep(0.001)
-    assert process.poll() is None, "the run ended before it could be killed"
-    process.kill()
-    process.wait()
-    lab.rlvr("run", "--resume", "last", "--display", "none")
-    return lab.runs()[-1]
 
 
 SIX = {"train": {"steps": 6, "lr": 1e-3, "warmup_steps": 1}, "checkpoint": {"every": 1, "keep": 9}}

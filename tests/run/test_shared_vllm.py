@@ -7,6 +7,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from tests.support.run_records import completions, lines
+
 pytestmark = [
     pytest.mark.vllm,
     pytest.mark.slow,
@@ -14,17 +16,6 @@ pytestmark = [
 ]
 
 TRAIN = {"steps": 2, "lr": 1e-3, "warmup_steps": 1, "prompts_per_step": 3}
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def completions(run):
-    return [
-        (group["draw_index"], [(c["token_ids"], c["reward"]) for c in group["completions"]])
-        for group in lines(run / "traces" / "rollouts.jsonl")
-    ]
 
 
 def weights(run):

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tests.support.run_records import lines
+
 CARRIER = '''
 """Carries weights through files of NumPy."""
 
@@ -63,10 +65,6 @@ class Streaming(Carrier):
 '''
 
 AHEAD = {"steps": 3, "lr": 1e-3, "warmup_steps": 1, "max_staleness": 1}
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.fixture

@@ -1,12 +1,10 @@
 """Whole runs with several optimizer updates a step: versions, records, staleness, resumption."""
 
-import hashlib
-import json
 import os
-import subprocess
-import time
 
 import pytest
+
+from tests.support.run_records import balanced, digest, killed_and_resumed, lines
 
 FOUR = {"steps": 6, "lr": 2e-3, "warmup_steps": 1, "mini_batches": 2, "num_iterations": 2}
 HELD = {
@@ -17,26 +15,6 @@ HELD = {
         "entropy_control": {"target": 9.0, "step": 0.001},
     },
 }
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def digest(run):
-    last = max((run / "checkpoints").glob("step*"))
-    files = [
-        run / "metrics.jsonl",
-        run / "traces" / "rollouts.jsonl",
-        last / "model.safetensors",
-        last / "trainer" / "optimizer.safetensors",
-        last / "trainer" / "reference.safetensors",
-    ]
-    return [hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.exists()]
-
-
-def shown(lab):
-    return json.loads(lab.rlvr("show", "last", "--json").stdout)
 
 
 @pytest.mark.slow
@@ -57,7 +35,7 @@ def test_versions_are_updates_and_completions_are_trained_once(lab):
         if line["groups/kept"]:
             assert line["rows/read"] == 2 * line["rows"]
             assert line["iteration/1/ratio/max"] > 1
-    assert shown(lab)["ledger"]["balanced"] is True
+    balanced(lab, lab.runs()[-1])
     first = next(version for version in (line["version"] for line in metrics) if version)
     assert first > 1
 
@@ -71,32 +49,15 @@ def test_t94_killed_between_steps_of_four_updates_a_run_resumes_bit_for_bit(lab)
         "train": train, "loss": HELD, "sampler": sampler, "checkpoint": {"every": 1, "keep": 9}
     }  # fmt: skip
     straight = lab.run(**sections)
-    process = subprocess.Popen(
-        lab.command("run", "config.yaml", "--display", "none"),
-        cwd=lab.folder,
-        env=lab.env(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-    def steps():
-        path = lab.runs()[-1] / "metrics.jsonl"
-        return len(path.read_bytes().splitlines()) if path.exists() else 0
-
-    while process.poll() is None and (len(lab.runs()) < 2 or steps() < 3):
-        time.sleep(0.001)
-    assert process.poll() is None, "the run ended before it could be killed"
-    process.kill()
-    process.wait()
-    lab.rlvr("run", "--resume", "last", "--display", "none")
-    assert lab.runs()[-1] != straight
+    resumed = killed_and_resumed(lab)
+    assert resumed != straight
     assert len(digest(straight)) == 6
-    assert digest(lab.runs()[-1]) == digest(straight)
+    assert digest(resumed) == digest(straight)
     metrics = lines(straight / "metrics.jsonl")
     assert sum(line["groups/replayed"] for line in metrics) >= 4
     assert {line["reference/version"] % 3 for line in metrics} == {0}
     assert metrics[-1]["reference/version"] > metrics[1]["reference/version"]
-    assert shown(lab)["ledger"]["balanced"] is True
+    balanced(lab, lab.runs()[-1])
     # each update that was applied moves the entropy bonus
     applied = sum(line["updates/applied"] for line in metrics)
     assert metrics[-1]["entropy/coefficient"] == pytest.approx(0.01 + 0.001 * applied)
@@ -113,4 +74,4 @@ def test_t22_beside_training_a_group_is_as_old_as_the_updates_of_one_step(lab):
     metrics = lines(first / "metrics.jsonl")
     assert max(line.get("staleness/max", 0) for line in metrics) == 4
     assert all(line["ledger/stale"] == 0 for line in metrics)
-    assert shown(lab)["ledger"]["balanced"] is True
+    balanced(lab, lab.runs()[-1])

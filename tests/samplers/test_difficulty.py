@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from rlvr_core.api import ConfigError, DataError, Outcome, Sampler, Source
-from rlvr_core.rollout.samplers.difficulty import POOLS, Difficulty, Record
+from rlvr_core.rollout.samplers.difficulty import Difficulty, Record
 from rlvr_core.rollout.samplers.phases import Phase, phase_at
 from tests.support.samplers.sampler_toys import drawn, ids, outcomes, source, started, through_json
 
@@ -280,10 +280,6 @@ class BySorting(Difficulty):
             left.remove(oldest)
             self._records.setdefault(oldest, Record()).last = index
             yield self._problems[oldest]
-
-    def metrics(self):
-        counts = Counter(self.pool(id_) for id_ in self._problems)
-        return {pool: float(counts[pool]) for pool in POOLS}
 
 
 @settings(max_examples=12, deadline=None)

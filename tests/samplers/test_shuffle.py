@@ -1,4 +1,3 @@
-import json
 from collections import Counter
 from fractions import Fraction
 
@@ -21,24 +20,12 @@ from rlvr_core.api import (
 )
 from rlvr_core.config.model import TrainSection
 from rlvr_core.rollout.samplers.epochs import Shuffle
+from tests.support.samplers import sampler_toys
+from tests.support.samplers.sampler_toys import ids, source
 
 
-def source(name, count, weight=None):
-    problems = tuple(
-        Problem(f"{name}{index}", "?", "core/exact", {}, name) for index in range(count)
-    )
-    return Source(name, problems, weight)
-
-
-def started(*sources, seed=0, n=4, prompts_per_step=64, **options):
-    sampler = Shuffle(Shuffle.Config(**options))
-    given = sources or (source("a", 10),)
-    sampler.start(given, n=n, prompts_per_step=prompts_per_step, seed=seed)
-    return sampler
-
-
-def ids(draws):
-    return [draw.problem.id for draw in draws]
+def started(*sources, **options):
+    return sampler_toys.started(Shuffle, *(sources or (source("a", 10),)), **options)
 
 
 def group(*members):
@@ -107,28 +94,6 @@ def test_a_source_without_weight_counts_by_its_share_of_problems():
     assert 0.45 < sum(id_.startswith("a") for id_ in drawn) / 2000 < 0.55
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=3),
-    weighted=st.booleans(),
-    seed=st.integers(0, 2**40),
-    before=st.integers(0, 40),
-    chunks=st.lists(st.integers(0, 12), max_size=5),
-)
-def test_t96_replay_after_a_state_round_trip_is_exact(sizes, weighted, seed, before, chunks):
-    sources = [
-        source(f"s{i}_", size, float(i + 1) if weighted else None) for i, size in enumerate(sizes)
-    ]
-    sampler = started(*sources, seed=seed)
-    sampler.draw(before, step=0)
-    state = json.loads(json.dumps(sampler.state_dict()))
-    again = started(*sources, seed=seed)
-    again.load_state_dict(state)
-    for chunk in chunks:
-        assert again.draw(chunk, step=0) == sampler.draw(chunk, step=0)
-    assert again.state_dict() == sampler.state_dict()
-
-
 def test_a_state_of_other_data_or_another_seed_is_refused():
     state = started(source("a", 10)).state_dict()
     with pytest.raises(ConfigError, match="problems or their order changed"):
@@ -152,6 +117,7 @@ def test_groups_with_variance_are_kept():
         ([(0.5, True), (0.5, False)], Drop("zero_variance", "equal")),
         ([(0.5, True), (0.5 + 1e-13, True)], Drop("zero_variance", "all_passed")),
         ([(1.0, True), "error", (1.0, True)], Drop("zero_variance", "all_passed")),
+        ([(0.0, False), (0.0, False), "timeout"], Drop("zero_variance", "all_failed")),
         ([(1.0, True), "timeout"], Drop("zero_variance", "one_scored")),
         (["error", "timeout", "error"], Drop("unscorable")),
         (["unscorable"] * 2, Drop("unscorable")),
@@ -159,12 +125,6 @@ def test_groups_with_variance_are_kept():
 )
 def test_groups_that_cannot_teach_are_dropped_with_a_reason(members, expected):
     assert started().observe(group(*members)) == expected
-
-
-def test_an_unscorable_member_is_not_a_zero():
-    assert started().observe(group((0.0, False), (0.0, False), "timeout")) == Drop(
-        "zero_variance", "all_failed"
-    )
 
 
 def test_zero_variance_may_be_kept_but_never_what_has_no_reward():

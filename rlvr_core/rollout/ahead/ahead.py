@@ -34,7 +34,7 @@ from rlvr_core.rollout.ahead.distributed import (
 )
 from rlvr_core.rollout.ahead.producer import Producer
 from rlvr_core.rollout.collect import Generator, more_groups
-from rlvr_core.rollout.replay import ReplayBuffer
+from rlvr_core.rollout.source import RolloutMode, TurnSource
 
 if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved
@@ -45,7 +45,7 @@ LINK_LIMIT = 60.0
 """Seconds that processes which are already connected may take to connect again."""
 
 
-class Ahead:
+class Ahead(RolloutMode):
     """Rollout mode in which generation continues during training, at most ``max_staleness`` ahead.
 
     Args:
@@ -80,26 +80,21 @@ class Ahead:
         Raises:
             ConfigError: If either is the case; reports both faults at once.
         """
-        faults = []
+        where = self._resolved.where(("train", "max_staleness"))
+        faults: list[Complaint] = []
         least = max_reads * self._train.updates_per_step
         if self._train.max_staleness < least:
-            faults.append(
-                (
-                    f"a group that is sampled one step ahead and trained on in {max_reads} steps "
-                    f"(the sampler's max_reads) is {least} updates old in the last of them",
-                    (f"set max_staleness to {least} or more, or lower max_reads",),
-                )
+            what = (
+                f"a group that is sampled one step ahead and trained on in {max_reads} steps "
+                f"(the sampler's max_reads) is {least} updates old in the last of them"
             )
+            remedy = f"set max_staleness to {least} or more, or lower max_reads"
+            faults.append(Complaint(what, where, (remedy,)))
         if not learns:
-            faults.append(
-                (
-                    "no loss learns from completions, so nothing is generated while training runs",
-                    ("take max_staleness out",),
-                )
-            )
+            what = "no loss learns from completions, so nothing is generated while training runs"
+            faults.append(Complaint(what, where, ("take max_staleness out",)))
         if faults:
-            where = self._resolved.where(("train", "max_staleness"))
-            raise ConfigError.collect([Complaint(what, where, remedy) for what, remedy in faults])
+            raise ConfigError.collect(faults)
 
     def lines(self) -> list[str]:
         """Describe the bound on staleness, and the handling of unfinished requests."""
@@ -128,24 +123,18 @@ class Ahead:
     def _background(self, engine: Engine, name: str) -> BackgroundEngine:
         if isinstance(engine, BackgroundEngine):
             return engine
-        if traits_of(engine, EngineTraits).separate:
-            raise ConfigError(
-                f"engine {name} is spoken to by the process that trains: it generates and "
-                "trains in turns",
-                where=self._resolved.where(("train", "max_staleness")),
-                remedy="set max_staleness: 0, or engine: vllm",
-            )
-        if traits_of(engine, EngineTraits).collective:
-            raise ConfigError(
-                f"engine {name} is shared by the processes that train: it generates and trains in "
-                "turns",
-                where=self._resolved.where(("train", "max_staleness")),
-                remedy=(
-                    "set max_staleness: 0",
-                    "or take engine: vllm-server with tensor_parallel, on GPUs of its own",
-                ),
-            )
-        return in_child(engine, self._run.timeout)
+        traits = traits_of(engine, EngineTraits)
+        if not (traits.separate or traits.collective):
+            return in_child(engine, self._run.timeout)
+        how, remedies = "spoken to by the process that trains", ("or take engine: vllm",)
+        if not traits.separate:
+            how = "shared by the processes that train"
+            remedies = ("or take engine: vllm-server with tensor_parallel, on GPUs of its own",)
+        raise ConfigError(
+            f"engine {name} is {how}: it generates and trains in turns",
+            where=self._resolved.where(("train", "max_staleness")),
+            remedy=("set max_staleness: 0", *remedies),
+        )
 
     def source(self, parts: SourceParts) -> RolloutSource:
         """See ``RolloutMode.source``; all processes of the run must call it together."""
@@ -182,7 +171,7 @@ class Ahead:
         )
 
 
-class AheadSource:
+class AheadSource(TurnSource):
     """Takes each step's groups from the producer of process 0, which generates ahead.
 
     Deadlines apply to process 0, which does the waiting; every process loads its own engine's
@@ -202,11 +191,10 @@ class AheadSource:
         links: Sequence[Worker | Peer],
         max_staleness: int,
     ) -> None:
-        self._ranks, self._problems = parts.ranks, parts.problems
-        self._prompts_per_step = parts.sampler.prompts_per_step
+        super().__init__(parts)
+        self._ranks = parts.ranks
         self._producer, self._links = producer, links
         self._max_staleness = max_staleness
-        self._replay = ReplayBuffer()
 
     @property
     def _main(self) -> Producer:
@@ -228,28 +216,20 @@ class AheadSource:
 
     def take(self, step: int, version: int) -> Rollouts:
         """Wait for the step's groups; see ``RolloutSource.take``."""
-        replayed = self._replay.waiting(self._prompts_per_step)
+        wanted = self._parts.sampler.prompts_per_step
+        replayed = self._replay.waiting(wanted)
         rollouts = self._ranks.on_main(lambda: self._main.take(step))
         # new groups were generated before it was known that a step would be skipped
-        room = self._prompts_per_step - len(rollouts.kept)
+        room = wanted - len(rollouts.kept)
         rollouts.replayed = replayed[: max(0, room)]
         return rollouts
 
     def before_training(self) -> None:
         """Do nothing: the engine keeps generating."""
 
-    def after_training(
-        self,
-        rollouts: Rollouts,
-        thrown_away: Sequence[bool],
-        *,
-        updated: bool,
-        skipped: bool,
-        version: int,
-    ) -> dict[str, float]:
-        """See ``RolloutSource.after_training``; groups too old to be read again are dropped."""
-        self._replay.after_training(rollouts, thrown_away, updated=updated, skipped=skipped)
-        if not self._max_staleness:
+    def _expire(self, version: int) -> dict[str, float]:
+        """Drop groups that have become too old to be read again; return their number."""
+        if not self._max_staleness:  # only tests take this mode with nothing ahead
             return {}
         return {"staleness/expired": self._replay.expire(version - self._max_staleness)}
 
@@ -277,18 +257,17 @@ class AheadSource:
 
     def metrics(self, ages: Ages) -> dict[str, float]:
         """Return the sampler's metrics, and the ages of the step's completions."""
-        sampler = self._ranks.on_main(lambda: self._main.sampler_metrics())
-        return staleness_metrics(ages) | sampler
+        return staleness_metrics(ages) | self._ranks.on_main(lambda: self._main.sampler_metrics())
 
     def state_dict(self) -> dict[str, Json]:
         """Return the groups that wait for their step, and those that will be trained on again."""
-        return {"replay": self._replay.state_dict(), "producer": self._main.state_dict()}
+        return super().state_dict() | {"producer": self._main.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """See ``RolloutSource.load_state_dict``."""
-        self._replay.load_state_dict(state["replay"], self._problems)
+        super().load_state_dict(state)
         if self._producer is not None:
-            self._producer.load_state_dict(state["producer"], self._problems)
+            self._producer.load_state_dict(state["producer"], self._parts.problems)
 
 
 def share_threads(engine: Engine, device: torch.device) -> None:

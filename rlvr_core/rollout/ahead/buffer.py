@@ -80,29 +80,21 @@ class GroupBuffer:
         return len(self._flying)
 
     @property
-    def waiting(self) -> int:
-        """Number of kept groups that wait for their step."""
-        return sum(len(lot.kept) for lot in self._lots.values())
-
-    @property
     def again(self) -> int:
         """Number of groups that must be drawn again."""
         return len(self._to_redraw)
 
-    def advance(self, step: int, version: int) -> int:
-        """Advance to a step and a policy version; return the number of evicted groups."""
+    def advance(self, step: int, version: int) -> None:
+        """Advance to a step and a policy version; evict the groups that are too old then."""
         self._step, self._version = step, version
         for number in range(step, min(step + self._ahead, self._steps - 1) + 1):
             self._lots.setdefault(number, Lot(number))
-        evicted = 0
         for lot in self._lots.values():
             stale = [sampled for sampled in lot.kept if self._is_stale(sampled)]
             lot.kept = [sampled for sampled in lot.kept if not self._is_stale(sampled)]
             lot.decided -= len(stale)
             for sampled in stale:
                 self._evict(sampled, lot)
-            evicted += len(stale)
-        return evicted
 
     def reread(self, readings: Iterable[Reading]) -> None:
         """Set what the next step reads again, in place of what earlier steps would leave."""

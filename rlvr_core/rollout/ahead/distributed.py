@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_core.api import Draw, RlvrError, RunError, SamplingParams
+from rlvr_core.api.errors import one_line
 from rlvr_core.engines.child.link import Link, Message
 from rlvr_core.parallel.ranks import LostError, fault_of
 from rlvr_core.rollout.collect import Answered, Generator, Judgement
@@ -69,8 +70,7 @@ class Worker:
     def _as_fault(self, error: BaseException) -> RlvrError:
         """Convert an exception to the error that rank 0 will report."""
         if not isinstance(error, RlvrError):
-            first, *_ = str(error).strip().splitlines() or [""]
-            error = RunError(f"{type(error).__name__}: {first}")
+            error = RunError(one_line(error))
         return fault_of(self._rank, error.exit_code, error.complaints)
 
 

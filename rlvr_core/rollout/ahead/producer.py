@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 from rlvr_core.api import (
     ConfigError,
@@ -43,13 +43,6 @@ _FAREWELL = 30.0
 """Seconds the thread may take to end."""
 
 
-class Check(Protocol):
-    """Raises if too many verdicts fail, as ``ErrorRate.check`` does."""
-
-    def __call__(self) -> None:
-        """Raise ``RunError`` if too many verdicts have failed."""
-
-
 @dataclass(slots=True)
 class _Pending:
     """A draw in flight."""
@@ -70,7 +63,7 @@ class Producer:
         params: Sampling parameters.
         buffer: The buffer to fill.
         in_flight: Handling of unfinished requests at a weight sync.
-        check: Called after each verdict.
+        check: Called after verdicts; raises ``RunError`` if too many of them failed.
     """
 
     def __init__(
@@ -81,7 +74,7 @@ class Producer:
         buffer: GroupBuffer,
         *,
         in_flight: InFlight,
-        check: Check,
+        check: Callable[[], None],
     ) -> None:
         self._generator = generator
         self._sampler = sampler

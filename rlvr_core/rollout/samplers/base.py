@@ -7,7 +7,6 @@ A new sampler defines which problems come next (``begin``, ``choose``) and its r
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,16 +29,18 @@ from rlvr_core.api import (
     Judged,
     Keep,
     Outcome,
-    PluginError,
     Problem,
     SamplerTraits,
     Source,
 )
 from rlvr_core.api.judging import replacements
 from rlvr_core.api.rollouts import REWARD_TOLERANCE
+from rlvr_core.record.metrics import misuse
 
 Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]
+
+_REMEDY = "what a sampler gives is in rlvr docs samplers"
 
 
 class AdaptiveConfig(ComponentConfig):
@@ -140,7 +141,12 @@ class SamplerConfig(ComponentConfig):
 
 
 class SamplerBase(ABC):
-    """Everything of a sampler except the choice of problems."""
+    """Everything of a sampler except the choice of problems.
+
+    Attributes:
+        seed: The run's seed.
+        drawn: Number of problems drawn so far in the run.
+    """
 
     source_keys: ClassVar[frozenset[str]] = frozenset()
     """Which of the source keys ``weight``, ``order`` and ``count`` it uses; others are refused."""
@@ -150,8 +156,8 @@ class SamplerBase(ABC):
         self.prompts_per_step = 0
         self.traits = SamplerTraits(max_reads=config.max_reads, refill=config.refill)
         self._size = GroupSize(0, 0)
-        self._seed = 0
-        self._drawn = 0
+        self.seed = 0
+        self.drawn = 0
 
     # -- to be implemented by a sampler ------------------------------------------------------------
 
@@ -185,16 +191,6 @@ class SamplerBase(ABC):
 
     # -- common to all samplers --------------------------------------------------------------------
 
-    @property
-    def seed(self) -> int:
-        """The run's seed."""
-        return self._seed
-
-    @property
-    def drawn(self) -> int:
-        """Number of problems drawn so far in the run."""
-        return self._drawn
-
     def start(self, sources: Sequence[Source], *, n: int, prompts_per_step: int, seed: int) -> None:
         """Start a run over these sources.
 
@@ -216,8 +212,8 @@ class SamplerBase(ABC):
             raise DataError(f"no problems in {', '.join(empty) or 'the data'}")
         self._refuse_idle_keys(sources)
         self.prompts_per_step = prompts_per_step
-        self._seed = seed
-        self._drawn = 0
+        self.seed = seed
+        self.drawn = 0
         self.begin(sources)
 
     def draw(self, n_problems: int, *, step: int) -> list[Draw]:
@@ -232,12 +228,12 @@ class SamplerBase(ABC):
             what = f"{'more than' if chosen else 'none of'} {n_problems} problems"
             if odd:
                 what = f"a {odd[0]}, not a Problem"
-            raise self._fault(f"chose {what}", "choose")
+            raise misuse(self, f"chose {what}", _REMEDY)
         draws = [
-            Draw(problem, self._size.first, self._drawn + position)
+            Draw(problem, self._size.first, self.drawn + position)
             for position, problem in enumerate(chosen)
         ]
-        self._drawn += len(draws)
+        self.drawn += len(draws)
         return draws
 
     def observe(self, group: Group) -> Keep | Drop | Extend:
@@ -272,15 +268,15 @@ class SamplerBase(ABC):
     def state_dict(self) -> dict[str, Json]:
         """Return the position, and the identity of the data it refers to."""
         state = {
-            "seed": self._seed,
-            "drawn": self._drawn,
+            "seed": self.seed,
+            "drawn": self.drawn,
             "identity": self.identity(),
             "position": self.position(),
         }
         try:
             json.dumps(state)
         except (TypeError, ValueError) as error:
-            raise self._fault(f"has a state that is no JSON: {error}", "position") from error
+            raise misuse(self, f"has a state that is no JSON: {error}", _REMEDY) from error
         return state
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
@@ -289,22 +285,14 @@ class SamplerBase(ABC):
         Raises:
             ConfigError: If the state was taken with another seed or over other problems.
         """
-        if state["seed"] != self._seed or state["identity"] != self.identity():
-            changed = "seed" if state["seed"] != self._seed else "problems or their order"
+        if state["seed"] != self.seed or state["identity"] != self.identity():
+            changed = "seed" if state["seed"] != self.seed else "problems or their order"
             raise ConfigError(
                 f"the sampler cannot continue: its {changed} changed since the checkpoint",
                 remedy="restore data and run.seed, or start a new run",
             )
-        self._drawn = state["drawn"]
+        self.drawn = state["drawn"]
         self.seek(state["position"])
-
-    def _fault(self, what: str, method: str) -> PluginError:
-        made = type(self)
-        return PluginError(
-            f"the sampler {made.__qualname__} {what}",
-            where=f"{inspect.getfile(made)} ({made.__qualname__}.{method})",
-            remedy="what a sampler gives is in rlvr docs samplers",
-        )
 
     def _refuse_idle_keys(self, sources: Sequence[Source]) -> None:
         idle = [

@@ -215,7 +215,7 @@ class Difficulty(SamplerBase):
         index: int,
     ) -> tuple[str, Pool]:
         """Choose one of the tiers and pools that are not empty."""
-        weights = self._weights()
+        weights = {pool: getattr(self._config, pool, 0.0) for pool in POOLS}  # none for solved
         able = {key for key in ready if weights[key[1]] > 0}
         able = able or {key for key in ready if key[1] != "solved"} or ready
         open_tiers = sorted({tier for tier, _ in able})
@@ -226,16 +226,6 @@ class Difficulty(SamplerBase):
         if not any(pool_weights):
             pool_weights = [1.0] * len(pools)
         return tier, pools[_pick(pool_weights, seeded_hash(self.seed, "pool", index))]
-
-    def _weights(self) -> dict[Pool, float]:
-        config = self._config
-        return {
-            "unseen": config.unseen,
-            "hard": config.hard,
-            "normal": config.normal,
-            "easy": config.easy,
-            "solved": 0.0,
-        }
 
 
 def _pick(weights: Sequence[float], chance: int) -> int:

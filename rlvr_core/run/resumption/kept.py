@@ -9,16 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlvr_core.record.files import write_failed
-from rlvr_core.record.jsonl import segments
 
 STREAMS = (
-    "metrics",
-    "traces/rollouts",
-    "traces/conversations",
-    "traces/samples",
-    "evals/index",
+    "metrics*.jsonl",
+    "traces/rollouts*.jsonl*",
+    "traces/conversations*.jsonl*",
+    "traces/samples*.jsonl*",
+    "evals/*.jsonl",
 )
-"""Streams that a run which starts again begins anew."""
+"""Files of the streams that a run which starts again begins anew, with closed segments."""
 
 FOLDER = "before-restart"
 
@@ -36,10 +35,8 @@ def keep_records(folder: Path, say: Callable[[str], None]) -> Path | None:
     Raises:
         RunError: If they cannot be moved; a repeated call moves what is left.
     """
-    streams = [folder / f"{name}.jsonl" for name in STREAMS]
-    files = [file for path in streams for file in (*_closed(path), path)]
-    files += (folder / "evals").glob("*.jsonl")  # the rows that the index names
-    files = [file for file in dict.fromkeys(files) if _has_lines(file)]
+    matching = [file for pattern in STREAMS for file in folder.glob(pattern)]
+    files = [file for file in matching if file.is_file() and file.stat().st_size > 0]
     if not files:
         return None
     number = 1
@@ -54,13 +51,3 @@ def keep_records(folder: Path, say: Callable[[str], None]) -> Path | None:
         raise write_failed(error, aside) from error
     say(f"the records of the steps that are taken anew are kept in {aside}")
     return aside
-
-
-def _closed(path: Path) -> list[Path]:
-    # a kill during compression leaves both files, of which segments names the whole one
-    packed = [segment.with_name(f"{segment.name}.gz") for segment in segments(path)]
-    return [*segments(path), *(segment for segment in packed if segment.exists())]
-
-
-def _has_lines(file: Path) -> bool:
-    return file.is_file() and file.stat().st_size > 0

@@ -21,13 +21,20 @@ if TYPE_CHECKING:
 
 
 class Resumption:
-    """Puts a session where its run stopped.
+    """Puts a session at the newest complete checkpoint of its run, or at the first step.
+
+    To build one is a collective.
 
     Args:
         session: The run.
         manifest: Its record; None in a process that does not write it.
         resolved: The configuration that the run goes on with.
         problems: Its training problems.
+
+    Raises:
+        ConfigError: If the run has gone further than ``train.steps``, or files of its components
+            have changed and ``run.accept_changed`` does not name what they are now.
+        RunError: If the run has finished and nothing is left to go on from.
     """
 
     def __init__(
@@ -43,17 +50,7 @@ class Resumption:
         # components that the user named by file or module, by how they are named
         self._targets = resolved.sources(problems)
         self._changes: dict[str, list[Any]] = {}
-        self._newest: Path | None = None
-
-    def choose(self) -> None:
-        """Choose the newest complete checkpoint, or the first step if there is none. A collective.
-
-        Raises:
-            ConfigError: If the run has gone further than ``train.steps``, or files of its
-                components have changed and ``run.accept_changed`` does not name what they are now.
-            RunError: If the run has finished and nothing is left to go on from.
-        """
-        self._newest = self._session.ranks.on_main(self._checkpoint)
+        self._newest: Path | None = session.ranks.on_main(self._checkpoint)
 
     def _checkpoint(self) -> Path | None:
         session, manifest = self._session, self._manifest
@@ -63,15 +60,16 @@ class Resumption:
         self._changes = changed_values(stored.dump(), self._resolved.dump())
         newest = session.checkpoints.newest(session.events.message)
         where = str(session.folder.path)
-        if newest is None and manifest.fields.get("outcome") in ("finished", "stopped"):
-            raise RunError(
-                "the run has finished, and its checkpoints are gone: nothing to go on from",
-                where=where,
-                remedy="start a new run",
-            )
         if newest is None:
+            if manifest.fields.get("outcome") in ("finished", "stopped"):
+                raise RunError(
+                    "the run has finished, and its checkpoints are gone: nothing to go on from",
+                    where=where,
+                    remedy="start a new run",
+                )
             return None
-        taken, planned = _step_of(newest), session.config.train.steps
+        state = json.loads((newest / "trainer" / "state.json").read_text(encoding="utf-8"))
+        taken, planned = int(state["step"]), session.config.train.steps
         if taken > planned:
             raise ConfigError(
                 f"train.steps is {planned}, and the run has already taken {taken}",
@@ -88,18 +86,26 @@ class Resumption:
 
         Args:
             command: The command line, for the record.
+
+        Raises:
+            MachineError: If this process does not see the checkpoint.
         """
-        session, newest = self._session, self._newest
+        session, newest, manifest = self._session, self._newest, self._manifest
         if session.ranks.main:  # e.g. with more steps: recorded for the next resumption
             session.folder.configure(self._resolved.dump())
         if newest is None:
             session.events.message("no complete checkpoint: starting again from the first step")
-            if self._manifest is not None:
+            if manifest is not None:
                 keep_records(session.folder.path, session.events.message)
             session.recorder.rewind({})
         else:
             session.events.message(f"going on from {newest}")
-            self._check_seen(newest)
+            if not newest.is_dir():
+                raise MachineError(
+                    f"process {session.ranks.index} does not see the checkpoint '{newest}'",
+                    where="run.dir",
+                    remedy="on several machines, run.dir must be a folder they share",
+                )
             restore(session, newest)
             if session.stop_reason is not None:
                 session.events.message(
@@ -107,8 +113,8 @@ class Resumption:
                     f"eval.early_stop.patience, or none (eval.early_stop=null), lets the run go on"
                 )
         session.resumed = True
-        if self._manifest is not None:
-            self._record(self._manifest, command)
+        if manifest is not None:
+            self._record(manifest, command)
 
     def _changed_files(
         self, manifest: Manifest, accepted: Sequence[str] | None = None
@@ -124,11 +130,9 @@ class Resumption:
         """
         if not self._targets:
             return ()
-        session = self._session
         from rlvr_core.record.provenance.sources import changed
 
-        changes: Sequence[Any] = changed(session.folder, manifest.fields, self._targets, accepted)
-        return changes
+        return changed(self._session.folder, manifest.fields, self._targets, accepted)
 
     def _record(self, manifest: Manifest, command: Sequence[str]) -> None:
         """Note the resumption in ``run.json``, with the sources as they are now if they changed."""
@@ -160,18 +164,3 @@ class Resumption:
             say(
                 f"note: with another {', '.join(rounded)} the run is no longer the same bit for bit"
             )
-
-    def _check_seen(self, checkpoint: Path) -> None:
-        """Refuse a checkpoint that only some machines see."""
-        if not checkpoint.is_dir():
-            raise MachineError(
-                f"process {self._session.ranks.index} does not see the checkpoint '{checkpoint}'",
-                where="run.dir",
-                remedy="on several machines, run.dir must be a folder they share",
-            )
-
-
-def _step_of(folder: Path) -> int:
-    """Return the number of steps that the run had taken when it wrote this checkpoint."""
-    state = json.loads((folder / "trainer" / "state.json").read_text(encoding="utf-8"))
-    return int(state["step"])

@@ -15,10 +15,10 @@ def source(name, count, weight=None, *, order=None, used=None, **tags):
     return Source(name, problems, weight, order, used)
 
 
-def started(cls, *sources, seed=0, n=4, **options):
+def started(cls, *sources, seed=0, n=4, prompts_per_step=64, **options):
     """A sampler of a class that stands before its first problem."""
     sampler = cls(cls.Config(**options))
-    sampler.start(sources, n=n, prompts_per_step=64, seed=seed)
+    sampler.start(sources, n=n, prompts_per_step=prompts_per_step, seed=seed)
     return sampler
 
 

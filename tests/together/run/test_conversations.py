@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from tests.support.run_fixtures import run_beside_with_nothing_ahead
+from tests.support.run_records import lines
 
 ALL = pytest.mark.skipif(
     os.environ.get("RLVR_TEST_ALL") != "1", reason="long: make test-all runs it"
@@ -86,10 +87,6 @@ def turns_lab(lab, turns_site, monkeypatch):
     lab.config["train"]["prompts_per_step"] = 12
     lab.config["verify"] = {**lab.config.get("verify", {}), "max_error_rate": 0.5}
     return lab
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 EXACT = ("metrics.jsonl", "traces/rollouts.jsonl")

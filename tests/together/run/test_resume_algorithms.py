@@ -1,11 +1,11 @@
 """Runs with other optimizers and estimators, killed and resumed bit for bit."""
 
-import hashlib
 import json
-import time
 
 import pytest
 from safetensors.torch import load_file
+
+from tests.support.run_records import digest, killed_after, steps_of
 
 pytestmark = pytest.mark.slow
 
@@ -44,33 +44,6 @@ CASES = {
 }
 
 
-def digest(run):
-    """Hashes of what a run leaves: numbers, completions, weights and the optimizer's state."""
-    last = run / "checkpoints" / "step000006"
-    files = [run / "metrics.jsonl", run / "traces" / "rollouts.jsonl"]
-    files += sorted(last.rglob("*.safetensors"))
-    return {
-        str(file.relative_to(run)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files
-    }
-
-
-def killed_after(lab, steps):
-    """Start the lab's run, and kill -9 it once it has recorded so many steps; its folder."""
-    before = len(lab.runs())
-    process = lab.started("run", "config.yaml", "--display", "none")
-    try:
-        while process.poll() is None:
-            metrics = lab.runs()[-1] / "metrics.jsonl" if len(lab.runs()) > before else None
-            if metrics and metrics.exists() and metrics.read_bytes().count(b"\n") >= steps:
-                break
-            time.sleep(0.001)
-        assert process.poll() is None, "it has ended by itself"
-    finally:
-        process.kill()
-        process.communicate()
-    return lab.runs()[-1]
-
-
 @pytest.mark.parametrize("sections", CASES.values(), ids=CASES)
 def test_t94_killed_and_resumed_bit_for_bit(lab, sections):
     (lab.folder / "per_token.py").write_text(PER_TOKEN)
@@ -78,15 +51,10 @@ def test_t94_killed_and_resumed_bit_for_bit(lab, sections):
     straight = digest(lab.run(**sections))
     assert "checkpoints/step000006/trainer/optimizer.safetensors" in straight
     run = killed_after(lab, 3)
-    assert recorded(run) < 6
+    assert steps_of(run) < 6
     lab.rlvr("run", "--resume", "last", "--display", "none")
     assert digest(run) == straight
     assert json.loads(lab.rlvr("show", "last", "--json").stdout)["ledger"]["balanced"] is True
-
-
-def recorded(run):
-    """Steps that a run has recorded."""
-    return (run / "metrics.jsonl").read_bytes().count(b"\n")
 
 
 def test_the_options_above_are_what_the_runs_did(lab):
