@@ -8,6 +8,8 @@ a program, ``{SECRET}`` and the like stand for what the test fills in, and ``{{`
 
 from pathlib import Path
 
+from plugins.rlvr_code.tests.programs import read
+
 FOLDER = Path(__file__).with_name("attacks")
 PRELUDE = (FOLDER / "prelude.txt").read_text()
 ATTACKS: dict[str, str] = {
@@ -16,8 +18,7 @@ ATTACKS: dict[str, str] = {
     "long_source": "x = " + "-" * 100_000 + "1",
 }
 for file in sorted(FOLDER.glob("[0-9]*.txt")):
-    for program in file.read_text().split("\n### ")[1:]:
-        name, _, code = program.partition("\n")
-        if name in ATTACKS:
-            raise ValueError(f"{file}: {name} is there twice")
-        ATTACKS[name] = code.rstrip("\n")
+    programs = read(f"attacks/{file.name}")
+    if twice := ATTACKS.keys() & programs.keys():
+        raise ValueError(f"{file}: {twice} are there twice")
+    ATTACKS |= programs
