@@ -1,34 +1,21 @@
-"""One process of test_fsdp_loading: memory while a policy and its reference are loaded to shards.
-
-By hand, for a larger model: ``python benchmarks/fsdp_load.py``. It asks for the way ``load``: the
-peaks alone, since the sums here over whole weights in float64 take more memory than loading them;
-and for the way ``step``: an update of the policy by plain SGD, whose state is no memory at all.
-"""
+"""One process of test_fsdp_loading: memory while policy and reference are loaded to shards."""
 
 import gc
 import sys
 import threading
-import time
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from rlvr_core.api import NoConfig, OptimizerTraits
-from rlvr_core.config.model import ModelSection, TrainSection
-from rlvr_core.losses import GRPO
+from rlvr_core.config.model import ModelSection
 from rlvr_core.parallel.fsdp.loading import probe, stored_dtype
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.model_adapter import whole
 from rlvr_core.parallel.ranks import joined
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_logprobs, probe_forward_path
-from rlvr_core.step.model import Precision, load_policy, load_reference
-from rlvr_core.step.objective import LossTerm, Objective
-from rlvr_core.step.optim import Constant, Optimizer
-from rlvr_core.step.step import PolicyTrainer
-from tests.support.train.parallel_worker import groups
-from tests.support.train.small import estimator_for
+from rlvr_core.step.model import load_policy, load_reference
 
 CPU = torch.device("cpu")
 
@@ -71,7 +58,7 @@ class Peak:
         return {name: self.most[name] - self.base[name] for name in self.base}
 
 
-def loaded(folder, ranks, *, at_once, peaks_alone=False):
+def loaded(folder, ranks, *, at_once):
     """The peaks of policy and reference, and what the policy computes and holds."""
     section = ModelSection(path=folder)
     options = {"temperature": 1.0, "autocast_dtype": torch.bfloat16}
@@ -90,8 +77,6 @@ def loaded(folder, ranks, *, at_once, peaks_alone=False):
             (probe_forward_path if at_once else probe)(model)
             parallel.add(model, trained=kind == "policy", **options)
         peaks[kind] = {**peak.grown, "kept": memory("RssAnon")["RssAnon"] - peak.base["RssAnon"]}
-    if peaks_alone:
-        return {"peaks": peaks}
     (batch,) = micro_batches(
         [Row((4, 5, 9), (6, 7, 8), (True,) * 3, (0.0,) * 3, 0.0)],
         tokens_per_micro_batch=100,
@@ -110,73 +95,12 @@ def loaded(folder, ranks, *, at_once, peaks_alone=False):
     }
 
 
-class Plain:
-    """Stochastic gradient descent."""
-
-    traits = OptimizerTraits(elementwise=True)
-
-    def build(self, parameters, lr):
-        return torch.optim.SGD([parameter.tensor for parameter in parameters], lr=lr)
-
-
-def stepped(folder, ranks):
-    """An update of a sharded policy in bfloat16: its peak, what is kept, and what it changed."""
-    section = ModelSection(path=folder)
-    train = TrainSection(
-        steps=2, lr=0.5, warmup_steps=0, tokens_per_micro_batch=64, parallel="fsdp",
-        gradient_checkpointing="all",
-    )  # fmt: skip
-    precision = Precision(torch.bfloat16)
-    sharded = ranks.world > 1
-    dtype = stored_dtype(folder, section) if sharded else torch.float32
-    policy = load_policy(folder, section, CPU, dtype)
-    policy.gradient_checkpointing_enable({"use_reentrant": False})
-    probe(policy)
-    parallel = None
-    if sharded:
-        parallel = ParallelModel(ranks, "fsdp")
-        parallel.add(policy, trained=True, temperature=1.0, autocast_dtype=precision.autocast)
-    terms = (LossTerm("grpo", GRPO(GRPO.Config())),)
-    trainer = PolicyTrainer(
-        model=policy,
-        reference=None,
-        objective=Objective(terms, estimator_for(terms)),
-        optimizer=Optimizer(policy, train, torch.bfloat16, Plain(), Constant(NoConfig())),
-        precision=precision,
-        train=train,
-        temperature=1.0,
-        max_completion_tokens=20,
-        reward_weights=lambda step: (1.0,),
-        ranks=ranks,
-        parallel=parallel,
-    )
-    parameters = [getattr(one, "_local_tensor", one) for one in list(policy.parameters())[-3:]]
-    before = [parameter.detach().clone() for parameter in parameters]
-    if sharded:
-        dist.barrier()
-    with Peak() as peak:
-        begun = time.perf_counter()
-        report = trainer.update(groups(4), 0, 0)
-        seconds = time.perf_counter() - begun
-    after = [getattr(one, "_local_tensor", one) for one in list(policy.parameters())[-3:]]
-    return {
-        "grown": peak.grown,
-        "seconds": seconds,
-        "grad_norm": report.updates[0].grad_norm,
-        "moved": [bool((new != old).any()) for old, new in zip(before, after, strict=True)],
-    }
-
-
 if __name__ == "__main__":
-    folder, out, *ways = sys.argv[1:]
+    folder, out = sys.argv[1:]
     with joined(300.0) as ranks:
         small = Path(folder) / "small"
         if small.is_dir() and ranks.world > 1:
             loaded(str(small), ranks, at_once=False)  # imports are not counted
-        for way in ways or ["shards", "whole"]:
-            if way == "step":
-                found = stepped(folder, ranks)
-            else:
-                at_once, alone = way == "whole", way == "load"
-                found = loaded(folder, ranks, at_once=at_once, peaks_alone=alone)
+        for way in ("shards", "whole"):
+            found = loaded(folder, ranks, at_once=way == "whole")
             torch.save(found, Path(out) / f"{way}{ranks.index}.pt")

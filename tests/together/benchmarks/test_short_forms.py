@@ -19,7 +19,6 @@ SHORT = {
     "conversations": ["--conversations", "20", "--workers", "2", "--hung", "0.1"],
     "forward": ["--quick", "--threads", "1"],
     "fsdp_checkpoint": [*SMALL, "--turns", "1"],
-    "guard_overhead": ["--steps", "6"],
     "gym_gate": ["--tasks", "basic_arithmetic", "--n", "3"],
     "interval_coverage": ["--quick"],
     "mirror": ["--steps", "6", "--repeats", "1"],
