@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib.util
 import os
 import random
 import socket
@@ -14,23 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from plugins.rlvr_code.tests.attacks import ATTACKS, PRELUDE
+from plugins.rlvr_code.tests.leftovers import Leftovers
 from rlvr_code.sandbox import Sandbox
 from rlvr_code.sandbox.backends import choose
 from rlvr_code.verifiers import Call, HumanEval, Mbpp, Stdin
 from rlvr_core.api import Completion, Problem
-
-
-def _beside(name):
-    """A module that lies beside this one."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-attacks = _beside("attacks")
-ATTACKS, PRELUDE = attacks.ATTACKS, attacks.PRELUDE
-Leftovers = _beside("leftovers").Leftovers
 
 ALL = os.environ.get("RLVR_TEST_ALL") == "1"
 SECRET = random.SystemRandom().randrange(10**11, 10**12)

@@ -33,6 +33,11 @@ def test_classes(name, cls):
         assert verdict.passed is right, (gold, text, verdict.detail)
 
 
+def test_a_number_that_is_said_not_to_be_the_answer_is_none():
+    for gold, text, right in CLASSES["what the answer is said not to be is no answer"]:
+        assert judge(f"#### {gold}", text, Gsm8k).passed is right, text
+
+
 @pytest.mark.parametrize("cls", [Gsm8k, Gsm8kFlexible])
 @pytest.mark.parametrize(
     "text",

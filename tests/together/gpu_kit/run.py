@@ -3,7 +3,6 @@
 A  facts and ceilings          B  a step is right           C  how fast it is, and what it takes
 W  whole runs with all guards  R  killed and resumed        D  two processes on a card
 G  compiled                    I  weights on the card       E  vLLM
-F  several GPUs
 
 Each finding is a line of ``gpu.jsonl`` in ``--out`` and of the table that is printed; a check that
 breaks is one too, and the next goes on. What a machine lacks is said, and nothing is made up.
@@ -127,20 +126,8 @@ def engines(record: Record, given: argparse.Namespace) -> None:
         engines.engines(record, given.model)
 
 
-def several(record: Record, given: argparse.Namespace) -> None:
-    """F."""
-    from tests.together.gpu_kit import several
-
-    n = torch.cuda.device_count()
-    if n < several.RANKS:
-        note = f"not made: it needs {several.RANKS} GPUs, and there is {n}"
-        record.add("F", "whole part", None, note=note)
-    else:
-        several.several(record)
-
-
 PARTS = {"A": ceilings, "B": right, "C": fast, "W": runs, "R": resumed, "D": two}
-PARTS |= {"G": compiled, "I": transports, "E": engines, "F": several}
+PARTS |= {"G": compiled, "I": transports, "E": engines}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -191,13 +191,6 @@ def verify(spec, text, **options):
     return verifier.verify(problem, Completion.from_text(text))
 
 
-@pytest.mark.parametrize(("spec", "text"), RIGHT)
-def test_right(spec, text):
-    verdict = verify(spec, text)
-    assert verdict.passed, verdict
-    assert verdict.score == 1.0
-
-
 @pytest.mark.parametrize(("spec", "text", "said"), WRONG, ids=lambda value: ascii(value)[:40])
 @pytest.mark.parametrize("partial", [False, True])
 def test_wrong_and_the_verdict_says_why(spec, text, said, partial):

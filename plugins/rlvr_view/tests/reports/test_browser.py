@@ -3,17 +3,13 @@
 The browser is Playwright's Chromium or the system's (Debian: ``apt-get install chromium``).
 """
 
-import os
-import shutil
-from pathlib import Path
-
 import pytest
 from click.testing import CliRunner
 
 from plugins.rlvr_view.tests.reports.made_runs import make_run
 from rlvr_view.report.command import report
 
-sync_api = pytest.importorskip("playwright.sync_api")
+pytest.importorskip("playwright.sync_api")
 pytest.importorskip("plotly")
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -24,21 +20,6 @@ HOSTILE = (
     f"<svg onload={OWNED}><a href='javascript:{OWNED}'>click</a><div><table><textarea><!-- ]]>"
     "\x00\x1b[2J\u202eright to left\u2028 مرحبا %{x} {{ 7*7 }} \ud800"
 )
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        own = playwright.chromium.executable_path
-        names = ("chromium", "chromium-browser", "google-chrome")
-        found = own if Path(own).exists() else next(filter(None, map(shutil.which, names)), None)
-        if found is None:
-            pytest.skip("no Chromium is installed: playwright install chromium")
-        # Chromium's sandbox does not start for root, as in most containers
-        flags = ["--no-sandbox"] if os.geteuid() == 0 else []
-        launched = playwright.chromium.launch(executable_path=found, args=flags)
-        yield launched
-        launched.close()
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,6 @@ from plugins.rlvr_view.tests.viewer.viewed import Viewed
 
 
 @pytest.fixture
-def runs(tmp_path):
-    return tmp_path / "runs"
-
-
-@pytest.fixture
 def viewed(runs, tmp_path):
     runs.mkdir(exist_ok=True)
     made = Viewed(runs, tmp_path / "cache")

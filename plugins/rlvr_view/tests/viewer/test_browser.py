@@ -3,11 +3,8 @@
 The browser is Playwright's Chromium or the system's (Debian: ``apt-get install chromium``).
 """
 
-import os
-import shutil
 import socket
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +13,6 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("plotly")
 
 import uvicorn
-from playwright import sync_api
 
 from plugins.rlvr_view.tests.reports.made_runs import make_run
 from plugins.rlvr_view.tests.viewer.viewed import HOSTILE, draw
@@ -30,20 +26,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 MAPS = "Applying inline style violates"
 """Plotly's style of maps, which are not used, is blocked as it should be."""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        own = playwright.chromium.executable_path
-        names = ("chromium", "chromium-browser", "google-chrome")
-        found = own if Path(own).exists() else next(filter(None, map(shutil.which, names)), None)
-        if found is None:
-            pytest.skip("no Chromium is installed: playwright install chromium")
-        flags = ["--no-sandbox"] if os.geteuid() == 0 else []
-        launched = playwright.chromium.launch(executable_path=found, args=flags)
-        yield launched
-        launched.close()
 
 
 @pytest.fixture(scope="module")
