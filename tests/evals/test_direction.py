@@ -151,8 +151,8 @@ def test_resumed_it_goes_on_from_its_best_and_another_metric_begins_anew(lab, mo
     # 7.5 is not above 50, but no checkpoint was ever the best by this metric
     assert best_of(run) == 5
     state = json.loads((run / "checkpoints" / "latest" / "trainer" / "state.json").read_text())
-    wanted = {"step": 5, "value": 7.5, "metric": "toy/planned:gain", "direction": "maximize"}
-    assert state["best"] == wanted
+    wanted = {"metric": "toy/planned:gain", "direction": "maximize"}
+    assert state["best"] == {"best_step": 5, "best": 7.5, "waited": 0, **wanted}
 
 
 def test_a_contradiction_is_refused_before_the_run(lab, model_dir):
