@@ -9,8 +9,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from rlvr_core.api import Complaint, ComponentConfig, ConfigError
-from rlvr_core.config.layers import assign
+from rlvr_core.api import ComponentConfig, ConfigError
 from rlvr_core.config.load import Draft, complaints, read_draft
 from rlvr_core.config.model import (
     ComponentRef,
@@ -23,7 +22,6 @@ from rlvr_core.config.model import (
     RewardRef,
     VerifySection,
 )
-from rlvr_core.config.tree import Mark, Node, made
 
 
 class EvalConfig(ComponentConfig):
@@ -93,16 +91,14 @@ class Asked:
     """The user's input, before defaults are filled in.
 
     Attributes:
-        root: The file's content with the options applied on top; empty without a file.
-        draft: The file's draft; None without a file.
+        draft: The file's content with the options applied on top; only these without a file.
     """
 
-    root: Node
-    draft: Draft | None
+    draft: Draft
 
     def has(self, *loc: str) -> bool:
         """Whether the user set this key."""
-        return self.root.find(loc) is not None
+        return self.draft.root.find(loc) is not None
 
     def config(self, given: Mapping[str, Any]) -> EvalConfig:
         """Return the validated configuration.
@@ -113,18 +109,18 @@ class Asked:
         Raises:
             ConfigError: If keys or values are wrong; reports all faults at once.
         """
-        data = _merge(self.root.plain(), given)
+        data = _merge(self.draft.root.plain(), given)
         if "tasks" not in data:
             raise ConfigError(
                 "no task is named to evaluate",
-                where=f"--task, or tasks of {self.draft.path}" if self.draft else "--task",
+                where="--task, or tasks in --config",
                 remedy="name one: --task NAME; rlvr list eval_tasks shows them",
             )
         try:
             return EvalConfig.model_validate(data)
         except ValidationError as error:
-            faults = complaints(error, data, EvalConfig, self.root)
-            raise ConfigError.collect(self.draft.hide(faults) if self.draft else faults) from error
+            faults = complaints(error, data, EvalConfig, self.draft.root)
+            raise ConfigError.collect(self.draft.hide(faults)) from error
 
 
 def read_eval_config(path: Path | None, overrides: Sequence[str]) -> Asked:
@@ -133,19 +129,9 @@ def read_eval_config(path: Path | None, overrides: Sequence[str]) -> Asked:
     Raises:
         ConfigError: If the file or an option cannot be read.
     """
-    if path is not None:
-        draft = read_draft(path, overrides)
-        return Asked(draft.root, draft)
-    root = made({}, Mark("the command line"))
-    faults: list[Complaint] = []
-    for option in overrides:
-        try:
-            assign(root, option)
-        except ConfigError as error:
-            faults.extend(error.complaints)
-    if faults:
-        raise ConfigError.collect(faults)
-    return Asked(root, None)
+    if path is None:
+        return Asked(read_draft("the command line", overrides, "{}"))
+    return Asked(read_draft(path, overrides))
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from rlvr_core.record.find import find_run
 from rlvr_core.record.rundir import RunFolder
 
 if TYPE_CHECKING:
-    from rlvr_core.config.model import ModelSection
+    from rlvr_core.config.model import ModelSection, RunConfig
 
 _STEP = re.compile(r"^step(\d{6,})$")
 HELD = ".held-"
@@ -44,32 +44,33 @@ class ModelRef:
         """Short name for folders and tables."""
         if self.run is not None:
             return f"{self.run.name}-step{self.step:06d}"
-        return Path(self.path).name if Path(self.path).is_dir() else self.path.replace("/", "--")
+        if Path(self.path).is_dir():
+            return Path(self.path).name
+        return self.path.replace("/", "-" if ":" in self.path else "--").replace(":", "-")
 
     @property
     def max_tokens(self) -> int | None:
         """The cap on completions of the run; None for a model that belongs to none."""
-        if self.run is None:
-            return None
-        from rlvr_core.config.load import load_config
-
-        return load_config(self.run.resolved).config.sampling.max_tokens
+        config = self._run_config
+        return None if config is None else config.sampling.max_tokens
 
     def sections(self) -> dict[str, Any]:
         """The settings that a checkpoint takes from its run, by section of an ``EvalConfig``."""
-        if self.run is None:
+        config = self._run_config
+        if config is None:
             return {}
-        from rlvr_core.config.load import load_config
-
-        config = load_config(self.run.resolved).config
-        model = config.model.model_dump(include={"dtype", "attention", "trust_remote_code"})
-        environment = config.environment.model_dump(by_alias=True)
         return {
             "prompt": config.data.prompt.model_dump(),
-            "environment": environment,
+            "environment": config.environment.model_dump(by_alias=True),
             "plugins": config.plugins,
-            "model": model,
+            "model": config.model.model_dump(include={"dtype", "attention", "trust_remote_code"}),
         }
+
+    @property
+    def _run_config(self) -> RunConfig | None:
+        from rlvr_core.config.load import load_config
+
+        return None if self.run is None else load_config(self.run.resolved).config
 
 
 def find_model(text: str, *, step: int | None, runs_dir: str) -> ModelRef:

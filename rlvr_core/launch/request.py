@@ -59,8 +59,8 @@ def to_evaluate(
     _check(evaluation, {}, host)
     words = ["eval", "--config", str(config), *_sets((*overrides, f"model.path={model}"))]
     name = re.sub(r"[^A-Za-z0-9.-]+", "-", "-".join(model.rstrip("/").split("/")[-3:])).strip("-")
-    files = evaluation.draft.files if evaluation.draft else ()
-    return LaunchRequest(tuple(words), f"eval-{name}", files=files), evaluation.root.plain()
+    draft = evaluation.draft
+    return LaunchRequest(tuple(words), f"eval-{name}", files=draft.files), draft.root.plain()
 
 
 def with_beside(request: LaunchRequest, config: Path, host: Host) -> LaunchRequest:
@@ -73,11 +73,13 @@ def with_beside(request: LaunchRequest, config: Path, host: Host) -> LaunchReque
 
     evaluation = read_eval_config(config, ())
     _check(evaluation, {"model": {"path": "a checkpoint"}}, host)
-    tree = evaluation.root.plain()
+    draft = evaluation.draft
+    tree = draft.root.plain()
     if isinstance(tree.get("model"), dict):
         tree["model"].pop("path", None)  # each checkpoint takes its place
-    files = evaluation.draft.files if evaluation.draft else ()
-    beside = EvaluatedBeside(config, files, references(tree, str(config)), uris(tree))
+    beside = EvaluatedBeside(
+        config, evaluation.draft.files, references(tree, str(config)), uris(tree)
+    )
     return replace(request, beside=beside)
 
 
@@ -86,7 +88,7 @@ def _check(evaluation: Asked, given: dict[str, Any], host: Host) -> None:
     for index, ref in enumerate(evaluation.config(given).tasks):
         from rlvr_core.config.resolve import find
 
-        find(host, "eval_task", ref.use, ref.with_, evaluation.root, ("tasks", index))
+        find(host, "eval_task", ref.use, ref.with_, evaluation.draft.root, ("tasks", index))
 
 
 def for_elsewhere(request: LaunchRequest, tree: Any) -> LaunchRequest:
