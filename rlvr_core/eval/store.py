@@ -219,9 +219,10 @@ def read_results(folder: Path) -> tuple[Row, list[Row], list[Row]]:
     expected = [(id_, sample) for id_ in ids for sample in range(spec.n)]
     present = [(row["problem_id"], row["sample"]) for row in results]
     if present != expected or ids_hash(ids) != spec.content["problems"]["ids"]:
+        count = spec.content["problems"]["n"]
         missing = sorted({id_ for id_, _ in set(expected) - set(present)})
         raise DataError(
-            f"the results are not those of exactly the task's {spec.n_problems} problems",
+            f"the results are not those of exactly the task's {count} problems",
             where=str(folder / "results.jsonl"),
             remedy=(
                 f"without results: {', '.join(missing[:3])}, {len(missing)} in all"
