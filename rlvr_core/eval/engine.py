@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from rlvr_core.api import (
     REMOTE,
@@ -25,13 +25,12 @@ from rlvr_core.config.resolve import find
 from rlvr_core.config.tree import Mark, made
 from rlvr_core.data.prompts import Renderer
 from rlvr_core.engines.vllm.choice import choose_engine
-from rlvr_core.eval.text_prompts import TextRenderer
 from rlvr_core.step.model import DTYPES, load_policy
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from rlvr_core.config.model import ModelSection
+    from rlvr_core.config.model import ModelSection, PromptSection
     from rlvr_core.eval.config import EvalConfig
     from rlvr_core.eval.session import Session
     from rlvr_core.plugins.host import Host
@@ -41,6 +40,30 @@ VLLM = "core/vllm"
 
 Say = Callable[[str], None]
 Inputs = tuple[Callable[[Problem], Prompt], EngineContext, Suffix]
+
+
+class RendersText(Protocol):
+    """Renders problems to what an engine sends that takes text."""
+
+    def describe(self) -> str:
+        """Describe the form of the prompts."""
+
+    def prompt(self, problem: Problem) -> Prompt:
+        """Return the prompt as chat messages, and as text for the record."""
+
+
+class TextEngine(Protocol):
+    """An engine whose traits say ``text_only``."""
+
+    def renderer(
+        self, section: PromptSection, present: Callable[[Problem], Problem]
+    ) -> RendersText:
+        """Return what renders problems for it.
+
+        Args:
+            section: How problems are rendered.
+            present: Returns a problem as its environment presents it.
+        """
 
 
 def is_remote(model: str) -> bool:
@@ -117,16 +140,11 @@ def _local(session: Session, say: Say) -> Inputs:
 
 def _remote(session: Session, engine: Engine, say: Say) -> Inputs:
     config = session.config
-    renderer = TextRenderer(
-        config.prompt,
-        as_chat=traits_of(engine, EngineTraits).takes_turns,
-        present=session.conversations.present,
-    )
+    renderer = cast("TextEngine", engine).renderer(config.prompt, session.conversations.present)
     say(f"prompts: {renderer.describe()}")
     for task in session.tasks:
-        if not isinstance(task.task, ExternalTask):
-            for problem in task.problems:
-                renderer.prompt(problem)  # finds faults before the first request
+        for problem in task.problems:
+            renderer.prompt(problem)  # finds faults before the first request
     context = EngineContext(
         model_path=session.model_path,
         model=None,
@@ -135,11 +153,11 @@ def _remote(session: Session, engine: Engine, say: Say) -> Inputs:
         max_model_len=0,
         seed=config.seed,
     )
-    return renderer.prompt, context, _no_tokens
 
+    def no_tokens(problem: Problem, reply: Sequence[int], messages: Sequence[Message]) -> Any:
+        raise AssertionError("an engine that takes text has no tokens between turns")
 
-def _no_tokens(problem: Problem, reply: Sequence[int], messages: Sequence[Message]) -> Any:
-    raise AssertionError("an engine that takes text has no tokens between turns")
+    return renderer.prompt, context, no_tokens
 
 
 def _model(path: str, section: ModelSection, *, weights: bool) -> PreTrainedModel:
