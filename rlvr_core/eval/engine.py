@@ -21,7 +21,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.rollouts import Suffix
 from rlvr_core.config.model import ComponentRef
-from rlvr_core.config.resolve import find
+from rlvr_core.config.resolve import Component, find
 from rlvr_core.config.tree import Mark, made
 from rlvr_core.data.prompts import Renderer
 from rlvr_core.engines.vllm.choice import choose_engine
@@ -71,12 +71,12 @@ def is_remote(model: str) -> bool:
     return model.startswith(REMOTE)
 
 
-def find_component(host: Host, kind: str, ref: ComponentRef, where: str = "") -> Any:
+def find_component(host: Host, kind: str, ref: ComponentRef, where: str) -> Component:
     """Look up a component outside a run's configuration and validate its options."""
     return find(host, kind, ref.use, ref.with_, made({}, Mark(where)), ())
 
 
-def choose(config: EvalConfig, host: Host, path: str) -> tuple[ComponentRef, str]:
+def choose(config: EvalConfig, host: Host, path: str) -> tuple[Component, str]:
     """Return the engine with all its options, and the reason for choosing it.
 
     Raises:
@@ -87,14 +87,13 @@ def choose(config: EvalConfig, host: Host, path: str) -> tuple[ComponentRef, str
         ref, why = _auto(ref, path)
     component = find_component(host, "engine", ref, "engine")
     _check_fits(component, path)
-    options = component.config.model_dump(mode="json", by_alias=True, round_trip=True)
-    full = {"use": component.entry.name, "with": options}
-    return ComponentRef.model_validate(full), why
+    return component, why
 
 
-def engine_record(engine: ComponentRef, path: str, section: ModelSection) -> dict[str, Json]:
+def engine_record(engine: Component, path: str, section: ModelSection) -> dict[str, Json]:
     """Return the description of the engine that every result folder records."""
-    record: dict[str, Json] = {"use": engine.use, "with": engine.with_}
+    options = engine.config.model_dump(mode="json", by_alias=True, round_trip=True)
+    record: dict[str, Json] = {"use": engine.entry.name, "with": options}
     if not is_remote(path):
         record |= {"dtype": section.dtype, "attention": section.attention}
     return record
@@ -125,7 +124,7 @@ def _local(session: Session, say: Say) -> Inputs:
     if not all(isinstance(task.task, ExternalTask) for task in session.tasks):
         say(f"prompts: {renderer.describe()}")
     say(f"loading {session.model_path}")
-    model = _model(session.model_path, config.model, weights=session.engine.use != VLLM)
+    model = _model(session.model_path, config.model, weights=session.engine.entry.name != VLLM)
     context = EngineContext(
         model_path=session.model_path,
         model=model,
@@ -182,8 +181,8 @@ def _model(path: str, section: ModelSection, *, weights: bool) -> PreTrainedMode
 
 def _auto(ref: ComponentRef, path: str) -> tuple[ComponentRef, str]:
     if is_remote(path):
-        engine = {"use": "checks/openai", "with": ref.with_}
-        return ComponentRef.model_validate(engine), f"the model's name begins with {REMOTE}"
+        engine = ref.model_copy(update={"use": "checks/openai"})
+        return engine, f"the model's name begins with {REMOTE}"
     if ref.with_:
         raise ConfigError(
             "'auto' chooses the engine, and has no options of its own",
@@ -194,7 +193,7 @@ def _auto(ref: ComponentRef, path: str) -> tuple[ComponentRef, str]:
     return ComponentRef(use=name), why
 
 
-def _check_fits(component: Any, path: str) -> None:
+def _check_fits(component: Component, path: str) -> None:
     text_only = traits_of(component.cls, EngineTraits).text_only
     if text_only and not is_remote(path):
         raise ConfigError(

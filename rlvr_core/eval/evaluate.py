@@ -79,7 +79,7 @@ def sample(
         if 0 < missing < total:
             say(f"going on: {total - missing} of {total} problems are done")
         if missing:
-            say(f"engine: {session.engine.use} ({session.why})")
+            say(f"engine: {session.engine.entry.name} ({session.why})")
             with session.generator(say, waiting) as generator:
                 for task in session.tasks:
                     store = stores[task.name]
@@ -161,21 +161,24 @@ def _nothing_missing(stores: Mapping[str, Store]) -> None:
 
 def _finish(task: Ready, store: Store) -> Row:
     head, _, results = read_results(store.folder)
-    summary = head_of_summary(head) | summarise(results)
     groups = list(store.groups())
     report = task.task.score(groups)
-    summary["task_metrics"] = task_metrics(task.task, groups, report)
+    numbers = summarise(results) | {"task_metrics": task_metrics(task.task, groups, report)}
     if report.basis:
-        summary["basis"] = dict(report.basis)
-    mark_truncation(summary, head)
-    write_summary(store.folder, summary)
-    return summary
+        numbers["basis"] = dict(report.basis)
+    return finish_summary(store.folder, head, numbers)
 
 
-def head_of_summary(head: Mapping[str, Any]) -> dict[str, Json]:
-    """Return the summary fields that say where the numbers come from."""
-    spec = Spec(head["spec"])
-    return {
+def finish_summary(folder: Path, head: Mapping[str, Any], numbers: Mapping[str, Json]) -> Row:
+    """Write ``summary.json`` of one task, and return it.
+
+    Args:
+        folder: The task's folder.
+        head: The content of ``spec.json``: where the numbers come from.
+        numbers: The numbers, ``truncation_rate`` among them.
+    """
+    spec, limit = Spec(head["spec"]), head["max_truncated"]
+    summary: Row = {
         "task": spec.task,
         "spec_hash": spec.hash,
         "n_per_problem": spec.n,
@@ -185,13 +188,12 @@ def head_of_summary(head: Mapping[str, Any]) -> dict[str, Json]:
         **{key: head[key] for key in ("verifiers",) if key in head},
         "versions": head["versions"],
         "contamination": head.get("contamination"),
+        **numbers,
+        "max_truncated": limit,
+        "spoilt": numbers["truncation_rate"] > limit,
     }
-
-
-def mark_truncation(summary: Row, head: Mapping[str, Any]) -> None:
-    """Record in a summary whether more answers were truncated than allowed."""
-    summary["max_truncated"] = head["max_truncated"]
-    summary["spoilt"] = summary["truncation_rate"] > summary["max_truncated"]
+    write_summary(folder, summary)
+    return summary
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -26,12 +27,12 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.rollouts import Conversations
 from rlvr_core.config.model import ComponentRef, RewardRef
+from rlvr_core.config.resolve import Component
 from rlvr_core.data.load import NamedLoader, check_problems, load_sources, problems_given
 from rlvr_core.data.prompts import Renderer
 from rlvr_core.data.uri import check_model_path
 from rlvr_core.eval.dataset_task import DatasetTask, refuse_external
 from rlvr_core.eval.engine import choose, engine_record, find_component, inputs, is_remote
-from rlvr_core.eval.identity import Prompts
 from rlvr_core.eval.model_ref import path_in_run, runnable
 from rlvr_core.eval.spec import Spec, make_spec, verifier_options
 from rlvr_core.record.manifest import versions
@@ -50,6 +51,38 @@ if TYPE_CHECKING:
 
     from rlvr_core.eval.config import EvalConfig
     from rlvr_core.plugins.host import Host
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The prompts of a task as the model receives them.
+
+    Attributes:
+        chats: How many are rendered with the chat template.
+        text: SHA-256 of their texts, in order.
+        tokens: SHA-256 of their token ids, in order.
+        longest: Tokens of the longest.
+    """
+
+    chats: int
+    text: str
+    tokens: str
+    longest: int
+
+    @classmethod
+    def rendered(cls, renderer: Renderer, problems: Sequence[Problem]) -> Prompts:
+        """Render the prompts.
+
+        Raises:
+            DataError: If one cannot be rendered.
+        """
+        ids = [renderer.render(problem) for problem in problems]
+        return cls(
+            sum(renderer.as_chat(renderer.present(problem)) for problem in problems),
+            _digest(renderer.text(problem).encode() for problem in problems),
+            _digest(repr(tokens).encode() for tokens in ids),
+            max(map(len, ids)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +115,13 @@ class Session:
 
     Attributes:
         config: The evaluation's configuration.
-        host: The loaded plugins.
         model_path: Local folder or Hub id of the model.
         tokenizer: Returns the model's tokenizer, which is loaded once; raises ``MachineError`` if
             it cannot be.
         tasks: The tasks to evaluate.
         plan: The reward plan: verifiers and weights.
         conversations: Plays single-turn and multi-turn problems.
-        engine: The engine's ``ComponentRef`` with all its options, ``auto`` resolved.
+        engine: The engine with all its options, ``auto`` resolved.
         why: The reason for choosing this engine.
         beside: Model, engine and versions, which every result folder records beside the spec.
         checks: What plugins record of the data: contamination by task name.
@@ -97,13 +129,12 @@ class Session:
     """
 
     config: EvalConfig
-    host: Host
     model_path: str
     tokenizer: Callable[[], PreTrainedTokenizerBase]
     tasks: tuple[Ready, ...]
     plan: RewardPlan
     conversations: Conversations
-    engine: ComponentRef
+    engine: Component
     why: str
     beside: Mapping[str, Json]
     checks: Mapping[str, Mapping[str, Json]]
@@ -139,8 +170,7 @@ class Session:
             MachineError: If model or engine cannot be loaded.
         """
         config = self.config
-        component = find_component(self.host, "engine", self.engine)
-        bare = component.cls(component.config)
+        bare = self.engine.cls(self.engine.config)
         prompt, context, suffix = inputs(self, bare, say)
         engine = self.conversations.play(bare, suffix, background=False)
         with contextlib.ExitStack() as stack:
@@ -239,7 +269,6 @@ def prepare(
     engine, why = choose(config, host, path)
     return Session(
         config=config,
-        host=host,
         model_path=path,
         tokenizer=tokenizer,
         tasks=tuple(ready),
@@ -342,3 +371,10 @@ def _judges(plan: RewardPlan, problems: Sequence[Problem]) -> list[str]:
     """Return the verifiers that judge these problems: their own, and those that judge all."""
     own = {plan.own[problem.verifier] for problem in problems if problem.verifier in plan.own}
     return sorted(own | (plan.specs.keys() - set(plan.own.values())))
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import ConfigError, Json
-from rlvr_core.eval.evaluate import head_of_summary, mark_truncation, sample, write_summary
+from rlvr_core.eval.evaluate import finish_summary, sample
 from rlvr_core.eval.spec import Spec
 from rlvr_core.eval.store import Row, Store, read_results, slug
 from rlvr_core.eval.summary import group_by_problem, usage_of
@@ -56,7 +56,7 @@ def summarise(folder: Path, ks: Sequence[int]) -> Row:
     check_ks(ks, spec.n)
     difficulty = _difficulty(problems, results)
     write_atomic(folder / "difficulty.jsonl", b"".join(map(encode, difficulty)))
-    summary: Row = head_of_summary(head) | {
+    numbers: Row = {
         "n_problems": len(problems),
         "truncation_rate": fmean([row["truncated"] for row in results] or [0]),
         "pass_at_k": {str(k): _pass_at(k, difficulty) for k in ks},
@@ -64,9 +64,7 @@ def summarise(folder: Path, ks: Sequence[int]) -> Row:
         "solved_always": sum(0 < row["n"] == row["correct"] for row in difficulty),
         **usage_of(results),
     }
-    mark_truncation(summary, head)
-    write_summary(folder, summary)
-    return summary
+    return finish_summary(folder, head, numbers)
 
 
 def check_ks(ks: Sequence[int], n: int) -> None:
