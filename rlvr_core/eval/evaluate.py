@@ -57,7 +57,9 @@ def evaluate(
         for task in session.tasks
     }
     sample(session, stores, say, waiting)
-    return {task.name: _finish(task, stores[task.name]) for task in session.tasks}
+    summaries = {task.name: _finish(task, stores[task.name]) for task in session.tasks}
+    _write_summary(out, {"folder": str(out), "tasks": summaries})
+    return summaries
 
 
 def sample(
@@ -192,12 +194,11 @@ def finish_summary(folder: Path, head: Mapping[str, Any], numbers: Mapping[str, 
         "max_truncated": limit,
         "spoilt": numbers["truncation_rate"] > limit,
     }
-    write_summary(folder, summary)
+    _write_summary(folder, summary)
     return summary
 
 
-def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    """Write ``summary.json``."""
+def _write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
     text = json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False)
     write_atomic(folder / "summary.json", text + "\n")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -16,7 +18,6 @@ from rlvr_core.eval.summary import group_by_problem, usage_of
 from rlvr_core.record.files import write_atomic
 from rlvr_core.record.jsonl import encode, read_jsonl
 from rlvr_core.stats.estimates import estimate
-from rlvr_core.stats.significance import pass_at_k
 
 if TYPE_CHECKING:
     from rlvr_core.eval.session import Session
@@ -100,6 +101,20 @@ def _difficulty(problems: Sequence[Row], results: Sequence[Row]) -> list[Row]:
             }
         )
     return table
+
+
+def pass_at_k(n: int, correct: int, k: int) -> float:
+    """Return the chance that at least one of ``k`` of ``n`` completions is correct.
+
+    The ``k`` completions are drawn without replacement: 1 - C(n - c, k) / C(n, k), Chen et al.
+    2021, arXiv:2107.03374.
+
+    Raises:
+        ValueError: If ``k`` is not between 1 and ``n``.
+    """
+    if not 1 <= k <= n or not 0 <= correct <= n:
+        raise ValueError(f"pass@{k} cannot be told from {correct} of {n} completions")
+    return float(1 - Fraction(math.comb(n - correct, k), math.comb(n, k)))
 
 
 def _pass_at(k: int, difficulty: Sequence[Row]) -> dict[str, Json]:
