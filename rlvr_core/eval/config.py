@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -86,52 +85,39 @@ class EvalConfig(ComponentConfig):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The user's input, before defaults are filled in.
-
-    Attributes:
-        draft: The file's content with the options applied on top; only these without a file.
-    """
-
-    draft: Draft
-
-    def has(self, *loc: str) -> bool:
-        """Whether the user set this key."""
-        return self.draft.root.find(loc) is not None
-
-    def config(self, given: Mapping[str, Any]) -> EvalConfig:
-        """Return the validated configuration.
-
-        Args:
-            given: Values from the command line by key; they override the file's.
-
-        Raises:
-            ConfigError: If keys or values are wrong; reports all faults at once.
-        """
-        data = _merge(self.draft.root.plain(), given)
-        if "tasks" not in data:
-            raise ConfigError(
-                "no task is named to evaluate",
-                where="--task, or tasks in --config",
-                remedy="name one: --task NAME; rlvr list eval_tasks shows them",
-            )
-        try:
-            return EvalConfig.model_validate(data)
-        except ValidationError as error:
-            faults = complaints(error, data, EvalConfig, self.draft.root)
-            raise ConfigError.collect(self.draft.hide(faults)) from error
-
-
-def read_eval_config(path: Path | None, overrides: Sequence[str]) -> Asked:
+def read_eval_config(path: Path | None, overrides: Sequence[str]) -> Draft:
     """Read the file, if there is one, and apply ``key.path=value`` options on top.
 
     Raises:
         ConfigError: If the file or an option cannot be read.
     """
     if path is None:
-        return Asked(read_draft("the command line", overrides, "{}"))
-    return Asked(read_draft(path, overrides))
+        return read_draft("the command line", overrides, "{}")
+    return read_draft(path, overrides)
+
+
+def eval_config(draft: Draft, given: Mapping[str, Any]) -> EvalConfig:
+    """Return the validated configuration.
+
+    Args:
+        draft: What ``read_eval_config`` gave.
+        given: Values from the command line by key; they override the file's.
+
+    Raises:
+        ConfigError: If keys or values are wrong; reports all faults at once.
+    """
+    data = _merge(draft.root.plain(), given)
+    if "tasks" not in data:
+        raise ConfigError(
+            "no task is named to evaluate",
+            where="--task, or tasks in --config",
+            remedy="name one: --task NAME; rlvr list eval_tasks shows them",
+        )
+    try:
+        return EvalConfig.model_validate(data)
+    except ValidationError as error:
+        faults = complaints(error, data, EvalConfig, draft.root)
+        raise ConfigError.collect(draft.hide(faults)) from error
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -96,8 +96,6 @@ def sample(
 
 
 def _sample(task: Ready, store: Store, generator: Generator, plan: RewardPlan) -> None:
-    whole = {problem.id: position for position, problem in enumerate(task.problems)}
-
     def write(answered: Answered) -> None:
         if any(completion.finish_reason == "abort" for completion in answered.completions):
             return  # not an answer (T20); the problem stays pending
@@ -107,13 +105,13 @@ def _sample(task: Ready, store: Store, generator: Generator, plan: RewardPlan) -
             members.append(Judged(completion, verdicts, reward, passed))
         store.write(answered.draw.problem, answered.prompt.text, members)
 
-    pending = [problem for _, problem in store.pending]
+    pending = store.pending
     size = max(1, WINDOW // task.n)
     answered = f"problems of {task.name}"
     with progress(answered, lambda: len(store.finished), len(store.problems)):
         for start in range(0, len(pending), size):
-            # the position in the whole task, so that a resumed or sharded evaluation draws the same
-            draws = [Draw(p, task.n, whole[p.id]) for p in pending[start : start + size]]
+            # the position in the whole task, so that a resumed evaluation draws the same
+            draws = [Draw(p, task.n, place) for place, p in pending[start : start + size]]
             generator.generate(draws, task.sampling, version=0, step=0, each=write)
             generator.judge.errors.check()
 

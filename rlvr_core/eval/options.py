@@ -14,7 +14,8 @@ from rlvr_core.run.ending import Stop
 from rlvr_core.terminal import output
 
 if TYPE_CHECKING:
-    from rlvr_core.eval.config import Asked, EvalConfig
+    from rlvr_core.config.load import Draft
+    from rlvr_core.eval.config import EvalConfig
     from rlvr_core.eval.model_ref import ModelRef
     from rlvr_core.eval.session import Session
     from rlvr_core.plugins.host import Host
@@ -81,7 +82,7 @@ def open_session(
         The session, and the default folder of the results.
     """
     from rlvr_core.data.uri import model_path
-    from rlvr_core.eval.config import read_eval_config
+    from rlvr_core.eval.config import eval_config, read_eval_config
     from rlvr_core.eval.model_ref import ModelRef, find_model
     from rlvr_core.eval.session import prepare
     from rlvr_core.plugins.host import load_host
@@ -89,15 +90,15 @@ def open_session(
     output.quiet_libraries()
     Stop().listen()
     host = load_host()
-    user_config = read_eval_config(given.config, given.overrides)
-    text = model or _model_in(user_config)
+    draft = read_eval_config(given.config, given.overrides)
+    text = model or _model_in(draft)
     remote = text.startswith(REMOTE)
     if remote or text.startswith("tiny:"):
         ref = ModelRef(text)
     else:
         ref = find_model(text, step=given.step, runs_dir=given.runs_dir)
-    config = user_config.config(_values(ref, given, user_config))
-    _configure_plugins(host, config, user_config)
+    config = eval_config(draft, _values(ref, given, draft))
+    _configure_plugins(host, config, draft)
     session = prepare(
         config,
         host,
@@ -111,16 +112,16 @@ def open_session(
     return session, Path("evals") / ref.label
 
 
-def _configure_plugins(host: Host, config: EvalConfig, user_config: Asked) -> None:
+def _configure_plugins(host: Host, config: EvalConfig, draft: Draft) -> None:
     """Configure plugins; the run of a checkpoint may name plugins that are not installed here."""
     from rlvr_core.config.resolve import plugin_options
 
     options = {}
     for name, plugin_config in config.plugins.items():
-        if host.record(name) is None and not user_config.has("plugins", name):
+        if host.record(name) is None and draft.root.find(("plugins", name)) is None:
             say(f"plugin '{name}', which the run had options for, is not installed here")
             continue
-        options[name] = plugin_options(host, name, plugin_config, user_config.draft.root)
+        options[name] = plugin_options(host, name, plugin_config, draft.root)
     host.configure(options)
 
 
@@ -129,8 +130,8 @@ def say(text: str) -> None:
     output.print_line(text, stderr=True)
 
 
-def _model_in(user_config: Asked) -> str:
-    node = user_config.draft.root.find(("model", "path"))
+def _model_in(draft: Draft) -> str:
+    node = draft.root.find(("model", "path"))
     path = None if node is None else node.plain()
     if not isinstance(path, str):
         raise ConfigError(
@@ -140,11 +141,13 @@ def _model_in(user_config: Asked) -> str:
     return path
 
 
-def _values(ref: ModelRef, given: Options, user_config: Asked) -> dict[str, Any]:
+def _values(ref: ModelRef, given: Options, draft: Draft) -> dict[str, Any]:
     """Return the command line as configuration keys; the user's values override the run's."""
     values: dict[str, Any] = {"model": {"path": ref.path}}
     for section, keys in ref.sections().items():
-        inherited = {key: value for key, value in keys.items() if not user_config.has(section, key)}
+        inherited = {
+            key: value for key, value in keys.items() if draft.root.find((section, key)) is None
+        }
         values[section] = inherited | values.get(section, {})
     if given.options and len(given.tasks) != 1:
         raise ConfigError(
@@ -159,7 +162,7 @@ def _values(ref: ModelRef, given: Options, user_config: Asked) -> dict[str, Any]
         values["tasks"] = [{"use": name, "with": options} for name in given.tasks]
     if given.engine is not None:
         # --set may give options of this engine; options of another engine in the file are dropped
-        named = user_config.has("engine", "use")
+        named = draft.root.find(("engine", "use")) is not None
         values["engine"] = given.engine if named else {"use": given.engine}
     simple = {
         "limit": given.limit,
