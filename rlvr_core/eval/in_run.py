@@ -112,7 +112,8 @@ class RunEvaluations:
             for name, task in self.tasks.items()
         }
         self.max_tokens = max((task.sampling.max_tokens for task in self.tasks.values()), default=0)
-        self.keep_best = self.early_stop = None
+        self.keep_best: Progress | None = None
+        self.early_stop: Progress | None = None
         if (metric := resolved.config.checkpoint.keep_best) is not None:
             self.keep_best = Progress(metric, self._direction(metric))
         if (early := resolved.config.eval.early_stop) is not None:

@@ -164,7 +164,7 @@ def _values(ref: ModelRef, given: Options, draft: Draft) -> dict[str, Any]:
         # --set may give options of this engine; options of another engine in the file are dropped
         named = draft.root.find(("engine", "use")) is not None
         values["engine"] = given.engine if named else {"use": given.engine}
-    simple = {
+    simple: dict[str, Any] = {
         "limit": given.limit,
         "seed": given.seed,
         "max_truncated": 1.0 if given.allow_truncation else None,

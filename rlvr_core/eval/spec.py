@@ -76,7 +76,7 @@ def make_spec(
     sampling: SamplingParams,
     config: EvalConfig,
     verifiers: Mapping[str, Json],
-    code: Mapping[str, str],
+    code: Mapping[str, Json],
     environment: Mapping[str, Json] | None,
 ) -> Spec:
     """Freeze an evaluation.

@@ -96,7 +96,7 @@ class Store:
         """Write all samples of a problem; thread-safe."""
         with self._lock:
             for sample, member in enumerate(members):
-                key = {"spec": self.spec.short, "problem_id": problem.id, "sample": sample}
+                key: Row = {"spec": self.spec.short, "problem_id": problem.id, "sample": sample}
                 row = _completion_row(member, prompt, tokens=self._tokens)
                 self._completions.write(key | row)
                 self._results.write(key | _result_row(member, problem))

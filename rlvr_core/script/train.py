@@ -92,7 +92,7 @@ def train(
     return RunView(folder)
 
 
-def overrides_of(changes: Mapping[str, Any] | None, **lists: Sequence[Any] | None) -> list[str]:
+def overrides_of(changes: Any, **lists: Any) -> list[str]:
     """Return what ``train`` or ``evaluate`` was given as options of ``--set``.
 
     Args:
