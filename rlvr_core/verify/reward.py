@@ -166,6 +166,10 @@ class RewardPlan:
             if isinstance(verifier, ChecksProblems):
                 verifier.check(problem)
 
+    def weights(self, step: int) -> tuple[float, ...]:
+        """Return the weight of each term after ``step`` steps."""
+        return tuple(term.weight_at(step) for term in self.terms)
+
     def moving_weights(self, step: int) -> dict[str, float]:
         """Return, as metrics, the weights of scheduled terms after ``step`` steps."""
         return {
