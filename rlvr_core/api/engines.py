@@ -122,7 +122,8 @@ class Engine(Protocol):
         """Load what is needed; called once, before anything else.
 
         One whose traits say ``text_only`` is started without model and tokenizer. Its requests have
-        ``turns`` and no ``prompt_ids``; its generations have ``usage`` and no tokens.
+        ``turns`` and no ``prompt_ids``; its generations have ``usage`` and no tokens. It has a
+        method ``renderer`` too, as ``rlvr_core.eval.engine.TextEngine`` says.
 
         Raises:
             MachineError: If this machine lacks what the engine needs.

@@ -30,12 +30,11 @@ def eval_(model: str | None, **options: Any) -> None:
     given = Options(**options)
     with waiting_for("the model and the tasks") as waiting:
         # what it imports takes seconds
-        from rlvr_core.eval.evaluate import check_truncation, evaluate, write_summary
+        from rlvr_core.eval.evaluate import check_truncation, evaluate
 
         session, folder = open_session(model, given)
         out = given.out or folder
         summaries = evaluate(session, out, say, waiting)
-    write_summary(out, {"folder": str(out), "tasks": summaries})
     if given.as_json:
         output.print_json({"folder": str(out), "tasks": summaries})
     else:

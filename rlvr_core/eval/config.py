@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from rlvr_core.api import Complaint, ComponentConfig, ConfigError
-from rlvr_core.config.layers import assign
+from rlvr_core.api import ComponentConfig, ConfigError
 from rlvr_core.config.load import Draft, complaints, read_draft
 from rlvr_core.config.model import (
     ComponentRef,
@@ -23,7 +21,6 @@ from rlvr_core.config.model import (
     RewardRef,
     VerifySection,
 )
-from rlvr_core.config.tree import Mark, Node, made
 
 
 class EvalConfig(ComponentConfig):
@@ -88,64 +85,39 @@ class EvalConfig(ComponentConfig):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The user's input, before defaults are filled in.
-
-    Attributes:
-        root: The file's content with the options applied on top; empty without a file.
-        draft: The file's draft; None without a file.
-    """
-
-    root: Node
-    draft: Draft | None
-
-    def has(self, *loc: str) -> bool:
-        """Whether the user set this key."""
-        return self.root.find(loc) is not None
-
-    def config(self, given: Mapping[str, Any]) -> EvalConfig:
-        """Return the validated configuration.
-
-        Args:
-            given: Values from the command line by key; they override the file's.
-
-        Raises:
-            ConfigError: If keys or values are wrong; reports all faults at once.
-        """
-        data = _merge(self.root.plain(), given)
-        if "tasks" not in data:
-            raise ConfigError(
-                "no task is named to evaluate",
-                where=f"--task, or tasks of {self.draft.path}" if self.draft else "--task",
-                remedy="name one: --task NAME; rlvr list eval_tasks shows them",
-            )
-        try:
-            return EvalConfig.model_validate(data)
-        except ValidationError as error:
-            faults = complaints(error, data, EvalConfig, self.root)
-            raise ConfigError.collect(self.draft.hide(faults) if self.draft else faults) from error
-
-
-def read_eval_config(path: Path | None, overrides: Sequence[str]) -> Asked:
+def read_eval_config(path: Path | None, overrides: Sequence[str]) -> Draft:
     """Read the file, if there is one, and apply ``key.path=value`` options on top.
 
     Raises:
         ConfigError: If the file or an option cannot be read.
     """
-    if path is not None:
-        draft = read_draft(path, overrides)
-        return Asked(draft.root, draft)
-    root = made({}, Mark("the command line"))
-    faults: list[Complaint] = []
-    for option in overrides:
-        try:
-            assign(root, option)
-        except ConfigError as error:
-            faults.extend(error.complaints)
-    if faults:
-        raise ConfigError.collect(faults)
-    return Asked(root, None)
+    if path is None:
+        return read_draft("the command line", overrides, "{}")
+    return read_draft(path, overrides)
+
+
+def eval_config(draft: Draft, given: Mapping[str, Any]) -> EvalConfig:
+    """Return the validated configuration.
+
+    Args:
+        draft: What ``read_eval_config`` gave.
+        given: Values from the command line by key; they override the file's.
+
+    Raises:
+        ConfigError: If keys or values are wrong; reports all faults at once.
+    """
+    data = _merge(draft.root.plain(), given)
+    if "tasks" not in data:
+        raise ConfigError(
+            "no task is named to evaluate",
+            where="--task, or tasks in --config",
+            remedy="name one: --task NAME; rlvr list eval_tasks shows them",
+        )
+    try:
+        return EvalConfig.model_validate(data)
+    except ValidationError as error:
+        faults = complaints(error, data, EvalConfig, draft.root)
+        raise ConfigError.collect(draft.hide(faults)) from error
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

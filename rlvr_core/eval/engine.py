@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from rlvr_core.api import (
     REMOTE,
@@ -21,17 +21,16 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.rollouts import Suffix
 from rlvr_core.config.model import ComponentRef
-from rlvr_core.config.resolve import find
+from rlvr_core.config.resolve import Component, find
 from rlvr_core.config.tree import Mark, made
 from rlvr_core.data.prompts import Renderer
 from rlvr_core.engines.vllm.choice import choose_engine
-from rlvr_core.eval.text_prompts import TextRenderer
 from rlvr_core.step.model import DTYPES, load_policy
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from rlvr_core.config.model import ModelSection
+    from rlvr_core.config.model import ModelSection, PromptSection
     from rlvr_core.eval.config import EvalConfig
     from rlvr_core.eval.session import Session
     from rlvr_core.plugins.host import Host
@@ -43,17 +42,41 @@ Say = Callable[[str], None]
 Inputs = tuple[Callable[[Problem], Prompt], EngineContext, Suffix]
 
 
+class RendersText(Protocol):
+    """Renders problems to what an engine sends that takes text."""
+
+    def describe(self) -> str:
+        """Describe the form of the prompts."""
+
+    def prompt(self, problem: Problem) -> Prompt:
+        """Return the prompt as chat messages, and as text for the record."""
+
+
+class TextEngine(Protocol):
+    """An engine whose traits say ``text_only``."""
+
+    def renderer(
+        self, section: PromptSection, present: Callable[[Problem], Problem]
+    ) -> RendersText:
+        """Return what renders problems for it.
+
+        Args:
+            section: How problems are rendered.
+            present: Returns a problem as its environment presents it.
+        """
+
+
 def is_remote(model: str) -> bool:
     """Whether a model's name denotes a model on another machine."""
     return model.startswith(REMOTE)
 
 
-def find_component(host: Host, kind: str, ref: ComponentRef, where: str = "") -> Any:
+def find_component(host: Host, kind: str, ref: ComponentRef, where: str) -> Component:
     """Look up a component outside a run's configuration and validate its options."""
     return find(host, kind, ref.use, ref.with_, made({}, Mark(where)), ())
 
 
-def choose(config: EvalConfig, host: Host, path: str) -> tuple[ComponentRef, str]:
+def choose(config: EvalConfig, host: Host, path: str) -> tuple[Component, str]:
     """Return the engine with all its options, and the reason for choosing it.
 
     Raises:
@@ -64,14 +87,13 @@ def choose(config: EvalConfig, host: Host, path: str) -> tuple[ComponentRef, str
         ref, why = _auto(ref, path)
     component = find_component(host, "engine", ref, "engine")
     _check_fits(component, path)
-    options = component.config.model_dump(mode="json", by_alias=True, round_trip=True)
-    full = {"use": component.entry.name, "with": options}
-    return ComponentRef.model_validate(full), why
+    return component, why
 
 
-def engine_record(engine: ComponentRef, path: str, section: ModelSection) -> dict[str, Json]:
+def engine_record(engine: Component, path: str, section: ModelSection) -> dict[str, Json]:
     """Return the description of the engine that every result folder records."""
-    record: dict[str, Json] = {"use": engine.use, "with": engine.with_}
+    options = engine.config.model_dump(mode="json", by_alias=True, round_trip=True)
+    record: dict[str, Json] = {"use": engine.entry.name, "with": options}
     if not is_remote(path):
         record |= {"dtype": section.dtype, "attention": section.attention}
     return record
@@ -102,7 +124,7 @@ def _local(session: Session, say: Say) -> Inputs:
     if not all(isinstance(task.task, ExternalTask) for task in session.tasks):
         say(f"prompts: {renderer.describe()}")
     say(f"loading {session.model_path}")
-    model = _model(session.model_path, config.model, weights=session.engine.use != VLLM)
+    model = _model(session.model_path, config.model, weights=session.engine.entry.name != VLLM)
     context = EngineContext(
         model_path=session.model_path,
         model=model,
@@ -117,16 +139,11 @@ def _local(session: Session, say: Say) -> Inputs:
 
 def _remote(session: Session, engine: Engine, say: Say) -> Inputs:
     config = session.config
-    renderer = TextRenderer(
-        config.prompt,
-        as_chat=traits_of(engine, EngineTraits).takes_turns,
-        present=session.conversations.present,
-    )
+    renderer = cast("TextEngine", engine).renderer(config.prompt, session.conversations.present)
     say(f"prompts: {renderer.describe()}")
     for task in session.tasks:
-        if not isinstance(task.task, ExternalTask):
-            for problem in task.problems:
-                renderer.prompt(problem)  # finds faults before the first request
+        for problem in task.problems:
+            renderer.prompt(problem)  # finds faults before the first request
     context = EngineContext(
         model_path=session.model_path,
         model=None,
@@ -135,11 +152,11 @@ def _remote(session: Session, engine: Engine, say: Say) -> Inputs:
         max_model_len=0,
         seed=config.seed,
     )
-    return renderer.prompt, context, _no_tokens
 
+    def no_tokens(problem: Problem, reply: Sequence[int], messages: Sequence[Message]) -> Any:
+        raise AssertionError("an engine that takes text has no tokens between turns")
 
-def _no_tokens(problem: Problem, reply: Sequence[int], messages: Sequence[Message]) -> Any:
-    raise AssertionError("an engine that takes text has no tokens between turns")
+    return renderer.prompt, context, no_tokens
 
 
 def _model(path: str, section: ModelSection, *, weights: bool) -> PreTrainedModel:
@@ -164,8 +181,8 @@ def _model(path: str, section: ModelSection, *, weights: bool) -> PreTrainedMode
 
 def _auto(ref: ComponentRef, path: str) -> tuple[ComponentRef, str]:
     if is_remote(path):
-        engine = {"use": "checks/openai", "with": ref.with_}
-        return ComponentRef.model_validate(engine), f"the model's name begins with {REMOTE}"
+        engine = ref.model_copy(update={"use": "checks/openai"})
+        return engine, f"the model's name begins with {REMOTE}"
     if ref.with_:
         raise ConfigError(
             "'auto' chooses the engine, and has no options of its own",
@@ -176,7 +193,7 @@ def _auto(ref: ComponentRef, path: str) -> tuple[ComponentRef, str]:
     return ComponentRef(use=name), why
 
 
-def _check_fits(component: Any, path: str) -> None:
+def _check_fits(component: Component, path: str) -> None:
     text_only = traits_of(component.cls, EngineTraits).text_only
     if text_only and not is_remote(path):
         raise ConfigError(

@@ -57,7 +57,9 @@ def evaluate(
         for task in session.tasks
     }
     sample(session, stores, say, waiting)
-    return {task.name: _finish(task, stores[task.name]) for task in session.tasks}
+    summaries = {task.name: _finish(task, stores[task.name]) for task in session.tasks}
+    _write_summary(out, {"folder": str(out), "tasks": summaries})
+    return summaries
 
 
 def sample(
@@ -79,7 +81,7 @@ def sample(
         if 0 < missing < total:
             say(f"going on: {total - missing} of {total} problems are done")
         if missing:
-            say(f"engine: {session.engine.use} ({session.why})")
+            say(f"engine: {session.engine.entry.name} ({session.why})")
             with session.generator(say, waiting) as generator:
                 for task in session.tasks:
                     store = stores[task.name]
@@ -94,8 +96,6 @@ def sample(
 
 
 def _sample(task: Ready, store: Store, generator: Generator, plan: RewardPlan) -> None:
-    whole = {problem.id: position for position, problem in enumerate(task.problems)}
-
     def write(answered: Answered) -> None:
         if any(completion.finish_reason == "abort" for completion in answered.completions):
             return  # not an answer (T20); the problem stays pending
@@ -105,13 +105,13 @@ def _sample(task: Ready, store: Store, generator: Generator, plan: RewardPlan) -
             members.append(Judged(completion, verdicts, reward, passed))
         store.write(answered.draw.problem, answered.prompt.text, members)
 
-    pending = [problem for _, problem in store.pending]
+    pending = store.pending
     size = max(1, WINDOW // task.n)
     answered = f"problems of {task.name}"
     with progress(answered, lambda: len(store.finished), len(store.problems)):
         for start in range(0, len(pending), size):
-            # the position in the whole task, so that a resumed or sharded evaluation draws the same
-            draws = [Draw(p, task.n, whole[p.id]) for p in pending[start : start + size]]
+            # the position in the whole task, so that a resumed evaluation draws the same
+            draws = [Draw(p, task.n, place) for place, p in pending[start : start + size]]
             generator.generate(draws, task.sampling, version=0, step=0, each=write)
             generator.judge.errors.check()
 
@@ -161,21 +161,24 @@ def _nothing_missing(stores: Mapping[str, Store]) -> None:
 
 def _finish(task: Ready, store: Store) -> Row:
     head, _, results = read_results(store.folder)
-    summary = head_of_summary(head) | summarise(results)
     groups = list(store.groups())
     report = task.task.score(groups)
-    summary["task_metrics"] = task_metrics(task.task, groups, report)
+    numbers = summarise(results) | {"task_metrics": task_metrics(task.task, groups, report)}
     if report.basis:
-        summary["basis"] = dict(report.basis)
-    mark_truncation(summary, head)
-    write_summary(store.folder, summary)
-    return summary
+        numbers["basis"] = dict(report.basis)
+    return finish_summary(store.folder, head, numbers)
 
 
-def head_of_summary(head: Mapping[str, Any]) -> dict[str, Json]:
-    """Return the summary fields that say where the numbers come from."""
-    spec = Spec(head["spec"])
-    return {
+def finish_summary(folder: Path, head: Mapping[str, Any], numbers: Mapping[str, Json]) -> Row:
+    """Write ``summary.json`` of one task, and return it.
+
+    Args:
+        folder: The task's folder.
+        head: The content of ``spec.json``: where the numbers come from.
+        numbers: The numbers, ``truncation_rate`` among them.
+    """
+    spec, limit = Spec(head["spec"]), head["max_truncated"]
+    summary: Row = {
         "task": spec.task,
         "spec_hash": spec.hash,
         "n_per_problem": spec.n,
@@ -185,17 +188,15 @@ def head_of_summary(head: Mapping[str, Any]) -> dict[str, Json]:
         **{key: head[key] for key in ("verifiers",) if key in head},
         "versions": head["versions"],
         "contamination": head.get("contamination"),
+        **numbers,
+        "max_truncated": limit,
+        "spoilt": numbers["truncation_rate"] > limit,
     }
+    _write_summary(folder, summary)
+    return summary
 
 
-def mark_truncation(summary: Row, head: Mapping[str, Any]) -> None:
-    """Record in a summary whether more answers were truncated than allowed."""
-    summary["max_truncated"] = head["max_truncated"]
-    summary["spoilt"] = summary["truncation_rate"] > summary["max_truncated"]
-
-
-def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    """Write ``summary.json``."""
+def _write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
     text = json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False)
     write_atomic(folder / "summary.json", text + "\n")
 

@@ -3,47 +3,20 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rlvr_core.api import Completion, ConfigError, GivesGold, Group, Judged, Problem
+from rlvr_core.api import Completion, ConfigError, EvalTask, GivesGold, Group, Judged, Problem
 
 if TYPE_CHECKING:
-    from rlvr_core.config.resolve import Resolved
-    from rlvr_core.eval.in_run import NamedTask
     from rlvr_core.verify.judge import Judge
 
 TRIAL = 16
 """Number of problems to try first; all are tried only if these do not yield the metric."""
 
 
-def check_metric_of(resolved: Resolved, qualified_metric: str, where: str) -> None:
-    """Refuse a metric that no evaluation of a run reports.
-
-    Args:
-        resolved: The run's configuration.
-        qualified_metric: ``TASK:METRIC``.
-        where: Place in the configuration that names it.
-
-    Raises:
-        RlvrError: If there is none, or the tasks cannot be loaded.
-    """
-    from rlvr_core.eval.in_run import named_tasks
-    from rlvr_core.verify.reward import RewardPlan
-
-    tasks, config = named_tasks(resolved), resolved.config
-    verifiers = {problem.verifier for named in tasks for problem in named.task.problems()}
-    plan = RewardPlan.build(config.rewards, verifiers, resolved.host)
-    verify = config.verify.model_copy(update={"pool": None})
-    with plan.pool(verify) as pool:
-        from rlvr_core.verify.judge import ErrorRate, Judge
-
-        judge = Judge(pool, plan, ErrorRate(config.verify.max_error_rate))
-        check_metric(qualified_metric, tasks, judge, where)
-
-
 def check_metric(
-    qualified_metric: str, tasks: Sequence[NamedTask], judge: Judge, where: str
+    qualified_metric: str, tasks: Mapping[str, EvalTask], judge: Judge, where: str
 ) -> None:
     """Refuse a metric that no evaluation reports.
 
@@ -53,30 +26,30 @@ def check_metric(
     Raises:
         ConfigError: If there is none; names the available tasks or metrics.
     """
-    task, _, metric = qualified_metric.rpartition(":")
-    named = next((each for each in tasks if each.name == task), None)
-    if named is None:
+    name, _, metric = qualified_metric.rpartition(":")
+    task = tasks.get(name)
+    if task is None:
         raise ConfigError(
-            f"no eval task is called '{task}'",
+            f"no eval task is called '{name}'",
             where=where,
-            remedy=f"eval.tasks has: {', '.join(each.name for each in tasks) or 'none'}",
+            remedy=f"eval.tasks has: {', '.join(tasks) or 'none'}",
         )
-    problems = list(named.task.problems())
-    metrics = _metrics(named, problems[:: max(1, len(problems) // TRIAL)], judge)
+    problems = list(task.problems())
+    metrics = _metrics(task, problems[:: max(1, len(problems) // TRIAL)], judge)
     if metric not in metrics:
-        metrics = _metrics(named, problems, judge)
+        metrics = _metrics(task, problems, judge)
     if metric in metrics:
         return
     close = difflib.get_close_matches(metric, metrics, n=3)
     hint = (f"did you mean: {', '.join(close)}?",) if close else ()
     raise ConfigError(
-        f"task '{task}' has no metric '{metric}'",
+        f"task '{name}' has no metric '{metric}'",
         where=where,
         remedy=(*hint, f"it will have: {', '.join(metrics) or 'none'}"),
     )
 
 
-def _metrics(named: NamedTask, problems: Sequence[Problem], judge: Judge) -> list[str]:
+def _metrics(task: EvalTask, problems: Sequence[Problem], judge: Judge) -> list[str]:
     """Return the metric names that a task reports for gold and for empty answers."""
     tries = [(p, [_answer(text) for text in (_gold(p, judge), "")]) for p in problems]
     futures = [judge.submit(problem, answers) for problem, answers in tries]
@@ -86,9 +59,9 @@ def _metrics(named: NamedTask, problems: Sequence[Problem], judge: Judge) -> lis
             Judged(answer, verdicts, *judge.plan.combine(verdicts, 0))
             for answer, verdicts in zip(answers, future.result(), strict=True)
         ]
-        right.append(Group(problem, (members[0],) * named.task.n, 0))
-        empty.append(Group(problem, (members[1],) * named.task.n, 0))
-    names = [*named.task.score(right).metrics, *named.task.score(empty).metrics]
+        right.append(Group(problem, (members[0],) * task.n, 0))
+        empty.append(Group(problem, (members[1],) * task.n, 0))
+    names = [*task.score(right).metrics, *task.score(empty).metrics]
     return list(dict.fromkeys(names))
 
 

@@ -18,7 +18,7 @@ from rlvr_core.record.find import find_run
 from rlvr_core.record.rundir import RunFolder
 
 if TYPE_CHECKING:
-    from rlvr_core.config.model import ModelSection
+    from rlvr_core.config.model import ModelSection, RunConfig
 
 _STEP = re.compile(r"^step(\d{6,})$")
 HELD = ".held-"
@@ -44,32 +44,33 @@ class ModelRef:
         """Short name for folders and tables."""
         if self.run is not None:
             return f"{self.run.name}-step{self.step:06d}"
-        return Path(self.path).name if Path(self.path).is_dir() else self.path.replace("/", "--")
+        if Path(self.path).is_dir():
+            return Path(self.path).name
+        return self.path.replace("/", "-" if ":" in self.path else "--").replace(":", "-")
 
     @property
     def max_tokens(self) -> int | None:
         """The cap on completions of the run; None for a model that belongs to none."""
-        if self.run is None:
-            return None
-        from rlvr_core.config.load import load_config
-
-        return load_config(self.run.resolved).config.sampling.max_tokens
+        config = self._run_config
+        return None if config is None else config.sampling.max_tokens
 
     def sections(self) -> dict[str, Any]:
         """The settings that a checkpoint takes from its run, by section of an ``EvalConfig``."""
-        if self.run is None:
+        config = self._run_config
+        if config is None:
             return {}
-        from rlvr_core.config.load import load_config
-
-        config = load_config(self.run.resolved).config
-        model = config.model.model_dump(include={"dtype", "attention", "trust_remote_code"})
-        environment = config.environment.model_dump(by_alias=True)
         return {
             "prompt": config.data.prompt.model_dump(),
-            "environment": environment,
+            "environment": config.environment.model_dump(by_alias=True),
             "plugins": config.plugins,
-            "model": model,
+            "model": config.model.model_dump(include={"dtype", "attention", "trust_remote_code"}),
         }
+
+    @property
+    def _run_config(self) -> RunConfig | None:
+        from rlvr_core.config.load import load_config
+
+        return None if self.run is None else load_config(self.run.resolved).config
 
 
 def find_model(text: str, *, step: int | None, runs_dir: str) -> ModelRef:
@@ -90,16 +91,13 @@ def find_model(text: str, *, step: int | None, runs_dir: str) -> ModelRef:
         text = model_path(text, load_host())
     folder = Path(text).expanduser()
     model = any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
-    if model or _STEP.match(folder.resolve().name):
-        if step is not None:
-            raise ConfigError(f"'{text}' is a model's folder, which has no steps", where="--step")
-        return _checkpoint(folder) or ModelRef(text)
-    run = _run(text, runs_dir)
+    model |= _STEP.match(folder.resolve().name) is not None
+    run = None if model else _run(text, runs_dir)
     if run is not None:
         return _of_run(run, step)
     if step is not None:
         raise ConfigError(f"'{text}' is no run, so it has no steps", where="--step")
-    return ModelRef(text)
+    return _checkpoint(folder) or ModelRef(text)
 
 
 def _run(text: str, runs_dir: str) -> RunFolder | None:
@@ -123,31 +121,16 @@ def _of_run(run: RunFolder, step: int | None) -> ModelRef:
     steps = {int(path.name.removeprefix("step")): path for path in complete}
     if not steps:
         raise ConfigError(f"run '{run.name}' has no complete checkpoint", where=str(run.path))
-    requested_step = max(steps) if step is None else step
-    if requested_step not in steps:
+    chosen = max(steps) if step is None else step
+    if chosen not in steps:
         raise ConfigError(
             f"run '{run.name}' has no complete checkpoint of step {step}",
             where="--step",
             remedy=f"it has: {', '.join(map(str, sorted(steps)))}",
         )
-    model = _checkpoint(steps[requested_step])
+    model = _checkpoint(steps[chosen])
     assert model is not None
     return model
-
-
-def run_of(checkpoint: Path) -> RunFolder | None:
-    """Return the run of a checkpoint folder or run folder; None for any other folder."""
-    real = checkpoint.resolve()
-    inside = _STEP.match(real.name) and _holds_checkpoints(real.parent)
-    try:
-        return RunFolder.open(real.parent.parent if inside else real)
-    except ConfigError:
-        return None
-
-
-def step_of(checkpoint: Path) -> int:
-    """Return the step of a checkpoint's folder, ``step000020``."""
-    return int(checkpoint.name.removeprefix("step"))
 
 
 def _holds_checkpoints(folder: Path) -> bool:

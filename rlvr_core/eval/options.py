@@ -14,7 +14,8 @@ from rlvr_core.run.ending import Stop
 from rlvr_core.terminal import output
 
 if TYPE_CHECKING:
-    from rlvr_core.eval.config import Asked, EvalConfig
+    from rlvr_core.config.load import Draft
+    from rlvr_core.eval.config import EvalConfig
     from rlvr_core.eval.model_ref import ModelRef
     from rlvr_core.eval.session import Session
     from rlvr_core.plugins.host import Host
@@ -33,11 +34,7 @@ _OPTIONS = (
     click.option("--out", type=click.Path(path_type=Path), help="Folder of the results."),
     click.option("--allow-truncation", is_flag=True, help="Accept answers cut off at the cap."),
     click.option(
-        "--trained-on",
-        multiple=True,
-        metavar="RUN_OR_JSONL",
-        help="Look for the task's "
-        "problems in it; of a run's checkpoint, its data are known. Repeat.",
+        "--trained-on", multiple=True, metavar="RUN_OR_JSONL", help="Training data; repeat."
     ),
     click.option("--allow-contamination", is_flag=True, help="Accept problems trained on."),
     click.option("--json", "as_json", is_flag=True, help="Print a JSON object."),
@@ -84,43 +81,47 @@ def open_session(
     Returns:
         The session, and the default folder of the results.
     """
-    from rlvr_core.eval.config import read_eval_config
+    from rlvr_core.data.uri import model_path
+    from rlvr_core.eval.config import eval_config, read_eval_config
+    from rlvr_core.eval.model_ref import ModelRef, find_model
     from rlvr_core.eval.session import prepare
     from rlvr_core.plugins.host import load_host
 
     output.quiet_libraries()
     Stop().listen()
     host = load_host()
-    user_config = read_eval_config(given.config, given.overrides)
-    text = model or _model_in(user_config)
-    where = _locate(text, given)
-    config = user_config.config(_values(text, where, given, user_config))
-    _configure_plugins(host, config, user_config)
+    draft = read_eval_config(given.config, given.overrides)
+    text = model or _model_in(draft)
+    remote = text.startswith(REMOTE)
+    if remote or text.startswith("tiny:"):
+        ref = ModelRef(text)
+    else:
+        ref = find_model(text, step=given.step, runs_dir=given.runs_dir)
+    config = eval_config(draft, _values(ref, given, draft))
+    _configure_plugins(host, config, draft)
     session = prepare(
         config,
         host,
-        lambda: _path(text, where, host),
+        lambda: text if remote else model_path(ref.path, host),
         n=n,
         sampling=sampling,
-        max_tokens=where.max_tokens if where else None,
+        max_tokens=ref.max_tokens,
     )
     for line in session.lines:
         say(line)
-    label = where.label if where else text.replace(":", "-").replace("/", "-")
-    return session, Path("evals") / label
+    return session, Path("evals") / ref.label
 
 
-def _configure_plugins(host: Host, config: EvalConfig, user_config: Asked) -> None:
+def _configure_plugins(host: Host, config: EvalConfig, draft: Draft) -> None:
     """Configure plugins; the run of a checkpoint may name plugins that are not installed here."""
+    from rlvr_core.config.resolve import plugin_options
+
     options = {}
     for name, plugin_config in config.plugins.items():
-        record = host.record(name)
-        if record is None and not user_config.has("plugins", name):
+        if host.record(name) is None and draft.root.find(("plugins", name)) is None:
             say(f"plugin '{name}', which the run had options for, is not installed here")
             continue
-        from rlvr_core.config.resolve import plugin_options
-
-        options[name] = plugin_options(host, name, plugin_config, user_config.root)
+        options[name] = plugin_options(host, name, plugin_config, draft.root)
     host.configure(options)
 
 
@@ -129,10 +130,9 @@ def say(text: str) -> None:
     output.print_line(text, stderr=True)
 
 
-def _model_in(user_config: Asked) -> str:
-    node = user_config.root.find(("model",))
-    section = node.plain() if node is not None else None
-    path = section.get("path") if isinstance(section, dict) else None
+def _model_in(draft: Draft) -> str:
+    node = draft.root.find(("model", "path"))
+    path = None if node is None else node.plain()
     if not isinstance(path, str):
         raise ConfigError(
             "which model? none was named",
@@ -141,32 +141,13 @@ def _model_in(user_config: Asked) -> str:
     return path
 
 
-def _locate(text: str, given: Options) -> ModelRef | None:
-
-    if text.startswith(("tiny:", REMOTE)):
-        return None
-    from rlvr_core.eval.model_ref import find_model
-
-    return find_model(text, step=given.step, runs_dir=given.runs_dir)
-
-
-def _path(text: str, where: ModelRef | None, host: Host) -> str:
-    if where is not None:
-        return where.path
-    if text.startswith(REMOTE):
-        return text
-    from rlvr_core.data.uri import model_path
-
-    return model_path(text, host)
-
-
-def _values(
-    text: str, where: ModelRef | None, given: Options, user_config: Asked
-) -> dict[str, Any]:
+def _values(ref: ModelRef, given: Options, draft: Draft) -> dict[str, Any]:
     """Return the command line as configuration keys; the user's values override the run's."""
-    values: dict[str, Any] = {"model": {"path": where.path if where else text}}
-    for section, keys in (where.sections() if where else {}).items():
-        inherited = {key: value for key, value in keys.items() if not user_config.has(section, key)}
+    values: dict[str, Any] = {"model": {"path": ref.path}}
+    for section, keys in ref.sections().items():
+        inherited = {
+            key: value for key, value in keys.items() if draft.root.find((section, key)) is None
+        }
         values[section] = inherited | values.get(section, {})
     if given.options and len(given.tasks) != 1:
         raise ConfigError(
@@ -179,18 +160,16 @@ def _values(
 
         options = parse_options(given.options)
         values["tasks"] = [{"use": name, "with": options} for name in given.tasks]
-    if given.graders:
-        values["graders"] = list(given.graders)
     if given.engine is not None:
         # --set may give options of this engine; options of another engine in the file are dropped
-        named = user_config.has("engine", "use")
+        named = draft.root.find(("engine", "use")) is not None
         values["engine"] = given.engine if named else {"use": given.engine}
-    simple = {"limit": given.limit, "seed": given.seed}
-    values |= {key: value for key, value in simple.items() if value is not None}
-    if given.allow_truncation:
-        values["max_truncated"] = 1.0
-    if given.trained_on:
-        values["trained_on"] = list(given.trained_on)
-    if given.allow_contamination:
-        values["max_contaminated"] = 1.0
-    return values
+    simple: dict[str, Any] = {
+        "limit": given.limit,
+        "seed": given.seed,
+        "max_truncated": 1.0 if given.allow_truncation else None,
+        "trained_on": list(given.trained_on) or None,
+        "max_contaminated": 1.0 if given.allow_contamination else None,
+        "graders": list(given.graders) or None,
+    }
+    return values | {key: value for key, value in simple.items() if value is not None}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -26,20 +27,14 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.rollouts import Conversations
 from rlvr_core.config.model import ComponentRef, RewardRef
+from rlvr_core.config.resolve import Component
 from rlvr_core.data.load import NamedLoader, check_problems, load_sources, problems_given
 from rlvr_core.data.prompts import Renderer
 from rlvr_core.data.uri import check_model_path
 from rlvr_core.eval.dataset_task import DatasetTask, refuse_external
 from rlvr_core.eval.engine import choose, engine_record, find_component, inputs, is_remote
-from rlvr_core.eval.identity import Prompts
 from rlvr_core.eval.model_ref import path_in_run, runnable
-from rlvr_core.eval.spec import (
-    Spec,
-    make_spec,
-    sampling_of,
-    verifier_options,
-    with_prompts,
-)
+from rlvr_core.eval.spec import Spec, make_spec, verifier_options
 from rlvr_core.record.manifest import versions
 from rlvr_core.record.provenance.code import code_hash
 from rlvr_core.record.provenance.model import model_identity
@@ -47,7 +42,6 @@ from rlvr_core.rollout.collect import Generator
 from rlvr_core.rollout.source import conversations_of
 from rlvr_core.step.model import load_tokenizer, max_positions
 from rlvr_core.verify.judge import ErrorRate, Judge
-from rlvr_core.verify.pool import VerifierPool
 from rlvr_core.verify.reward import RewardPlan
 
 if TYPE_CHECKING:
@@ -57,6 +51,38 @@ if TYPE_CHECKING:
 
     from rlvr_core.eval.config import EvalConfig
     from rlvr_core.plugins.host import Host
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The prompts of a task as the model receives them.
+
+    Attributes:
+        chats: How many are rendered with the chat template.
+        text: SHA-256 of their texts, in order.
+        tokens: SHA-256 of their token ids, in order.
+        longest: Tokens of the longest.
+    """
+
+    chats: int
+    text: str
+    tokens: str
+    longest: int
+
+    @classmethod
+    def rendered(cls, renderer: Renderer, problems: Sequence[Problem]) -> Prompts:
+        """Render the prompts.
+
+        Raises:
+            DataError: If one cannot be rendered.
+        """
+        ids = [renderer.render(problem) for problem in problems]
+        return cls(
+            sum(renderer.as_chat(renderer.present(problem)) for problem in problems),
+            _digest(renderer.text(problem).encode() for problem in problems),
+            _digest(repr(tokens).encode() for tokens in ids),
+            max(map(len, ids)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +115,13 @@ class Session:
 
     Attributes:
         config: The evaluation's configuration.
-        host: The loaded plugins.
         model_path: Local folder or Hub id of the model.
         tokenizer: Returns the model's tokenizer, which is loaded once; raises ``MachineError`` if
             it cannot be.
         tasks: The tasks to evaluate.
         plan: The reward plan: verifiers and weights.
         conversations: Plays single-turn and multi-turn problems.
-        engine: The engine's ``ComponentRef`` with all its options, ``auto`` resolved.
+        engine: The engine with all its options, ``auto`` resolved.
         why: The reason for choosing this engine.
         beside: Model, engine and versions, which every result folder records beside the spec.
         checks: What plugins record of the data: contamination by task name.
@@ -104,13 +129,12 @@ class Session:
     """
 
     config: EvalConfig
-    host: Host
     model_path: str
     tokenizer: Callable[[], PreTrainedTokenizerBase]
     tasks: tuple[Ready, ...]
     plan: RewardPlan
     conversations: Conversations
-    engine: ComponentRef
+    engine: Component
     why: str
     beside: Mapping[str, Json]
     checks: Mapping[str, Mapping[str, Json]]
@@ -146,19 +170,11 @@ class Session:
             MachineError: If model or engine cannot be loaded.
         """
         config = self.config
-        component = find_component(self.host, "engine", self.engine)
-        bare = component.cls(component.config)
+        bare = self.engine.cls(self.engine.config)
         prompt, context, suffix = inputs(self, bare, say)
         engine = self.conversations.play(bare, suffix, background=False)
         with contextlib.ExitStack() as stack:
-            pool = stack.enter_context(
-                VerifierPool(
-                    self.plan.specs,
-                    workers=config.verify.workers,
-                    timeout=config.verify.timeout,
-                    memory_mb=config.verify.memory_mb,
-                )
-            )
+            pool = stack.enter_context(self.plan.pool(config.verify))
             stack.callback(engine.close)
             engine.start(context)
             yield Generator(
@@ -196,57 +212,46 @@ def prepare(
         PluginError: If a plugin is missing or broken.
         MachineError: If data or model cannot be reached.
     """
-    named = [(ref, find_component(host, "eval_task", ref, "--task")) for ref in config.tasks]
-    tasks = [(component, component.cls(component.config)) for _, component in named]
-    for _, task in tasks:
+    components = [find_component(host, "eval_task", ref, "--task") for ref in config.tasks]
+    tasks: list[EvalTask] = [component.cls(component.config) for component in components]
+    names = [component.entry.name for component in components]
+    for name, task in zip(names, tasks, strict=True):
         if isinstance(task, DatasetTask) and max_tokens is not None:
             task.take_cap(max_tokens)
-    if n is not None or sampling:
-        for component, task in tasks:
-            refuse_external(component.entry.name, task, "rlvr passk", "use rlvr eval")
-    loaded = [_problems(component.entry.name, task, config.limit) for component, task in tasks]
+        if n is not None or sampling:
+            refuse_external(name, task, "rlvr passk", "use rlvr eval")
+    loaded = [_problems(name, task, config.limit) for name, task in zip(names, tasks, strict=True)]
     all_problems = [
         problem
-        for (_, task), problems in zip(tasks, loaded, strict=True)
+        for task, problems in zip(tasks, loaded, strict=True)
         if not isinstance(task, ExternalTask)
         for problem in problems
     ]
-    plan = _plan(config, all_problems, _graders([task for _, task in tasks]), host)
+    plan = _plan(config, all_problems, _graders(tasks), host)
     conversations = conversations_of(config.environment, all_problems, host)
     check_problems(all_problems, plan.check, conversations.check)
     judged_by, apart = verifier_options(plan, host)
-    code = {key: code_hash(key.partition("#")[0], spec.target) for key, spec in plan.specs.items()}
     ready: list[Ready] = []
-    for (component, task), problems in zip(tasks, loaded, strict=True):
+    for component, task, problems in zip(components, tasks, loaded, strict=True):
         external = task if isinstance(task, ExternalTask) else None
-        drawn = sampling_of(task, sampling or {})
-        problem_verifiers = set() if external else {problem.verifier for problem in problems}
-        graders = set() if external else judged_by.keys() - set(plan.own.values())
-        verifiers = {plan.own[name] for name in problem_verifiers & plan.own.keys()} | graders
         name = f"{component.entry.name}:{external.label}" if external else component.entry.name
-        ready.append(
-            Ready(
-                name=_free(name, [earlier.name for earlier in ready]),
-                task=task,
-                problems=problems,
-                n=n or task.n,
-                sampling=drawn,
-                spec=make_spec(
-                    task=name,
-                    options=component.config.model_dump(mode="json", by_alias=True),
-                    problems=problems,
-                    n=n or task.n,
-                    sampling=drawn if external is None or external.samples() else None,
-                    prompt=None if external else config.prompt,
-                    verifiers={name: judged_by[name] for name in sorted(verifiers)},
-                    code={name: code[name] for name in sorted(verifiers)},
-                    rewards=None if external else config.rewards,
-                    seed=config.seed,
-                    identity=external.identity() if external else None,
-                    environment=None if external else conversations.record(problems),
-                ),
-            )
+        judges = [] if external else _judges(plan, problems)
+        drawn = replace(task.sampling, **(sampling or {}))
+        spec = make_spec(
+            name=name,
+            options=component.config,
+            task=task,
+            problems=problems,
+            n=n or task.n,
+            sampling=drawn,
+            config=config,
+            verifiers={key: judged_by[key] for key in judges},
+            code={key: code_hash(key.partition("#")[0], plan.specs[key].target) for key in judges},
+            environment=None if external else conversations.record(problems),
         )
+        copies = sum(earlier.name.partition("#")[0] == name for earlier in ready)
+        name = f"{name}#{copies + 1}" if copies else name
+        ready.append(Ready(name, task, problems, n or task.n, drawn, spec))
     located = path = locate_model()
 
     @functools.cache
@@ -264,7 +269,6 @@ def prepare(
     engine, why = choose(config, host, path)
     return Session(
         config=config,
-        host=host,
         model_path=path,
         tokenizer=tokenizer,
         tasks=tuple(ready),
@@ -322,7 +326,8 @@ def _rendered(
     for ready in tasks:
         if not isinstance(ready.task, ExternalTask):
             prompts = Prompts.rendered(renderer, ready.problems)
-            spec = with_prompts(ready.spec, {"chats": prompts.chats, "sha256": prompts.text})
+            rows = {"chats": prompts.chats, "sha256": prompts.text}
+            spec = Spec({**ready.spec.content, "prompts": rows})
             ready = replace(ready, spec=spec, prompts=prompts)
         rendered.append(ready)
     return rendered
@@ -362,6 +367,14 @@ def _plan(
     return RewardPlan.build(rewards, {problem.verifier for problem in problems}, host)
 
 
-def _free(name: str, taken: Sequence[str]) -> str:
-    copies = sum(other.partition("#")[0] == name for other in taken)
-    return name if copies == 0 else f"{name}#{copies + 1}"
+def _judges(plan: RewardPlan, problems: Sequence[Problem]) -> list[str]:
+    """Return the verifiers that judge these problems: their own, and those that judge all."""
+    own = {plan.own[problem.verifier] for problem in problems if problem.verifier in plan.own}
+    return sorted(own | (plan.specs.keys() - set(plan.own.values())))
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()

@@ -8,16 +8,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import Json, Problem, SamplingParams, VerifierTraits, traits_of
-from rlvr_core.config.model import PromptSection, RewardRef
+from rlvr_core.api import (
+    ComponentConfig,
+    EvalTask,
+    ExternalTask,
+    Json,
+    Problem,
+    SamplingParams,
+    VerifierTraits,
+    traits_of,
+)
 from rlvr_core.config.resolve import find
 from rlvr_core.config.tree import Mark, made
 from rlvr_core.data.load import fingerprint
 
 if TYPE_CHECKING:
+    from rlvr_core.eval.config import EvalConfig
     from rlvr_core.plugins.host import Host
     from rlvr_core.verify.reward import RewardPlan
 
@@ -56,60 +65,46 @@ class Spec:
         """Number of completions per problem."""
         return int(self.content["n"])
 
-    @property
-    def n_problems(self) -> int:
-        """Number of problems."""
-        return int(self.content["problems"]["n"])
-
 
 def make_spec(
     *,
-    task: str,
-    options: Mapping[str, Json],
+    name: str,
+    options: ComponentConfig,
+    task: EvalTask,
     problems: Sequence[Problem],
     n: int,
-    sampling: SamplingParams | None,
-    prompt: PromptSection | None,
+    sampling: SamplingParams,
+    config: EvalConfig,
     verifiers: Mapping[str, Json],
-    rewards: Sequence[RewardRef] | None,
-    seed: int,
-    identity: Mapping[str, Json] | None = None,
-    environment: Mapping[str, Json] | None = None,
-    code: Mapping[str, Json] | None = None,
+    code: Mapping[str, Json],
+    environment: Mapping[str, Json] | None,
 ) -> Spec:
     """Freeze an evaluation.
 
+    Prompt and rewards are left out for a task that asks the model in its own way, the seed for
+    greedy decoding, and the rewards if the score is that of the problem's own verifier.
+
     Args:
-        task: Full name of the task.
-        options: All its options, with defaults filled in.
+        name: Full name of the task.
+        options: Its options, with defaults filled in.
+        task: The task.
         problems: Its problems, in order.
         n: Number of completions per problem.
-        sampling: Sampling parameters; None if an external harness decides.
-        prompt: How problems are rendered; None if an external harness decides.
+        sampling: Sampling parameters.
+        config: The evaluation's configuration.
         verifiers: Options of each verifier, by full name.
-        rewards: The rewards whose weighted sum is the score; omitted if it is the problem's own
-            verifier. None if an external harness decides.
-        seed: Sampling seed; omitted for greedy decoding, where it has no effect.
-        identity: What else a task that generates its own answers depends on.
+        code: Hash of the code of each of them.
         environment: Environment that plays the problems as conversations, and its limits.
-        code: Hash of the code of each verifier, by full name.
     """
+    external = task if isinstance(task, ExternalTask) else None
     stops = {stop for problem in problems for stop in problem.stop}
     content: dict[str, Json] = {
         "format": FORMAT,
-        "task": task,
-        "options": dict(options),
+        "task": name,
+        "options": options.model_dump(mode="json", by_alias=True),
         "n": n,
-        "sampling": None
-        if sampling is None
-        else {
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "max_tokens": sampling.max_tokens,
-        },
-        "stop": sorted({*(sampling.stop if sampling else ()), *stops}),
-        "prompt": None if prompt is None else prompt.model_dump(mode="json"),
+        "sampling": None,
+        "prompt": None if external else config.prompt.model_dump(mode="json"),
         "problems": {
             "n": len(problems),
             "ids": ids_hash([problem.id for problem in problems]),
@@ -117,22 +112,23 @@ def make_spec(
         },
         "verifiers": dict(verifiers),
     }
-    if rewards is not None and [(ref.use, ref.weight) for ref in rewards] != [("auto", 1.0)]:
-        content["rewards"] = [{"use": ref.use, "weight": ref.weight} for ref in rewards]
-    if sampling is not None and sampling.temperature > 0:
-        content["seed"] = seed
+    if external is None or external.samples():
+        names = ("temperature", "top_p", "top_k", "max_tokens")
+        content["sampling"] = {key: getattr(sampling, key) for key in names}
+        stops |= set(sampling.stop)
+        if sampling.temperature > 0:
+            content["seed"] = config.seed
+    content["stop"] = sorted(stops)
+    rewards = [{"use": ref.use, "weight": ref.weight} for ref in config.rewards]
+    if external is not None:
+        content["identity"] = dict(external.identity())
+    elif rewards != [{"use": "auto", "weight": 1.0}]:
+        content["rewards"] = rewards
     if environment is not None:
         content["environment"] = dict(environment)
-    if identity is not None:
-        content["identity"] = dict(identity)
     if code:
         content["code"] = dict(code)
     return Spec(json.loads(json.dumps(content)))
-
-
-def with_prompts(spec: Spec, prompts: Mapping[str, Json]) -> Spec:
-    """Return the specification with a record of the rendered prompts."""
-    return Spec({**spec.content, "prompts": dict(prompts)})
 
 
 def ids_hash(ids: Sequence[str]) -> str:
@@ -187,11 +183,6 @@ def other_evaluation(head_before: Mapping[str, Any], other: Mapping[str, Any]) -
 
 def _identity(model: Mapping[str, Any]) -> dict[str, Any]:
     return {"sha256": model["sha256"]} if "sha256" in model else dict(model)
-
-
-def sampling_of(task: Any, overrides: Mapping[str, Any]) -> SamplingParams:
-    """Return the task's sampling parameters with some fields overridden."""
-    return SamplingParams(**{**asdict(task.sampling), **overrides})
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -18,7 +18,9 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +31,18 @@ from rlvr_core.api import (
     Group,
     Json,
     Judged,
-    Message,
     Problem,
     Transcript,
     Usage,
     Verdict,
 )
 from rlvr_core.eval.spec import Spec, ids_hash, other_evaluation
-from rlvr_core.record.files import lock_folder, sync_folder, write_atomic, write_failed
+from rlvr_core.record.files import lock_folder, write_atomic, write_failed
 from rlvr_core.record.jsonl import Stream, encode, read_jsonl
 from rlvr_core.record.rows import transcript_row, usage_row, verdict_row
 
 Row = dict[str, Any]
-Span = tuple[int, int]
+_ANSWERS = ("completions.jsonl", "results.jsonl")
 
 
 class Store:
@@ -78,8 +79,9 @@ class Store:
         self._locked = lock_folder(folder, "wait for it, or give another --out")
         self._open_spec(dict(beside))
         self.finished = self._compact()
-        self._completions = Stream(folder / "completions.jsonl", segment_bytes=None)
-        self._results = Stream(folder / "results.jsonl", segment_bytes=None)
+        self._completions, self._results = (
+            Stream(folder / name, segment_bytes=None) for name in _ANSWERS
+        )
 
     @property
     def pending(self) -> list[tuple[int, Problem]]:
@@ -94,14 +96,10 @@ class Store:
         """Write all samples of a problem; thread-safe."""
         with self._lock:
             for sample, member in enumerate(members):
-                self._completions.write(
-                    {
-                        **self._key(problem, sample),
-                        **_completion_row(member, prompt, tokens=self._tokens),
-                    }
-                )
-            for sample, member in enumerate(members):
-                self._results.write({**self._key(problem, sample), **_result_row(member, problem)})
+                key: Row = {"spec": self.spec.short, "problem_id": problem.id, "sample": sample}
+                row = _completion_row(member, prompt, tokens=self._tokens)
+                self._completions.write(key | row)
+                self._results.write(key | _result_row(member, problem))
             self.finished.add(problem.id)
 
     def close(self) -> None:
@@ -124,15 +122,13 @@ class Store:
             members = tuple(map(_member, completions, judged))
             yield Group(problem, members, 0)
 
-    def _key(self, problem: Problem, sample: int) -> Row:
-        return {"spec": self.spec.short, "problem_id": problem.id, "sample": sample}
-
     def _open_spec(self, beside: Row) -> None:
         path = self.folder / "spec.json"
         if path.exists():
             old = read_spec(self.folder)
             faults = other_evaluation(old, {"spec": self.spec.content, "model": beside["model"]})
-            if faults and self._has_results():
+            results = self.folder / "results.jsonl"
+            if faults and results.exists() and results.stat().st_size:
                 raise ConfigError(
                     "the folder holds results of another evaluation",
                     where=str(self.folder),
@@ -143,38 +139,33 @@ class Store:
         head = {"spec": self.spec.content, "hash": self.spec.hash, **beside}
         write_atomic(path, json.dumps(head, indent=1, ensure_ascii=False) + "\n")
 
-    def _has_results(self) -> bool:
-        results = self.folder / "results.jsonl"
-        return results.exists() and results.stat().st_size > 0
-
     def _compact(self) -> set[str]:
         """Keep only finished problems, each sample once, in order; return their ids."""
         whole = set(range(self.spec.n))
-        spans_by_file = {name: self._spans(name) for name in ("completions", "results")}
+        files = {path: self._lines(path) for path in map(self.folder.joinpath, _ANSWERS)}
         done = [
             problem.id
             for problem in self.problems
-            if all(set(spans.get(problem.id, ())) == whole for spans in spans_by_file.values())
+            if all(lines.get(problem.id, {}).keys() == whole for lines in files.values())
         ]
-        for name, spans in spans_by_file.items():
-            finished = [spans[id_][sample] for id_ in done for sample in range(self.spec.n)]
-            _rewrite(self.folder / f"{name}.jsonl", finished)
+        for path, lines in files.items():
+            content = b"".join(lines[id_][sample] for id_ in done for sample in range(self.spec.n))
+            if not path.exists() or path.read_bytes() != content:
+                write_atomic(path, content)
         return set(done)
 
-    def _spans(self, name: str) -> dict[str, dict[int, Span]]:
-        """Return the byte ranges of each problem's samples; of duplicates, the last one."""
-        spans: dict[str, dict[int, Span]] = {}
-        path = self.folder / f"{name}.jsonl"
+    def _lines(self, path: Path) -> dict[str, dict[int, bytes]]:
+        """Return the lines of each problem's samples; of duplicates, the last one."""
+        lines: dict[str, dict[int, bytes]] = {}
         if not path.exists():
-            return spans
-        mine, start = {problem.id for problem in self.problems}, 0
+            return lines
+        mine = {problem.id for problem in self.problems}
         with path.open("rb") as file:
             for raw in file:
                 row = _parse(raw)
                 if row and row.get("spec") == self.spec.short and row.get("problem_id") in mine:
-                    spans.setdefault(row["problem_id"], {})[row["sample"]] = (start, len(raw))
-                start += len(raw)
-        return spans
+                    lines.setdefault(row["problem_id"], {})[row["sample"]] = raw
+        return lines
 
 
 def _parse(raw: bytes) -> Row | None:
@@ -183,33 +174,6 @@ def _parse(raw: bytes) -> Row | None:
     except ValueError:
         return None
     return row if isinstance(row, dict) else None
-
-
-def _rewrite(path: Path, spans: Sequence[Span]) -> None:
-    """Rewrite a file to contain exactly these lines, unless it does already."""
-    end = 0
-    for start, length in spans:
-        if start != end:
-            break
-        end += length
-    else:
-        if path.exists() and path.stat().st_size == end:
-            return
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            if spans:
-                with path.open("rb") as source:
-                    for start, length in spans:
-                        source.seek(start)
-                        file.write(source.read(length))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise write_failed(error, path) from error
 
 
 def slug(task: str) -> str:
@@ -255,9 +219,10 @@ def read_results(folder: Path) -> tuple[Row, list[Row], list[Row]]:
     expected = [(id_, sample) for id_ in ids for sample in range(spec.n)]
     present = [(row["problem_id"], row["sample"]) for row in results]
     if present != expected or ids_hash(ids) != spec.content["problems"]["ids"]:
+        count = spec.content["problems"]["n"]
         missing = sorted({id_ for id_, _ in set(expected) - set(present)})
         raise DataError(
-            f"the results are not those of exactly the task's {spec.n_problems} problems",
+            f"the results are not those of exactly the task's {count} problems",
             where=str(folder / "results.jsonl"),
             remedy=(
                 f"without results: {', '.join(missing[:3])}, {len(missing)} in all"
@@ -271,24 +236,18 @@ def read_results(folder: Path) -> tuple[Row, list[Row], list[Row]]:
 
 def paired(folder: Path) -> Iterator[tuple[list[Row], list[Row]]]:
     """Yield completions and their results, problem by problem."""
-    completions = _by_problem(read_jsonl(folder / "completions.jsonl"))
-    return zip(completions, _by_problem(read_jsonl(folder / "results.jsonl")), strict=True)
-
-
-def _by_problem(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    current: list[Row] = []
-    for row in rows:
-        if current and row["problem_id"] != current[0]["problem_id"]:
-            yield current
-            current = []
-        current.append(row)
-    if current:
-        yield current
+    completions, results = (
+        (list(rows) for _, rows in groupby(read_jsonl(folder / name), itemgetter("problem_id")))
+        for name in _ANSWERS
+    )
+    return zip(completions, results, strict=True)
 
 
 def _problem_row(problem: Problem) -> Row:
     """Return the row of a problem, with its unrendered prompt."""
-    prompt: Json = problem.prompt if isinstance(problem.prompt, str) else _turns(problem.prompt)
+    prompt: Json = problem.prompt
+    if not isinstance(prompt, str):
+        prompt = [{"role": turn.role, "content": turn.content} for turn in prompt]
     return {
         "id": problem.id,
         "dataset": problem.dataset,
@@ -296,10 +255,6 @@ def _problem_row(problem: Problem) -> Row:
         "prompt": prompt,
         **({"tools": list(problem.tools)} if problem.tools else {}),
     }
-
-
-def _turns(messages: Sequence[Message]) -> list[Json]:
-    return [{"role": message.role, "content": message.content} for message in messages]
 
 
 def _completion_row(member: Judged, prompt: str, *, tokens: bool) -> Row:

@@ -33,12 +33,19 @@ def summarise(results: Sequence[Row]) -> dict[str, Json]:
     ``accuracy`` excludes completions without an outcome; ``unscored`` is their share.
     """
     by_problem = group_by_problem(results)
-    metrics = _metrics(by_problem)
+    numbers: dict[str, Callable[[Row], float | bool | None]] = {
+        "accuracy": lambda row: row["passed"],
+        "score": lambda row: row["score"],
+        "unscored": lambda row: row["passed"] is None,
+        "truncated": lambda row: row["truncated"],
+        "length": lambda row: row["n_tokens"],
+    }
+    metrics = {name: average(by_problem, number) for name, number in numbers.items()}
     return {
         "n_problems": len(by_problem),
         "n_completions": len(results),
         "truncation_rate": fmean(row["truncated"] for row in results),
-        "metrics": {name: mean.data() for name, mean in metrics.items()},
+        "metrics": {name: mean.data() for name, mean in metrics.items() if mean is not NOTHING},
         **usage_of(results),
         "graders": _graders(by_problem),
         "strata": _strata(by_problem),
@@ -112,31 +119,17 @@ def average(by_problem: ByProblem, number: Callable[[Row], float | bool | None])
     return estimate_answers(known)
 
 
-def _metrics(by_problem: ByProblem) -> dict[str, Estimate]:
-    metrics = {
-        "accuracy": average(by_problem, lambda row: row["passed"]),
-        "score": average(by_problem, lambda row: row["score"]),
-        "unscored": average(by_problem, lambda row: row["passed"] is None),
-        "truncated": average(by_problem, lambda row: row["truncated"]),
-        "length": average(by_problem, lambda row: row["n_tokens"]),
-    }
-    return {name: mean for name, mean in metrics.items() if mean is not NOTHING}
-
-
 def _graders(by_problem: ByProblem) -> dict[str, Json]:
     """Return each verifier's pass rate, mean score, share of extracted answers, mean parts."""
-    names = dict.fromkeys(
-        name for rows in by_problem.values() for row in rows for name in row["verdicts"]
-    )
-    return {name: _grader(by_problem, name) for name in names}
+    verdicts: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for id_, rows in by_problem.items():
+        for row in rows:
+            for name, verdict in row["verdicts"].items():
+                verdicts[name][id_].append(verdict)
+    return {name: _grader(of_problems) for name, of_problems in verdicts.items()}
 
 
-def _grader(by_problem: ByProblem, name: str) -> dict[str, Json]:
-    verdicts = {
-        id_: [row["verdicts"][name] for row in rows if name in row["verdicts"]]
-        for id_, rows in by_problem.items()
-    }
-    verdicts = {id_: rows for id_, rows in verdicts.items() if rows}
+def _grader(verdicts: ByProblem) -> dict[str, Json]:
     everyone = [verdict for rows in verdicts.values() for verdict in rows]
     numbers: dict[str, Json] = {
         "passed": average(verdicts, _passed).data(),
@@ -165,32 +158,20 @@ def _passed(verdict: Row) -> bool | None:
     return verdict["score"] >= 1.0 if passed is None else passed
 
 
-def _tag_values(by_problem: ByProblem) -> dict[str, dict[str, list[str]]]:
-    """Return the ids of the problems with each value of each tag; lists count for each item."""
-    ids: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+def _strata(by_problem: ByProblem) -> dict[str, Any]:
+    """Return the accuracy by tag and value, of tags that are no labels; lists count for each."""
+    tags: dict[str, dict[str, dict[str, Sequence[Row]]]] = defaultdict(lambda: defaultdict(dict))
     for id_, rows in by_problem.items():
         for tag, value in rows[0]["tags"].items():
-            values = value if isinstance(value, list) else [value]
-            plain = [item for item in values if isinstance(item, str | int | float | bool)]
-            for item in dict.fromkeys(map(str, plain)):
-                ids[tag][item].append(id_)
-    return ids
-
-
-def _small_tags(by_problem: ByProblem) -> dict[str, dict[str, list[str]]]:
+            for item in value if isinstance(value, list) else [value]:
+                if isinstance(item, str | int | float | bool):
+                    tags[tag][str(item)][id_] = rows
     n = len(by_problem)
     return {
-        tag: values
-        for tag, values in _tag_values(by_problem).items()
-        if len(values) <= MAX_STRATA and (len(values) < n or n < 3)
-    }
-
-
-def _strata(by_problem: ByProblem) -> dict[str, Any]:
-    return {
         tag: {
-            value: average({id_: by_problem[id_] for id_ in ids}, lambda row: row["passed"]).data()
-            for value, ids in sorted(values.items())
+            value: average(some, lambda row: row["passed"]).data()
+            for value, some in sorted(values.items())
         }
-        for tag, values in sorted(_small_tags(by_problem).items())
+        for tag, values in sorted(tags.items())
+        if len(values) <= MAX_STRATA and (len(values) < n or n < 3)
     }

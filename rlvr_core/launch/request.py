@@ -9,7 +9,7 @@ from rlvr_core.api import ConfigError, EngineTraits, traits_of
 
 if TYPE_CHECKING:
     from rlvr_core.api import LaunchRequest
-    from rlvr_core.eval.config import Asked
+    from rlvr_core.config.load import Draft
     from rlvr_core.plugins.host import Host
 
 
@@ -55,12 +55,11 @@ def to_evaluate(
 
     if config is None:
         raise ConfigError("evaluate on what?", remedy="name the YAML file for rlvr eval")
-    evaluation = read_eval_config(config, [*overrides, f"model.path={model}"])
-    _check(evaluation, {}, host)
+    draft = read_eval_config(config, [*overrides, f"model.path={model}"])
+    _check(draft, {}, host)
     words = ["eval", "--config", str(config), *_sets((*overrides, f"model.path={model}"))]
     name = re.sub(r"[^A-Za-z0-9.-]+", "-", "-".join(model.rstrip("/").split("/")[-3:])).strip("-")
-    files = evaluation.draft.files if evaluation.draft else ()
-    return LaunchRequest(tuple(words), f"eval-{name}", files=files), evaluation.root.plain()
+    return LaunchRequest(tuple(words), f"eval-{name}", files=draft.files), draft.root.plain()
 
 
 def with_beside(request: LaunchRequest, config: Path, host: Host) -> LaunchRequest:
@@ -71,22 +70,23 @@ def with_beside(request: LaunchRequest, config: Path, host: Host) -> LaunchReque
     from rlvr_core.eval.config import read_eval_config
     from rlvr_core.launch.references import references, uris
 
-    evaluation = read_eval_config(config, ())
-    _check(evaluation, {"model": {"path": "a checkpoint"}}, host)
-    tree = evaluation.root.plain()
+    draft = read_eval_config(config, ())
+    _check(draft, {"model": {"path": "a checkpoint"}}, host)
+    tree = draft.root.plain()
     if isinstance(tree.get("model"), dict):
         tree["model"].pop("path", None)  # each checkpoint takes its place
-    files = evaluation.draft.files if evaluation.draft else ()
-    beside = EvaluatedBeside(config, files, references(tree, str(config)), uris(tree))
+    beside = EvaluatedBeside(config, draft.files, references(tree, str(config)), uris(tree))
     return replace(request, beside=beside)
 
 
-def _check(evaluation: Asked, given: dict[str, Any], host: Host) -> None:
+def _check(draft: Draft, given: dict[str, Any], host: Host) -> None:
     """Find mistakes now, and not on a machine that costs money."""
-    for index, ref in enumerate(evaluation.config(given).tasks):
+    from rlvr_core.eval.config import eval_config
+
+    for index, ref in enumerate(eval_config(draft, given).tasks):
         from rlvr_core.config.resolve import find
 
-        find(host, "eval_task", ref.use, ref.with_, evaluation.root, ("tasks", index))
+        find(host, "eval_task", ref.use, ref.with_, draft.root, ("tasks", index))
 
 
 def for_elsewhere(request: LaunchRequest, tree: Any) -> LaunchRequest:

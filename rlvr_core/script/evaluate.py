@@ -12,7 +12,7 @@ from rlvr_core.eval.options import Options, open_session, say
 from rlvr_core.eval.view import EvaluationView
 from rlvr_core.plugins.blame import faults_named
 from rlvr_core.record.view import RunView
-from rlvr_core.script.train import check_arguments, option, plain, signals_restored
+from rlvr_core.script.train import overrides_of, plain, signals_restored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,16 +45,11 @@ def evaluate(
     Raises:
         RlvrError: For every error that ``rlvr eval`` reports; ``str(error)`` is the full message.
     """
-    from rlvr_core.eval.evaluate import check_truncation, write_summary
-
-    check_arguments(set, tasks=tasks, rewards=rewards)
+    overrides = overrides_of(set, tasks=tasks or None, rewards=rewards)
     if not isinstance(model, str | os.PathLike | RunView):
         raise ConfigError(
             f"model is a {type(model).__name__}, not a folder, a hub id or a run", where="model"
         )
-    overrides = [option("tasks", list(tasks))] if tasks else []
-    overrides += [] if rewards is None else [option("rewards", list(rewards))]
-    overrides += [option(key, value) for key, value in (set or {}).items()]
     options = Options(
         config=None if config is None else Path(config),
         overrides=tuple(overrides),
@@ -64,9 +59,8 @@ def evaluate(
     with signals_restored(), faults_named():
         session, folder = open_session(text, options)
         results_folder = options.out or folder
-        from rlvr_core.eval.evaluate import evaluate as run_evaluation
+        from rlvr_core.eval import evaluate as evaluation
 
-        summaries = run_evaluation(session, results_folder, say)
-        write_summary(results_folder, {"folder": str(results_folder), "tasks": summaries})
-    check_truncation(summaries)
+        summaries = evaluation.evaluate(session, results_folder, say)
+    evaluation.check_truncation(summaries)
     return EvaluationView(results_folder)

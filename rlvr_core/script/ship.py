@@ -102,9 +102,7 @@ def _define(component: Any, parts: dict[str, str]) -> None:
             f"worker processes",
             remedy="put it into a file: rewards=['./my_file.py:name']",
         ) from None
-    names = vars(sys.modules[_MAIN])
-    if isinstance(component, FunctionType):
-        names = component.__globals__
+    names = getattr(component, "__globals__", vars(sys.modules[_MAIN]))
     parts[component.__name__] = ""  # so that what calls itself ends here
     for name in _globals_of(source):
         if name in names and name not in parts:

@@ -64,15 +64,13 @@ def train(
     from rlvr_core.run.ending import Stop
     from rlvr_core.terminal.output import quiet_libraries
 
-    check_arguments(set, rewards=rewards)
+    overrides = overrides_of(set, rewards=rewards)
     if not (display is None or display in DISPLAYS or isinstance(display, Display)):
         raise ConfigError(
             f"there is no display {display!r}",
             where="display",
             remedy=f"take {', '.join(DISPLAYS)}, or give an object of a subclass of Display",
         )
-    overrides = [] if rewards is None else [option("rewards", list(rewards))]
-    overrides += [option(key, value) for key, value in (set or {}).items()]
     host = load_host()
     path, text = source(config)
     resolved = resolve_file(path, overrides, host, text)
@@ -94,15 +92,15 @@ def train(
     return RunView(folder)
 
 
-def check_arguments(changes: Any, **lists: Any) -> None:
-    """Refuse arguments of other types than ``train`` and ``evaluate`` take.
+def overrides_of(changes: Any, **lists: Any) -> list[str]:
+    """Return what ``train`` or ``evaluate`` was given as options of ``--set``.
 
     Args:
         changes: The argument ``set``.
-        lists: Arguments that are lists, or None.
+        lists: Arguments that stand for the key of their name, or None.
 
     Raises:
-        ConfigError: If one is no list, or ``set`` no mapping.
+        ConfigError: If one is no list, ``set`` no mapping, or a value cannot be written as YAML.
     """
     if not isinstance(changes, Mapping | None):
         raise ConfigError(
@@ -117,6 +115,8 @@ def check_arguments(changes: Any, **lists: Any) -> None:
                 where=name,
                 remedy=f"write {name}=[...]",
             )
+    values = {name: list(given) for name, given in lists.items() if given is not None}
+    return [option(key, value) for key, value in {**values, **(changes or {})}.items()]
 
 
 def source(

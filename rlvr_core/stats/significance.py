@@ -1,10 +1,8 @@
-"""Paired differences, their tests and the correction for several of them; pass@k."""
+"""Paired differences, their tests and the correction for several of them."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from fractions import Fraction
 from statistics import fmean
 
 import numpy as np
@@ -91,17 +89,3 @@ def difference(values: Array) -> Interval:
     variance = (squares + typical * PRIOR_PAIRS / (1 + changed)) / (n - 1)
     half = intervals.t_quantile(n - 1) * np.sqrt(variance / n)
     return np.maximum(centre - half, -1.0), np.minimum(centre + half, 1.0)
-
-
-def pass_at_k(n: int, correct: int, k: int) -> float:
-    """Return the chance that at least one of ``k`` of ``n`` completions is correct.
-
-    The ``k`` completions are drawn without replacement: 1 - C(n - c, k) / C(n, k), Chen et al.
-    2021, arXiv:2107.03374.
-
-    Raises:
-        ValueError: If ``k`` is not between 1 and ``n``.
-    """
-    if not 1 <= k <= n or not 0 <= correct <= n:
-        raise ValueError(f"pass@{k} cannot be told from {correct} of {n} completions")
-    return float(1 - Fraction(math.comb(n - correct, k), math.comb(n, k)))

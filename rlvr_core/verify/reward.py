@@ -144,21 +144,16 @@ class RewardPlan:
         Raises:
             ConfigError: If the problem names a verifier that the plan was not built with.
         """
-        return tuple(term.verifier or self.own_name(problem) for term in self.terms)
-
-    def own_name(self, problem: Problem) -> str:
-        """Return the full name of the problem's own verifier."""
-        try:
-            return self.own[problem.verifier]
-        except KeyError:
+        if problem.verifier not in self.own and any(term.verifier is None for term in self.terms):
             raise ConfigError(
                 f"problem {problem.id} asks for verifier '{problem.verifier}', which no problem "
                 f"had at the start of the run"
-            ) from None
+            )
+        return tuple(term.verifier or self.own[problem.verifier] for term in self.terms)
 
     def main_name(self, problem: Problem) -> str:
         """Return the verifier that decides this problem's outcome."""
-        return self.terms[0].verifier or self.own_name(problem)
+        return self.names(problem)[0]
 
     def check(self, problem: Problem) -> None:
         """Have every verifier of this problem check its spec.

@@ -85,22 +85,13 @@ def judge(verifier: Any, how: bytes, problem: bytes, *completions: bytes) -> lis
             )
     else:
         verdicts = [verifier.verify(_unpack(problem), answer) for answer in answers]
-    return [
-        in_range(plain_verdict(verdict, answer), verifier)
-        for verdict, answer in zip(verdicts, answers, strict=True)
-    ]
-
-
-def in_range(verdict: PlainVerdict, verifier: Any) -> PlainVerdict:
-    """Check that a score is in the range its verifier declares, if it declares one.
-
-    Raises:
-        ValueError: If the score is outside of ``reward_range``.
-    """
-    score, limits = verdict[0], traits_of(verifier, VerifierTraits).reward_range
-    if score is not None and limits is not None and not limits[0] <= score <= limits[1]:
-        raise ValueError(f"score {score} is outside of its reward_range {tuple(limits)}")
-    return verdict
+    plain = [plain_verdict(*pair) for pair in zip(verdicts, answers, strict=True)]
+    limits = traits_of(verifier, VerifierTraits).reward_range
+    if limits is not None:
+        for score, *_ in plain:
+            if score is not None and not limits[0] <= score <= limits[1]:
+                raise ValueError(f"score {score} is outside of its reward_range {tuple(limits)}")
+    return plain
 
 
 def plain_verdict(verdict: object, completion: Completion | None = None) -> PlainVerdict:

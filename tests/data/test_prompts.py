@@ -9,7 +9,6 @@ from rlvr_core.api import ConfigError, DataError, Message, Problem, Source
 from rlvr_core.config.model import PromptSection
 from rlvr_core.data.load import audit
 from rlvr_core.data.prompts import Renderer
-from rlvr_core.eval.text_prompts import TextRenderer
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>", "</s>"]
 CHATML = (
@@ -91,8 +90,6 @@ def test_template_options_without_a_template_are_refused():
         Renderer(tokenizer(), PromptSection(template_options={"enable_thinking": False}))
     with pytest.raises(ValidationError, match="no effect with chat_template: never"):
         PromptSection(chat_template="never", template_options={"enable_thinking": False})
-    with pytest.raises(ConfigError, match="the server has its own"):
-        TextRenderer(PromptSection(template_options={"enable_thinking": False}), as_chat=True)
 
 
 def test_template_options_that_text_prompts_do_not_see_are_told():

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlvr_core.api import Completion, EvalReport, Group, Judged, Problem, SamplingParams
-from rlvr_core.eval.in_run import NamedTask, evaluate
+from rlvr_core.eval.in_run import evaluate
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_answers_that_ended_leave_no_trace():
         generator = SimpleNamespace(
             generate=lambda draws, *_, **__: [SimpleNamespace(group=one) for one in groups]
         )
-        return evaluate(NamedTask("t", Task()), generator, version=0, step=0).report.basis
+        return evaluate("t", Task(), generator, version=0, step=0).report.basis
 
     assert sampled("stop", "stop", "stop", "stop") == {"version": "1"}
     assert sampled("stop", "length", "stop", "stop") == {"version": "1", "cut_off": 0.25}

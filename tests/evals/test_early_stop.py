@@ -8,8 +8,7 @@ import time
 
 import pytest
 
-from rlvr_core.config.model import EarlyStopSection
-from rlvr_core.eval.in_run import EarlyStop
+from rlvr_core.eval.in_run import Progress
 
 TASK = {"use": "toy/letters", "with": {"count": 6}}
 METRIC = "toy/letters:share_of_a"
@@ -18,7 +17,7 @@ GUARDS = [{"use": "core/updates", "off": True}]  # which would stop a run whose 
 
 
 def early(**options):
-    return EarlyStop(EarlyStopSection(metric="t:m", **options))
+    return Progress("t:m", **options)
 
 
 def feed(stop, values):
@@ -61,7 +60,7 @@ def test_its_state_goes_on_and_another_metric_begins_anew():
     again.observe(2, 0.1)
     again.observe(3, 0.5)
     assert "has not risen in 3 evaluations (best 0.5 after 0 steps)" in again.reason
-    other = EarlyStop(EarlyStopSection(metric="t:other"))
+    other = Progress("t:other")
     other.load_state_dict(stop.state_dict())
     assert other.best is None
 

@@ -20,7 +20,8 @@ def test_the_best_checkpoint_stays_and_is_saved_off_schedule(lab, model_dir):
     assert there == {f"step{best:06d}", "step000008"}
     state = json.loads((checkpoints / "latest" / "trainer" / "state.json").read_text())
     how = {"metric": "toy/letters:share_of_a", "direction": "maximize"}
-    assert state["best"] == {"step": best, "value": trained[best], **how}
+    waited = {"waited": 8 - best}
+    assert state["best"] == {"best_step": best, "best": trained[best], **waited, **how}
     assert lab.json("eval", checkpoints / "best", "--task", "letters", "--allow-truncation")
 
 

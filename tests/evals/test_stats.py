@@ -1,4 +1,3 @@
-import itertools
 import math
 import random
 import statistics
@@ -10,22 +9,7 @@ from rlvr_core.stats.estimates import (
     estimate,
     jackknife,
 )
-from rlvr_core.stats.significance import paired_difference, pass_at_k
-
-
-@pytest.mark.parametrize("n", [1, 4, 7])
-def test_t77_pass_at_k_is_the_share_of_all_subsets(n):
-    for correct, k in itertools.product(range(n + 1), range(1, n + 1)):
-        answers = [i < correct for i in range(n)]
-        subsets = list(itertools.combinations(answers, k))
-        assert pass_at_k(n, correct, k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
-
-
-def test_pass_at_k_refuses_what_cannot_be_told():
-    for n, correct, k in [(4, 2, 5), (4, 2, 0), (4, 5, 1), (4, -1, 1)]:
-        with pytest.raises(ValueError, match="cannot be told"):
-            pass_at_k(n, correct, k)
-    assert pass_at_k(512, 1, 256) == 0.5
+from rlvr_core.stats.significance import paired_difference
 
 
 def test_a_mean_of_many_values_has_the_normal_interval():

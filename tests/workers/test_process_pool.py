@@ -4,7 +4,6 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -258,41 +257,6 @@ def test_a_stopped_worker_holds_up_nobody_however_much_it_is_sent(use, tmp_path,
     assert [len(answer["text"]) for answer, _ in found] == [2 << 20] * 8
     pool.close()
     assert not psutil.pid_exists(stopped)
-
-
-PARENT = """
-import sys, time
-from rlvr_core.workers.pool import PoolCall, ProcessPool
-from rlvr_core.workers.process import ComponentSpec
-
-parts = "tests.support.workers.pool_components"
-specs = {"tool": ComponentSpec(f"{parts}:Tool", {})}
-pool = ProcessPool("pool of tools", specs, f"{parts}:handle", workers=2, lazy=True)
-pool.submit(PoolCall("tool", (b"hang", b""), 600.0, print) for _ in range(2))
-while len(pool.pids()) < 2 or pool.starting:
-    time.sleep(0.05)
-time.sleep(0.3)
-print(*pool.pids(), flush=True)
-time.sleep(600)
-"""
-
-
-def test_workers_that_were_started_as_needed_die_with_the_parent():
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT],
-        stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert parent.stdout is not None
-    pids = [int(pid) for pid in parent.stdout.readline().split()]
-    assert len(pids) == 2
-    parent.kill()
-    parent.wait(20)
-    parent.stdout.close()
-    end = time.monotonic() + 20
-    while any(map(psutil.pid_exists, pids)) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not any(map(psutil.pid_exists, pids))
 
 
 SEEDS = range(20) if os.environ.get("RLVR_TEST_ALL") else range(2)

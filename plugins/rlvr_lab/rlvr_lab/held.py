@@ -11,11 +11,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlvr_core.eval.model_ref import HELD, step_of
+from rlvr_core.api import ConfigError
+from rlvr_core.eval.model_ref import HELD
 from rlvr_core.record.checkpoints import COMPLETE, CheckpointStore
 from rlvr_core.record.rundir import RunFolder
 
@@ -75,6 +77,22 @@ class Holder:
     def _tidy(folder: Path) -> None:
         with contextlib.suppress(OSError):  # it is not empty, or not there
             folder.rmdir()
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the step of a checkpoint's folder, ``step000020``."""
+    return int(checkpoint.name.removeprefix("step"))
+
+
+def run_of(checkpoint: Path) -> RunFolder | None:
+    """Return the run of a checkpoint folder or run folder; None for any other folder."""
+    real = checkpoint.resolve()
+    above = real.parent.name
+    inside = re.match(r"step\d{6,}$", real.name) and above.startswith(("checkpoints", HELD))
+    try:
+        return RunFolder.open(real.parent.parent if inside else real)
+    except ConfigError:
+        return None
 
 
 def _seal_last(checkpoint: Path) -> Iterator[Path]:

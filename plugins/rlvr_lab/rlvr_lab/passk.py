@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import ConfigError, Json
-from rlvr_core.eval.evaluate import head_of_summary, mark_truncation, sample, write_summary
+from rlvr_core.eval.evaluate import finish_summary, sample
 from rlvr_core.eval.spec import Spec
 from rlvr_core.eval.store import Row, Store, read_results, slug
 from rlvr_core.eval.summary import group_by_problem, usage_of
 from rlvr_core.record.files import write_atomic
 from rlvr_core.record.jsonl import encode, read_jsonl
 from rlvr_core.stats.estimates import estimate
-from rlvr_core.stats.significance import pass_at_k
 
 if TYPE_CHECKING:
     from rlvr_core.eval.session import Session
@@ -56,7 +57,7 @@ def summarise(folder: Path, ks: Sequence[int]) -> Row:
     check_ks(ks, spec.n)
     difficulty = _difficulty(problems, results)
     write_atomic(folder / "difficulty.jsonl", b"".join(map(encode, difficulty)))
-    summary: Row = head_of_summary(head) | {
+    numbers: Row = {
         "n_problems": len(problems),
         "truncation_rate": fmean([row["truncated"] for row in results] or [0]),
         "pass_at_k": {str(k): _pass_at(k, difficulty) for k in ks},
@@ -64,9 +65,7 @@ def summarise(folder: Path, ks: Sequence[int]) -> Row:
         "solved_always": sum(0 < row["n"] == row["correct"] for row in difficulty),
         **usage_of(results),
     }
-    mark_truncation(summary, head)
-    write_summary(folder, summary)
-    return summary
+    return finish_summary(folder, head, numbers)
 
 
 def check_ks(ks: Sequence[int], n: int) -> None:
@@ -102,6 +101,20 @@ def _difficulty(problems: Sequence[Row], results: Sequence[Row]) -> list[Row]:
             }
         )
     return table
+
+
+def pass_at_k(n: int, correct: int, k: int) -> float:
+    """Return the chance that at least one of ``k`` of ``n`` completions is correct.
+
+    The ``k`` completions are drawn without replacement: 1 - C(n - c, k) / C(n, k), Chen et al.
+    2021, arXiv:2107.03374.
+
+    Raises:
+        ValueError: If ``k`` is not between 1 and ``n``.
+    """
+    if not 1 <= k <= n or not 0 <= correct <= n:
+        raise ValueError(f"pass@{k} cannot be told from {correct} of {n} completions")
+    return float(1 - Fraction(math.comb(n - correct, k), math.comb(n, k)))
 
 
 def _pass_at(k: int, difficulty: Sequence[Row]) -> dict[str, Json]:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_lab.passk import pass_at_k
+
 LAX = "--allow-truncation"
 TASK = ("--task", "toy/letters", "--with", "count=10", LAX)
 
@@ -113,3 +115,16 @@ def test_mistakes_are_explained(lab, model_dir, words, text):
     assert text in done.stderr
     assert "Traceback" not in done.stderr
     assert not (lab.folder / "evals").exists()
+
+
+@pytest.mark.parametrize("n", [1, 4, 7])
+def test_t77_pass_at_k_is_the_share_of_all_subsets(n):
+    for correct, k in itertools.product(range(n + 1), range(1, n + 1)):
+        assert pass_at_k(n, correct, k) == pytest.approx(brute([i < correct for i in range(n)], k))
+
+
+def test_pass_at_k_refuses_what_cannot_be_told():
+    for n, correct, k in [(4, 2, 5), (4, 2, 0), (4, 5, 1), (4, -1, 1)]:
+        with pytest.raises(ValueError, match="cannot be told"):
+            pass_at_k(n, correct, k)
+    assert pass_at_k(512, 1, 256) == 0.5

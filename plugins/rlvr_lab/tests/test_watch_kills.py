@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from rlvr_core.api import RunError
-from rlvr_core.eval.model_ref import find_model, path_in_run, run_of
+from rlvr_core.eval.model_ref import find_model, path_in_run
 from rlvr_core.record.checkpoints import CheckpointStore
 from rlvr_core.record.manifest import _process
 from rlvr_core.record.rundir import RunFolder
+from rlvr_lab.held import run_of
 from rlvr_lab.watch import Watcher
 
 ACCURACY = {"value": 0.5, "low": 0.25, "high": 0.75, "n": 4, "method": "wilson"}

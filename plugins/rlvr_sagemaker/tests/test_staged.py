@@ -86,9 +86,10 @@ def test_t89_an_eval_config_is_resolved_like_the_config(project, tmp_path):
     assert (told["eval_config"], told["eval_gpus"]) == ("beside.yaml", [7])
     (given,) = told["eval_set"]
     assert given == 'tasks.0.with.data.with.path="../../far rows #1.jsonl"'
-    from rlvr_core.eval.config import read_eval_config
+    from rlvr_core.eval.config import eval_config, read_eval_config
 
-    asked = read_eval_config(Path("beside.yaml"), told["eval_set"]).config({"model": {"path": "x"}})
+    draft = read_eval_config(Path("beside.yaml"), told["eval_set"])
+    asked = eval_config(draft, {"model": {"path": "x"}})
     assert asked.tasks[0].with_["data"]["with"]["path"] == "../../far rows #1.jsonl"
     page = launch("--eval-config", "beside.yaml", "--dry-run").stdout
     assert f"and beside it: rlvr watch RUN --config beside.yaml --set {given}" in page

@@ -14,7 +14,7 @@ from rlvr_core.config.keys import component_keys, run_keys
 from rlvr_core.config.model import RunConfig
 from rlvr_core.config.resolve import resolve_file
 from rlvr_core.config.tree import COMPONENTS, dotted
-from rlvr_core.eval.config import EvalConfig, read_eval_config
+from rlvr_core.eval.config import EvalConfig, eval_config, read_eval_config
 from rlvr_core.plugins.host import load_host
 from rlvr_core.plugins.registry import KINDS
 from tests.support import pages
@@ -64,8 +64,8 @@ def test_every_yaml_block_is_a_config_or_fits_into_one(
         read_sweep("sweep.yaml")
     elif "tasks" in keys:
         Path("eval.yaml").write_text(text)
-        asked = read_eval_config(Path("eval.yaml"), ())
-        asked.config({} if "model" in keys else {"model": {"path": "m"}})
+        draft = read_eval_config(Path("eval.yaml"), ())
+        eval_config(draft, {} if "model" in keys else {"model": {"path": "m"}})
     else:
         if "extends" in keys:
             base = Path(_plain(text)["extends"])

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from rlvr_checks.openai.client import Client, RemoteError, Reply
 from rlvr_checks.openai.config import Endpoint
+from rlvr_checks.openai.prompts import TextRenderer
 from rlvr_core.api import (
     REMOTE,
     EngineContext,
@@ -24,10 +25,12 @@ from rlvr_core.api import (
     GenerationRequest,
     Json,
     MachineError,
+    Problem,
     RunError,
     SamplingParams,
     WeightSource,
 )
+from rlvr_core.toolkit import PromptSection
 
 VLLM = "vllm"
 """Owner that a vLLM server reports for its models."""
@@ -81,6 +84,16 @@ class OpenAIEngine:
         self._open: dict[int, _Pending] = {}
         self._in_a_row = 0
         self._stopped: RunError | None = None
+
+    def renderer(
+        self, section: PromptSection, present: Callable[[Problem], Problem]
+    ) -> TextRenderer:
+        """Return what renders problems in the form that the server takes.
+
+        Raises:
+            ConfigError: If the section uses settings that a server does not support.
+        """
+        return TextRenderer(section, as_chat=self.traits.takes_turns, present=present)
 
     def start(self, context: EngineContext) -> None:
         """Connect to the server.

@@ -18,6 +18,7 @@ from rlvr_core.api import (
     SamplingParams,
     traits_of,
 )
+from rlvr_core.toolkit import PromptSection
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 
@@ -53,6 +54,12 @@ def test_it_says_what_it_is(server):
     assert traits_of(start(server), EngineTraits).text_only
     assert start(server).traits.takes_turns
     assert not start(server, api="completions").traits.takes_turns
+
+
+def test_options_of_a_chat_template_are_the_servers(server):
+    section = PromptSection(template_options={"enable_thinking": False})
+    with pytest.raises(ConfigError, match="the server has its own"):
+        start(server).renderer(section, present=lambda problem: problem)
 
 
 def test_a_chat_as_it_is_sent(server):

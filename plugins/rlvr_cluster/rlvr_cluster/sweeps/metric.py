@@ -69,13 +69,21 @@ def check_reported(sweep: Sweep, resolved: Resolved, host: Host) -> None:
     Raises:
         RlvrError: If they do not, or cannot be loaded.
     """
-    from rlvr_core.eval.metric_check import check_metric_of
+    from rlvr_core.eval.in_run import named_tasks
+    from rlvr_core.eval.metric_check import check_metric as check_reported_by
+    from rlvr_core.verify.judge import ErrorRate, Judge
+    from rlvr_core.verify.reward import RewardPlan
 
     task, colon, name = sweep.spec.metric.rpartition(":")
     if not colon:
         return
     full = next(ref.use for ref in resolved.config.eval.tasks if _same(task, ref.use))
-    check_metric_of(resolved, f"{full}:{name}", sweep.where("metric"))
+    tasks, config = named_tasks(resolved), resolved.config
+    verifiers = {problem.verifier for each in tasks.values() for problem in each.problems()}
+    plan = RewardPlan.build(config.rewards, verifiers, resolved.host)
+    with plan.pool(config.verify.model_copy(update={"pool": None})) as pool:
+        judge = Judge(pool, plan, ErrorRate(config.verify.max_error_rate))
+        check_reported_by(f"{full}:{name}", tasks, judge, sweep.where("metric"))
 
 
 def value_in(view: RunView, metric: str) -> float | None:

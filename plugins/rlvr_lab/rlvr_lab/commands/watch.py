@@ -91,15 +91,13 @@ def _check(tasks: tuple[str, ...], config: Path | None, overrides: tuple[str, ..
     """Report configuration mistakes now, not only when the first checkpoint appears."""
     from rlvr_core.config.resolve import find
     from rlvr_core.config.tree import Mark, made
-    from rlvr_core.eval.config import read_eval_config
+    from rlvr_core.eval.config import eval_config, read_eval_config
     from rlvr_core.plugins.host import load_host
 
     task_values = {"tasks": list(tasks)} if tasks else {}
-    eval_config = read_eval_config(config, overrides).config(
-        {"model": {"path": "a checkpoint"}, **task_values}
-    )
+    values = {"model": {"path": "a checkpoint"}, **task_values}
     host = load_host()
-    for ref in eval_config.tasks:
+    for ref in eval_config(read_eval_config(config, overrides), values).tasks:
         find(host, "eval_task", ref.use, ref.with_, made({}, Mark("--task")), ())
 
 

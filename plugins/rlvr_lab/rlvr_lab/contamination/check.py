@@ -21,12 +21,12 @@ from rlvr_core.config.tree import dotted
 from rlvr_core.data.load import fingerprint
 from rlvr_core.data.rows import read_rows
 from rlvr_core.data.uri import local_path
-from rlvr_core.eval.model_ref import run_of
 from rlvr_core.plugins.host import Host, load_host
 from rlvr_core.record.find import find_run
 from rlvr_core.record.manifest import Manifest
 from rlvr_core.record.rundir import RunFolder
 from rlvr_lab.contamination.search import Contamination, Trained
+from rlvr_lab.held import run_of
 
 if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlvr_core.api import ConfigError, DataError, Message, Problem, Prompt
-from rlvr_core.config.model import PromptSection
 from rlvr_core.data.prompts import framed, raw_text
+from rlvr_core.toolkit import PromptSection
 
 
 class TextRenderer:
@@ -15,7 +15,7 @@ class TextRenderer:
     Args:
         section: How problems are rendered.
         as_chat: Whether the engine takes chat messages rather than raw text.
-        present: Returns a problem as its environment presents it; the problem itself if omitted.
+        present: Returns a problem as its environment presents it.
 
     Raises:
         ConfigError: If the section uses settings that such an engine does not support.
@@ -26,7 +26,7 @@ class TextRenderer:
         section: PromptSection,
         *,
         as_chat: bool,
-        present: Callable[[Problem], Problem] | None = None,
+        present: Callable[[Problem], Problem],
     ) -> None:
         self._section, self._as_chat = section, as_chat
         self._present = present
@@ -58,7 +58,7 @@ class TextRenderer:
         Raises:
             DataError: If the problem cannot be rendered in this form.
         """
-        problem = problem if self._present is None else self._present(problem)
+        problem = self._present(problem)
         if problem.tools:
             raise DataError(
                 f"problem {problem.id} has tools, which no chat template here tells the model of",
