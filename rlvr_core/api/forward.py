@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from rlvr_core.api.engines import Adapter
 
@@ -137,7 +137,7 @@ class ForwardPathFactory(Protocol):
 
         Args:
             model: The Hugging Face model.
-            adapter: What is known of its linear layers.
+            adapter: How it is made trainable.
         """
 
 
@@ -234,9 +234,3 @@ class ModelAdapter(Protocol):
 
     def reference_pairs(self, model: Any) -> Iterator[tuple[str, Tensor, Tensor]]:
         """Return (name, tensor of the moving reference, tensor of the policy) for each tensor."""
-
-    def is_linear(self, module: nn.Module) -> bool:
-        """Whether a module computes exactly the linear layer with the weight of ``weight_of``."""
-
-    def weight_of(self, module: Any) -> Tensor:
-        """Return the weight that such a layer computes with; differentiable."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rlvr_core.api import Adapter
+from rlvr_core.parallel.sharded import whole
 
 POLICY = "default"  # peft's name for an adapter loaded without a name
 WEIGHTS = "adapter_model.safetensors"
@@ -27,29 +28,6 @@ def is_adapted(module: nn.Module) -> bool:
     return isinstance(getattr(module, "base_layer", None), nn.Module) and hasattr(module, "lora_A")
 
 
-def is_plain_linear(module: Any) -> bool:
-    """Whether a module is a linear layer, possibly with adapters that only add to its weight.
-
-    With active dropout, an adapter's output is not a function of its weights alone.
-    """
-    if type(module) is nn.Linear:
-        return True
-    return (
-        (type(module).__module__, type(module).__name__) == ("peft.tuners.lora.layer", "Linear")
-        and type(module.base_layer) is nn.Linear
-        and not module.merged
-        and not module.lora_variant
-        and not any(module.lora_bias.values())
-        and not any(type(d) is nn.Dropout and d.training for d in module.lora_dropout.values())
-    )
-
-
-def weight_of(module: Any) -> Tensor:
-    """Return a linear layer's effective weight, adapters added; differentiable."""
-    weight: Tensor = module.weight
-    return _with_adapters(module, weight) if is_adapted(module) else weight
-
-
 def merged_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield the parameters merged with their adapters, by the names of the plain model.
 
@@ -59,12 +37,12 @@ def merged_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     for name, parameter in model.named_parameters():
         owner, base, leaf = name.rpartition(".base_layer.")
         if base and owner in adapted:
-            weight = _whole(parameter).detach()
+            weight = whole(parameter).detach()
             if leaf == "weight":
                 weight = _with_adapters(adapted[owner], weight)
             yield f"{owner}.{leaf}", weight.detach()
         elif not any(part.startswith("lora_") for part in name.split(".")):
-            yield name, _whole(parameter).detach()
+            yield name, whole(parameter).detach()
 
 
 def matrices(model: nn.Module, adapter: str = POLICY) -> dict[str, nn.Parameter]:
@@ -89,7 +67,7 @@ def adapter_of(model: Any, tensors: dict[str, Tensor] | None = None) -> Adapter:
         tensors: Its full ``matrices``; gathered here if omitted.
     """
     if tensors is None:
-        tensors = {name: _whole(matrix.detach()) for name, matrix in matrices(model).items()}
+        tensors = {name: whole(matrix.detach()) for name, matrix in matrices(model).items()}
     config = model.peft_config[POLICY].to_dict()
     config["target_modules"] = sorted(config["target_modules"])
     named = {name_in_file(name): tensor.cpu().contiguous() for name, tensor in tensors.items()}
@@ -109,16 +87,10 @@ def _with_adapters(layer: Any, weight: Tensor) -> Tensor:
     if layer.disable_adapters:
         return weight
     for name in layer.active_adapters:
-        a_RI, b_OR = (_whole(half[name].weight) for half in (layer.lora_A, layer.lora_B))
+        a_RI, b_OR = (whole(half[name].weight) for half in (layer.lora_A, layer.lora_B))
         # an adapter is added to half-precision weights in the adapter's own precision
         delta_OI = layer.scaling[name] * (b_OR @ a_RI)
         weight = weight.to(torch.promote_types(weight.dtype, delta_OI.dtype)) + (
             delta_OI.T if layer.fan_in_fan_out else delta_OI
         )
     return weight
-
-
-def _whole(tensor: Any) -> Tensor:
-    gather = getattr(tensor, "full_tensor", None)
-    whole: Tensor = tensor if gather is None else gather()
-    return whole

@@ -128,11 +128,6 @@ def attach_reference(model: Any) -> None:
             theirs.copy_(policy)
 
 
-def is_lora(model: nn.Module) -> bool:
-    """Whether the model has an adapter."""
-    return hasattr(model, "peft_config")
-
-
 def layers(model: nn.Module) -> list[Any]:
     """Return peft's layers in the model."""
     return [module for module in model.modules() if is_adapted(module)]
@@ -193,9 +188,8 @@ def dropout(model: nn.Module, *key: int) -> Iterator[None]:
         model: The policy; nothing happens if it has no such dropout.
         key: Seed of the run, step and process, so that a resumed run draws the same numbers.
     """
-    adapted = layers(model) if is_lora(model) else []
-    modules = [layer.lora_dropout[POLICY] for layer in adapted]
-    modules = [module for module in modules if isinstance(module, nn.Dropout)]
+    policy = [layer.lora_dropout[POLICY] for layer in layers(model)]
+    modules = [module for module in policy if isinstance(module, nn.Dropout)]
     if not modules:
         yield
         return

@@ -26,8 +26,6 @@ class LoraAdapter:
     dropout = staticmethod(lora.dropout)
     add_reference = staticmethod(lora.attach_reference)
     reference_pairs = staticmethod(lora.pairs)
-    is_linear = staticmethod(adapter.is_plain_linear)
-    weight_of = staticmethod(adapter.weight_of)
 
     def lines(self, section: Any) -> list[str]:
         """Describe rank, factor and layers."""

@@ -1,4 +1,4 @@
-"""Which parameters of a policy are trained, and tensors sharded over processes (FSDP)."""
+"""Which parameters of a policy are trained: all, or those of an adapter."""
 
 from __future__ import annotations
 
@@ -14,29 +14,7 @@ from torch import Tensor, nn
 
 from rlvr_core.api import Adapter
 from rlvr_core.api.forward import ModelAdapter
-
-
-def is_sharded(tensor: Tensor) -> bool:
-    """Whether this process holds only a part of the tensor."""
-    return hasattr(tensor, "full_tensor")
-
-
-def whole(tensor: Tensor) -> Tensor:
-    """Return the whole tensor. A collective if it is sharded."""
-    sharded: Any = tensor
-    full: Tensor = sharded.full_tensor() if is_sharded(tensor) else tensor
-    return full
-
-
-def like(value: Tensor, model: Tensor) -> Tensor:
-    """A whole value on the device of ``model``, and sharded as it is; nothing is sent."""
-    value = value.to(model.device)
-    if not is_sharded(model) or value.shape != model.shape:
-        return value
-    from torch.distributed.tensor import distribute_tensor
-
-    sharded: Any = model
-    return distribute_tensor(value, sharded.device_mesh, sharded.placements, src_data_rank=None)
+from rlvr_core.parallel.sharded import whole
 
 
 class WholeModel:
@@ -99,15 +77,6 @@ class WholeModel:
     def reference_pairs(self, model: Any) -> Iterator[tuple[str, Tensor, Tensor]]:
         """None."""
         return iter(())
-
-    def is_linear(self, module: nn.Module) -> bool:
-        """See ``ModelAdapter``."""
-        return type(module) is nn.Linear
-
-    def weight_of(self, module: Any) -> Tensor:
-        """See ``ModelAdapter``."""
-        weight: Tensor = module.weight
-        return weight
 
 
 _NO_BASE = "the policy is trained whole: its reference is a model of its own"

@@ -29,7 +29,8 @@ from safetensors.torch import load_file, save_file
 
 from rlvr_core.api import MachineError
 from rlvr_core.api.errors import one_line
-from rlvr_core.parallel.model_adapter import adapter_of, is_sharded, like, whole
+from rlvr_core.parallel.model_adapter import adapter_of
+from rlvr_core.parallel.sharded import is_sharded, like, whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 
 from rlvr_core.api import ComponentConfig, NoConfig, OptimizerTraits, TrainedParameter
-from rlvr_core.parallel.model_adapter import is_sharded, like, whole
+from rlvr_core.parallel.sharded import is_sharded, like, whole
 from rlvr_core.record.metrics import misuse
 
 if TYPE_CHECKING:

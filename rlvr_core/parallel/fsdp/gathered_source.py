@@ -11,7 +11,8 @@ from torch import Tensor
 
 from rlvr_core.api import Adapter
 from rlvr_core.parallel.model import ParallelModel
-from rlvr_core.parallel.model_adapter import adapter_of, whole
+from rlvr_core.parallel.model_adapter import adapter_of
+from rlvr_core.parallel.sharded import whole
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_logprobs
 

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from rlvr_core.config.model import ModelSection
 from rlvr_core.parallel.fsdp.loading import probe, stored_dtype
 from rlvr_core.parallel.model import ParallelModel
-from rlvr_core.parallel.model_adapter import whole
 from rlvr_core.parallel.ranks import joined
+from rlvr_core.parallel.sharded import whole
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_logprobs, probe_forward_path
 from rlvr_core.step.model import load_policy, load_reference

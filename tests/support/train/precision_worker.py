@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rlvr_core.config.model import LoraSection, ModelSection
 from rlvr_core.lora import lora
 from rlvr_core.parallel.model import ParallelModel
-from rlvr_core.parallel.model_adapter import whole
+from rlvr_core.parallel.sharded import whole
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_scores, probe_forward_path
 from rlvr_core.step.model import Precision, enable_checkpointing, load_policy, load_reference
