@@ -48,7 +48,7 @@ class GpuGuard(BaseGuard):
     def bind(self, context: GuardContext) -> None:
         """Say how the trainer computes on its GPU; without one there is nothing to measure."""
         from rlvr_core.packing.way import way_of_run
-        from rlvr_core.parallel.cards import card_named
+        from rlvr_core.parallel.cards import peak_of
 
         super().bind(context)
         trainer = context.trainer
@@ -60,9 +60,8 @@ class GpuGuard(BaseGuard):
         context.record(chosen)  # run.json is written later
         for line in chosen.lines:
             context.say(line)
-        card = card_named(torch.cuda.get_device_properties(trainer.model.device).name)
-        half = trainer.precision.compute != torch.float32
-        self._peak = None if card is None else card.peak if half else card.wide
+        name = torch.cuda.get_device_properties(trainer.model.device).name
+        self._peak = peak_of(name, half=trainer.precision.compute != torch.float32)
         self._parameters = sum(tensor.numel() for tensor in trainer.model.parameters())
 
     def run_started(self, event: RunStarted) -> None:

@@ -149,7 +149,7 @@ def _sdpa_kernels(device: torch.device) -> Iterator[str]:
 
 def bandwidth(device: torch.device) -> Iterator[Finding]:
     """Measure the bytes that a copy on the device reads and writes in a second."""
-    from rlvr_core.parallel.cards import card_named
+    from rlvr_doctor.cards import card_named
 
     there = torch.zeros(_COPIED // 4, device=device)
     other = torch.empty_like(there)
@@ -161,7 +161,7 @@ def bandwidth(device: torch.device) -> Iterator[Finding]:
 
 def product(device: torch.device) -> Iterator[Finding]:
     """Measure the FLOP/s of a product in bfloat16."""
-    from rlvr_core.parallel.cards import card_named
+    from rlvr_doctor.cards import card_named
 
     left, right = (torch.randn(_SIDE, _SIDE, device=device, dtype=torch.bfloat16) for _ in range(2))
     rate = 2 * _SIDE**3 / seconds(lambda: torch.mm(left, right), device)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import DataReport, Json, RlvrError
-from rlvr_core.parallel.cards import CARDS, Card
 from rlvr_core.parallel.ranks import Ranks
+from rlvr_doctor.cards import CARDS, Card
 from rlvr_doctor.planner.memory import memory_of
 from rlvr_doctor.planner.setup import Setup, every_of, servers_of, setup_of
 from rlvr_doctor.planner.shape import read_model

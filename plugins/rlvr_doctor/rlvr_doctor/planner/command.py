@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rlvr_core.parallel.cards import CARDS
+from rlvr_doctor.cards import CARDS
 
 
 @click.command()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rlvr_core.parallel.cards import RESERVED
+from rlvr_doctor.cards import RESERVED
 from rlvr_doctor.planner.moments import Moment, moments_of
 from rlvr_doctor.planner.setup import MASTER, Micro, Setup
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlvr_core.api import ConfigError
-from rlvr_core.parallel.cards import CARDS
 from rlvr_core.toolkit import Host, model_path, resolve_file
+from rlvr_doctor.cards import CARDS
 from rlvr_doctor.planner.checkpointing import choose
 from rlvr_doctor.planner.memory import Memory, memory_of
 from rlvr_doctor.planner.setup import Setup, every_of, setup_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import AdvantageTraits, ConfigError, LossTraits
-from rlvr_core.parallel.cards import RESERVED, Card
+from rlvr_doctor.cards import RESERVED, Card
 from rlvr_doctor.planner.shape import Adapter, Shape
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from rlvr_core.parallel.cards import LAUNCH
+from rlvr_doctor.cards import LAUNCH
 from rlvr_doctor.planner.moments import head_chunk
 from rlvr_doctor.planner.setup import MASTER, Setup
 from rlvr_doctor.planner.shape import Shape

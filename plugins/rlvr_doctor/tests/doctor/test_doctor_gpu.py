@@ -77,7 +77,7 @@ def two_cards(monkeypatch):
     calls = {}
     monkeypatch.setattr(checks, "seconds", seconds)
     public = SimpleNamespace(bandwidth=3.35e12, peak=989e12)
-    monkeypatch.setattr("rlvr_core.parallel.cards.card_named", lambda _: public)
+    monkeypatch.setattr("rlvr_doctor.cards.card_named", lambda _: public)
     monkeypatch.setattr("rlvr_core.packing.attention_mask.flash_on", lambda _: True)
 
 

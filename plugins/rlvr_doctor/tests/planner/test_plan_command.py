@@ -8,7 +8,7 @@ import yaml
 from plugins.rlvr_doctor.tests.planner.places import config_of, model, planned, planner
 from plugins.rlvr_doctor.tests.planner.tables import ROOT
 from rlvr_core.api import ConfigError, MachineError
-from rlvr_core.parallel.cards import CARDS
+from rlvr_doctor.cards import CARDS
 from rlvr_doctor.planner.advice import advise
 
 GSM8K = ROOT / "examples" / "gsm8k.yaml"
