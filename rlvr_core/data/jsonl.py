@@ -15,6 +15,15 @@ Placed = Iterator[tuple[str, JsonRow]]
 """Where each row stands, for messages, and the row."""
 
 
+class FileMapping(RowMapping):
+    """Options of every loader of a file."""
+
+    path: str
+    """File; ``s3://`` and the like by plugin."""
+    name: str | None = None
+    """Name of the data set, in ids and metrics; the file's name without endings if absent."""
+
+
 class FileLoader:
     """Problems from the rows of a file, whose name is that of the data set if it has no other."""
 
@@ -49,13 +58,8 @@ def json_rows(path: Path) -> Placed:
 class JsonLines(FileLoader):
     """Problems from a file of JSON objects."""
 
-    class Config(RowMapping):
-        """Options of ``core/jsonl``."""
-
-        path: str
-        """File: JSON lines or one JSON array, gzipped or not; ``s3://`` and the like by plugin."""
-        name: str | None = None
-        """Name of the data set, in ids and metrics; the file's name without endings if absent."""
+    class Config(FileMapping):
+        """Options of ``core/jsonl``: JSON lines or one JSON array, gzipped or not."""
 
     def rows(self, path: Path) -> Placed:
         """See ``json_rows``."""

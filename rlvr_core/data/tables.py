@@ -17,7 +17,7 @@ from pydantic import Field
 
 from rlvr_core.api import DataError
 from rlvr_core.data.hub import is_saved, saved_rows
-from rlvr_core.data.jsonl import FileLoader, Placed, json_rows
+from rlvr_core.data.jsonl import FileLoader, FileMapping, Placed, json_rows
 from rlvr_core.data.rows import GZIP_MAGIC, RowMapping
 
 _ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
@@ -149,16 +149,11 @@ def file_rows(path: Path) -> Placed:
 class Csv(FileLoader):
     """Problems from a table of text."""
 
-    class Config(RowMapping):
-        """Options of ``core/csv``."""
+    class Config(FileMapping):
+        """Options of ``core/csv``: the file's first line names the columns; gzipped or not."""
 
-        path: str
-        """File whose first line names the columns, gzipped or not; ``s3://`` and the like by
-        plugin."""
         delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
         """What stands between values; ``"\\t"`` for tabs."""
-        name: str | None = None
-        """Name of the data set, in ids and metrics; the file's name without endings if absent."""
 
     def rows(self, path: Path) -> Placed:
         """See ``csv_rows``."""
@@ -168,13 +163,8 @@ class Csv(FileLoader):
 class Parquet(FileLoader):
     """Problems from a Parquet file."""
 
-    class Config(RowMapping):
+    class Config(FileMapping):
         """Options of ``core/parquet``."""
-
-        path: str
-        """File; ``s3://`` and the like by plugin."""
-        name: str | None = None
-        """Name of the data set, in ids and metrics; the file's name without endings if absent."""
 
     def rows(self, path: Path) -> Placed:
         """See ``parquet_rows``."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import parse_qsl
 
 from rlvr_core.api import ConfigError, Demonstrator, MachineError, Problem, config_class
+from rlvr_core.record.files import sync_file, sync_folder
 from rlvr_core.tiny.tiny_warm import BATCH, PEAK_LR, SHAPES, Progress, Size
 
 if TYPE_CHECKING:
@@ -301,11 +302,11 @@ def _whole_folder(out: Path) -> Iterator[Path]:
             yield temporary
             temporary.chmod(0o755)
             for path in [*temporary.iterdir(), temporary]:
-                _fsync(path)
+                sync_file(path)
             if out.exists():
                 shutil.rmtree(out)
             temporary.rename(out)
-            _fsync(out.parent)
+            sync_folder(out.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -331,11 +332,3 @@ def _only_one(lock: Path, say: Callable[[str], None]) -> Iterator[None]:
             say("waiting for another process that is making this model")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _fsync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
