@@ -101,9 +101,9 @@ def build_trainer(
         compiled = compiled_model(model)
     source: WeightSource = ModuleSource(model)
     if parallel is not None and sharded:
-        from rlvr_core.parallel.fsdp.gathered_source import gathered_source
+        from rlvr_core.parallel.fsdp.gathered_source import GatheredSource
 
-        source = gathered_source(model, parallel, whole_copy)
+        source = GatheredSource(model, parallel, whole_copy)
     builder: OptimizerBuilder = inputs.resolved.make(("train", "optimizer"))
     schedule: Schedule = inputs.resolved.make(("train", "lr_schedule"))
     if parallel is not None:

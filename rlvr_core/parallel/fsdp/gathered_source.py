@@ -21,18 +21,26 @@ if TYPE_CHECKING:
 
 
 class GatheredSource:
-    """The weights of a sharded policy, for engines.
+    """The weights of a policy that is about to be sharded, for engines.
+
+    Args:
+        policy: The policy, still whole.
+        parallel: Computes it.
+        own_copy: Where a whole copy goes, for an engine that samples from the trainer's model;
+            None if no engine does.
 
     Attributes:
-        policy: The sharded policy.
+        policy: The policy.
     """
 
     def __init__(
-        self, policy: PreTrainedModel, replica: PreTrainedModel | None, parallel: ParallelModel
+        self, policy: PreTrainedModel, parallel: ParallelModel, own_copy: torch.device | None = None
     ) -> None:
         self.policy = policy
-        self._replica = replica
         self._parallel = parallel
+        self._replica: Any = None
+        if own_copy is not None:  # which parameters are trained is still told
+            self._replica = copy.deepcopy(policy).to(own_copy)
 
     @property
     def sharded(self) -> bool:
@@ -47,7 +55,8 @@ class GatheredSource:
             pairs = zip(self._replica.parameters(), self.policy.parameters(), strict=True)
             for copied, new in pairs:
                 copied.copy_(whole(new))
-        return self._replica
+        replica: PreTrainedModel = self._replica
+        return replica
 
     def logprobs(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> list[float]:
         """Log-probs of tokens after a prompt, at temperature 1; every process has to ask."""
@@ -69,25 +78,3 @@ class GatheredSource:
     def adapter(self) -> Adapter:
         """The LoRA adapter alone; every process has to ask."""
         return adapter_of(self.policy).adapter(self.policy)
-
-
-def gathered_source(
-    policy: PreTrainedModel, parallel: ParallelModel, own_copy: torch.device | None
-) -> GatheredSource:
-    """The weights of a policy that is about to be sharded.
-
-    Args:
-        policy: The policy, still whole.
-        parallel: Computes it.
-        own_copy: Where a whole copy goes, for an engine that samples from the trainer's model;
-            None if no engine does.
-    """
-    replica = None if own_copy is None else replica_of(policy, own_copy)
-    return GatheredSource(policy, replica, parallel)
-
-
-def replica_of(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
-    """A whole copy, for an engine that samples from the trainer's model while that is sharded."""
-    copied: Any = copy.deepcopy(model)
-    replica: PreTrainedModel = copied.to(device)  # which parameters are trained is still told
-    return replica

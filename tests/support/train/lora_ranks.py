@@ -11,7 +11,7 @@ from rlvr_core.config.model import LoraSection, ModelSection, ReferenceSection, 
 from rlvr_core.lora import lora
 from rlvr_core.lora.adapter import merged_tensors
 from rlvr_core.losses import GRPO
-from rlvr_core.parallel.fsdp.gathered_source import GatheredSource, replica_of
+from rlvr_core.parallel.fsdp.gathered_source import GatheredSource
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.ranks import joined
 from rlvr_core.step import checkpoint
@@ -59,11 +59,12 @@ def steps(folder, ranks, strategy, dtype, reference, **train):
         model, LoraSection(rank=4, alpha=8), seed=1, compute=dtype, path=folder, revision=None
     )
     held_to = UnderAdapter(model, ReferenceSection(**reference))
-    replica = replica_of(model, torch.device("cpu"))
     precision = Precision(dtype)
     parallel = None
     if ranks.world > 1:
         parallel = ParallelModel(ranks, strategy, context=context_of(section))
+    source = GatheredSource(model, parallel, torch.device("cpu"))  # alone it gathers nothing
+    if parallel is not None:
         probe_forward_path(model)
         parallel.add(model, trained=True, autocast_dtype=precision.autocast)
     terms = (LossTerm("grpo", GRPO(GRPO.Config(beta=0.3))),)
@@ -85,7 +86,6 @@ def steps(folder, ranks, strategy, dtype, reference, **train):
         metrics.append(trainer.update(groups(step), step, 0).metrics)
         held_to.follow(step + 1)
     found = checkpoint.collect(model, trainer.optimizer, held_to)
-    source = GatheredSource(model, replica, parallel)  # alone it gathers nothing
     return {
         "metrics": metrics,
         "adapter": {name: tensor.clone() for name, tensor in found.weights.items()},

@@ -188,7 +188,7 @@ def steps(folder, ranks, strategy, dtype, *, summed=False, reference=None, **mor
     ours, theirs = trainer.logprobs(groups(3))
     source = ModuleSource(trainer.model)
     if trainer.parallel is not None and trainer.parallel.sharded:
-        source = GatheredSource(trainer.model, None, trainer.parallel)
+        source = GatheredSource(trainer.model, trainer.parallel)
     state = checkpoint.collect(trainer.model, trainer.optimizer, trainer.reference)
     return {
         "metrics": [report.metrics for report in reports],
