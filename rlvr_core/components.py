@@ -151,10 +151,6 @@ register_trackers = _registering(
 
 register_transports = _registering(
     {
-        "cuda-ipc": (
-            "engines.child.cuda_ipc:CudaIpc",
-            "Memory of the GPU that trainer and engine share.",
-        ),
         "files": ("engines.vllm.files:Files", "Files in shared memory or a folder."),
     }
 )

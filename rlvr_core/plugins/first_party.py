@@ -42,7 +42,7 @@ COMPONENTS: dict[str, dict[str, tuple[str, ...]]] = {
     "tool_format": {
         "env": ("hermes", "llama", "python", "pythonic", "openai", "qwen3-coder", "gpt-oss")
     },
-    "transport": {"servers": ("nccl",)},
+    "transport": {"servers": ("cuda-ipc", "nccl")},
     "verifier": {
         "checks": ("choice", "first-of", "json", "tool-call", "sql", "judge", "degenerate"),
         "env": ("environment", "verifiers", "verifiers-group"),

@@ -17,7 +17,12 @@ def register_engines(registrar: Registrar) -> None:
 
 @hookimpl
 def register_transports(registrar: Registrar) -> None:
-    """Add the transport."""
+    """Add the transports."""
+    registrar.add(
+        "cuda-ipc",
+        "rlvr_servers.cuda_ipc:CudaIpc",
+        summary="Memory of the GPU that trainer and engine share; the engine has its own process.",
+    )
     registrar.add(
         "nccl",
         "rlvr_servers.nccl:Nccl",

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlvr_core.api import (
-    Adapter,
-    Json,
-    NamedTensors,
-    TensorMeta,
-)
-
-_ALIGN = 64
-
-Place = tuple[str, str, tuple[int, ...], int]
-"""Name, dtype, shape and offset of one tensor."""
+from rlvr_core.api import Adapter, Json, NamedTensors, TensorMeta
 
 
 @dataclass(slots=True)
@@ -83,40 +72,3 @@ class ReceivedSource:
             if name not in parameters:
                 raise ValueError(f"the copy of the model has no parameter {name}")
             parameters[name].copy_(tensor)
-
-
-def room(tensor: TensorMeta | Tensor) -> int:
-    """Return the bytes to reserve for a tensor, rounded up."""
-    return -(-math.prod(tensor.shape) * tensor.dtype.itemsize // _ALIGN) * _ALIGN
-
-
-@torch.no_grad()
-def write_tensors(buffer_N: Tensor, tensors: Iterable[tuple[str, Tensor]]) -> list[Place]:
-    """Copy tensors into a buffer of bytes, one after another, and return their places.
-
-    Raises:
-        ValueError: If the buffer has no room for them.
-    """
-    places: list[Place] = []
-    offset = 0
-    for name, tensor in tensors:
-        place = (name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), offset)
-        if offset + room(tensor) > len(buffer_N):
-            raise ValueError(f"no room for {name}: the weights have grown")
-        _view(buffer_N, place).copy_(tensor)
-        places.append(place)
-        offset += room(tensor)
-    return places
-
-
-def read_tensors(buffer_N: Tensor, places: Iterable[Place]) -> Iterator[tuple[str, Tensor]]:
-    """Yield each tensor with its name, as a view of the buffer."""
-    for place in places:
-        yield place[0], _view(buffer_N, place)
-
-
-def _view(buffer_N: Tensor, place: Place) -> Tensor:
-    _, dtype, shape, offset = place
-    kind: torch.dtype = getattr(torch, dtype)
-    size = torch.Size(shape).numel() * kind.itemsize
-    return buffer_N[offset : offset + size].view(kind).view(shape)

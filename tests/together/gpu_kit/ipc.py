@@ -17,9 +17,9 @@ from pathlib import Path
 import torch
 
 from rlvr_core.api import NoConfig
-from rlvr_core.engines.child.cuda_ipc import CudaIpc
 from rlvr_core.engines.child.shared_weights import Outgoing
 from rlvr_core.engines.vllm.files import Files
+from rlvr_servers.cuda_ipc import CudaIpc
 from tests.together.gpu_kit.record import Record
 from tests.together.gpu_kit.runs import begin, keep, metrics, words_of
 
@@ -33,7 +33,7 @@ CHANGES += ["sampling.n=4", "train.prompts_per_step=8", "train.warmup_steps=1"]
 RECEIVER = """
 import pickle, sys, torch
 from rlvr_core.api import NoConfig
-from rlvr_core.engines.child.cuda_ipc import CudaIpc
+from rlvr_servers.cuda_ipc import CudaIpc
 from rlvr_core.engines.vllm.files import Files
 kind, own = eval(sys.argv[1]), {}
 transport = kind(Files.Config() if kind is Files else NoConfig())
@@ -74,7 +74,7 @@ def transports(record: Record) -> None:
     with torch.device("cuda"):
         save_random_model(place / "model", **sizes, **heads, initializer_range=0.02)
     torch.cuda.empty_cache()
-    for transport in ("core/cuda-ipc", "core/files"):
+    for transport in ("servers/cuda-ipc", "core/files"):
         record.attempt("I", transport, lambda name=transport: whole_run(record, name, place))
 
 

@@ -7,8 +7,9 @@ handle (CUDA IPC).
 from __future__ import annotations
 
 import base64
+import math
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -20,13 +21,17 @@ from rlvr_core.api import (
     NamedTensors,
     NoConfig,
     OutgoingWeights,
+    TensorMeta,
     TransportLink,
     TransportTraits,
 )
-from rlvr_core.engines.child.shared_weights import read_tensors, room, write_tensors
 
 _WHERE = "engine.transport"
 _OTHER = "leave engine.transport out: weights then go through files in shared memory"
+_ALIGN = 64
+
+Place = tuple[str, str, tuple[int, ...], int]
+"""Name, dtype, shape and offset of one tensor."""
 
 
 class CudaIpc:
@@ -120,3 +125,40 @@ _DEVICE = 6
 
 def _gpu() -> str:
     return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+
+
+def room(tensor: TensorMeta | Tensor) -> int:
+    """Return the bytes to reserve for a tensor, rounded up."""
+    return -(-math.prod(tensor.shape) * tensor.dtype.itemsize // _ALIGN) * _ALIGN
+
+
+@torch.no_grad()
+def write_tensors(buffer_N: Tensor, tensors: Iterable[tuple[str, Tensor]]) -> list[Place]:
+    """Copy tensors into a buffer of bytes, one after another, and return their places.
+
+    Raises:
+        ValueError: If the buffer has no room for them.
+    """
+    places: list[Place] = []
+    offset = 0
+    for name, tensor in tensors:
+        place = (name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), offset)
+        if offset + room(tensor) > len(buffer_N):
+            raise ValueError(f"no room for {name}: the weights have grown")
+        _view(buffer_N, place).copy_(tensor)
+        places.append(place)
+        offset += room(tensor)
+    return places
+
+
+def read_tensors(buffer_N: Tensor, places: Iterable[Place]) -> Iterator[tuple[str, Tensor]]:
+    """Yield each tensor with its name, as a view of the buffer."""
+    for place in places:
+        yield place[0], _view(buffer_N, place)
+
+
+def _view(buffer_N: Tensor, place: Place) -> Tensor:
+    _, dtype, shape, offset = place
+    kind: torch.dtype = getattr(torch, dtype)
+    size = torch.Size(shape).numel() * kind.itemsize
+    return buffer_N[offset : offset + size].view(kind).view(shape)

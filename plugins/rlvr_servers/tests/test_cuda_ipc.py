@@ -9,13 +9,8 @@ import pytest
 import torch
 
 from rlvr_core.api import MachineError, NoConfig
-from rlvr_core.engines.child.cuda_ipc import CudaIpc
-from rlvr_core.engines.child.shared_weights import (
-    Outgoing,
-    read_tensors,
-    room,
-    write_tensors,
-)
+from rlvr_core.engines.child.shared_weights import Outgoing
+from rlvr_servers.cuda_ipc import CudaIpc, read_tensors, room, write_tensors
 
 TENSORS = {
     "embedding": torch.arange(15, dtype=torch.float32).view(5, 3) / 7,
@@ -29,7 +24,7 @@ TENSORS = {
 RECEIVER = """
 import pickle, sys, torch
 from rlvr_core.api import NoConfig
-from rlvr_core.engines.child.cuda_ipc import CudaIpc
+from rlvr_servers.cuda_ipc import CudaIpc
 transport = CudaIpc(NoConfig())
 for line in sys.stdin:
     found = {}
