@@ -120,7 +120,7 @@ def test_t32_what_a_lost_process_had_fails_and_it_is_asked_for_nothing_more():
         peers=[Peer(ours)],
     )
     here, there = (generator.begin(draw, PARAMS, version=1)[1] for draw in draws(2))
-    theirs.start(lambda message: None, lambda: None)
+    theirs.start(lambda message: None, lambda error: None)
     theirs.close()
     with pytest.raises(LostError):
         there.result(PATIENCE)
@@ -154,13 +154,12 @@ def test_t32_a_fault_of_a_process_is_told_with_its_number(blow, monkeypatch):
     assert error.value.exit_code == (4 if blow == "launch" else 1)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_t29_what_a_process_cannot_read_ends_the_link_and_nobody_waits_for_its_answer():
     """As when the other machine has another release."""
     ours, theirs = pair()
     gone = threading.Event()
-    ours.start(lambda message: None, gone.set)
-    theirs.start(lambda message: None, lambda: None)
+    ours.start(lambda message: None, lambda error: gone.set())
+    theirs.start(lambda message: None, lambda error: None)
     ours._connection.send_bytes(b"no pickle")
     assert gone.wait(5)
 
@@ -197,8 +196,8 @@ def test_processes_find_each_other_and_strangers_are_not_listened_to(monkeypatch
         links = first.result(PATIENCE), second.result(PATIENCE)
     assert [list(found) for found in links] == [[1], [0]]
     arrived = threading.Event()
-    links[0][1].start(lambda message: (heard.append(message), arrived.set()), lambda: None)
-    links[1][0].start(lambda message: None, lambda: None)
+    links[0][1].start(lambda message: (heard.append(message), arrived.set()), lambda error: None)
+    links[1][0].start(lambda message: None, lambda error: None)
     links[1][0].send("hello", 1)
     assert arrived.wait(PATIENCE)
     assert heard == [("hello", 1)]

@@ -1,8 +1,8 @@
 """The main loop of the process that hosts an engine; it ends when the trainer does.
 
-Messages are pickled, and pass between our own two processes over a private socket. A thread
-receives them; the one thread that generates acts on them, between two tokens if the engine is
-``Interruptible``, else when it has drained.
+Messages pass between our own two processes over a private socket. A thread receives them; the one
+thread that generates acts on them, between two tokens if the engine is ``Interruptible``, else when
+it has drained.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -25,11 +24,10 @@ from rlvr_core.api import (
     RunError,
 )
 from rlvr_core.api.transport import TransportChoice
+from rlvr_core.engines.child.link import Link, Message
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Message = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,8 @@ def main(fd: int, *_: int) -> None:
         signal.signal(notice, signal.SIG_IGN)
     connection = Connection(fd)
     try:
-        spawn_args: SpawnArgs = pickle.loads(connection.recv_bytes())
+        (message,) = pickle.loads(connection.recv_bytes())
+        spawn_args: SpawnArgs = pickle.loads(message)
         host = Host(connection, spawn_args)
     except BaseException as error:
         connection.send_bytes(pickle.dumps(("broken", _plain(error))))
@@ -75,8 +74,7 @@ class Host:
         import torch
 
         torch.set_num_threads(spawn_args.threads)
-        self._connection = connection
-        self._sending = threading.Lock()
+        self._link = Link(connection)
         self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._engine = spawn_args.engine
         self._transport = spawn_args.transport.make()
@@ -92,7 +90,8 @@ class Host:
 
     def serve(self) -> None:
         """Process requests until told to close."""
-        threading.Thread(target=self._listen, daemon=True).start()
+        # the trainer has exited: nobody waits for the results
+        self._link.start(self._inbox.put, lambda error: os._exit(0))
         while not self._closed:
             self._act(self._inbox.get())
             self._take_waiting()
@@ -100,13 +99,6 @@ class Host:
                 self._drain()
         self._engine.close()
         self._transport.close()
-
-    def _listen(self) -> None:
-        while True:
-            try:
-                self._inbox.put(pickle.loads(self._connection.recv_bytes()))
-            except (EOFError, OSError):
-                os._exit(0)  # the trainer has exited, so nobody waits for the results
 
     def _take_waiting(self) -> None:
         while not self._inbox.empty():
@@ -136,15 +128,15 @@ class Host:
             try:
                 answer = getattr(actor, kind)(*arguments)
             except BaseException as error:
-                self._send("failed", call, _plain(error))
+                self._link.send("failed", call, _plain(error))
             else:
-                self._send("done", call, answer)
+                self._link.send("done", call, answer)
 
     def _submit(self, ticket: int, request: Any) -> None:
         try:
             future = self._engine.submit(request)
         except BaseException as error:
-            self._send("failed", ticket, _plain(error))
+            self._link.send("failed", ticket, _plain(error))
             return
         self._open[ticket] = future
         future.add_done_callback(lambda done: self._finish(ticket, done))
@@ -152,13 +144,13 @@ class Host:
     def _finish(self, ticket: int, future: Future[tuple[Generation, ...]]) -> None:
         del self._open[ticket]
         if future.cancelled():
-            self._send("cancelled", ticket)
+            self._link.send("cancelled", ticket)
             return
         error = future.exception()
         if error is None:
-            self._send("done", ticket, future.result())
+            self._link.send("done", ticket, future.result())
         else:
-            self._send("failed", ticket, _plain(error))
+            self._link.send("failed", ticket, _plain(error))
 
     def load_weights(self, version: int, messages: Any, adapter_config: Any) -> None:
         """Receive weights, and have the engine load them."""
@@ -175,10 +167,6 @@ class Host:
         self._engine.load_weights(version, source)
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()  # the trainer may write over what was received from now on
-
-    def _send(self, *message: Any) -> None:
-        with self._sending:
-            self._connection.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
 
 def _plain(error: BaseException) -> RlvrError:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
-import pickle
 import subprocess
 import tempfile
 import threading
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Generation, GenerationRequest, MachineError, RlvrError, RunError
+from rlvr_core.engines.child.link import Link, Message, Replies
 from rlvr_core.workers.apart import apart
 from rlvr_core.workers.process import Child
 
 if TYPE_CHECKING:
     import torch
-
-Message = tuple[Any, ...]
 
 START_LIMIT = 900.0
 """Seconds the process may take to load the model."""
@@ -39,13 +35,10 @@ class EngineProcess:
 
     def __init__(self, spawn_args: bytes, gpus: str) -> None:
         self._lock = threading.Lock()
-        self._numbers = itertools.count()
+        self._replies = Replies()
         self._queue: list[tuple[int, GenerationRequest]] = []
-        self._requests: dict[int, Future[Any]] = {}
-        self._calls: dict[int, Future[Any]] = {}
-        self._broken: RlvrError | None = None
+        self._requests: list[Future[Any]] = []
         self._begun: Future[None] = Future()
-        self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
         self._closing = False
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self._child = Child(
@@ -54,10 +47,9 @@ class EngineProcess:
             env=environment(gpus),
             output=self._log.fileno(),
         )
-        self._connection = Connection(self._child.socket.detach())
-        self._outbox.put(spawn_args)
-        for work in (self._listen, self._write):
-            threading.Thread(target=work, name="engine-process", daemon=True).start()
+        self._link = Link(Connection(self._child.socket.detach()))
+        self._link.send(spawn_args)
+        self._link.start(self._take, self._lost)
 
     @property
     def pid(self) -> int:
@@ -85,8 +77,9 @@ class EngineProcess:
     def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
         """Queue a request for the next ``begin``."""
         with self._lock:
-            number, future = self._expect(self._requests)
+            number, future = self._replies.expect()
             self._queue.append((number, request))
+            self._requests.append(future)
         return future
 
     def begin(self) -> None:
@@ -94,7 +87,7 @@ class EngineProcess:
         with self._lock:
             queued, self._queue = self._queue, []
             if queued:
-                self._send("submit", queued)
+                self._link.send("submit", queued)
 
     def unfinished(self) -> list[Future[Any]]:
         """Return the futures of all unanswered requests.
@@ -102,17 +95,17 @@ class EngineProcess:
         Raises:
             RlvrError: If the process has ended.
         """
+        self._replies.check()
         with self._lock:
-            self._check()
-            return list(self._requests.values())
+            self._requests = [future for future in self._requests if not future.done()]
+            return list(self._requests)
 
     def drop(self) -> None:
         """Cancel requests that were not sent."""
         with self._lock:
             queued, self._queue = self._queue, []
-            futures = [self._requests.pop(number) for number, _ in queued]
-        for future in futures:
-            future.cancel()
+        for number, _ in queued:
+            self._replies.take(("cancelled", number))
 
     def call(self, name: str, *arguments: Any, timeout: float) -> Any:
         """Call the process and wait for the answer.
@@ -121,9 +114,8 @@ class EngineProcess:
             RunError: If there is none within ``timeout`` seconds.
             RlvrError: If the call failed, or the process has ended.
         """
-        with self._lock:
-            number, future = self._expect(self._calls)
-            self._send(name, number, *arguments)
+        number, future = self._replies.expect()
+        self._link.send(name, number, *arguments)
         try:
             return future.result(timeout)
         except TimeoutError as error:
@@ -136,84 +128,30 @@ class EngineProcess:
         """Ask it to end, and make sure that it does; safe to call twice."""
         if not self._closing:
             self._closing = True
-            self._send("close")
-            self._outbox.put(None)
+            self._link.send("close")
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._child.process.wait(timeout=_FAREWELL)
+            self._link.close()
             self._child.kill()
             self._log.close()
-        self._fail(RunError("the engine was closed before the request was finished"))
-
-    def _expect(self, futures: dict[int, Future[Any]]) -> tuple[int, Future[Any]]:
-        """Return the number of a new request or call, and the future of its answer."""
-        self._check()
-        number = next(self._numbers)
-        futures[number] = Future()
-        return number, futures[number]
-
-    def _check(self) -> None:
-        if self._broken is not None:
-            raise self._broken
-
-    def _send(self, *message: Any) -> None:
-        """Queue a message after all earlier ones; returns at once."""
-        self._outbox.put(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
-
-    def _fail(self, error: RlvrError) -> None:
-        """Fail every open future with this error, and refuse further work."""
-        with self._lock:
-            self._broken = self._broken or error
-            futures = [*self._requests.values(), *self._calls.values()]
-            self._requests, self._calls, self._queue = {}, {}, []
-        for future in futures:
-            future.set_exception(error)
-
-    # -- its two threads -------------------------------------------------------------------------
-
-    def _listen(self) -> None:
-        """Receive messages until the process has ended."""
-        try:
-            while True:
-                self._take(pickle.loads(self._connection.recv_bytes()))
-        except Exception as error:
-            reason = self._end() if isinstance(error, EOFError | OSError) else _unreadable(error)
-            self._outbox.put(None)
-            if not self._begun.done():
-                self._begun.set_exception(reason)
-            if not self._closing:
-                self._fail(reason)
+        self._replies.fail(RunError("the engine was closed before the request was finished"))
 
     def _take(self, message: Message) -> None:
-        kind, *rest = message
-        if kind == "ready":
+        """Take a message of the process."""
+        if message[0] == "ready":
             self._begun.set_result(None)
-            return
-        if kind == "broken":
-            self._begun.set_exception(rest[0])
-            return
-        number, *answer = rest
-        with self._lock:
-            future = self._requests.pop(number, None) or self._calls.pop(number, None)
-        if future is None:
-            return  # the engine was closed meanwhile
-        if kind == "cancelled":
-            future.cancel()
-        elif kind == "failed":
-            future.set_exception(answer[0])
+        elif message[0] == "broken":
+            self._begun.set_exception(message[1])
         else:
-            future.set_result(answer[0])
+            self._replies.take(message)
 
-    def _write(self) -> None:
-        """Send queued messages.
-
-        Writing to a suspended process blocks forever; a caller that waits for an answer must still
-        reach its deadline (T29).
-        """
-        while (message := self._outbox.get()) is not None:
-            try:
-                self._connection.send_bytes(message)
-            except OSError:
-                return  # it has ended: the other thread reads the end of file and reports it
+    def _lost(self, error: Exception) -> None:
+        """Fail everything that is open: it has ended, or says what cannot be read."""
+        reason = self._end() if isinstance(error, EOFError | OSError) else _unreadable(error)
+        if not self._begun.done():
+            self._begun.set_exception(reason)
+        if not self._closing:
+            self._replies.fail(reason)
 
     def _end(self) -> RlvrError:
         """Return why the process ended."""

@@ -1,5 +1,6 @@
-"""Connections between rank 0 and the other processes, for messages outside of collectives.
+"""Connections between processes of a run, for messages outside of collectives.
 
+They join the trainer to its engine's process, and rank 0 to the other processes.
 Collectives run only in the main thread, at the ends of steps. Other messages use separate sockets:
 in a collective, rank 0 sends its address and a secret to all processes, and it rejects connections
 that do not present the secret.
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import itertools
 import os
 import pickle
 import secrets
@@ -16,6 +18,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
@@ -41,30 +44,27 @@ class Link:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
 
-    def start(self, take: Callable[[Message], None], lost: Callable[[], None]) -> None:
+    def start(self, take: Callable[[Message], None], lost: Callable[[Exception], None]) -> None:
         """Start receiving and sending.
 
         Args:
             take: Called with each message, in a separate thread.
-            lost: Called once, when the other process has closed the connection or ended, or when
-                its message cannot be processed; in that case the connection is closed.
+            lost: Called once, with ``EOFError`` or ``OSError`` when the other process has closed
+                the connection or ended, or with the error of a message that cannot be processed;
+                in that case the connection is closed.
         """
 
         def listen() -> None:
             try:
                 while True:
                     take(pickle.loads(self._connection.recv_bytes()))
-            except (EOFError, OSError):
-                pass
-            finally:
-                lost()
+            except Exception as error:
+                lost(error)
                 self.close()
 
         for work in (listen, self._write):
-            self._threads.append(threading.Thread(target=work, name="link", daemon=True))
-            self._threads[-1].start()
+            threading.Thread(target=work, name="link", daemon=True).start()
 
     def send(self, *message: Any) -> None:
         """Queue a message; never blocks, even if the other process is suspended."""
@@ -80,6 +80,55 @@ class Link:
                 self._connection.send_bytes(message)
             with socket.socket(fileno=os.dup(self._connection.fileno())) as way:
                 way.shutdown(socket.SHUT_RDWR)  # wakes the receiving thread
+
+
+class Replies:
+    """The futures of what was asked over a link, by number. Methods may be called in any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._open: dict[int, Future[Any]] = {}
+        self._fault: BaseException | None = None
+
+    def expect(self) -> tuple[int, Future[Any]]:
+        """Return a new number, and the future of its answer.
+
+        Raises:
+            BaseException: What ``fail`` was called with, if it was.
+        """
+        with self._lock:
+            self.check()
+            number = next(self._numbers)
+            self._open[number] = Future()
+            return number, self._open[number]
+
+    def check(self) -> None:
+        """Raise what ``fail`` was called with, if it was."""
+        if self._fault is not None:
+            raise self._fault
+
+    def take(self, message: Message) -> None:
+        """Resolve a future: ``done`` or ``failed``, number and answer, or ``cancelled``, number."""
+        kind, number, *answer = message
+        with self._lock:
+            future = self._open.pop(number, None)
+        if future is None:
+            return  # failed meanwhile
+        if kind == "cancelled":
+            future.cancel()
+        elif kind == "failed":
+            future.set_exception(answer[0])
+        else:
+            future.set_result(answer[0])
+
+    def fail(self, error: BaseException) -> None:
+        """Fail every open future with the first such error, and expect nothing more."""
+        with self._lock:
+            self._fault = self._fault or error
+            left, self._open = self._open, {}
+        for future in left.values():
+            future.set_exception(error)
 
 
 def link_up(ranks: Ranks, limit: float) -> dict[int, Link]:

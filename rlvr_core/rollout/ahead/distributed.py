@@ -8,7 +8,6 @@ seed does not depend on the process that samples it (T18).
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -17,7 +16,7 @@ from typing import Any
 
 from rlvr_core.api import Draw, RlvrError, RunError, SamplingParams
 from rlvr_core.api.errors import one_line
-from rlvr_core.engines.child.link import Link, Message
+from rlvr_core.engines.child.link import Link, Message, Replies
 from rlvr_core.parallel.ranks import LostError, fault_of
 from rlvr_core.rollout.collect import Answered, Generator, Judgement
 
@@ -36,7 +35,7 @@ class Worker:
         self._link = link
         self._rank = rank
         # without rank 0 there is nothing to do, and the main thread detects its loss itself
-        link.start(self._take, lambda: None)
+        link.start(self._take, lambda error: None)
 
     def close(self) -> None:
         """Stop accepting work."""
@@ -83,24 +82,18 @@ class Peer:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._lock = threading.Lock()
-        self._numbers = itertools.count()
-        self._open: dict[int, Future[Any]] = {}
-        self._fault: BaseException | None = None
-        link.start(self._take, lambda: self._fail(LostError(late=False)))
+        self._replies = Replies()
+        link.start(self._replies.take, lambda error: self._replies.fail(LostError(late=False)))
 
     def ask(self, kind: str, *arguments: Any) -> Future[Any]:
         """Send a task to the worker; the future gets its answer."""
-        future: Future[Any] = Future()
-        with self._lock:
-            number = next(self._numbers)
-            fault = self._fault
-            if fault is None:
-                self._open[number] = future
-        if fault is None:
-            self._link.send(kind, number, *arguments)
+        try:
+            number, future = self._replies.expect()
+        except Exception as error:
+            future = Future()
+            future.set_exception(error)
         else:
-            future.set_exception(fault)
+            self._link.send(kind, number, *arguments)
         return future
 
     def launch(self) -> None:
@@ -108,33 +101,13 @@ class Peer:
 
         def launched(done: Future[Any]) -> None:
             if (error := done.exception()) is not None:
-                self._fail(error)
+                self._replies.fail(error)
 
         self.ask("launch").add_done_callback(launched)
 
     def close(self) -> None:
         """Stop sending work."""
         self._link.close()
-
-    def _take(self, message: Message) -> None:
-        kind, number, *rest = message
-        with self._lock:
-            future = self._open.pop(number, None)
-        if future is None:
-            return  # cancelled
-        if kind == "cancelled":
-            future.cancel()
-        elif kind == "failed":
-            future.set_exception(rest[0])
-        else:
-            future.set_result(rest[0])
-
-    def _fail(self, error: BaseException) -> None:
-        with self._lock:
-            self._fault = self._fault or error
-            left, self._open = self._open, {}
-        for future in left.values():
-            future.set_exception(error)
 
 
 @dataclass(frozen=True)
