@@ -25,7 +25,6 @@ _COMPACT_BELOW = 0.85
 """Share of rows still alive below which finished ones are taken out of the batch: moving the
 cache costs about as much as a step."""
 _GAMMA = 0x9E3779B97F4A7C15
-_BLOCK = 64
 
 
 # -- drawing one token a row ---------------------------------------------------------------------
@@ -55,30 +54,6 @@ def uniforms(seeds: Sequence[int], start: int, count: int) -> Tensor:
     # scrambling first keeps seeds that differ by a multiple of the increment apart
     words_TB = _mix(_mix(seed_B ^ np.uint64(_GAMMA))[None, :] + step_T[:, None])
     return torch.from_numpy((words_TB >> np.uint64(12)).astype(np.float64) * 2.0**-52)
-
-
-class RandomStreams:
-    """The rows' streams, computed a block of positions at a time."""
-
-    def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
-        self._seeds = list(seeds)
-        self._device = device
-        self._block_TB = torch.empty(0)
-        self._start = 0
-
-    def at(self, position: int) -> Tensor:
-        """Return each row's number at a position; (B,) float64."""
-        offset = position - self._start
-        if not 0 <= offset < len(self._block_TB):
-            self._start, offset = position, 0
-            self._block_TB = uniforms(self._seeds, position, _BLOCK).to(self._device)
-        return self._block_TB[offset]
-
-    def select(self, rows_K: Tensor) -> None:
-        """Keep only these rows."""
-        self._seeds = [self._seeds[row] for row in rows_K.tolist()]
-        if len(self._block_TB):
-            self._block_TB = self._block_TB[:, rows_K]
 
 
 @dataclass(slots=True)
@@ -251,7 +226,7 @@ def decode(
     stopped_B = torch.zeros(B, dtype=torch.bool, device=device)
     ends = _Ends(rows, eos_ids, stop_strings, V, device)
     sampling = RowSampling.of([row.params for row in rows], V, device)
-    streams = RandomStreams([row.seed for row in rows], device)
+    uniform_TB = uniforms([row.seed for row in rows], 0, most).to(device)
     alive_K = torch.arange(B, device=device)  # rows in the batch
     open_K = torch.ones(B, dtype=torch.bool, device=device)  # those of them still being sampled
     n_open = B
@@ -260,11 +235,8 @@ def decode(
     for t in range(most):
         if deadline is not None and time.monotonic() > deadline:
             raise RunError(f"generation passed its deadline after {t} tokens, {n_open} rows open")
-        token_K, logp_K = sample(logits_BV, sampling, streams.at(t))
-        if len(alive_K) == B:
-            token_TB[t], logp_TB[t] = token_K, logp_K
-        else:
-            token_TB[t, alive_K], logp_TB[t, alive_K] = token_K, logp_K
+        token_K, logp_K = sample(logits_BV, sampling, uniform_TB[t, alive_K])
+        token_TB[t, alive_K], logp_TB[t, alive_K] = token_K, logp_K
         stop_K = ends.reached(token_K, open_K, alive_K, token_TB[: t + 1])
         over_K = stop_K if t + 1 < shortest else stop_K | (limit_B[alive_K] == t + 1)
         over_K = over_K & open_K
@@ -282,7 +254,6 @@ def decode(
                 alive_K, token_K = alive_K[kept_K], token_K[kept_K]
                 open_K = open_K[kept_K]
                 sampling = sampling.select(kept_K)
-                streams.select(kept_K)
                 decoder.select(kept_K)
                 shortest = int(limit_B[alive_K].min())
         if between is not None:
@@ -322,29 +293,20 @@ class _Ends:
         self._any_strings = any(stops)
         self._end_UV = self._end_UV.to(device)
         self._maybe_UV = self._maybe_UV.to(device)
-        self._one_set = len(stops) == 1
         place = {strings: u for u, strings in enumerate(stops)}
         self._set_B = torch.tensor([place[row.params.stop] for row in rows], device=device)
 
     def reached(self, token_K: Tensor, open_K: Tensor, alive_K: Tensor, token_TB: Tensor) -> Tensor:
-        end_K = self._look_up(self._end_UV, token_K, alive_K)
+        set_K = self._set_B[alive_K]
+        end_K = self._end_UV[set_K, token_K]
         if self._any_strings:
-            maybe_K = self._look_up(self._maybe_UV, token_K, alive_K) & open_K & ~end_K
+            maybe_K = self._maybe_UV[set_K, token_K] & open_K & ~end_K
             for k in maybe_K.nonzero()[:, 0].tolist():
                 b = int(alive_K[k])
                 strings = self._rows[b].params.stop
-                if self._stop_strings.found(strings, _tail_of(token_TB[:, b])):
+                if self._stop_strings.found(strings, token_TB[:, b]):
                     end_K[k] = True
         return end_K
-
-    def _look_up(self, table_UV: Tensor, token_K: Tensor, alive_K: Tensor) -> Tensor:
-        if self._one_set:
-            return table_UV[0][token_K]
-        return table_UV[self._set_B[alive_K], token_K]
-
-
-def _tail_of(token_T: Tensor) -> Callable[[int], list[int]]:
-    return lambda n: token_T[-n:].tolist()
 
 
 class HuggingFaceDecoder:

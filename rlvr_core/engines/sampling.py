@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -69,26 +69,24 @@ class StopStrings:
             self._candidates[key] = torch.tensor(mask)
         return self._candidates[key]
 
-    def found(self, stops: tuple[str, ...], token_ids: Callable[[int], Sequence[int]]) -> bool:
-        """Whether the text of a row ends in a token that completes a stop string.
+    def found(self, stops: tuple[str, ...], token_T: Tensor) -> bool:
+        """Whether the last token of a row completes a stop string.
 
         Args:
             stops: The strings.
-            token_ids: Gives the row's last n tokens, or all when there are fewer.
+            token_T: All tokens of the row.
         """
         need = max(map(len, stops)) + _MARGIN
         n = need
-        while True:
-            window = token_ids(n)
-            text = self.text(window)
-            complete = len(window) < n
-            if len(text) >= need or complete:
-                break
+        text = self.text(token_T[-n:].tolist())
+        while len(text) < need and n <= len(token_T):
             n *= 2
+            text = self.text(token_T[-n:].tolist())
         if not any(stop in text for stop in stops):
             return False
         # the edge of a window may decode differently from the middle of the row
-        return complete or any(stop in self.text(token_ids(1 << 62)) for stop in stops)
+        whole = text if n > len(token_T) else self.text(token_T.tolist())
+        return any(stop in whole for stop in stops)
 
     def text(self, token_ids: Sequence[int]) -> str:
         """Decode token ids without special tokens."""
