@@ -54,24 +54,27 @@ def parameter_count(model_path: str) -> int:
         MachineError: If the model has no safetensors files, or they are damaged, or the hub cannot
             be reached.
     """
-    from huggingface_hub import get_local_safetensors_metadata
+    from huggingface_hub import get_local_safetensors_metadata, get_safetensors_metadata
 
     folder = Path(model_path).expanduser()
-    if not folder.is_dir():
-        cached = _cached(model_path)
-        if cached is None:
-            return _count_on_hub(model_path)
-        folder = cached
     try:
+        if not folder.is_dir():
+            cached = _cached(model_path)
+            if cached is None:
+                return sum(get_safetensors_metadata(model_path).parameter_count.values())
+            folder = cached
         files = get_local_safetensors_metadata(folder).files_metadata.values()
         sizes = {name: t.parameter_count for file in files for name, t in file.tensors.items()}
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except Exception as error:  # the hub's client has many errors for damaged files
+    except Exception as error:  # the hub's client has many errors, also those of its HTTP library
         raise MachineError(
             f"the size of '{model_path}' cannot be told: {type(error).__name__}: {error}",
             where="model.path",
-            remedy="a model folder has config.json and *.safetensors files; or name the engine in "
-            "the config, as in engine: vllm",
+            remedy=(
+                f"a folder has config.json and *.safetensors files; looked in {folder.absolute()}",
+                "a hub id that is not in the cache needs the network: check HF_ENDPOINT",
+                "or name the engine in the config, as in engine: vllm",
+            ),
         ) from error
     if config.get("tie_word_embeddings") and len(sizes) > 1:
         sizes.pop("lm_head.weight", None)  # some exporters write it even if tied
@@ -79,6 +82,7 @@ def parameter_count(model_path: str) -> int:
 
 
 def _cached(model_id: str) -> Path | None:
+    """Return the folder of a hub model in the cache; None if it has not all that is needed."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -86,27 +90,8 @@ def _cached(model_id: str) -> Path | None:
         folder = Path(snapshot_download(model_id, local_files_only=True))
     except LocalEntryNotFoundError:
         return None
-    return (
-        folder if (folder / "config.json").exists() and list(folder.glob("*.safetensors")) else None
-    )
-
-
-def _count_on_hub(model_id: str) -> int:
-    from huggingface_hub import get_safetensors_metadata
-
-    try:
-        return sum(get_safetensors_metadata(model_id).parameter_count.values())
-    except Exception as error:  # the hub's client also raises errors of its HTTP library
-        raise MachineError(
-            f"the model '{model_id}' is no folder here, not in the cache, and cannot be asked for "
-            f"on the hub: {type(error).__name__}: {error}",
-            where="model.path",
-            remedy=(
-                f"if a folder was meant: looked in {Path(model_id).absolute()}",
-                "if a hub id: check the network and HF_ENDPOINT, or fetch the model elsewhere and "
-                "give its folder",
-            ),
-        ) from error
+    whole = (folder / "config.json").exists() and list(folder.glob("*.safetensors"))
+    return folder if whole else None
 
 
 def _in_words(n_parameters: int) -> str:
