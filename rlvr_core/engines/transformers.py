@@ -193,7 +193,7 @@ class TransformersEngine:
 
                 sampled = iter(
                     decode(
-                        self._decoder(),
+                        HuggingFaceDecoder(self._model),
                         [request.prompt_ids for request, _ in live],
                         [self._plans(request) for request, _ in live],
                         eos_ids=self._eos_ids,
@@ -229,9 +229,6 @@ class TransformersEngine:
             self.between()
         if self._aborted:
             raise _AbortedError
-
-    def _decoder(self) -> HuggingFaceDecoder:
-        return HuggingFaceDecoder(self._model)
 
     @contextlib.contextmanager
     def _inference(self) -> Iterator[None]:

@@ -98,8 +98,6 @@ class VllmServerEngine:
             MachineError: If one does not come up, or lacks what it needs.
             ConfigError: If a server does not fit the run.
         """
-        if self._running is not None:
-            raise RuntimeError("engine vllm-server was started twice")
         transport = chosen_transport(self.config, context)
         ranks = _ranks()
         machine = os.environ.get("GROUP_RANK", "0")

@@ -24,6 +24,7 @@ from rlvr_core.api import (
     RunError,
 )
 from rlvr_core.api.transport import TransportChoice
+from rlvr_core.api.errors import one_line
 from rlvr_core.engines.child.link import Link, Message
 
 if TYPE_CHECKING:
@@ -173,5 +174,4 @@ def _plain(error: BaseException) -> RlvrError:
     """Convert an error to one that can be pickled."""
     if isinstance(error, RlvrError):
         return error
-    first, *_ = str(error).strip().splitlines() or [""]
-    return RunError(f"the engine's process failed: {type(error).__name__}: {first}")
+    return RunError(f"the engine's process failed: {one_line(error)}")

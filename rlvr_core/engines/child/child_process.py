@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Generation, GenerationRequest, MachineError, RlvrError, RunError
+from rlvr_core.api.errors import one_line
 from rlvr_core.engines.child.link import Link, Message, Replies
 from rlvr_core.workers.apart import apart
 from rlvr_core.workers.process import Child
@@ -211,8 +212,7 @@ def engine_gpus() -> str:
 
 
 def _unreadable(error: Exception) -> RlvrError:
-    first, *_ = str(error).strip().splitlines() or [""]
     return RunError(
-        f"what the engine's process said cannot be read: {type(error).__name__}: {first}",
+        f"what the engine's process said cannot be read: {one_line(error)}",
         remedy="an engine's own exceptions must survive pickle; take RunError or MachineError",
     )

@@ -94,8 +94,6 @@ class VllmEngine:
                 the processes do not divide by ``tensor_parallel_size``.
             MachineError: If vLLM is missing, does not import, or cannot start on this machine.
         """
-        if self._running is not None:
-            raise RuntimeError("engine vllm was started twice")
         llm = launch(self.config, context)
         llm.set_weight_version("0")
         ends = () if context.model is None else eos_ids(context.model, context.tokenizer)
