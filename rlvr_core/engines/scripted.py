@@ -38,17 +38,14 @@ class ScriptedEngine:
         answers: dict[str, Annotated[list[str], Field(min_length=1)]] = Field(min_length=1)
         """Texts by key; a key answers the first request whose id or prompt text contains it.
         An empty key answers everything. The samples of a request take the texts in turn, and the
-        next request with that key goes on where the last one stopped."""
+        next request with that key goes on where the last one stopped. An answer that no stop
+        string ends gets the end-of-sequence token."""
         logprob: float | None = -1.0
         """Log-prob of every token; null computes them with the run's model."""
-        end: bool = True
-        """Whether answers that no stop string ends get the end-of-sequence token."""
         delay: float = Field(default=0.0, ge=0.0)
         """Seconds each request takes."""
         abort: list[int] = []
         """Requests, counted from 0 over the run, whose generations are aborted half-way (T20)."""
-        error: list[int] = []
-        """Requests, counted from 0 over the run, that fail."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -100,9 +97,6 @@ class ScriptedEngine:
                 raise error
             time.sleep(self._config.delay)
             number, self._count = self._count, self._count + 1
-            if number in self._config.error:
-                future.set_exception(RunError(f"scripted failure of request {request.id}"))
-                continue
             try:
                 future.set_result(self._answer(request, aborted=number in self._config.abort))
             except RunError as error:
@@ -142,7 +136,7 @@ class ScriptedEngine:
             self._turn[key] = turn + 1
             text, stopped = _up_to_stop(texts[turn % len(texts)], request.params.stop)
             whole = tuple(tokenizer.encode(text, add_special_tokens=False))
-            if self._config.end and not stopped:
+            if not stopped:
                 whole += self._end
             ids = whole[: len(whole) // 2] if aborted else whole[:cap]
             reason: Literal["stop", "length", "abort"] = "stop"
