@@ -107,7 +107,7 @@ class VllmServerEngine:
             self._running = self._build(context, transport, ranks, thread, leads)
             fleet = self._running.fleet
             if leads:
-                thread.spawn(fleet.start()).result()
+                thread.run(fleet.start())
             facts = {"machine": machine, "leads": leads, "run": self._running.pool.run}
             facts["sockets"] = [str(s.process.socket) for s in fleet.servers if s.process]
             facts["other_weights"] = [s.name for s in fleet.servers if s.holds_other_weights]
@@ -177,7 +177,7 @@ class VllmServerEngine:
                 running.pool.servers.append(Server(path.stem.replace("-", " "), ServerClient(path)))
         for server in running.pool.servers:
             server.holds_other_weights = server.name in leader["other_weights"]
-        self._on_loop(running.fleet.start())
+        running.thread.run(running.fleet.start())
 
     def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
         """Queue a request; see ``Engine.submit``. Its future is resolved by another thread.
@@ -222,7 +222,7 @@ class VllmServerEngine:
         label = label_of(running.pool.run, version)
         try:
             running.pool.hold(version)
-            self._on_loop(running.fleet.hold())
+            running.thread.run(running.fleet.hold())
             running.ranks.gather(None)  # nobody takes a server with new weights for a lost one
             if running.fleet.leads:
                 running.publisher.lead(version, label, source, running.fleet.participants)
@@ -231,7 +231,7 @@ class VllmServerEngine:
                 if source.sharded:
                     running.publisher.gather_along(source)
             running.ranks.gather(None)  # all servers have the new ones
-            self._on_loop(running.fleet.release())
+            running.thread.run(running.fleet.release())
             running.pool.release()
         except RlvrError as error:
             self._break(running, error)
@@ -246,14 +246,11 @@ class VllmServerEngine:
         Raises:
             RunError: If a server cannot read its weights back, or servers hold different ones.
         """
-        fleet = self._ready().fleet
-        checksums: dict[str, int] = self._on_loop(fleet.fingerprint()) if fleet.leads else {}
+        running = self._ready()
+        if not running.fleet.leads:
+            return {}
+        checksums: dict[str, int] = running.thread.run(running.fleet.fingerprint())
         return checksums
-
-    def _on_loop(self, work: Any) -> Any:
-        """The result of a coroutine; each of its waits has a deadline of its own."""
-        assert self._running is not None
-        return self._running.thread.spawn(work).result()
 
     @property
     def in_flight(self) -> frozenset[str]:

@@ -43,9 +43,9 @@ class LoopThread:
         )
         self._thread.start()
 
-    def spawn(self, work: Any) -> Future[Any]:
-        """Start a coroutine on the loop."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+    def run(self, work: Any, timeout: float | None = None) -> Any:
+        """Return the result of a coroutine on the loop; each of its waits has its own deadline."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
 
     def close(self, last: Sequence[Coroutine[Any, Any, None]] = ()) -> None:
         """Cancel the loop's tasks, run the last ones, and stop; safe to call twice.
@@ -65,7 +65,7 @@ class LoopThread:
             await asyncio.gather(*last, return_exceptions=True)
 
         with contextlib.suppress(TimeoutError):
-            self.spawn(end()).result(30)
+            self.run(end(), 30)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(30)
 

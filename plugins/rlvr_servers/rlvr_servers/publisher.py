@@ -309,14 +309,14 @@ class ServerLink:
         if self._publisher.lasting:
             return
         weights, pool = self._publisher.weights, self._publisher.pool
-        run = self._publisher.thread.spawn
+        run = self._publisher.thread.run
         if not self.opened:
-            self.servers, self.opened = run(weights.open(pool, self.servers)).result(), True
+            self.servers, self.opened = run(weights.open(pool, self.servers)), True
         updates = {
             server.name: update_of(self._publisher.chosen, message, server.first_worker)
             for server in self.servers
         }
-        self.servers = run(weights.update(pool, self.servers, updates)).result()
+        self.servers = run(weights.update(pool, self.servers, updates))
 
 
 class WeightPublisher:
@@ -385,7 +385,7 @@ class WeightPublisher:
                     ours = partial(trainer_logprobs, module, dtype=self._context.dtype)
                 compare = partial(self.weights.probe.compare, version=version, trainer=ours)
                 finish = self.weights.finish(self.pool, link.servers, compare, opened=link.opened)
-                self._on_loop(finish)
+                self.thread.run(finish)
         except RlvrError:
             raise
         except Exception as error:
@@ -417,7 +417,7 @@ class WeightPublisher:
         assert self._transport is not None
         outgoing = Outgoing(source, self._context.dtype, self._tensors)
         self._tensors = outgoing.tensors
-        servers: list[Server] = self._on_loop(participants())
+        servers: list[Server] = self.thread.run(participants())
         # shards cannot be gathered between syncs; a server that is starting will ask at once
         missing = len(servers) < sum(not server.given_up for server in self.pool.servers)
         outgoing.copy = self._copy if source.sharded or missing else None
@@ -447,7 +447,3 @@ class WeightPublisher:
         # bit for bit those that were sent, or some were updated before or meanwhile
         same = outgoing.fingerprint.digest() == fingerprint
         return [self._copy.message()] if same else None
-
-    def _on_loop(self, work: Any) -> Any:
-        """The result of a coroutine; each of its waits has a deadline of its own."""
-        return self.thread.spawn(work).result()
