@@ -309,6 +309,17 @@ class _Ends:
         return end_K
 
 
+def left_padded(
+    rows: Sequence[tuple[int, ...]], device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return token ids, attention mask and positions of rows padded on the left; (R, L) each."""
+    width = max(map(len, rows))
+    ids_RL = torch.tensor([[0] * (width - len(row)) + list(row) for row in rows], device=device)
+    pad_R1 = torch.tensor([width - len(row) for row in rows], device=device)[:, None]
+    position_RL = torch.arange(width, device=device) - pad_R1
+    return ids_RL, (position_RL >= 0).long(), position_RL.clamp(min=0)
+
+
 class HuggingFaceDecoder:
     """Any Hugging Face causal LM through its own forward and cache."""
 
@@ -323,22 +334,14 @@ class HuggingFaceDecoder:
     def prefill(self, prompts: Sequence[tuple[int, ...]], counts: Sequence[int]) -> Tensor:
         """Run each prompt once and give it ``counts`` rows of cache.
 
-        Prompts are padded on the left, the pad positions masked.
-
         Returns:
             (B, V) logits of each row's first token; the caller may overwrite them.
         """
-        width = max(map(len, prompts))
-        ids_SP = torch.tensor(
-            [[0] * (width - len(p)) + list(p) for p in prompts], device=self.device
-        )
-        length_S = torch.tensor([len(p) for p in prompts], device=self.device)
-        position_P = torch.arange(width, device=self.device)
-        mask_SP = position_P >= width - length_S[:, None]
+        ids_SP, mask_SP, position_SP = left_padded(prompts, self.device)
         output = self._model(
             input_ids=ids_SP,
-            attention_mask=mask_SP.long(),
-            position_ids=(position_P - (width - length_S)[:, None]).clamp(min=0),
+            attention_mask=mask_SP,
+            position_ids=position_SP,
             use_cache=True,
             logits_to_keep=1,
         )
@@ -355,8 +358,8 @@ class HuggingFaceDecoder:
                 where="engine",
                 remedy="choose engine: vllm",
             ) from error
-        self._mask_BL = mask_SP[prompt_B].long()
-        self._length_B1 = length_S[prompt_B][:, None]
+        self._mask_BL = mask_SP[prompt_B]
+        self._length_B1 = self._mask_BL.sum(-1, keepdim=True)
         logits_SV: Tensor = output.logits[:, -1]
         return logits_SV[prompt_B]
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from rlvr_core.api import RunError, ScoreRequest, Scores
+from rlvr_core.engines.decode import left_padded
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -93,15 +94,11 @@ def _batches(
 
 def _forward(model: Any, rows: Sequence[Input], keep: int) -> Tensor:
     """Return log-probs (R, K, V) float32 of the next token at the last ``keep`` positions."""
-    width = max(map(len, rows))
-    device = model.device
-    ids_RL = torch.tensor([[0] * (width - len(ids)) + list(ids) for ids in rows], device=device)
-    pad_R1 = torch.tensor([width - len(ids) for ids in rows], device=device)[:, None]
-    position_L = torch.arange(width, device=device)
+    ids_RL, mask_RL, position_RL = left_padded(rows, model.device)
     output = model(
         input_ids=ids_RL,
-        attention_mask=(position_L >= pad_R1).long(),
-        position_ids=(position_L - pad_R1).clamp(min=0),
+        attention_mask=mask_RL,
+        position_ids=position_RL,
         use_cache=False,
         logits_to_keep=keep,
     )
