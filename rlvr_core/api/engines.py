@@ -249,7 +249,6 @@ class FingerprintsWeights(Protocol):
     def fingerprint(self) -> dict[str, int]:
         """Return ``weight_checksums`` of them, as they lie where the engine computes.
 
-        Those of ``model_state``, such as the buffers of a rotation, may be among them.
         Names are those of the plain Hugging Face model, with adapters merged. Engines whose traits
         say ``own_weights`` or ``separate`` round to the run's precision, and may have fused several
         into one (``qkv_proj``, ``gate_up_proj``). The matrices of an adapter beside the base are

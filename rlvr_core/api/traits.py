@@ -52,8 +52,6 @@ class EngineTraits(Traits):
             watched by the guard ``seeds``.
         collective: Several processes of the run share it: ``drain`` and ``score`` then are
             collectives, which each process calls as often as the others, with work or without.
-        inverts_stream: Draws token t of a completion by number t of its seed's stream, as
-            docs/engines.md defines it, so that the guard ``seeds`` can compute the draw again.
     """
 
     continuous: bool = False
@@ -66,7 +64,6 @@ class EngineTraits(Traits):
     takes_turns: bool = True
     seeded: bool = True
     collective: bool = False
-    inverts_stream: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -77,26 +76,6 @@ def weight_checksums(
     # one transfer from the device
     pairs = torch.stack([pair.cpu() for pair in sums.values()]).tolist() if sums else []
     return {name: (a << 64) + b % 2**64 for name, (a, b) in zip(sums, pairs, strict=True)}
-
-
-def model_state(module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """What a module computes with beside its parameters, by name.
-
-    Buffers, but for those of rotations that follow the length of what was computed last; and the
-    numbers and switches of its layers, such as an epsilon, a scale or whether a layer divides its
-    gradients, of all layers of a class together.
-    """
-    numbers: dict[str, list[float]] = {}
-    for owner, layer in module.named_modules():
-        if ".lora_" in owner or re.search("dynamic|longrope", str(vars(layer).get("rope_type"))):
-            continue
-        buffers = layer.named_buffers(owner, recurse=False)
-        yield from (pair for pair in buffers if pair[1].is_floating_point())
-        for name, value in vars(layer).items():
-            internal = name.startswith("_") or name in ("training", "gradient_checkpointing")
-            if isinstance(value, float | bool) and not internal:
-                numbers.setdefault(f"{type(layer).__name__}.{name}", []).append(value)
-    yield from ((name, torch.tensor(some, dtype=torch.float64)) for name, some in numbers.items())
 
 
 @contextmanager

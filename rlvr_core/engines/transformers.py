@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from itertools import chain, islice, repeat
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +19,6 @@ from pydantic import Field
 from rlvr_core.api import (
     ComponentConfig,
     EngineContext,
-    EngineTraits,
     Generation,
     GenerationRequest,
     MachineError,
@@ -29,7 +28,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.engines.decode import HuggingFaceDecoder, RowPlan, Sampled, decode
 from rlvr_core.engines.sampling import StopStrings
-from rlvr_core.engines.sync import evaluating, model_state, weight_checksums
+from rlvr_core.engines.sync import evaluating, weight_checksums
 from rlvr_core.parallel.model_adapter import adapter_of
 
 if TYPE_CHECKING:
@@ -40,8 +39,6 @@ QueuedRequest = tuple[GenerationRequest, "Future[tuple[Generation, ...]]"]
 
 class TransformersEngine:
     """Batched sampling on the model that is being trained."""
-
-    traits = EngineTraits(inverts_stream=True)
 
     class Config(ComponentConfig):
         """How much is sampled at once."""
@@ -141,8 +138,7 @@ class TransformersEngine:
     def fingerprint(self) -> dict[str, int]:
         """See ``FingerprintsWeights``; adapters are merged with the scale that generation has."""
         with self._inference(), torch.autocast(self._model.device.type, enabled=False):
-            weights = adapter_of(self._model).merged_tensors(self._model)
-            return weight_checksums(chain(weights, model_state(self._model)))
+            return weight_checksums(adapter_of(self._model).merged_tensors(self._model))
 
     def sleep(self) -> None:
         """Nothing is held between drains."""

@@ -79,7 +79,6 @@ class ChildEngine:
             own_weights=inner.own_weights,
             takes_adapter=inner.takes_adapter,
             takes_transport=True,
-            inverts_stream=inner.inverts_stream,
         )
         self._deadline = deadline
         self._process: EngineProcess | None = None
