@@ -326,7 +326,6 @@ class HuggingFaceDecoder:
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         self.device = model.device
-        self.vocabulary = int(model.get_output_embeddings().weight.shape[0])  # type: ignore[no-untyped-call]
         self._cache: Any = None
         self._mask_BL = torch.empty(0)
         self._length_B1 = torch.empty(0)

@@ -287,8 +287,8 @@ def test_t29_t32_a_sync_has_a_deadline_and_a_killed_process_is_one_clear_error(c
         sync_again_and_again()
     with pytest.raises(RunError, match=r"not finished within 0\.2 s; 1 requests were left"):
         engine.drain(0.2)
-    process = psutil.Process(engine.pid)
-    os.kill(engine.pid, signal.SIGKILL)
+    process = psutil.Process(engine.channel.pid)
+    os.kill(engine.channel.pid, signal.SIGKILL)
     with pytest.raises(RunError, match="process is gone: SIGKILL"):
         future.result(PATIENCE)
     with pytest.raises(RunError, match="process is gone: SIGKILL"):
@@ -301,7 +301,7 @@ def test_t29_t32_a_sync_has_a_deadline_and_a_killed_process_is_one_clear_error(c
 def test_a_notice_that_every_process_of_a_machine_gets_is_the_trainers_to_heed(fresh):
     """Slurm sends SIGTERM to all it runs, and the trainer needs its engine to end its step."""
     for notice in (signal.SIGTERM, signal.SIGINT):
-        os.kill(fresh.pid, notice)
+        os.kill(fresh.channel.pid, notice)
         assert len(generate(fresh, request((5, 6, 7), n=3))[0]) == 3
 
 
@@ -310,7 +310,7 @@ def test_t29_a_stopped_process_holds_nobody_up_who_sends_to_it(context, model):
     engine = in_child(ScriptedEngine(ScriptedEngine.Config(answers={"": ["5"]})), 0.2)
     engine.start(context)
     try:
-        os.kill(engine.pid, signal.SIGSTOP)
+        os.kill(engine.channel.pid, signal.SIGSTOP)
         future = engine.submit(request(range(1_000_000)))
         sending = threading.Thread(target=engine.begin, daemon=True)
         sending.start()
@@ -320,13 +320,13 @@ def test_t29_a_stopped_process_holds_nobody_up_who_sends_to_it(context, model):
             engine.drain(0.2)
         with pytest.raises(RunError, match=r"did not answer 'load_weights' within 0\.2 s"):
             engine.load_weights(1, ModuleSource(model))
-        os.kill(engine.pid, signal.SIGCONT)
+        os.kill(engine.channel.pid, signal.SIGCONT)
         assert len(future.result(PATIENCE)) == 1  # nothing of it was lost
-        os.kill(engine.pid, signal.SIGSTOP)
+        os.kill(engine.channel.pid, signal.SIGSTOP)
         engine.submit(request(range(1_000_000)))
         engine.begin()
     finally:
-        process = psutil.Process(engine.pid)
+        process = psutil.Process(engine.channel.pid)
         engine.close()
     assert not process.is_running()
 
@@ -374,7 +374,7 @@ def test_the_process_goes_when_the_trainer_is_gone(tmp_path):
         "t = make_tokenizer(); m = make_model(t)\n"
         "e = in_child(TransformersEngine(TransformersEngine.Config()), 60)\n"
         "e.start(EngineContext('', m, t, torch.float32, 256, 0))\n"
-        "print(e.pid, flush=True)\n"
+        "print(e.channel.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
     trainer = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)

@@ -225,11 +225,6 @@ class ChildEngine:
         assert self._process is not None, "the engine is not started"
         return self._process
 
-    @property
-    def pid(self) -> int:
-        """Process id of the engine's process."""
-        return self.channel.pid
-
     # -- weights ---------------------------------------------------------------------------------
 
     def _copy_of(self, model: Any) -> Any:

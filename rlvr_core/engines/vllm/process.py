@@ -11,7 +11,6 @@ import random
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import ModuleType
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -136,7 +135,7 @@ def untouched_process() -> Iterator[None]:
         torch.set_float32_matmul_precision(precision)
 
 
-def import_vllm() -> ModuleType:
+def import_vllm() -> None:
     """Import vLLM quietly, whichever build of it is installed.
 
     Raises:
@@ -153,14 +152,13 @@ def import_vllm() -> ModuleType:
         )
     try:
         with untouched_process():
-            vllm = importlib.import_module("vllm")
+            importlib.import_module("vllm")
             importlib.import_module("vllm.v1.engine.llm_engine")
     except Exception as error:
         raise MachineError(
             f"vLLM is installed but cannot be imported: {type(error).__name__}: {error}",
             remedy=_import_remedy(error),
         ) from error
-    return vllm
 
 
 def _import_remedy(error: Exception) -> tuple[str, ...]:
