@@ -425,11 +425,6 @@ def register_commands(registrar: Registrar) -> None:
         summary="Evaluate a model or checkpoint on held-out tasks.",
     )
     registrar.add(
-        "export",
-        "rlvr_core.cli.export_command:export_",
-        summary="Write a checkpoint's model or adapter, merged.",
-    )
-    registrar.add(
         "tiny-model",
         "rlvr_core.cli.tiny_command:tiny_model",
         summary="Make a tiny model to try things on.",

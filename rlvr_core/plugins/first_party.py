@@ -37,6 +37,7 @@ COMMANDS = {
     "regrade": "lab",
     "watch": "lab",
     "calibrate": "lab",
+    "export": "lab",
     "diff": "view",
     "sweep": "cluster",
     "jobs": "cluster",
