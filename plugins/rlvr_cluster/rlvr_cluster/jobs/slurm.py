@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from rlvr_cluster.jobs.gpu_counts import GpuCount, counted
 from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_core.api import (
     ComponentConfig,
@@ -22,7 +23,6 @@ from rlvr_core.api import (
     LaunchRequest,
     MachineError,
 )
-from rlvr_core.launch.processes import GpuCount, counted
 
 _STATES: dict[str, JobState] = {
     "PENDING": "waiting",
