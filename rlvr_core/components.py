@@ -424,11 +424,6 @@ def register_commands(registrar: Registrar) -> None:
         "rlvr_core.eval.command:eval_",
         summary="Evaluate a model or checkpoint on held-out tasks.",
     )
-    registrar.add(
-        "tiny-model",
-        "rlvr_core.cli.tiny_command:tiny_model",
-        summary="Make a tiny model to try things on.",
-    )
 
 
 @hookimpl

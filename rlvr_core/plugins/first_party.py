@@ -44,6 +44,7 @@ COMMANDS = {
     "env": "env",
     "new": "devkit",
     "schema": "devkit",
+    "tiny-model": "devkit",
 }
 """Plugin of each command that stands beside the core's own, and not below the plugin's name."""
 
