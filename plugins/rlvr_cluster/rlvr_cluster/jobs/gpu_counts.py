@@ -12,9 +12,10 @@ from rlvr_core.launch.processes import ProcessConfig, count_of, environment_of
 
 def _number(value: object) -> object:
     """Refuse a list of GPUs where their number is wanted."""
-    if isinstance(value, list) or (isinstance(value, str) and "," in value):
+    words = value if isinstance(value, list) else [value]
+    if len(words) != 1 or "," in str(words[0]):
         raise ValueError("the cluster says which GPUs a job gets: give their number, as in 2")
-    return value
+    return words[0]
 
 
 GpuCount = Annotated[int, Field(gt=0), BeforeValidator(_number)]

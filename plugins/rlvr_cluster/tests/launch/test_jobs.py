@@ -70,7 +70,7 @@ def there(tmp_path, monkeypatch):
         def ask_store(uri):
             return Store(root / uri.removeprefix("toy://runs").strip("/"))
 
-    monkeypatch.setattr("rlvr_core.plugins.host.load_host", Host)
+    monkeypatch.setattr("rlvr_cluster.jobs.command.load_host", Host)
     monkeypatch.setattr("rlvr_cluster.stores.again.load_host", Host)
     monkeypatch.setattr(jobs_module, "_launcher", lambda job: Launcher())
     monkeypatch.setattr(Launcher, "states", {})
