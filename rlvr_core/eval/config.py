@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from rlvr_core.api import Complaint, ComponentConfig, ConfigError
 from rlvr_core.config.layers import assign
-from rlvr_core.config.load import Draft, complaints, read_draft
+from rlvr_core.config.load import Draft, checked, read_draft
 from rlvr_core.config.model import (
     ComponentRef,
     EnvironmentSection,
@@ -121,10 +121,10 @@ class Asked:
                 remedy="name one: --task NAME; rlvr list eval_tasks shows them",
             )
         try:
-            return EvalConfig.model_validate(data)
-        except ValidationError as error:
-            faults = complaints(error, data, EvalConfig, self.root)
-            raise ConfigError.collect(self.draft.hide(faults) if self.draft else faults) from error
+            return checked(EvalConfig, data, self.root)
+        except ConfigError as error:
+            faults = self.draft.hide(error.complaints) if self.draft else error.complaints
+            raise ConfigError.collect(faults) from error
 
 
 def read_eval_config(path: Path | None, overrides: Sequence[str]) -> Asked:
