@@ -209,8 +209,6 @@ register_commands = _registering(
         "plugins": ("cli.plugins_command:plugins", "List and check installed plugins."),
         "launch": ("launch.command:launch", "Train on several processes or machines."),
         "eval": ("eval.command:eval_", "Evaluate a model or checkpoint on held-out tasks."),
-        "export": ("cli.export_command:export_", "Write a checkpoint's model or adapter, merged."),
-        "tiny-model": ("cli.tiny_command:tiny_model", "Make a tiny model to try things on."),
     }
 )
 """Commands beyond those of the kernel; ``rlvr --help`` lists them in this order."""

@@ -77,9 +77,10 @@ from rlvr_core.api.launching import ExternalTask as ExternalTask
 from rlvr_core.api.launching import Launcher as Launcher
 from rlvr_core.api.launching import LaunchPlan as LaunchPlan
 from rlvr_core.api.launching import LaunchRequest as LaunchRequest
+from rlvr_core.api.launching import LaunchWords as LaunchWords
 from rlvr_core.api.launching import ModelAccess as ModelAccess
+from rlvr_core.api.launching import PreparesRequests as PreparesRequests
 from rlvr_core.api.launching import Reference as Reference
-from rlvr_core.api.launching import ResumesJobs as ResumesJobs
 from rlvr_core.api.launching import Store as Store
 from rlvr_core.api.launching import StoredFile as StoredFile
 from rlvr_core.api.learning import AdvantageEstimator as AdvantageEstimator
@@ -118,7 +119,6 @@ from rlvr_core.api.traits import AdvantageTraits as AdvantageTraits
 from rlvr_core.api.traits import EngineTraits as EngineTraits
 from rlvr_core.api.traits import EnvironmentTraits as EnvironmentTraits
 from rlvr_core.api.traits import EvalTaskTraits as EvalTaskTraits
-from rlvr_core.api.traits import LauncherTraits as LauncherTraits
 from rlvr_core.api.traits import LossTraits as LossTraits
 from rlvr_core.api.traits import OptimizerTraits as OptimizerTraits
 from rlvr_core.api.traits import SamplerTraits as SamplerTraits

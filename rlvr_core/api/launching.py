@@ -47,6 +47,31 @@ class LaunchRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchWords:
+    """What the command line of ``rlvr launch`` says, but for the launcher's own options.
+
+    Attributes:
+        config: The YAML file.
+        overrides: ``--set``.
+        resume: ``--resume``: a run, or elsewhere an earlier job's.
+        display: ``--display``.
+        take_over: ``--take-over``.
+        evaluate: ``--eval``: the model to evaluate instead of training.
+        eval_config: ``--eval-config``: by which config checkpoints are evaluated.
+        allowed_secrets: ``--allow-secret``.
+    """
+
+    config: Path | None
+    overrides: tuple[str, ...] = ()
+    resume: str | None = None
+    display: str | None = None
+    take_over: bool = False
+    evaluate: str | None = None
+    eval_config: Path | None = None
+    allowed_secrets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Reference:
     """A value of a config that names a file or folder of this machine.
 
@@ -97,15 +122,9 @@ class LaunchPlan:
 class Launcher(Protocol):
     """Puts a run somewhere.
 
-    One whose job outlives the command is a ``JobLauncher`` of rlvr-cluster too. One whose job runs
-    on machines that do not have this one's files says so by a class attribute ``elsewhere = True``:
-    its config is then searched for secrets before it is asked for a plan. One that can evaluate
-    models as well, as ``rlvr launch --eval`` asks, says ``evaluates = True``; one that evaluates
-    checkpoints beside the training, as ``--eval-config`` asks, ``evaluates_beside = True``. One
-    that goes on with the run of an earlier job, as ``rlvr launch --resume JOB`` asks, has a static
-    method ``again(job, given)``: the options of that ``Job``, with those that are given now in
-    their place. Of the job's ``details`` the command itself reads ``arguments``, ``set`` and
-    ``eval_config``.
+    One whose job outlives the command is a ``JobLauncher`` of rlvr-cluster too. One whose machines do not have this
+    one's files, or that does more than train, has ``prepare`` of ``PreparesRequests``; that of
+    rlvr-cluster's ``remote_request`` searches configs for secrets, and resumes jobs of its book.
     """
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
@@ -120,24 +139,22 @@ class Launcher(Protocol):
 
 
 @runtime_checkable
-class ResumesJobs(Protocol):
-    """A launcher whose class can resume an earlier job."""
+class PreparesRequests(Protocol):
+    """A launcher whose class makes its requests, as one does whose machines lack our files."""
 
     @staticmethod
-    def find_job(name: str) -> Any:
-        """Return the earlier job that a user names, a ``Job`` of the book of jobs.
-
-        Raises:
-            ConfigError: If there is none, or there are several.
-        """
-
-    @staticmethod
-    def resume_remote(job: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of a job that resumes the run of an earlier one.
+    def prepare(
+        launcher: str, words: LaunchWords, given: Mapping[str, Any]
+    ) -> tuple[LaunchRequest, dict[str, Any]]:
+        """Return the request and the launcher's options.
 
         Args:
-            job: The earlier job, a ``Job`` of the book of jobs.
-            given: Options of the command line, which come first.
+            launcher: Full name of the launcher.
+            words: The command line.
+            given: The launcher's options on it.
+
+        Raises:
+            ConfigError: If a config is wrong, or something must not leave this machine.
         """
 
 

@@ -217,22 +217,6 @@ class EvalTaskTraits(Traits):
 
 
 @dataclass(frozen=True, slots=True)
-class LauncherTraits(Traits):
-    """Traits of a launcher.
-
-    Attributes:
-        elsewhere: Its machines do not have this one's files. The config is then searched for
-            secrets before the launcher makes its plan.
-        evaluates: Can evaluate models, as ``rlvr launch --eval`` asks.
-        evaluates_beside: Can evaluate checkpoints beside the training, as ``--eval-config`` asks.
-    """
-
-    elsewhere: bool = False
-    evaluates: bool = False
-    evaluates_beside: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class OptimizerTraits(Traits):
     """Traits of an optimizer.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -15,6 +15,8 @@ from rlvr_core.config.dialect import MAX_CHARACTERS, read
 from rlvr_core.config.layers import assign, expand, merge, substitute
 from rlvr_core.config.model import RunConfig
 from rlvr_core.config.tree import Loc, Node, shown
+
+M = TypeVar("M", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,17 @@ class Draft:
             for complaint in complaints
         ]
 
+    def checked(self, model: type[M]) -> M:
+        """Validate against a model, without resolving components.
+
+        Raises:
+            ConfigError: If it does not fit; reports all faults at once, without secrets.
+        """
+        try:
+            return checked(model, self.root.plain(), self.root)
+        except ConfigError as error:
+            raise ConfigError.collect(self.hide(error.complaints)) from error
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
@@ -98,44 +111,31 @@ def load_config(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
         ConfigError: If it cannot be read or does not fit the model; reports all faults at once.
     """
     draft = read_draft(path, overrides)
-    config, faults = validate(draft)
-    if config is None:
-        raise ConfigError.collect(faults)
-    return LoadedConfig(config, draft)
+    return LoadedConfig(draft.checked(RunConfig), draft)
 
 
-def validate(draft: Draft) -> tuple[RunConfig | None, list[Complaint]]:
-    """Validate a draft against the model, without resolving components."""
-    data = draft.root.plain()
-    try:
-        return RunConfig.model_validate(data), []
-    except ValidationError as error:
-        return None, draft.hide(complaints(error, data, RunConfig, draft.root))
-
-
-def complaints(
-    error: ValidationError,
-    data: Any,
-    model: type[BaseModel],
-    root: Node,
-    prefix: Loc = (),
-    owner: str = "",
-) -> list[Complaint]:
-    """Convert pydantic's errors into complaints with lines and suggestions.
+def checked(
+    model: type[M], data: Mapping[str, Any], root: Node, prefix: Loc = (), owner: str = ""
+) -> M:
+    """Validate plain data.
 
     Args:
-        error: The validation error.
-        data: The data that was validated.
-        model: The model it was validated against.
+        model: The model to validate against.
+        data: The data.
         root: The tree that holds the data, for line numbers.
         prefix: The location of the data in the tree.
         owner: The component whose options they are (``loss 'core/grpo'``); empty for the file
             itself.
-    """
-    from rlvr_core.config.faults import complaints as explain
 
-    explained: list[Complaint] = explain(error, data, model, root, prefix, owner)
-    return explained
+    Raises:
+        ConfigError: If they are wrong; reports all faults at once, with lines and suggestions.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        from rlvr_core.config.faults import complaints
+
+        raise ConfigError.collect(complaints(error, data, model, root, prefix, owner)) from error
 
 
 def read_draft(

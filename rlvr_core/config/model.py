@@ -475,20 +475,6 @@ class GuardRef(ComponentRef):
         return self
 
 
-def _list_of_guards(value: Any) -> Any:
-    """Refuse the mapping that older versions took.
-
-    Raises:
-        ValueError: If it is one.
-    """
-    if isinstance(value, dict):
-        raise ValueError(
-            "is a list of components now: [{use: core/parity, off: true}, {use: core/idle, with: "
-            "{max_steps: 50}}]; rlvr list guards names them (and eval.max_contaminated is new)"
-        )
-    return value
-
-
 class MetaSection(ComponentConfig):
     """Lineage of this configuration, stored with the run."""
 
@@ -525,7 +511,7 @@ class RunConfig(ComponentConfig):
     train: TrainSection
     eval: EvalSection = EvalSection()
     checkpoint: CheckpointSection = CheckpointSection()
-    guards: Annotated[list[GuardRef], BeforeValidator(_list_of_guards)] = []
+    guards: list[GuardRef] = []
     """Guards with options of their own, further ones, and defaults that are off; those that are not
     named here are on with their default options."""
     plugins: dict[str, dict[str, Any]] = {}

@@ -10,11 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from rlvr_core.api import (
-    Complaint,
     ComponentConfig,
     ConfigError,
     LossTraits,
@@ -26,9 +24,9 @@ from rlvr_core.api import (
 from rlvr_core.config.dialect import write
 from rlvr_core.config.guards import ALL, lay_over
 from rlvr_core.config.layers import escape, options_to_node
-from rlvr_core.config.load import Draft, LoadedConfig, complaints, read_draft, validate
+from rlvr_core.config.load import Draft, LoadedConfig, checked, read_draft
 from rlvr_core.config.model import ComponentRef, RunConfig
-from rlvr_core.config.rules import advantage_faults, rule_faults, rule_warnings, unknown_names
+from rlvr_core.config.rules import Rules, rule_warnings, unknown_names
 from rlvr_core.config.tree import AUTO, Loc, Mark, Node, made, numbered, pattern, places
 from rlvr_core.plugins import files
 from rlvr_core.plugins.host import Host
@@ -179,7 +177,7 @@ def resolve(loaded: LoadedConfig, host: Host) -> Resolved:
         ConfigError: If names or options are wrong; reports all faults at once.
         PluginError: Likewise, if a plugin causes one of the faults.
     """
-    return _resolve(loaded.draft, loaded.config, [], host)
+    return _resolve(loaded.draft, loaded.config, host)
 
 
 def resolve_file(
@@ -201,16 +199,18 @@ def resolve_file(
         PluginError: Likewise, if a plugin causes one of the faults.
     """
     draft = read_draft(path, overrides, text)
-    config, faults = validate(draft)
-    return _resolve(draft, config, faults, host)
+    return _resolve(draft, None, host)
 
 
-def _resolve(
-    draft: Draft, config: RunConfig | None, faults: list[Complaint], host: Host
-) -> Resolved:
+def _resolve(draft: Draft, config: RunConfig | None, host: Host) -> Resolved:
+    """Resolve a draft, which is validated here if it was not before."""
+    errors: list[RlvrError] = []
+    try:
+        config = config or draft.checked(RunConfig)
+    except ConfigError as error:
+        errors.append(error)
     data = draft.root.plain() if config is None else config.model_dump(by_alias=True)
     components: dict[Loc, Component] = {}
-    errors: list[RlvrError] = [ConfigError.collect(faults)] if faults else []
     for loc, kind, value in places(data):
         try:
             component_found = _component(host, kind, loc, value, draft.root)
@@ -228,13 +228,13 @@ def _resolve(
     options = {loc: component.config for loc, component in components.items()}
     errors += unknown_names(data, options, draft.root, host)
     if config is not None:
-        errors += rule_faults(config, components, draft)
-        errors += advantage_faults(
+        rules = Rules(
             config,
             components,
-            draft,
+            draft.root,
             lambda name: find(host, "advantage", name, {}, draft.root, ()),
         )
+        errors += rules.faults()
     if errors or config is None:
         raise _together(errors, draft)
     _add_default_guards(data, components, host, draft.root)
@@ -250,7 +250,7 @@ def _resolve(
         components,
         plugins,
         _reward_names(full),
-        rule_warnings(full, draft),
+        rule_warnings(full, draft.root),
     )
 
 
@@ -296,11 +296,7 @@ def plugin_options(host: Host, name: str, given: Mapping[str, Any], root: Node) 
     where = root.where(("plugins", name), True)
     model = host.options_of(name, where)
     try:
-        return model.model_validate(dict(given))
-    except ValidationError as error:
-        place, owner = ("plugins", name), f"plugin '{name}'"
-        wrong = complaints(error, dict(given), model, root, place, owner)
-        raise ConfigError.collect(wrong) from error
+        return checked(model, dict(given), root, ("plugins", name), f"plugin '{name}'")
     except (RlvrError, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -363,11 +359,7 @@ def find(
         raise type(error).collect(placed) from error
     owner = f"{kind_words(kind)} '{entry.name}'"
     with entry.named("failed to check its options", where):
-        try:
-            config = model.model_validate(dict(options))
-        except ValidationError as error:
-            wrong = complaints(error, dict(options), model, root, (*loc, "with"), owner)
-            raise ConfigError.collect(wrong) from error
+        config = checked(model, dict(options), root, (*loc, "with"), owner)
     try:
         _plain(config)
     except (PydanticSerializationError, ValueError) as error:

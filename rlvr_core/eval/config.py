@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from rlvr_core.api import ComponentConfig, ConfigError
-from rlvr_core.config.load import Draft, complaints, read_draft
+from rlvr_core.config.load import Draft, checked, read_draft
 from rlvr_core.config.model import (
     ComponentRef,
     EnvironmentSection,
@@ -114,10 +114,9 @@ def eval_config(draft: Draft, given: Mapping[str, Any]) -> EvalConfig:
             remedy="name one: --task NAME; rlvr list eval_tasks shows them",
         )
     try:
-        return EvalConfig.model_validate(data)
-    except ValidationError as error:
-        faults = complaints(error, data, EvalConfig, draft.root)
-        raise ConfigError.collect(draft.hide(faults)) from error
+        return checked(EvalConfig, data, draft.root)
+    except ConfigError as error:
+        raise ConfigError.collect(draft.hide(error.complaints)) from error
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlvr_core.api import ConfigError, LauncherTraits, ResumesJobs, traits_of
+from rlvr_core.api import (
+    ConfigError,
+    EngineTraits,
+    LaunchRequest,
+    LaunchWords,
+    PreparesRequests,
+    traits_of,
+)
 from rlvr_core.terminal import output
 
 if TYPE_CHECKING:
+    from rlvr_core.config.resolve import Resolved
     from rlvr_core.plugins.host import Host
 
 _OPTIONS = "rlvr.launch.options"
@@ -140,17 +149,10 @@ def launch(
 
     Ctrl-C or SIGTERM lets it finish the step and write a checkpoint; a second one stops it.
     """
-    from dataclasses import replace
-
     from rlvr_core.config.model import ComponentRef
     from rlvr_core.config.resolve import build, parse_options
-    from rlvr_core.launch.request import (
-        for_elsewhere,
-        to_evaluate,
-        to_train,
-        with_beside,
-    )
     from rlvr_core.plugins.host import load_host
+    from rlvr_core.record.text import Redactor
 
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run")
@@ -159,54 +161,32 @@ def launch(
     if evaluate is not None and resume:
         raise click.UsageError("--eval trains nothing: there is no run to --resume")
     host = load_host()
-    before = _earlier(resume, backend, host) if resume else None
-    if before is not None:
-        config = config or Path(before.config)
-        overrides, resume = (*map(str, _listed(before.details.get("set"))), *overrides), None
-        if eval_config is None and before.details.get("eval_config"):
-            eval_config = Path(str(before.details["eval_config"]))
-    if evaluate is None:
-        request, given_tree = to_train(config, overrides, resume, display_kind, host)
-        if take_over:
-            request = replace(request, arguments=(*request.arguments, "--take-over"))
-    else:
-        request, given_tree = to_evaluate(config, overrides, evaluate, host)
+    words = LaunchWords(
+        config, overrides, resume, display_kind, take_over, evaluate, eval_config, allowed_secrets
+    )
     given = parse_options(options) | {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in flags.items()
         if value not in (None, ())
     }
-    for name in {"gpus", "engine_gpus"} & given.keys():  # 0,1
-        words = given[name] if isinstance(given[name], list) else [given[name]]
-        given[name] = [part.strip() for word in words for part in str(word).split(",")]
-    if before is not None:
-        given = _as_before(before, given, host)
+    entry = host.entry("launcher", backend)
+    launcher_class = entry.load()
+    if isinstance(launcher_class, PreparesRequests):
+        request, given = launcher_class.prepare(entry.name, words, given)
+    elif evaluate is not None or eval_config is not None:
+        raise ConfigError(
+            f"backend '{backend}' trains only",
+            where="--eval" if eval_config is None else "--eval-config",
+            remedy="start that on its own: rlvr eval, or rlvr watch beside a run",
+        )
+    else:
+        request, _ = training_request(words, host)
     ref = ComponentRef.model_validate({"use": backend, "with": given})
     launcher = build(host, "launcher", ref, "rlvr launch")
-    traits = traits_of(launcher, LauncherTraits)
-    if evaluate is not None and not traits.evaluates:
-        raise ConfigError(
-            f"backend '{backend}' trains only", where="--eval", remedy="there, give: rlvr eval"
-        )
-    if before is not None:
-        request = replace(request, continues=before.runs)
-    if eval_config is not None:
-        if not traits.evaluates_beside:
-            raise ConfigError(
-                f"backend '{backend}' does not evaluate while it trains",
-                where="--eval-config",
-                remedy=f"start it beside the run: rlvr watch RUN --config {eval_config}",
-            )
-        request = with_beside(request, eval_config, host)
-    request = replace(request, allowed_secrets=allowed_secrets)
-    if traits.elsewhere:
-        request = for_elsewhere(request, given_tree)
     plan = launcher.plan(request)
     if not dry_run:
         code: int = launcher.submit(plan)
         return code
-    from rlvr_core.record.text import Redactor
-
     hide = Redactor()
     if as_json:
         details = hide.tree(dict(plan.details))
@@ -217,31 +197,27 @@ def launch(
     return 0
 
 
-def _earlier(resume: str, backend: str, host: Host) -> Any:
-    """Return the job to go on with; None where the backend cannot."""
-    entry = host.entry("launcher", backend)
-    launcher = entry.load()
-    if not isinstance(launcher, ResumesJobs):
-        return None
-    job = launcher.find_job(resume)
-    if job.launcher != entry.name:
-        raise ConfigError(f"job {job.job} was one of {job.launcher}", where="--resume")
-    if _listed(job.details.get("arguments"))[:1] == ["eval"]:
-        raise ConfigError(
-            f"job {job.job} evaluated a model: it has no run to go on with",
-            where="--resume",
-            remedy="evaluate once more, with --eval MODEL",
-        )
-    return job
+def training_request(words: LaunchWords, host: Host) -> tuple[LaunchRequest, Resolved]:
+    """Return the request to train, and the resolved config."""
+    from rlvr_core.cli.run import what_to_run
+
+    resolved, folder = what_to_run(words.config, words.overrides, words.resume, host)
+    arguments = ["run", *([str(words.config)] if words.config else []), *set_words(words.overrides)]
+    if folder is not None:
+        arguments += ["--resume", str(folder.path.absolute())]
+    if words.display is not None:
+        arguments += ["--display", words.display]
+    if words.take_over:
+        arguments.append("--take-over")
+    engine = resolved.config.engine
+    apart = resolved.config.train.max_staleness > 0 or (
+        engine.use != "auto"
+        and traits_of(host.entry("engine", engine.use).load(), EngineTraits).separate
+    )
+    files = resolved.loaded.draft.files
+    return LaunchRequest(tuple(arguments), resolved.config.run.name, apart, files), resolved
 
 
-def _as_before(job: Any, given: dict[str, Any], host: Host) -> dict[str, Any]:
-    """The options of an earlier job, with those that are given now in their place."""
-    options: dict[str, Any] = host.entry("launcher", job.launcher).load().resume_remote(job, given)
-    new = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given)) or "nothing"
-    output.print_line(f"as job {job.job} was launched; of its own it has {new}", stderr=True)
-    return options
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def set_words(overrides: Sequence[str]) -> list[str]:
+    """Return overrides as words of a command line."""
+    return [word for override in overrides for word in ("--set", override)]

@@ -53,17 +53,13 @@ _ANYWHERE = "192.0.2.1"
 """A documentation address that no machine has, used to find the outgoing network interface."""
 
 
-def _number(value: object) -> object:
-    """Accept a number of GPUs that the command line passes as a list."""
-    if isinstance(value, list):
-        if len(value) != 1:
-            raise ValueError("the cluster says which GPUs a job gets: give their number, as in 2")
-        return value[0]
+def split_gpus(value: object) -> object:
+    """Split names that the command line has as one word: ``0,1``."""
+    if isinstance(value, str):
+        return value.split(",")
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        return [part.strip() for word in value for part in word.split(",")]
     return value
-
-
-GpuCount = Annotated[int, Field(gt=0), BeforeValidator(_number)]
-"""A number of GPUs, where the cluster itself says which."""
 
 
 class ProcessConfig(ComponentConfig):
@@ -71,10 +67,10 @@ class ProcessConfig(ComponentConfig):
 
     processes: Annotated[int, Field(gt=0)] | None = None
     """Number of processes on this machine; null: one per GPU of ``gpus``."""
-    gpus: list[Gpu] | None = None
+    gpus: Annotated[list[Gpu] | None, BeforeValidator(split_gpus)] = None
     """GPUs to train on, one per process, by their places in ``CUDA_VISIBLE_DEVICES`` or by UUID;
     null: those that are visible, or the CPU if there are none."""
-    engine_gpus: list[Gpu] | None = None
+    engine_gpus: Annotated[list[Gpu] | None, BeforeValidator(split_gpus)] = None
     """GPUs reserved for an engine that runs in its own processes, named in the same way."""
 
 
@@ -96,29 +92,6 @@ def count_of(config: ProcessConfig) -> int:
             remedy="name as many GPUs as processes",
         )
     return processes
-
-
-def counted(
-    processes: int | None, gpus: int | None, engine_gpus: int | None, request: LaunchRequest
-) -> tuple[int, list[str]]:
-    """Count the processes on each machine of a cluster, which itself says which GPUs they get.
-
-    Returns:
-        Their number, and what the ``rlvr launch`` that starts them there is told.
-
-    Raises:
-        ConfigError: If the numbers do not match each other or the run.
-    """
-    # places within what the cluster gives the machine
-    every = list(range((gpus or 0) + (engine_gpus or 0)))
-    train, engine = every[: gpus or 0], every[gpus or 0 :]
-    there = ProcessConfig(processes=processes, gpus=train or None, engine_gpus=engine or None)
-    environment_of(there, request, None)
-    count = count_of(there)
-    words = ["--processes", str(count)]
-    for flag, places in (("--gpus", train), ("--engine-gpus", engine)):
-        words += [flag, ",".join(map(str, places))] if places else []
-    return count, words
 
 
 def environment_of(

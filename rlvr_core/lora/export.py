@@ -1,7 +1,4 @@
-"""Exports a checkpoint as a folder: the model, the adapter, or the adapter merged into its base.
-
-The folder is written under a temporary name and renamed, so that it is complete or absent.
-"""
+"""Writes the model that an adapter stands for, as a folder that is complete or absent."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ def write_merged(
     """
     from transformers import AutoTokenizer
 
-    with _new(out) as folder:
+    with new_folder(out) as folder:
         model = lora.merged(adapter, trust_remote_code=trust_remote_code)
         has_tokenizer = (adapter / "tokenizer_config.json").is_file()
         tokenizer = AutoTokenizer.from_pretrained(
@@ -57,23 +54,14 @@ def write_merged(
         write_lineage(adapter, folder, str(dtype).removeprefix("torch."))
 
 
-def copy_model(checkpoint: Path, out: Path) -> None:
-    """Copy a checkpoint without the files that only its run needs.
+@contextlib.contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """Yield an empty folder, under a temporary name, that becomes ``out`` if the block succeeds.
 
     Raises:
         ConfigError: If ``out`` exists and is not empty.
         RunError: If it cannot be written.
     """
-    with _new(out) as folder:
-        for file in sorted(checkpoint.iterdir()):
-            if file.is_file() and file.name != "COMPLETE":
-                shutil.copyfile(file, folder / file.name)
-        write_lineage(checkpoint, folder, None)
-
-
-@contextlib.contextmanager
-def _new(out: Path) -> Iterator[Path]:
-    """Yield an empty folder that becomes ``out`` if the block succeeds."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(
             f"'{out}' exists", where="OUT", remedy="name a folder that is not there yet"

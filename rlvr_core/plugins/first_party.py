@@ -13,10 +13,10 @@ FIRST_PARTY = {name: f"rlvr-{name}" for name in _PLUGINS.split()}
 _COMMANDS = {
     "view": ("report", "view", "chat", "diff"),
     "doctor": ("doctor", "selftest", "plan", "models", "data"),
-    "lab": ("compare", "passk", "regrade", "watch", "calibrate"),
+    "lab": ("compare", "passk", "regrade", "watch", "calibrate", "export"),
     "cluster": ("sweep", "jobs"),
     "env": ("env",),
-    "devkit": ("new", "schema"),
+    "devkit": ("new", "schema", "tiny-model"),
 }
 COMMANDS = {command: plugin for plugin, commands in _COMMANDS.items() for command in commands}
 """Plugin of each command that stands beside the core's own, and not below the plugin's name."""

@@ -101,7 +101,7 @@ def test_the_core_registers_its_commands_by_the_hook_that_plugins_use():
     registered = {entry.leaf: (entry.target, entry.summary) for entry in entries}
     assert registered == registered_by_core("register_commands")
     assert registered.keys() == COMMANDS.keys() - KERNEL.keys() - BESIDE.keys()
-    assert {"eval", "launch", "tiny-model"} <= registered.keys()
+    assert {"eval", "launch", "verify"} <= registered.keys()
 
 
 @pytest.mark.parametrize(

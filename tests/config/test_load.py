@@ -410,7 +410,6 @@ def test_t48_unknown_keys_are_errors_with_a_suggestion(write):
             "model.dtype must be one of 'float32', 'bfloat16', 'float16', not 'f32'",
         ),
         ("meta.version=1.10", "meta.version must be text or null, not 1.10"),
-        ("guards.parity=off", "guards: is a list of components now"),
         ("guards=[{use: parity, of: true}]", "unknown key 'of' in guards.0"),
         ("guards=", "guards must be a list, each a component"),
         ("sampling.stop=x", "sampling.stop must be a list, each text that is not empty, not 'x'"),

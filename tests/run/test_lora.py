@@ -5,13 +5,11 @@ import shutil
 
 import pytest
 import torch
-from click.testing import CliRunner
 from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from rlvr_core.api import ConfigError
-from rlvr_core.cli.export_command import export_
+from rlvr_core.lora.export import write_merged
 from tests.support.run_records import digest, killed_after, lines
 
 LORA = {"rank": 4, "alpha": 8}
@@ -51,7 +49,7 @@ def test_a_checkpoint_is_the_adapter_alone_and_peft_loads_it(lab, run, model_dir
     with torch.no_grad():
         before = base(ids).logits
         ours = PeftModel.from_pretrained(base, folder)(ids).logits
-        lab.rlvr("export", "last", "merged", "--merge")
+        write_merged(folder, lab.folder / "merged", torch.float32)
         merged = AutoModelForCausalLM.from_pretrained(lab.folder / "merged")(ids).logits
     assert (ours - before).abs().max() > 0.1
     torch.testing.assert_close(merged, ours, rtol=1e-4, atol=1e-4)
@@ -64,50 +62,13 @@ def test_trainer_and_engine_agree_and_the_reference_is_the_base(run):
     assert all(line["kl/mean"] > 1e-4 for line in metrics[1:])
 
 
-def test_export_of_the_adapter_and_what_it_refuses(lab, run, monkeypatch):
-    monkeypatch.chdir(lab.folder)
-
-    def export(*arguments):
-        return CliRunner().invoke(export_, arguments)
-
-    assert export("lab", "adapter").output == "adapter: adapter\n"
-    names = {path.name for path in (lab.folder / "adapter").iterdir()}
-    assert "adapter_model.safetensors" in names
-    assert not names & {"COMPLETE", "trainer"}
-    assert export("adapter", "merged", "--merge", "--dtype", "bfloat16").exit_code == 0
-    saved = load_file(lab.folder / "merged" / "model.safetensors")
-    assert {tensor.dtype for tensor in saved.values()} == {torch.bfloat16}
-    for arguments, words in {
-        ("lab", "adapter"): "exists",
-        ("merged", "other", "--merge"): "a whole model already",
-        ("lab", "other", "--dtype", "float16"): "--merge",
-        ("lab", "other", "--step", "3"): "it has: 2, 4",
-        ("org/name", "other"): "no run, checkpoint or adapter",
-    }.items():
-        refused = export(*arguments).exception
-        assert isinstance(refused, ConfigError)
-        assert words in str(refused)
-    assert not (lab.folder / "other").exists()
-
-
-def test_a_whole_model_is_exported_as_it_is(lab):
-    run = lab.run()
-    lab.rlvr("export", "last", "out/model", "--step", "2")
-    names = {path.name for path in (lab.folder / "out" / "model").iterdir()}
-    assert {"model.safetensors", "config.json", "tokenizer.json"} <= names
-    assert not names & {"COMPLETE", "trainer"}
-    name = "model.safetensors"
-    ours = (lab.folder / "out" / "model" / name).read_bytes()
-    assert ours == (run / "checkpoints" / "step000002" / name).read_bytes()
-
-
 @pytest.mark.slow
 def test_eval_takes_an_adapter_for_the_model_it_stands_for(lab, run, model_dir):
     folder = run / "checkpoints" / "step000004"
     found = answers(lab, folder)
     assert answers(lab, "last") == found
     assert found != answers(lab, model_dir)
-    lab.rlvr("export", str(folder), "merged", "--merge")
+    write_merged(folder, lab.folder / "merged", torch.float32)
     assert answers(lab, "merged") == found
 
 

@@ -112,7 +112,7 @@ def test_a_sharded_run_goes_on_in_its_store_s_copy_bit_for_bit_past_a_bad_shard(
     )
 
 
-@needs("rlvr_doctor")
+@needs("rlvr_doctor", "rlvr_lab")
 def test_commands_read_a_sharded_checkpoint(shared, fsdp):
     shared.rlvr("export", fsdp.name, "exported")
     exported = AutoModelForCausalLM.from_pretrained(shared.folder / "exported")

@@ -23,3 +23,8 @@ def register_commands(registrar: Registrar) -> None:
         "rlvr_devkit.schema:schema_command",
         summary="Print the JSON schema of configs, for editors.",
     )
+    registrar.add(
+        "tiny-model",
+        "rlvr_devkit.tiny_command:tiny_model",
+        summary="Make a tiny model to try things on.",
+    )

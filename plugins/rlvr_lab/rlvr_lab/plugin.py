@@ -63,6 +63,11 @@ def register_commands(registrar: Registrar) -> None:
         summary="Measure the judges of a config before a run trains on them.",
     )
     registrar.add(
+        "export",
+        "rlvr_lab.export.command:export_",
+        summary="Write a checkpoint's model or adapter, merged.",
+    )
+    registrar.add(
         "watch",
         "rlvr_lab.commands.watch:watch",
         summary="Evaluate checkpoints of a run as they appear.",

@@ -1,6 +1,5 @@
 """Tiny models: the folder, determinism, the cache, the command."""
 
-import json
 import logging
 import re
 import subprocess
@@ -9,11 +8,9 @@ import time
 
 import pytest
 import torch
-from click.testing import CliRunner
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlvr_core.api import ConfigError, RlvrError
-from rlvr_core.cli.tiny_command import tiny_model
 from rlvr_core.plugins.host import load_host
 from rlvr_core.tiny import tiny
 from rlvr_core.tiny.tiny import make_tiny_model, resolve_tiny
@@ -193,17 +190,6 @@ def test_a_wrong_reference_says_what_is_right(cache, path, message):
         resolve_tiny(path, load_host(), lambda line: None)
     assert re.search(message, str(caught.value), re.DOTALL)
     assert not cache.exists()
-
-
-def test_command_reports_and_refuses(tmp_path):
-    run = CliRunner().invoke
-    arguments = [str(tmp_path / "m"), "--task", "math/arithmetic", "--steps", "2"]
-    done = run(tiny_model, [*arguments, "--seed", "5", "--json"])
-    assert done.exit_code == 0, done.output
-    report = json.loads(done.stdout)
-    assert (report["seed"], report["steps"]) == (5, 2)
-    assert isinstance(run(tiny_model, arguments).exception, ConfigError)
-    assert run(tiny_model, [*arguments, "--force"]).exit_code == 0
 
 
 @pytest.mark.slow

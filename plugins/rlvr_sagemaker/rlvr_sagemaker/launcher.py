@@ -13,7 +13,8 @@ from typing import Any
 
 from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_cluster.jobs.protocol import JobState, JobStatus
-from rlvr_core.api import ConfigError, LauncherTraits, LaunchPlan, LaunchRequest, MachineError
+from rlvr_cluster.jobs.request import remote_request
+from rlvr_core.api import ConfigError, LaunchPlan, LaunchRequest, LaunchWords, MachineError
 from rlvr_sagemaker import staging
 from rlvr_sagemaker.aws import call, client, code_of, region_here
 from rlvr_sagemaker.iam import permissions
@@ -42,18 +43,17 @@ _WAITING = {"Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingSta
 class SageMakerLauncher:
     """A training job on SageMaker; its runs are mirrored to S3 and go on after an interruption."""
 
-    traits = LauncherTraits(elsewhere=True, evaluates=True, evaluates_beside=True)
-    resume_remote = staticmethod(options_of)
-
     Config = Options
 
     def __init__(self, config: Options) -> None:
         self._config = config
 
     @staticmethod
-    def find_job(name: str) -> Job:
-        """Return the earlier job that a user names; see ``ResumesJobs``."""
-        return JobBook().find(name)
+    def prepare(
+        launcher: str, words: LaunchWords, given: Mapping[str, Any]
+    ) -> tuple[LaunchRequest, dict[str, Any]]:
+        """Make the request; see ``PreparesRequests``."""
+        return remote_request(launcher, words, given, options_of, evaluates_beside=True)
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
         """Request, files and permissions of the job; see ``Launcher.plan``.

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from rlvr_core.api import Complaint, ComponentConfig, ConfigError
+from rlvr_core.launch.processes import split_gpus
 from rlvr_core.record.secrets import secrets_in_words
 from rlvr_sagemaker.aws import region_here
 from rlvr_sagemaker.checks import (
@@ -68,7 +69,7 @@ class Options(ComponentConfig):
     """Processes on each machine; else one for each GPU, or one."""
     train_gpus: str | None = None
     """GPUs to train on, as 0-5 or 0,1; else all."""
-    engine_gpus: list[Gpu] | None = None
+    engine_gpus: Annotated[list[Gpu] | None, BeforeValidator(split_gpus)] = None
     """GPUs of an engine in processes of its own."""
     eval_gpus: str | None = None
     """GPUs of the first machine for --eval-config."""

@@ -11,35 +11,6 @@ from pathlib import Path
 from rlvr_core.api import ConfigError
 
 _HERE = Path(__file__).parent
-MOVED = {
-    "api": "rlvr docs plugins#what-is-promised",
-    "benchmarks": "benchmarks/README.md in the repository",
-    "bridges": "rlvr docs from-trl, from-others, evaluation or lora#export",
-    "chat": "rlvr docs view",
-    "cli": "rlvr COMMAND --help",
-    "components": "rlvr list, and rlvr list KIND NAME",
-    "config-reference": "rlvr config explain, and rlvr config explain KEY",
-    "conformance": "rlvr docs plugins",
-    "data": "rlvr docs your-data",
-    "environment-servers": "rlvr docs environments",
-    "faq": "rlvr docs troubleshooting#questions",
-    "footguns": "rlvr docs config#traps-of-yaml-and-the-shell",
-    "from-open-instruct": "rlvr docs from-others",
-    "from-verifiers": "rlvr docs from-others",
-    "glossary": "rlvr docs troubleshooting#words",
-    "gpu": "rlvr docs speed",
-    "guards-measured": "rlvr docs guards",
-    "hooks": "rlvr docs plugins#hooks",
-    "loss-options": "rlvr list losses NAME",
-    "metrics": "rlvr docs runs#metrics",
-    "models": "rlvr docs doctor",
-    "plan": "rlvr docs doctor",
-    "publishing": "rlvr docs evaluation",
-    "recipes": "rlvr docs lora#recipes",
-    "report": "rlvr docs view",
-    "tiny-models": "rlvr docs lora#tiny-models",
-}
-"""Pages of earlier versions, and where their content is now."""
 _LISTED = re.compile(r"^- \[[^\]]+\]\(([\w-]+)\.md\): (.+)$", re.MULTILINE)
 _HEADING = re.compile(r"^(#+) (.+)$")
 _FENCE = re.compile(r"^\s*(```|~~~)")
@@ -84,8 +55,6 @@ def read_page(page: str) -> str:
     name, _, anchor = page.partition("#")
     name = name.removeprefix("./").removeprefix("docs/").removesuffix(".md").lower()
     names = {file.stem: file for file in home().glob("*.md")}
-    if name in MOVED:
-        raise ConfigError(f"the page '{name}' is gone", remedy=f"see: {MOVED[name]}")
     if name not in names:
         raise _unknown("page", name, list(names), "all of them: rlvr docs")
     text = names[name].read_text(encoding="utf-8")

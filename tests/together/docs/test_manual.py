@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from rlvr_core.api import ConfigError
 from rlvr_core.cli.manual.command import docs
-from rlvr_core.cli.manual.pages import MOVED, listed, read_page, sections
+from rlvr_core.cli.manual.pages import listed, read_page, sections
 from tests.support import pages
 
 ROOT = pages.ROOT
@@ -95,11 +95,3 @@ def test_no_link_leaves_the_folder_of_an_example():
                 assert place.exists(), f"{page}: {target}"
             assert not re.search(r"docs/[\w-]+\.md", page.read_text(encoding="utf-8")), page
     assert checked > 5
-
-
-def test_a_page_that_is_gone_says_where_its_content_is():
-    for name, where in MOVED.items():
-        with pytest.raises(ConfigError, match="is gone"):
-            read_page(name)
-        for found in NAMED.findall(where):
-            assert read_page(found), name

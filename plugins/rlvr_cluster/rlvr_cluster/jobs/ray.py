@@ -15,15 +15,16 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlvr_cluster.jobs.attempt import MODULE, attempt_words
+from rlvr_cluster.jobs.gpu_counts import GpuCount, counted
 from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_cluster.jobs.protocol import JobState, JobStatus
 from rlvr_cluster.jobs.ray_client import JobServer, address_of
+from rlvr_cluster.jobs.request import remote_request
 from rlvr_cluster.jobs.staging import IGNORE, Staged, stage
 from rlvr_cluster.stores.elsewhere import (
     checked_store,
     job_name,
     kept_of,
-    options_as_before,
     pairs,
     refuse_second_writer,
     wrong_pairs,
@@ -32,12 +33,11 @@ from rlvr_core.api import (
     Complaint,
     ComponentConfig,
     ConfigError,
-    LauncherTraits,
     LaunchPlan,
     LaunchRequest,
+    LaunchWords,
     MachineError,
 )
-from rlvr_core.launch.processes import GpuCount, counted
 
 _STATES: dict[str, JobState] = {
     "PENDING": "waiting",
@@ -55,10 +55,14 @@ _QUIET = 3600.0
 """Seconds without an answer after which waiting ends."""
 
 
+def _options_as_before(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of an earlier job, overridden by those given now."""
+    gone = ("wait", "poll")  # they concern only one submission
+    return {name: value for name, value in job.options.items() if name not in gone} | dict(given)
+
+
 class RayLauncher:
     """Submits a run as a job of Ray; the job copies its run to a store."""
-
-    traits = LauncherTraits(elsewhere=True, evaluates=True)
 
     class Config(ComponentConfig):
         """Options of ``cluster/ray``. GPUs are given by number; Ray assigns them."""
@@ -190,14 +194,11 @@ class RayLauncher:
             server.stop(job)
 
     @staticmethod
-    def find_job(name: str) -> Job:
-        """Return the earlier job that a user names; see ``ResumesJobs``."""
-        return JobBook().find(name)
-
-    @staticmethod
-    def resume_remote(job: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of an earlier job; see ``ResumesJobs``."""
-        return options_as_before(job, given, gone=("wait", "poll"))
+    def prepare(
+        launcher: str, words: LaunchWords, given: Mapping[str, Any]
+    ) -> tuple[LaunchRequest, dict[str, Any]]:
+        """Make the request; see ``PreparesRequests``."""
+        return remote_request(launcher, words, given, _options_as_before)
 
     def _status_there(self, job: Job) -> JobStatus:
         """Query the cluster that a job was submitted to."""

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from rlvr_cluster.jobs.gpu_counts import GpuCount, counted
 from rlvr_cluster.jobs.job_book import Job, JobBook
 from rlvr_cluster.jobs.protocol import JobState, JobStatus
 from rlvr_core.api import ComponentConfig, ConfigError, LaunchPlan, LaunchRequest, MachineError
-from rlvr_core.launch.processes import GpuCount, counted
 
 _STATES: dict[str, JobState] = {
     "PENDING": "waiting",

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlvr_cluster.jobs.references import moves
 from rlvr_core.api import Complaint, ConfigError, LaunchRequest, Reference
 from rlvr_core.config.dialect import read_option
 from rlvr_core.config.layers import escape
-from rlvr_core.launch.references import moves
 from rlvr_core.plugins import files
 from rlvr_core.record.secrets import secrets_in
 

@@ -6,7 +6,7 @@ import itertools
 import re
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlvr_cluster.jobs.job_book import Job, JobBook
@@ -82,15 +82,3 @@ def kept_of(request: LaunchRequest) -> dict[str, Any]:
         "arguments": words,
         "set": [value for flag, value in itertools.pairwise(words) if flag == "--set"],
     }
-
-
-def options_as_before(job: Job, given: Mapping[str, Any], *, gone: Sequence[str]) -> dict[str, Any]:
-    """Return the options of an earlier job, overridden by those given now.
-
-    Args:
-        job: The job.
-        given: The options that are given now.
-        gone: Options that concern only one submission.
-    """
-    options = {name: value for name, value in job.options.items() if name not in gone}
-    return options | dict(given)

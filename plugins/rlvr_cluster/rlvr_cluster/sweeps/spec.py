@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from rlvr_cluster.sweeps.axes import Axis, read_axis
 from rlvr_core.api import Complaint, ComponentConfig, ConfigError
-from rlvr_core.config.load import complaints, read_draft
+from rlvr_core.config.load import read_draft
 from rlvr_core.config.model import Natural, Positive
 from rlvr_core.config.tree import Node
 
@@ -86,12 +86,7 @@ def read_sweep(path: str | os.PathLike[str]) -> Sweep:
         ConfigError: If it cannot be read or keys or values are wrong; reports all faults at once.
     """
     draft = read_draft(path)
-    data = draft.root.plain()
-    try:
-        spec = SweepConfig.model_validate(data)
-    except ValidationError as error:
-        invalid = draft.hide(complaints(error, data, SweepConfig, draft.root))
-        raise ConfigError.collect(invalid) from error
+    spec = draft.checked(SweepConfig)
     axes: dict[str, Axis] = {}
     faults = list(_method_faults(spec, draft.root))
     for key, written in spec.parameters.items():

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_cluster.jobs.references import references
 from rlvr_cluster.jobs.staging import Layout, overrides
 from rlvr_core.api import ConfigError, Reference
-from rlvr_core.launch.references import references
 from rlvr_core.record.secrets import secrets_in, secrets_in_words
 
 

@@ -39,7 +39,6 @@ _TRAITS: Mapping[str, type[Any]] = {
     "loss": api.LossTraits,
     "advantage": api.AdvantageTraits,
     "sampler": api.SamplerTraits,
-    "launcher": api.LauncherTraits,
     "eval_task": api.EvalTaskTraits,
     "engine": api.EngineTraits,
     "environment": api.EnvironmentTraits,

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from rlvr_core.cli.export_command import export_
 from rlvr_core.plugins.host import load_host
 
 DOCS = Path(__file__).parents[4] / "docs"
@@ -47,15 +45,3 @@ def test_the_configs_name_what_there_is():
     entry.load().Config(**source["with"])
     environment = load_host().entry("environment", source["use"]).load()
     environment.Config(**found["environment"]["with"])
-
-
-def test_the_commands_have_the_options_that_are_shown():
-    said = CliRunner().invoke(export_, ["--help"]).output
-    shown = {
-        flag
-        for line in (DOCS / "lora.md").read_text().splitlines()
-        if "rlvr export" in line
-        for flag in re.findall(r"--[a-z-]+", line)
-    }
-    assert shown == {"--push", "--dry-run", "--private", "--gguf", "--dtype", "--merge"}
-    assert all(flag in said for flag in shown)

@@ -49,7 +49,7 @@ def check_gguf() -> None:
         raise MachineError(
             f"GGUF files need the package gguf, which does not import: {error}",
             where="--gguf",
-            remedy="pip install 'rlvr-core[gguf]'",
+            remedy="pip install 'rlvr-lab[gguf]'",
         ) from error
 
 

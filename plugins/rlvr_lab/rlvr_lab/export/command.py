@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,8 +50,8 @@ def export_(
     loads it; with --merge it is a whole model that transformers and vLLM load as it is.
     """
     from rlvr_core.eval.model_ref import find_model
-    from rlvr_core.lora import hub
     from rlvr_core.lora.export import is_adapter
+    from rlvr_lab.export import hub
 
     output.quiet_libraries()
     if (private or dry_run) and push is None:
@@ -59,9 +60,9 @@ def export_(
     if push is not None:
         hub.check_push(push, dry_run=dry_run)
     if gguf:
-        from rlvr_core.lora import gguf as gguf_file
+        from rlvr_lab.export.gguf import check_gguf
 
-        gguf_file.check_gguf()
+        check_gguf()
     source = find_model(model, step=step, runs_dir=runs_dir)
     folder = Path(source.path).expanduser()
     if not folder.is_dir():
@@ -93,7 +94,7 @@ def _write(
     model: ModelRef, folder: Path, out: Path, *, merge: bool, gguf: bool, dtype: str | None
 ) -> str:
     """Write what was asked for; say what it is."""
-    from rlvr_core.lora.export import copy_model, is_adapter, write_merged
+    from rlvr_core.lora.export import is_adapter, write_merged
     from rlvr_core.step.model import DTYPES
     from rlvr_core.terminal.live import waiting
 
@@ -107,7 +108,7 @@ def _write(
             if adapter:
                 whole = Path(temporary, "merged")
                 write_merged(folder, whole, DTYPES["float32"], trust_remote_code=trust)
-            from rlvr_core.lora.gguf import write_gguf
+            from rlvr_lab.export.gguf import write_gguf
 
             write_gguf(whole, out, name, model.label)
         return f"GGUF ({name}): {out}"
@@ -116,5 +117,17 @@ def _write(
             write_merged(folder, out, DTYPES[name], trust_remote_code=trust)
         return f"merged model ({name}): {out}"
     with waiting("copying the model"):
-        copy_model(folder, out)
+        _copy_model(folder, out)
     return f"{'adapter' if adapter else 'model'}: {out}"
+
+
+def _copy_model(checkpoint: Path, out: Path) -> None:
+    """Copy a checkpoint without the files that only its run needs."""
+    from rlvr_core.lora.export import new_folder
+    from rlvr_core.record.provenance.lineage import write_lineage
+
+    with new_folder(out) as folder:
+        for file in sorted(checkpoint.iterdir()):
+            if file.is_file() and file.name != "COMPLETE":
+                shutil.copyfile(file, folder / file.name)
+        write_lineage(checkpoint, folder, None)

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from rlvr_core.api import ConfigError, MachineError
-from rlvr_core.cli.export_command import export_
+from rlvr_lab.export.command import export_
 
 TOKEN = "hf_" + "aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA2b"
 

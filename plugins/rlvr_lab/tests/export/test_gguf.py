@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from rlvr_core.api import ConfigError
-from rlvr_core.cli.export_command import export_
+from rlvr_lab.export.command import export_
 
 WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"

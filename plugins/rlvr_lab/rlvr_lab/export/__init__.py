@@ -1,0 +1,1 @@
+"""``rlvr export``: a checkpoint for other programs, the Hub and llama.cpp."""
