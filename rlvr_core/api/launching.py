@@ -122,9 +122,10 @@ class LaunchPlan:
 class Launcher(Protocol):
     """Puts a run somewhere.
 
-    One whose job outlives the command is a ``JobLauncher`` of rlvr-cluster too. One whose machines do not have this
-    one's files, or that does more than train, has ``prepare`` of ``PreparesRequests``; that of
-    rlvr-cluster's ``remote_request`` searches configs for secrets, and resumes jobs of its book.
+    One whose job outlives the command is a ``JobLauncher`` of rlvr-cluster too. One whose machines
+    do not have this one's files, or that does more than train, has ``prepare`` of
+    ``PreparesRequests``: ``remote_request`` of rlvr-cluster makes such requests, searches configs
+    for secrets, and resumes earlier jobs.
     """
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:

@@ -77,7 +77,7 @@ def attention_mask_of(
     if device.type == "cpu":
         joined = not compiled and all(sizes.dim == sizes.value_dim for sizes in heads)
         return JoinedMask.of(batch) if joined else GridMask.of(batch)
-    if all(flash_works(device, dtype, sizes) for sizes in heads):
+    if takes_flash(device, dtype, heads):
         return VarlenMask.of(batch)
     return GridMask.of(batch, dtype)
 
@@ -275,6 +275,11 @@ class VarlenMask:
             **grouped,
         )
         return out_NhD
+
+
+def takes_flash(device: torch.device, dtype: torch.dtype, heads: Collection[HeadSizes]) -> bool:
+    """Whether the flash kernel works for all of these."""
+    return device.type != "cpu" and all(flash_works(device, dtype, sizes) for sizes in heads)
 
 
 @lru_cache

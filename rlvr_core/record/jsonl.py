@@ -44,6 +44,7 @@ class Stream:
         self.path = path
         self._segment_bytes = segment_bytes
         self._lock = threading.Lock()
+        self._file = -1
         with self._writing():
             self._open()
 

@@ -23,8 +23,8 @@ from rlvr_core.api import (
     RlvrError,
     RunError,
 )
-from rlvr_core.api.transport import TransportChoice
 from rlvr_core.api.errors import one_line
+from rlvr_core.api.transport import TransportChoice
 from rlvr_core.engines.child.link import Link, Message
 
 if TYPE_CHECKING:

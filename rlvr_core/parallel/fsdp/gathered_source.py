@@ -40,7 +40,8 @@ class GatheredSource:
         self._parallel = parallel
         self._replica: Any = None
         if own_copy is not None:  # which parameters are trained is still told
-            self._replica = copy.deepcopy(policy).to(own_copy)
+            copied: Any = copy.deepcopy(policy)
+            self._replica = copied.to(own_copy)
 
     @property
     def sharded(self) -> bool:
