@@ -229,7 +229,7 @@ def _strongly_connected(graph: Mapping[str, set[str]]) -> Iterator[list[str]]:
 
 def docs() -> tuple[int, int]:
     """Return the number of hand-written pages in ``docs/``, and of their words."""
-    pages = sorted((ROOT / "docs").rglob("*.md"))
+    pages = sorted(page for page in (ROOT / "docs").rglob("*.md") if "_generated" not in page.parts)
     return len(pages), sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
 
 
