@@ -143,15 +143,6 @@ def test_t23_groups_read_twice_stay_within_the_bound(lab):
 
 
 @pytest.mark.slow
-@ALL
-def test_t94_groups_read_twice_are_resumed_bit_for_bit(lab):
-    straight = read_twice(lab)
-    resumed = killed_and_resumed(lab)
-    assert resumed != straight
-    assert records(resumed) == records(straight)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("in_flight", [pytest.param("abort", marks=ALL), "keep"])
 def test_abort_and_keep_lose_nothing_and_stay_within_the_bound(shared, in_flight):
     shared.rlvr(
@@ -209,39 +200,6 @@ def test_t32_a_run_ends_cleanly_by_signal_and_by_the_death_of_its_engine(lab, bl
     _, alive = psutil.wait_procs(children, timeout=60)
     assert not alive
     balanced(lab, lab.runs()[-1])
-
-
-@pytest.mark.slow
-@ALL
-def test_t32_a_run_whose_engine_was_killed_is_resumed_and_nothing_is_counted_twice(lab):
-    steps = 150
-    lab.write(train=TRAIN | {"steps": steps}, checkpoint={"every": 20})
-    process = lab.started("run", "config.yaml", "--display", "none")
-    until = time.monotonic() + 200
-    engines = []
-    while not engines or max(map(steps_of, lab.runs()), default=0) < 25:
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < until
-        engines = lab.descendants(process, "child_host")
-        time.sleep(0.01)
-    (engine,) = engines
-    engine.kill()
-    _, told = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert "the engine's process is gone: SIGKILL" in told
-    (run,) = lab.runs()
-    assert 25 <= steps_of(run) < steps
-    balanced(lab, run)
-    lab.rlvr("run", "--resume", run.name, "--display", "none")
-    metrics = lines(run / "metrics.jsonl")
-    assert [line["step"] for line in metrics] == list(range(steps))
-    assert json.loads((run / "run.json").read_text())["outcome"] == "finished"
-    shown = balanced(lab, run)
-    groups = lines(run / "traces" / "rollouts.jsonl")
-    indices = [group["draw_index"] for group in groups]
-    assert len(indices) == len(set(indices))
-    written = sum(len(group["completions"]) for group in groups)
-    assert shown["ledger"]["drawn"] == written + shown["ledger"]["in_flight"]
 
 
 @pytest.mark.slow

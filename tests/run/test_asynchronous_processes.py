@@ -1,9 +1,7 @@
 """``train.max_staleness`` above 0 in two processes: the run of one, and one end for all."""
 
-import importlib.util
 import json
 import os
-import shutil
 import signal
 import time
 
@@ -79,48 +77,6 @@ def test_t18_two_processes_that_generate_ahead_do_the_run_of_one(shared, alone, 
     assert (record["outcome"], record["processes"]) == ("finished", 2)
 
 
-@ALL
-@pytest.mark.vllm
-@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_vllm_generates_ahead_beside_each_of_two_processes(shared, wide_model, strategy):
-    """Each sync is probed, so weights arrive; vLLM starts where it is no rank of the run."""
-    settings = {
-        "model.path": wide_model,
-        "engine": "{use: vllm, with: {kv_cache_mb: 64}}",
-        "train.parallel": strategy,
-    }
-    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    run = launch(shared, "config.yaml", *words)
-    metrics = lines(run / "metrics.jsonl")
-    assert len(metrics) == 4
-    assert metrics[0]["parity/k3"] < 1e-6
-    assert [line["staleness/max"] for line in metrics] == [0, 1, 1, 1]
-    accounted(shared, run)
-
-
-@ALL
-def test_a_run_that_generates_ahead_goes_on_with_more_processes(shared, alone):
-    stopped = shared.folder / "runs" / "stopped"
-    shutil.copytree(alone, stopped, symlinks=True)
-    shutil.rmtree(stopped / "checkpoints" / "step000004")
-    launch(shared, "--resume", str(stopped))
-    same(shared, stopped, alone)
-
-
-@ALL
-@pytest.mark.parametrize("in_flight", ["abort", "keep"])
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_t23_abort_and_keep_lose_nothing_in_two_processes(shared, in_flight, strategy):
-    options = {"parallel": strategy, "in_flight": in_flight, "max_staleness": 2, "steps": 8}
-    words = [word for k, v in options.items() for word in ("--set", f"train.{k}={v}")]
-    run = launch(shared, "config.yaml", *words)
-    metrics = lines(run / "metrics.jsonl")
-    assert len(metrics) == 8
-    assert all(line["staleness/max"] <= 2 for line in metrics)
-    accounted(shared, run)
-
-
 class Launched:
     """A long run of two processes that has taken some steps and has written a checkpoint."""
 
@@ -181,15 +137,4 @@ def test_t29_a_process_that_is_stopped_ends_all_within_the_deadline(lab, rank):
             launched.ranks[rank].kill()
     assert code == 1
     assert "error: " in told
-    accounted(lab, launched.run)
-
-
-@ALL
-def test_a_signal_lets_the_step_finish_and_writes_a_checkpoint(lab):
-    launched = Launched(lab)
-    launched.process.send_signal(signal.SIGTERM)
-    code, _, record = launched.end()
-    assert (code, record["outcome"]) == (130, "interrupted")
-    steps = record["steps"]
-    assert (launched.run / "checkpoints" / f"step{steps:06d}" / "COMPLETE").is_file()
     accounted(lab, launched.run)

@@ -14,25 +14,25 @@ def test_a_reward_of_weight_zero_is_refused(lab):
     assert lab.runs() == []
 
 
+EXACT = [{"use": "core/exact"}]  # the random model never says "x" alone
+
+
 def test_a_run_that_changed_nothing_says_so(lab):
-    run = lab.run(rewards=[{"use": "core/exact"}])  # the random model never says "x" alone
-    assert {line["rows"] for line in lines(run / "metrics.jsonl")} == {0}
+    run = lab.run(rewards=EXACT, guards=[{"use": "core/idle", "off": True}])
+    metrics = lines(run / "metrics.jsonl")
+    assert {line["rows"] for line in metrics} == {0}
+    assert "idle/steps" not in metrics[0]
     notes = json.loads(lab.rlvr("show", "last", "--json").stdout)["notes"]
     assert any("no update" in note for note in notes)
 
 
 def test_a_run_that_cannot_learn_ends_with_its_own_exit_code(lab):
-    lab.write(
-        rewards=[{"use": "core/exact"}], guards=[{"use": "core/idle", "with": {"max_steps": 3}}]
-    )
+    lab.write(rewards=EXACT, guards=[{"use": "core/idle", "with": {"max_steps": 3}}])
     done = lab.rlvr("run", "config.yaml", check=6)
     assert "no weight has changed in 3 steps: no completion passed" in done.stderr
     run = lab.runs()[-1]
     assert json.loads((run / "run.json").read_text())["outcome"] == "failed"
     assert [line["idle/steps"] for line in lines(run / "metrics.jsonl")] == [0, 1, 2]
-    lab.write(rewards=[{"use": "core/exact"}], guards=[{"use": "core/idle", "off": True}])
-    lab.rlvr("run", "config.yaml")
-    assert "idle/steps" not in lines(lab.runs()[-1] / "metrics.jsonl")[0]
 
 
 def test_t18_an_engine_that_ignores_seeds_is_stopped(lab):
@@ -52,23 +52,20 @@ class Deaf(TransformersEngine):
     done = lab.rlvr("run", "config.yaml", check=1)
     assert "guard seeds" in done.stderr
     assert "repeat an earlier one of their prompt" in done.stderr
-    lab.write(engine="./deaf.py:Deaf", guards=[{"use": "core/seeds", "off": True}])
-    lab.rlvr("run", "config.yaml")
 
 
-def test_resuming_over_changed_data_is_refused(lab):
+def test_a_run_goes_on_neither_with_other_options_nor_to_fewer_steps_nor_over_other_data(lab):
     run = lab.run()
+    lab.write(sampling={"n": 2, "max_tokens": 12})
+    done = lab.rlvr("run", "config.yaml", "--resume", "last", check=2)
+    assert "sampling.n is 2 here and 4 in the run" in done.stderr
+    assert "leave sampling.n as in the run, and the resumption goes on" in done.stderr
+    done = lab.rlvr("run", "--resume", str(run), "--set", "train.steps=3", check=2)
+    assert "already taken 4" in done.stderr
     rows = (lab.folder / "data.jsonl").read_text()
     (lab.folder / "data.jsonl").write_text(rows.replace("Say 7.", "Say 8."))
     done = lab.rlvr("run", "--resume", str(run), "--set", "train.steps=6", check=2)
     assert "data are not those" in done.stderr
-    assert json.loads((run / "run.json").read_text())["outcome"] == "finished"
-
-
-def test_resuming_to_fewer_steps_is_refused(lab):
-    run = lab.run()
-    done = lab.rlvr("run", "--resume", str(run), "--set", "train.steps=3", check=2)
-    assert "already taken 4" in done.stderr
     assert json.loads((run / "run.json").read_text())["outcome"] == "finished"
 
 

@@ -54,24 +54,6 @@ def test_a_weighted_sum_is_recorded_term_by_term_and_resumes_exactly(lab, sft):
     assert digest(short) == digest(straight)
 
 
-@pytest.mark.slow
-def test_overlong_penalty_shapes_the_reward_and_not_the_outcome(lab):
-    penalty = {"use": "core/overlong", "with": {"max_tokens": 12, "buffer": 6}, "weight": 0.5}
-    run = lab.run(rewards=["auto", penalty], train={"steps": 1})
-    seen = 0
-    for group in lines(run / "traces" / "rollouts.jsonl"):
-        for one in group["completions"]:
-            verdicts = one["verdicts"]
-            length = len(one["token_ids"])
-            expected = -1 if one["finish_reason"] == "length" else -max(0, (length - 6) / 6)
-            assert verdicts["core/overlong"]["score"] == pytest.approx(expected)
-            total = verdicts["toy/early"]["score"] + 0.5 * expected
-            assert one["reward"] == pytest.approx(total)
-            assert one["passed"] == (verdicts["toy/early"]["score"] > 0.7)
-            seen += 1
-    assert seen == 16
-
-
 @pytest.fixture
 def teacher_dir(model_dir, tmp_path):
     """The lab's model with other weights."""

@@ -62,13 +62,20 @@ def split(shared, ddp):
 
 
 @pytest.fixture(scope="module")
-def split_shards(shared, fsdp):
+def split_shards(shared, ddp):
     changes = ["train.context_parallel=2", "train.parallel=fsdp"]
     return launch(shared, "config.yaml", *(word for one in changes for word in ("--set", one)))
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "split", "split_shards"])
-@pytest.mark.essential
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param("ddp", marks=pytest.mark.essential),
+        "fsdp",
+        "split",
+        pytest.param("split_shards", marks=pytest.mark.essential),
+    ],
+)
 def test_t18_two_processes_do_the_run_of_one(shared, alone, strategy, request):
     """The same completions in the same order, the same numbers, a ledger that balances."""
     two = request.getfixturevalue(strategy)
@@ -188,7 +195,7 @@ class Launched:
         return json.loads((self.run / "run.json").read_text())
 
 
-@pytest.mark.parametrize(("strategy", "rank"), [("ddp", 0), ("ddp", 1), ("fsdp", 1)])
+@pytest.mark.parametrize(("strategy", "rank"), [("ddp", 0), ("fsdp", 1)])
 def test_when_a_process_is_killed_all_end_with_a_word(lab, strategy, rank):
     launched = Launched(lab, parallel=strategy)
     launched.ranks[rank].send_signal(signal.SIGKILL)
@@ -206,27 +213,6 @@ def test_when_the_launcher_is_killed_its_processes_end(lab):
     launched.process.kill()
     code, _ = launched.end()
     assert code == -signal.SIGKILL
-
-
-def test_a_run_goes_on_after_a_process_was_killed_and_its_ledger_balances(lab):
-    """Killed between two checkpoints; resumed by one process, which takes those steps again."""
-    launched = Launched(lab, every=3)
-    while not any((launched.run / "checkpoints").glob("step*/COMPLETE")):
-        time.sleep(0.05)
-    launched.ranks[1].send_signal(signal.SIGKILL)
-    code, _ = launched.end()
-    assert code == 1
-    checkpoints = sorted((launched.run / "checkpoints").glob("step*"))
-    newest = max(int(one.name[4:]) for one in checkpoints if (one / "COMPLETE").is_file())
-    more = ["--set", f"train.steps={newest + 2}", "--display", "none"]
-    lab.rlvr("run", "--resume", launched.run.name, *more)
-    shown = json.loads(lab.rlvr("show", launched.run.name, "--json").stdout)
-    assert shown["ledger"]["balanced"] is True
-    steps = [line["step"] for line in lines(launched.run / "metrics.jsonl")]
-    assert steps == list(range(newest + 2))
-    per_step = THREE["prompts_per_step"]
-    drawn = [line["draw_index"] for line in lines(launched.run / "traces" / "rollouts.jsonl")]
-    assert len(drawn) == len(set(drawn)) >= per_step * (newest + 2)
 
 
 def test_a_run_that_splits_rows_goes_on_bit_for_bit_after_a_kill(lab):

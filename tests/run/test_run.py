@@ -10,8 +10,15 @@ from safetensors.torch import load_file
 from tests.support.run_records import digest, lines
 
 
-def test_a_run_records_everything(lab):
-    run = lab.run()
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, make_lab):
+    """A laboratory and its run."""
+    lab = make_lab(tmp_path_factory.mktemp("finished"))
+    return lab, lab.run()
+
+
+def test_a_run_records_everything(finished):
+    _, run = finished
     metrics = lines(run / "metrics.jsonl")
     assert [line["step"] for line in metrics] == [0, 1, 2, 3]
     assert [line["version"] for line in metrics] == [0, 1, 2, 3]
@@ -30,22 +37,20 @@ def test_a_run_records_everything(lab):
             assert len(one["token_ids"]) == len(one["logprobs"]) == len(one["loss_mask"])
             assert one["version"] == group["version"]
     assert json.loads((run / "run.json").read_text())["outcome"] == "finished"
-    assert (run / "RESULTS.md").is_file()
-    assert (run / "checkpoints" / "step000004" / "model.safetensors").is_file()
 
 
-def test_t85_the_page_of_results_has_its_settings_from_the_record(lab):
-    run = lab.run(sampling={**lab.config["sampling"], "n": 3})
+def test_t85_the_page_of_results_has_its_settings_from_the_record(finished):
+    lab, run = finished
     page = (run / "RESULTS.md").read_text()
     train = lab.config["train"]
-    assert f"4 prompts x 3, max\\_tokens {lab.config['sampling']['max_tokens']}" in page
+    assert f"4 prompts x 4, max\\_tokens {lab.config['sampling']['max_tokens']}" in page
     assert f"lr {train['lr']}, seed {lab.config['run']['seed']} |" in page
     settings = json.loads(lab.rlvr("show", "last", "--json").stdout)["settings"]
-    assert (settings["n"], settings["lr"], settings["data"]) == (3, train["lr"], ["core/jsonl"])
+    assert (settings["n"], settings["lr"], settings["data"]) == (4, train["lr"], ["core/jsonl"])
 
 
-def test_t62_what_ended_the_completions_is_counted(lab):
-    run = lab.run()
+def test_t62_what_ended_the_completions_is_counted(finished):
+    _, run = finished
     for line, step in zip(lines(run / "metrics.jsonl"), range(4), strict=True):
         ended = [
             one["finish_reason"]
@@ -58,8 +63,8 @@ def test_t62_what_ended_the_completions_is_counted(lab):
         assert line["truncated_rate"] == ended.count("length") / len(ended)
 
 
-def test_the_weights_in_a_checkpoint_are_the_trained_ones(lab, model_dir):
-    run = lab.run()
+def test_the_weights_in_a_checkpoint_are_the_trained_ones(finished, model_dir):
+    _, run = finished
     before = load_file(model_dir / "model.safetensors")
     after = load_file(run / "checkpoints" / "step000004" / "model.safetensors")
     assert before.keys() == after.keys()
@@ -72,8 +77,8 @@ def test_reward_rises(lab):
     assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.2
 
 
-def test_show_json_of_a_run(lab):
-    lab.run()
+def test_show_json_of_a_run(finished):
+    lab, _ = finished
     shown = json.loads(lab.rlvr("show", "last", "--json").stdout)
     assert shown["outcome"] == "finished"
     assert shown["steps"] == 4
@@ -82,9 +87,9 @@ def test_show_json_of_a_run(lab):
     assert shown["ledger"]["drawn"] == 64
 
 
-def test_two_runs_with_one_seed_write_the_same_lines(lab):
-    first, second = lab.run(), lab.run()
-    assert first != second
+def test_two_runs_with_one_seed_write_the_same_lines(finished, lab):
+    _, first = finished
+    second = lab.run()
     for name in ("metrics.jsonl", "traces/rollouts.jsonl"):
         assert (first / name).read_bytes() == (second / name).read_bytes(), name
     other = lab.run("--set", "run.seed=2")
@@ -206,14 +211,6 @@ def test_a_run_can_be_lengthened_in_its_file_and_stays_so(lab):
     assert again.returncode == 0
 
 
-def test_resuming_under_another_config_is_refused(lab):
-    lab.run()
-    lab.write(sampling={"n": 2, "max_tokens": 12})
-    done = lab.rlvr("run", "config.yaml", "--resume", "last", check=2)
-    assert "sampling.n is 2 here and 4 in the run" in done.stderr
-    assert "leave sampling.n as in the run, and the resumption goes on" in done.stderr
-
-
 def test_what_a_failed_run_is_told_to_change_may_change_when_it_is_resumed(lab):
     short = lab.run()
     steps = len(lines(short / "metrics.jsonl"))
@@ -254,30 +251,13 @@ def test_interrupt_ends_a_run_as_interrupted(lab):
     assert json.loads((lab.runs()[-1] / "run.json").read_text())["outcome"] == "interrupted"
 
 
-@pytest.mark.parametrize(
-    "sections",
-    [
-        {"sampling": {"n": 4, "max_tokens": 12, "temperature": 0.6}},
-        {"sampling": {"n": 4, "max_tokens": 12, "temperature": 0.6, "top_p": 0.9}},
-        {"loss": {"use": "grpo", "with": {"beta": 0.01}}},
-        {"loss": {"use": "dr_grpo"}},
-        {"train": {"steps": 3, "lr": 1e-3, "warmup_steps": 1, "gradient_checkpointing": "all"}},
-        {"train": {"steps": 3, "lr": 1e-3, "warmup_steps": 1, "tokens_per_micro_batch": 40}},
-    ],
-    ids=["t2-temperature", "top_p", "beta", "dr_grpo", "checkpointing", "micro-batches"],
-)
-def test_modes_run_and_trainer_and_engine_agree(lab, sections):
-    if sections.get("sampling", {}).get("top_p"):
-        sections["guards"] = [{"use": "core/seeds"}]
-    run = lab.run(**sections)
-    first = lines(run / "metrics.jsonl")[0]
-    if "guards" not in sections:
-        assert first["parity/k3"] < 1e-7
-    if "beta" in str(sections):
-        assert first["kl/mean"] == pytest.approx(0.0, abs=1e-9)
-        assert lines(run / "metrics.jsonl")[-1]["kl/mean"] > 0
-    else:
-        assert "kl/mean" not in first
+def test_t2_policy_and_reference_have_the_temperature_of_sampling(lab):
+    loss = {"use": "grpo", "with": {"beta": 0.01}}
+    run = lab.run(sampling={"n": 4, "max_tokens": 12, "temperature": 0.6}, loss=loss)
+    first, *_, last = lines(run / "metrics.jsonl")
+    assert first["parity/k3"] < 1e-7
+    assert first["kl/mean"] == pytest.approx(0.0, abs=1e-9)
+    assert last["kl/mean"] > 0
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -288,16 +268,6 @@ def test_half_precision_trains_and_exports(lab, model_dir, dtype):
     assert any(line["step_skipped"] == 0 and line["grad_norm"] > 0 for line in metrics)
     weights = load_file(run / "checkpoints" / "step000004" / "model.safetensors")
     assert {str(w.dtype) for w in weights.values()} == {f"torch.{dtype}"}
-
-
-def test_micro_batches_do_not_change_the_update(lab):
-    """T10: the same step from one micro-batch and from many, up to float32 rounding."""
-    train = {"steps": 1, "lr": 1e-3, "warmup_steps": 0}
-    whole = lab.run(train=train)
-    split = lab.run(train=train | {"tokens_per_micro_batch": 40})
-    a, b = (lines(r / "metrics.jsonl")[0] for r in (whole, split))
-    assert a["loss"] == pytest.approx(b["loss"], abs=1e-6)
-    assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-4)
 
 
 def test_verifier_errors_are_no_zeros(lab):
@@ -350,34 +320,10 @@ def test_t15_dry_run_says_how_large_a_step_is_and_writes_nothing(lab):
 @pytest.mark.parametrize(
     ("sections", "code", "words"),
     [
-        ({"model": {"path": "./no-such-model"}}, 4, ["no-such-model", "does not exist"]),
         ({"rewards": [{"use": "toy/erly"}]}, 2, ["toy/erly", "toy/early", "config.yaml"]),
         ({"rewards": [{"use": "toy/wrong-gold"}]}, 1, ["gold", "toy/wrong-gold"]),
-        (
-            {
-                "data": {
-                    "sources": [
-                        {
-                            "use": "core/jsonl",
-                            "with": {
-                                "path": "data.jsonl",
-                                "prompt": "problem",
-                                "verifier": "toy/early",
-                            },
-                        }
-                    ]
-                }
-            },
-            2,
-            ["data.jsonl", "problem", "question"],
-        ),
-        (
-            {"data": {"sources": [{"use": "core/jsonl", "with": {"path": "data.jsonl"}}]}},
-            2,
-            ["prompt", "template"],
-        ),
     ],
-    ids=["model", "misspelt", "gold", "missing-field", "missing-option"],
+    ids=["misspelt", "gold"],
 )
 def test_a_run_that_cannot_start_writes_only_its_message(lab, sections, code, words):
     lab.write(**sections)

@@ -138,8 +138,3 @@ def test_a_transport_that_does_not_fit_is_a_clear_error(carried, name, options, 
     result = lab.rlvr("run", "config.yaml", "--display", "none", check=code)
     assert said in " ".join((result.stdout + result.stderr).split())
     assert not lab.runs()
-
-
-def test_transports_are_listed_with_their_options(lab):
-    listed = lab.rlvr("list", "transports").stdout
-    assert "core/files" in listed

@@ -1,7 +1,5 @@
 """Whole runs with several optimizer updates a step: versions, records, staleness, resumption."""
 
-import os
-
 import pytest
 
 from tests.support.run_records import balanced, digest, killed_and_resumed, lines
@@ -61,17 +59,3 @@ def test_t94_killed_between_steps_of_four_updates_a_run_resumes_bit_for_bit(lab)
     # each update that was applied moves the entropy bonus
     applied = sum(line["updates/applied"] for line in metrics)
     assert metrics[-1]["entropy/coefficient"] == pytest.approx(0.01 + 0.001 * applied)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("RLVR_TEST_ALL" not in os.environ, reason="RLVR_TEST_ALL=1 runs it")
-def test_t22_beside_training_a_group_is_as_old_as_the_updates_of_one_step(lab):
-    """Nothing is too old, nothing depends on timing, and one lot is made ahead."""
-    sampler = {"use": "shuffle", "with": {"refill": 1.0}}
-    sections = {"train": FOUR | {"max_staleness": 4, "prompts_per_step": 3}, "sampler": sampler}
-    first, second = lab.run(**sections), lab.run(**sections)
-    assert digest(first) == digest(second)
-    metrics = lines(first / "metrics.jsonl")
-    assert max(line.get("staleness/max", 0) for line in metrics) == 4
-    assert all(line["ledger/stale"] == 0 for line in metrics)
-    balanced(lab, lab.runs()[-1])

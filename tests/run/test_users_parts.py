@@ -29,7 +29,7 @@ ENGINE = """class It:
     def drain(self, timeout=None):
         for future, request in self.sent: self.finish(future, request)
         self.sent = []
-    def finish(self, future, request): {finish}
+    def finish(self, future, request): future.set_exception(KeyError('boom'))
     def load_weights(self, version, source): self.version = version
     def sleep(self): pass
     def wake(self): pass
@@ -39,8 +39,7 @@ ENGINE = """class It:
 GUARD = """class It:
     def __init__(self, config: api.NoConfig): pass
     def on_groups(self, event): pass
-    def on_step(self, event): {step}
-    def report(self): return {report}
+    def on_step(self, event): raise SystemExit(0)
 """
 
 SAMPLER = """class It(SamplerBase):
@@ -48,7 +47,7 @@ SAMPLER = """class It(SamplerBase):
     def begin(self, sources): self.problems = sources[0].problems
     def choose(self, n_problems, step): return self.problems[:n_problems]
     def identity(self): return ""
-    def position(self): {position}
+    def position(self): raise KeyError('boom')
     def seek(self, position): pass
 """
 
@@ -66,7 +65,6 @@ def sections(kind):
 @pytest.mark.parametrize(
     ("kind", "source", "said"),
     [
-        ("loss", "def It(batch, normalizer): raise SystemExit(0)", "SystemExit"),
         (
             "loss",
             "def It(batch, normalizer):\n"
@@ -76,13 +74,9 @@ def sections(kind):
             "backward through the graph a second time",
         ),
         ("advantage", "def It(step): raise SystemExit(0)", "SystemExit"),
-        ("guard", GUARD.format(step="raise SystemExit(0)", report="{}"), "SystemExit"),
-        ("guard", GUARD.format(step="pass", report="None"), "reports None"),
-        ("guard", GUARD.format(step="pass", report="{'loss': 7.0}"), "does not declare: loss"),
-        ("engine", ENGINE.format(finish="raise SystemExit(0)"), "SystemExit"),
-        ("engine", ENGINE.format(finish="future.set_exception(KeyError('boom'))"), "boom"),
-        ("engine", ENGINE.format(finish="future.set_result(())"), "gave () for 4 seeds"),
-        ("sampler", SAMPLER.format(position="raise KeyError('boom')"), "boom"),
+        ("guard", GUARD, "SystemExit"),
+        ("engine", ENGINE, "boom"),
+        ("sampler", SAMPLER, "boom"),
     ],
 )
 def test_a_part_that_fails_in_a_run_is_named(lab, kind, source, said):
@@ -98,14 +92,7 @@ def test_a_part_that_fails_in_a_run_is_named(lab, kind, source, said):
     assert record["outcome"] == "failed"
 
 
-@pytest.mark.parametrize(
-    ("find", "said"),
-    [
-        ("raise KeyError('boom')", "KeyError: 'boom'"),
-        ("return 5", "AttributeError"),
-    ],
-)
-def test_a_forward_path_that_fails_is_named(lab, find, said):
+def test_a_forward_path_that_fails_is_named(lab):
     hooks = """
 from rlvr_core.api import hookimpl
 
@@ -113,14 +100,14 @@ from rlvr_core.api import hookimpl
 def register_forward_paths(registrar):
     registrar.add("path", "odd_path:find", summary="Fails.")
 """
-    path = f"def find(model, adapter):\n    {find}\n"
+    path = "def find(model, adapter):\n    return 5\n"
     install_plugin(lab.folder / "site", "odd", {"rlvr_odd.py": hooks, "odd_path.py": path})
     before, lab.site = lab.site, f"{lab.folder / 'site'}:{lab.site}"
     lab.write(model={"path": str(lab.model), "forward_paths": ["odd/path"]}, train={"steps": 1})
     done = lab.rlvr("run", "config.yaml", "--display", "none", check=3)
     lab.site = before
     last = done.stderr[done.stderr.rindex("error: ") :]
-    assert f"forward path 'odd/path' of plugin odd failed: {said}" in last
+    assert "forward path 'odd/path' of plugin odd failed: AttributeError" in last
     assert "odd_path" in last
     assert "bug in rlvr" not in done.stderr
 

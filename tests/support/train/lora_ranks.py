@@ -1,8 +1,4 @@
-"""One process of test_lora_ranks: optimizer steps of adapters under DDP and FSDP2."""
-
-import os
-import sys
-from pathlib import Path
+"""Optimizer steps of adapters in one of several processes, under DDP or FSDP2."""
 
 import torch
 
@@ -13,7 +9,6 @@ from rlvr_core.lora.adapter import merged_tensors
 from rlvr_core.losses import GRPO
 from rlvr_core.parallel.fsdp.gathered_source import GatheredSource
 from rlvr_core.parallel.model import ParallelModel
-from rlvr_core.parallel.ranks import joined
 from rlvr_core.step import checkpoint
 from rlvr_core.step.forward import probe_forward_path
 from rlvr_core.step.model import Precision, load_policy
@@ -25,12 +20,6 @@ from tests.support.train.parallel_worker import context_of
 from tests.support.train.small import estimator_for
 
 ADAMW, CONSTANT = AdamW(AdamW.Config()), Constant(NoConfig())
-
-CASES = {
-    "ddp-follows": ("ddp", torch.float32, {"sync_every": 2, "ema": 0.5}),
-    "fsdp-follows": ("fsdp", torch.float32, {"sync_every": 2, "ema": 0.5}),
-    "fsdp-bf16": ("fsdp", torch.bfloat16, {}),
-}
 
 
 def groups(step):
@@ -94,19 +83,3 @@ def steps(folder, ranks, strategy, dtype, reference, **train):
         "merged": {name: tensor.clone() for name, tensor in source.tensors()},
         "replica": {name: tensor.clone() for name, tensor in merged_tensors(source.module)},
     }
-
-
-def everything(folder, ranks):
-    return {name: steps(str(folder), ranks, *case) for name, case in CASES.items()}
-
-
-def main(folder, out):
-    with joined(120.0) as ranks:
-        torch.save(everything(folder, ranks), Path(out) / f"rank{ranks.index}.pt")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # see rlvr_core.launch.rank
