@@ -28,10 +28,6 @@ def save(folder, shards, *, tied=False, index=True):
     return str(folder)
 
 
-def test_counts_one_file(tmp_path):
-    assert parameter_count(save(tmp_path, [[("a", (3, 4)), ("b", (5,))]])) == 17
-
-
 def test_counts_every_shard_and_nothing_else_in_the_folder(tmp_path):
     path = save(tmp_path, [[("a", (3, 4))], [("b", (5,)), ("c", (2, 2, 2))]])
     save_file({"a": torch.zeros(3, 4), "b": torch.zeros(5)}, tmp_path / "consolidated.safetensors")

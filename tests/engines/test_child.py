@@ -39,6 +39,7 @@ from tests.support.embedded import (
     Adapting,
     Complaining,
     Own,
+    check_logprobs,
     exact_logits,
     generate,
     make_model,
@@ -197,9 +198,7 @@ def test_an_engine_with_weights_of_its_own_needs_no_whole_copy_of_a_sharded_poli
         # at first their size is asked for as well
         assert source.asked == ["tensors", "tensors", "logprobs"]
         ((answer,),) = generate(engine, request((5, 6, 7), max_tokens=8))
-        logp = exact_logits(changed, (5, 6, 7), answer.token_ids).log_softmax(-1)
-        exact = logp.gather(1, torch.tensor(answer.token_ids)[:, None])[:, 0].tolist()
-        assert list(answer.logprobs) == pytest.approx(exact, abs=1e-3)
+        check_logprobs(changed, (5, 6, 7), answer, 1e-3)
         # unfinished here, perhaps not in another process: all compute the probe together
         source = Gathered(model)
         with monkeypatch.context() as patched:
@@ -232,9 +231,7 @@ def test_an_engine_that_takes_adapters_gets_nothing_else(context, model, tmp_pat
             engine.load_weights(version, ModuleSource(adapted))
             ((answer,),) = generate(engine, request((5, 6, 7), max_tokens=8))
             assert answer.version == version
-            logp = exact_logits(adapted, (5, 6, 7), answer.token_ids).log_softmax(-1)
-            exact = logp.gather(1, torch.tensor(answer.token_ids)[:, None])[:, 0].tolist()
-            assert list(answer.logprobs) == pytest.approx(exact, abs=1e-3)
+            check_logprobs(adapted, (5, 6, 7), answer, 1e-3)
     finally:
         engine.close()
 
@@ -406,9 +403,7 @@ def test_vllm_in_a_process_of_its_own(tmp_path):
         after = generate(engine, request(range(10, 90), n=2, max_tokens=8))[0]
         assert {one.version for one in after} == {1}
         assert after[0].logprobs != before[0].logprobs
-        logp = exact_logits(changed, range(10, 90), after[0].token_ids).log_softmax(-1)
-        exact = logp.gather(1, torch.tensor(after[0].token_ids)[:, None])[:, 0].tolist()
-        assert list(after[0].logprobs) == pytest.approx(exact, abs=1e-3)
+        check_logprobs(changed, range(10, 90), after[0], 1e-3)
 
         future = engine.submit(request(range(10, 90), n=16, max_tokens=100))
         engine.begin()
@@ -429,8 +424,6 @@ def test_vllm_in_a_process_of_its_own(tmp_path):
         assert versions == {version - 1}
         ((last, _),) = generate(engine, request(range(10, 90), n=2, max_tokens=8))
         assert last.version == version
-        logp = exact_logits(weights, range(10, 90), last.token_ids).log_softmax(-1)
-        exact = logp.gather(1, torch.tensor(last.token_ids)[:, None])[:, 0].tolist()
-        assert list(last.logprobs) == pytest.approx(exact, abs=1e-3)
+        check_logprobs(weights, range(10, 90), last, 1e-3)
     finally:
         engine.close()

@@ -7,6 +7,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from rlvr_core.api import EngineContext, MachineError, RunError
 from rlvr_core.engines.decode import HuggingFaceDecoder
 from tests.support.embedded import (
+    check_logprobs,
     exact_logits,
     generate,
     make_model,
@@ -19,9 +20,9 @@ TOKENIZER = make_tokenizer()
 PROMPTS = [(5, 9, 12), (7,), (30, 31, 32, 33, 34, 35)]
 
 
-@pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])
-def model(request):
-    return make_model(TOKENIZER, dtype=request.param)
+@pytest.fixture
+def model():
+    return make_model(TOKENIZER)
 
 
 def gpt2():
@@ -70,9 +71,7 @@ def test_greedy_equals_generate_and_its_logprobs_are_at_temperature_one(model):
             torch.tensor([prompt]), do_sample=False, max_new_tokens=15, pad_token_id=0
         )
         assert answer.token_ids == tuple(theirs[0, len(prompt) :].tolist())
-        logp = exact_logits(model, prompt, answer.token_ids).log_softmax(-1)
-        expected = logp.gather(1, torch.tensor(answer.token_ids)[:, None])[:, 0]
-        assert answer.logprobs == pytest.approx(expected.tolist(), abs=2e-5)
+        check_logprobs(model, prompt, answer)
 
 
 def test_greedy_ignores_filters_and_mixes_with_sampling(model):
@@ -157,9 +156,7 @@ def test_t3_t6_the_pad_token_is_an_ordinary_token(special):
             if special not in answer.token_ids:
                 continue
             seen += 1
-            logp = exact_logits(model, prompt, answer.token_ids).log_softmax(-1)
-            expected = logp.gather(1, torch.tensor(answer.token_ids)[:, None])[:, 0].tolist()
-            assert answer.logprobs == pytest.approx(expected, abs=2e-5)
+            check_logprobs(model, prompt, answer)
     assert seen
 
 
@@ -184,9 +181,7 @@ def test_a_model_of_another_family_runs_through_its_own_cache():
     )
     for prompt, group in zip(PROMPTS, results, strict=True):
         for answer in group:
-            logp = exact_logits(model, prompt, answer.token_ids).log_softmax(-1)
-            expected = logp.gather(1, torch.tensor(answer.token_ids)[:, None])[:, 0].tolist()
-            assert answer.logprobs == pytest.approx(expected, abs=2e-5)
+            check_logprobs(model, prompt, answer)
 
 
 def test_weights_are_those_of_the_moment_and_versions_are_labels(model):
@@ -208,9 +203,7 @@ def test_weights_are_those_of_the_moment_and_versions_are_labels(model):
     (after,) = generate(engine, one)
     assert {answer.version for answer in after} == {3}
     for answer in after:
-        logp = exact_logits(model, PROMPTS[0], answer.token_ids).log_softmax(-1)
-        expected = logp.gather(1, torch.tensor(answer.token_ids)[:, None])[:, 0].tolist()
-        assert answer.logprobs == pytest.approx(expected, abs=2e-5)
+        check_logprobs(model, PROMPTS[0], answer)
     assert after[0].logprobs != before[0].logprobs
 
 
@@ -221,9 +214,7 @@ def test_dropout_is_off_and_modes_are_put_back():
     ((answer,),) = generate(start(model, TOKENIZER), request(PROMPTS[0], max_tokens=8))
     assert [module.training for module in model.modules()] == modes
     model.eval()
-    logp = exact_logits(model, PROMPTS[0], answer.token_ids).log_softmax(-1)
-    expected = logp.gather(1, torch.tensor(answer.token_ids)[:, None])[:, 0].tolist()
-    assert answer.logprobs == pytest.approx(expected, abs=2e-5)
+    check_logprobs(model, PROMPTS[0], answer)
 
 
 def test_half_precision_is_the_runs_autocast():
@@ -281,14 +272,6 @@ def test_an_empty_prompt_and_a_missing_model_are_refused():
         type(engine)(engine.Config()).start(
             EngineContext("", None, TOKENIZER, torch.float32, 10, 0)
         )
-
-
-def test_nothing_queued_is_nothing_done():
-    engine = start(make_model(TOKENIZER), TOKENIZER)
-    engine.drain()
-    assert generate(engine, request((1,), n=0)) == [()]
-    engine.close()
-    engine.close()
 
 
 def test_a_model_with_more_rows_than_the_tokenizer_has_tokens():

@@ -181,14 +181,6 @@ def test_probe_finds_a_head_left_at_the_old_weights(breakable, monkeypatch):
             engine.load_weights(1, ModuleSource(make_model(tokenizer, tied=True, seed=1)))
 
 
-def test_t19_probe_finds_a_prefix_cache_that_was_kept(breakable, monkeypatch):
-    engine, _, tokenizer = breakable
-    with monkeypatch.context() as patch:
-        patch.setattr(engine._running.llm, "reset_prefix_cache", lambda **_: True)
-        with pytest.raises(RunError, match="engine and trainer disagree"):
-            engine.load_weights(2, ModuleSource(make_model(tokenizer, tied=True, seed=1)))
-
-
 def test_t19_a_prefix_cache_that_cannot_be_reset_is_an_error(breakable, monkeypatch):
     engine, a, _ = breakable
     with monkeypatch.context() as patch:
@@ -254,10 +246,6 @@ def test_a_cache_too_small_for_all_completions_changes_nothing(tied, tmp_path):
         for answer in answers:
             logp = oracle(a, LONG_PROMPT, answer.token_ids)
             assert torch.allclose(torch.tensor(answer.logprobs), logp, atol=1e-4)
-
-
-def test_no_seeds_no_answers(tied):
-    assert sample(tied[0], seeds=()) == ()
 
 
 def test_end_of_sequence_is_kept_and_ends(flat):

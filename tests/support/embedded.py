@@ -4,6 +4,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -70,6 +71,13 @@ def exact_logits(model, prompt_ids, token_ids):
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([[*prompt_ids, *token_ids]])).logits[0]
     return logits[len(prompt_ids) - 1 : -1].double()
+
+
+def check_logprobs(model, prompt_ids, answer, tolerance=2e-5):
+    """The log-probs of an answer are those of the model's own forward."""
+    logp = exact_logits(model, prompt_ids, answer.token_ids).log_softmax(-1)
+    exact = logp.gather(1, torch.tensor(answer.token_ids)[:, None])[:, 0].tolist()
+    assert list(answer.logprobs) == pytest.approx(exact, abs=tolerance)
 
 
 class Own(TransformersEngine):

@@ -1,7 +1,6 @@
 """Micro-batches: every trained row once, within the budget, nothing inferred from token ids."""
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,15 +61,6 @@ def test_every_row_with_a_loss_token_appears_once_and_whole(case):
         assert len(prompts) == len(batch.prompt_ids_SP)
 
 
-@settings(max_examples=50, deadline=None)
-@given(rows_and_budget())
-def test_packing_is_deterministic(case):
-    rows, budget = case
-    first = micro_batches(rows, tokens_per_micro_batch=budget)
-    again = micro_batches(rows, tokens_per_micro_batch=budget)
-    assert [b.row_index_B.tolist() for b in first] == [b.row_index_B.tolist() for b in again]
-
-
 def test_a_shared_prompt_is_held_once():
     rows = [row((1, 2, 3), (4, 5)) for _ in range(8)]
     (batch,) = micro_batches(rows, tokens_per_micro_batch=3 + 16)
@@ -85,43 +75,10 @@ def test_rows_of_like_length_go_together():
     assert [sorted(b.row_index_B.tolist()) for b in batches] == [[0, 2], [1, 3]]
 
 
-def test_t35_a_ragged_number_of_rows_needs_no_divisor():
-    rows = [row((1,), (2,) * 3) for _ in range(7)]
-    sizes = [len(batch.row_index_B) for batch in micro_batches(rows, tokens_per_micro_batch=1 + 9)]
-    assert sizes == [3, 3, 1]
-
-
-def test_t3_t6_zero_pad_and_end_tokens_are_kept():
-    (batch,) = micro_batches([row((0, 0), (0, 0, 0)), row((0,), (0,))], tokens_per_micro_batch=99)
-    assert batch.completion_len_B.tolist() == [3, 1]
-    assert batch.prompt_len_S.tolist() == [2, 1]
-    assert batch.mask_BT.tolist() == [[True] * 3, [True, False, False]]
-
-
-def test_a_row_above_the_budget_is_alone():
-    rows = [row((1,), (2,) * 50), row((1,), (2,)), row((1,), (3,))]
-    batches = micro_batches(rows, tokens_per_micro_batch=10)
-    assert [b.row_index_B.tolist() for b in batches] == [[0], [1, 2]]
-
-
-def test_rows_without_loss_tokens_take_no_part():
-    rows = [row((1,), ()), row((1,), (2, 3), mask=(False, False)), row((1,), (2,))]
-    (batch,) = micro_batches(rows, tokens_per_micro_batch=10)
-    assert batch.row_index_B.tolist() == [2]
-    assert micro_batches(rows[:2], tokens_per_micro_batch=10) == []
-
-
 def test_longest_first():
     rows = [row((i,), (1,) * n) for i, n in enumerate((2, 9, 5))]
     batches = micro_batches(rows, tokens_per_micro_batch=1)
     assert [b.row_index_B.tolist() for b in batches] == [[1], [2], [0]]
-
-
-def test_dtypes():
-    (batch,) = micro_batches([row((1,), (2,))], tokens_per_micro_batch=10)
-    assert batch.completion_ids_BT.dtype == batch.prompt_ids_SP.dtype == torch.long
-    assert batch.mask_BT.dtype == batch.valid_BT.dtype == torch.bool
-    assert batch.advantage_B.dtype == batch.behaviour_logp_BT.dtype == torch.float32
 
 
 @pytest.mark.parametrize(

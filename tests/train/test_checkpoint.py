@@ -32,6 +32,24 @@ def _optimizer(model, dtype=torch.float32):
     return optimizer
 
 
+def _save(folder, model, tokenizer, dtype=torch.float32, optimizer=None, state=None):
+    checkpoint.save(
+        folder,
+        snapshot=checkpoint.collect(model, optimizer or _optimizer(model, dtype)),
+        model=model,
+        tokenizer=tokenizer,
+        compute_dtype=dtype,
+        state=state or {},
+    )
+
+
+def _load(folder, model, dtype=torch.float32):
+    """What is stored beside the tensors, and an optimizer with its state."""
+    train = TrainSection(steps=10, warmup_steps=0)
+    optimizer = Optimizer(model, train, dtype, ADAMW, CONSTANT)
+    return checkpoint.load(folder, model=model, optimizer=optimizer), optimizer
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_t94_everything_comes_back_bit_for_bit(tmp_path, tokenizer, dtype, tied):
@@ -39,22 +57,13 @@ def test_t94_everything_comes_back_bit_for_bit(tmp_path, tokenizer, dtype, tied)
     optimizer = _optimizer(model, dtype)
     torch.manual_seed(77)
     state = {"step": 3, "version": 2, "sampler": {"epoch": 1}}
-    checkpoint.save(
-        tmp_path,
-        snapshot=checkpoint.collect(model, optimizer),
-        model=model,
-        tokenizer=tokenizer,
-        compute_dtype=dtype,
-        state=state,
-    )
+    _save(tmp_path, model, tokenizer, dtype, optimizer, state)
     expected_draw = torch.rand(3)
 
     other = _model(1, tied=tied)
-    other_optimizer = Optimizer(
-        other, TrainSection(steps=10, warmup_steps=0), dtype, ADAMW, CONSTANT
-    )
     torch.manual_seed(5)
-    assert checkpoint.load(tmp_path, model=other, optimizer=other_optimizer) == state
+    found, other_optimizer = _load(tmp_path, other, dtype)
+    assert found == state
     assert torch.equal(torch.rand(3), expected_draw)
     for (name, ours), theirs in zip(model.named_parameters(), other.parameters(), strict=True):
         assert torch.equal(ours, theirs), name
@@ -66,14 +75,7 @@ def test_t94_everything_comes_back_bit_for_bit(tmp_path, tokenizer, dtype, tied)
 @pytest.mark.parametrize("tied", [True, False])
 def test_t81_folder_loads_in_transformers_as_it_is(tmp_path, tokenizer, tied):
     model = _model(0, tied=tied)
-    checkpoint.save(
-        tmp_path,
-        snapshot=checkpoint.collect(model, _optimizer(model)),
-        model=model,
-        tokenizer=tokenizer,
-        compute_dtype=torch.float32,
-        state={},
-    )
+    _save(tmp_path, model, tokenizer)
     loaded, info = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
@@ -85,14 +87,7 @@ def test_t81_folder_loads_in_transformers_as_it_is(tmp_path, tokenizer, tied):
 
 def test_half_precision_export_keeps_the_master_apart(tmp_path, tokenizer):
     model = _model(0)
-    checkpoint.save(
-        tmp_path,
-        snapshot=checkpoint.collect(model, _optimizer(model, torch.bfloat16)),
-        model=model,
-        tokenizer=tokenizer,
-        compute_dtype=torch.bfloat16,
-        state={},
-    )
+    _save(tmp_path, model, tokenizer, torch.bfloat16)
     assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert loaded.dtype == torch.bfloat16
@@ -101,23 +96,9 @@ def test_half_precision_export_keeps_the_master_apart(tmp_path, tokenizer):
 
 def test_checkpoint_of_another_model_is_refused(tmp_path, tokenizer):
     model = _model(0)
-    checkpoint.save(
-        tmp_path,
-        snapshot=checkpoint.collect(model, _optimizer(model)),
-        model=model,
-        tokenizer=tokenizer,
-        compute_dtype=torch.float32,
-        state={},
-    )
-    untied = _model(0, tied=False)
+    _save(tmp_path, model, tokenizer)
     with pytest.raises(ValueError, match="another model"):
-        checkpoint.load(
-            tmp_path,
-            model=untied,
-            optimizer=Optimizer(
-                untied, TrainSection(steps=2, warmup_steps=0), torch.float32, ADAMW, CONSTANT
-            ),
-        )
+        _load(tmp_path, _model(0, tied=False))
 
 
 def test_a_generation_config_that_transformers_would_not_save_is_written_as_it_was_read(
@@ -130,14 +111,7 @@ def test_a_generation_config_that_transformers_would_not_save_is_written_as_it_w
     (made / "generation_config.json").write_text(json.dumps(untidy))
     model = AutoModelForCausalLM.from_pretrained(made)
     checkpoint.rehearse(model, tokenizer, torch.float32)
-    checkpoint.save(
-        tmp_path / "made",
-        snapshot=checkpoint.collect(model, _optimizer(model)),
-        model=model,
-        tokenizer=tokenizer,
-        compute_dtype=torch.float32,
-        state={},
-    )
+    _save(tmp_path / "made", model, tokenizer)
     written = json.loads((made / "generation_config.json").read_text())
     assert untidy.items() <= written.items()
     again = AutoModelForCausalLM.from_pretrained(made).generation_config

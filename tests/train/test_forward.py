@@ -132,11 +132,9 @@ def compare(model, rows, *, temperature, budget, tolerance):
 
 
 SHARED_PROMPTS = {
-    "qwen3": qwen3,
     "qwen3-tied": lambda: qwen3(tie_word_embeddings=True),
     "qwen3-bias": lambda: qwen3(num_key_value_heads=1),
     "qwen2": qwen2,
-    "llama": llama,
     "llama-rope": lambda: llama(
         rope_parameters={
             "rope_type": "llama3",
@@ -151,7 +149,7 @@ SHARED_PROMPTS = {
 
 
 @pytest.mark.parametrize("name", SHARED_PROMPTS)
-@pytest.mark.parametrize("budget", [10, 25, 1000])
+@pytest.mark.parametrize("budget", [25, 1000])
 def test_packed_forward_equals_whole_rows(name, budget):
     model = perturbed(SHARED_PROMPTS[name]())
     compare(model, ragged_rows(), temperature=0.6, budget=budget, tolerance=1e-5)
@@ -180,20 +178,6 @@ def test_t3_t6_token_ids_never_decide_a_mask():
         Row((0,), (7, 0), (True,) * 2, (0.0,) * 2, 1.0),
     ]
     compare(model, rows, temperature=1.0, budget=1000, tolerance=1e-5)
-
-
-def test_padding_of_other_rows_changes_nothing():
-    model = perturbed(qwen3()).double()
-    rows = ragged_rows()
-    together, alone = {}, {}
-    for batch in micro_batches(rows, tokens_per_micro_batch=10_000):
-        logp_BT = completion_logprobs(model, batch, temperature=1.0)
-        together |= dict(zip(batch.row_index_B.tolist(), logp_BT, strict=True))
-    for i, row in enumerate(rows):
-        (batch,) = micro_batches([row], tokens_per_micro_batch=1)
-        alone[i] = completion_logprobs(model, batch, temperature=1.0)[0]
-    for i, logp_T in alone.items():
-        torch.testing.assert_close(together[i][: len(logp_T)], logp_T, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("make", [qwen3, gpt2])

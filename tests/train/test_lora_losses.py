@@ -163,19 +163,6 @@ def test_distillation_from_a_frozen_teacher(models):
     compare(models, [LossTerm("gkd", gkd, teacher=Teacher(5, teacher))])
 
 
-def test_t2_the_reference_has_the_temperature_of_sampling(models):
-    """With an adapter that does nothing, policy and reference are one: the KL is 0 exactly."""
-    _, policy, _ = models
-    bare = copy.deepcopy(policy)
-    with torch.no_grad():
-        for name, matrix in matrices(bare).items():
-            if "lora_B" in name:
-                matrix.zero_()
-    term = LossTerm("grpo", LOSSES["grpo"](LOSSES["grpo"].Config(beta=0.1)))
-    metrics, _ = gradients(bare, [term], UnderAdapter(bare, ReferenceSection()))
-    assert metrics["kl/mean"] == pytest.approx(0.0, abs=1e-15)
-
-
 class Noting:
     """A loss that keeps what it was shown."""
 

@@ -81,14 +81,17 @@ def test_a_compiled_model_gives_the_same_gradient_and_is_used():
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(grads, plain_grads, strict=True))
 
 
-def test_t30_a_folder_that_lacks_a_weight_is_refused(tmp_path):
+@pytest.mark.parametrize("fault", ["missing", "shape"])
+def test_t30_a_folder_that_lacks_a_weight_or_has_another_shape_is_refused(tmp_path, fault):
     from safetensors.torch import load_file, save_file
 
     _model().save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
-    weights.pop("model.layers.1.mlp.up_proj.weight")
+    taken = weights.pop("model.layers.1.mlp.up_proj.weight")
+    if fault == "shape":
+        weights["model.layers.1.mlp.up_proj.weight"] = taken[:-1].clone()
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(MachineError, match=r"layers\.1\.mlp\.up_proj"):
+    with pytest.raises(MachineError, match=r"up_proj|cannot be loaded"):
         load_policy(str(tmp_path), ModelSection(path=str(tmp_path)), torch.device("cpu"))
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-import torch
 
-from rlvr_core.algorithm.ratio import importance_weight
 from rlvr_core.api import Completion, Group, Judged, Problem
 from rlvr_core.config.model import TrainSection
 from rlvr_core.losses import DAPO
@@ -41,17 +39,6 @@ def make_trainer():
     return small_trainer(small_model(), [LossTerm("noting", loss)], train), loss
 
 
-def test_every_row_starts_from_the_policy_at_the_start_of_the_step():
-    """One update: the ratio is 1 whatever version sampled, and the clip has nothing to do."""
-    trainer, loss = make_trainer()
-    report = trainer.update([group(1, version=4), group(2, version=2)], 0, 4)
-    (batch,) = loss.seen
-    assert torch.equal(batch.old_logp_BT, batch.logp_BT.detach())
-    assert not batch.behaviour_logp_BT.eq(batch.old_logp_BT).any()
-    assert report.metrics["ratio/max"] == report.metrics["ratio/mean"] == 1.0
-    assert batch.group_B.tolist() == [0, 0, 1, 1]
-
-
 def mismatch(metrics):
     return {name: value for name, value in metrics.items() if "mismatch/" in name}
 
@@ -77,19 +64,3 @@ def test_the_sampling_policy_and_the_trainer_are_compared_on_every_row():
     assert found["mismatch/ess"] < 1.0
     # a step of stale rows alone reports them too
     assert mismatch(make_trainer()[0].update([stale], 0, 4).metrics).keys() == found.keys()
-
-
-def test_a_stale_row_has_the_weight_from_what_sampled_it(monkeypatch):
-    trainer, loss = make_trainer()
-    seen = []
-
-    def noting(*arguments):
-        seen.append(importance_weight(*arguments))
-        return seen[-1]
-
-    monkeypatch.setattr("rlvr_core.algorithm.policy.importance_weight", noting)
-    trainer.update([group(1, version=4), group(2, version=2)], 0, 4)
-    (weight_BT,), (batch,) = seen, loss.seen
-    expected = (batch.old_logp_BT - batch.behaviour_logp_BT).exp().clamp(max=2.0)
-    torch.testing.assert_close(weight_BT, expected)
-    assert (weight_BT != 1).all()

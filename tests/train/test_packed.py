@@ -26,7 +26,6 @@ from rlvr_core.packing.attention_mask import (
     GridMask,
     HeadSizes,
     VarlenMask,
-    _gathered,
     attention_mask_of,
     flash_works,
 )
@@ -271,20 +270,6 @@ def test_many_rows_add_up_their_prompt_s_gradient_in_float32():
         grads.append(torch.autograd.grad(out, heads, along.bfloat16().to(dtype))[2][:4].double())
     ours, exact = grads
     assert (ours - exact).norm() < 0.004 * exact.norm()
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_keys_are_gathered_as_they_are_and_their_gradients_added_in_float32(dtype):
-    """Bit for bit what a gather in float32 gives, with half the memory and fewer kernels."""
-    draw = torch.Generator().manual_seed(0)
-    k, v = (torch.randn(50, 2, dim, generator=draw).to(dtype).requires_grad_() for dim in (8, 6))
-    place = torch.randint(50, (4000,), generator=draw)
-    along = [torch.randn(4000, 2, dim, generator=draw).to(dtype) for dim in (8, 6)]
-    wide = [x.float()[place].to(dtype) for x in (k, v)]
-    ours = _gathered(k, v, place)
-    assert all(map(torch.equal, ours, wide))
-    found = [torch.autograd.grad(outs, (k, v), along) for outs in (ours, wide)]
-    assert all(map(torch.equal, *found))
 
 
 @pytest.mark.parametrize("lengths", [RAGGED, [(3, 1), (2, 1)]])

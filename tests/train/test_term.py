@@ -39,11 +39,6 @@ def test_a_loss_that_gives_something_else_is_named(output, said):
     assert f"{__file__}:" in str(caught.value)
 
 
-def test_a_loss_that_gives_what_it_should_is_taken():
-    output = LossOutput(LOGP.sum(), {"a": (ONE, ONE)}, {"b": ONE})
-    assert LossTerm("mine", Gives(output)).of(None, None) is output
-
-
 def test_a_constant_0_of_rows_that_a_loss_learns_nothing_from_is_taken():
     logp_BT = torch.tensor([[-1.0, -torch.inf]], requires_grad=True)
     mask_BT = torch.tensor([[True, False]])  # a masked position may hold anything

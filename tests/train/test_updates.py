@@ -155,9 +155,15 @@ def exact_norms(monkeypatch):
     monkeypatch.setattr(Qwen3RMSNorm, "forward", forward)
 
 
-@pytest.mark.parametrize("name", ["grpo", "dapo"])
-@pytest.mark.parametrize(("mini_batches", "iterations"), [(1, 2), (2, 1), (2, 3), (3, 2)])
-@pytest.mark.parametrize("cap", [None, 1.25], ids=["uncorrected", "decoupled"])
+@pytest.mark.parametrize(
+    ("name", "mini_batches", "iterations", "cap"),
+    [
+        ("grpo", 1, 2, None),
+        ("dapo", 2, 1, None),
+        ("grpo", 2, 3, 1.25),
+        ("dapo", 3, 2, 1.25),
+    ],
+)
 def test_updates_are_those_of_plain_pytorch(name, mini_batches, iterations, cap):
     """Weights after a step of several updates, to 1e-9; two steps, so that both begin anew.
 
@@ -214,9 +220,9 @@ class OracleByToken(Oracle):
         return [torch.tensor(ByToken.of(m), dtype=torch.float64) for m in group.members]
 
 
-@pytest.mark.parametrize("name", ["grpo", "dapo"])
-@pytest.mark.parametrize("budget", [60, 500], ids=["micro-batches", "one"])
-@pytest.mark.parametrize(("mini_batches", "iterations"), [(1, 1), (2, 2)])
+@pytest.mark.parametrize(
+    ("name", "budget", "mini_batches", "iterations"), [("grpo", 500, 1, 1), ("dapo", 60, 2, 2)]
+)
 def test_advantages_by_token_are_those_of_plain_pytorch(name, budget, mini_batches, iterations):
     cls = {"grpo": GRPO, "dapo": DAPO}[name]
     loss = cls(cls.Config(clip_low=LOW, clip_high=HIGH, beta=BETA, importance_correction=OFF))
@@ -395,15 +401,6 @@ def test_old_log_probs_are_computed_once_and_where_they_are_needed(
     made = trainer_of(tiny(), [LossTerm("grpo", Noting())], tokens_per_micro_batch=500, **train)
     made.update(groups(), 0, VERSION)
     assert passes[OLD] == expected
-
-
-@pytest.mark.parametrize("bad", range(4))
-def test_a_norm_that_is_no_number_is_the_largest_whichever_update_had_it(bad):
-    train = {"mini_batches": 2, "num_iterations": 2, "tokens_per_micro_batch": 500}
-    made = trainer_of(tiny(), [LossTerm("grpo", Noting(bad={bad}))], **train)
-    report = made.update(groups(), 0, VERSION)
-    assert report.applied == 3
-    assert math.isnan(report.metrics["grad_norm/max"])
 
 
 def test_what_older_weights_sampled_starts_from_the_policy_at_the_start_of_the_step(passes):
