@@ -1,6 +1,4 @@
 import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -156,20 +154,11 @@ def run_file(write):
 
 @pytest.fixture
 def rlvr(toy_folder, tmp_path):
-    """Run ``rlvr`` as a user does, with the toy plugin installed; ``process`` for a new process."""
+    """Run ``rlvr`` as a user does, with the toy plugin installed."""
 
-    def call(*words, process=False, **more):
+    def call(*words):
         path = f"{toy_folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-        env = {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", **more}
-        if not process:
-            return run_rlvr(*words, cwd=tmp_path, env=env)
-        return subprocess.run(
-            [sys.executable, "-m", "rlvr_core.cli.main", *words],
-            cwd=tmp_path,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        env = {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1"}
+        return run_rlvr(*words, cwd=tmp_path, env=env)
 
     return call

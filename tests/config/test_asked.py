@@ -66,7 +66,3 @@ def test_a_source_needs_no_verifier_where_rewards_name_all(host, asking):
     assert what == "nothing says who judges: these problems name no verifier of their own"
     assert where == f"{path}:6 (data.sources.1.with.verifier)"
     assert "rewards: [{use: math/answer}]" in remedy[0]
-
-
-def test_an_installed_verifier_is_fine(host, asking):
-    resolve_file(asking("exactly"), [], host)

@@ -45,28 +45,6 @@ def test_a_misspelt_verifier_exits_2(rlvr, run_file):
     assert "Traceback" not in done.stderr
 
 
-def test_a_missing_plugin_exits_3(rlvr, run_file, toy_folder):
-    """All of ours may be installed here: one more is said to be ours."""
-    custom = toy_folder / "sitecustomize.py"
-    custom.write_text(
-        "from rlvr_core.plugins.discovery import FIRST_PARTY as o\no['gone'] = 'rlvr-gone'\n"
-    )
-    try:
-        done = rlvr("config", "check", run_file, "--set", "rewards.1.use=gone/strict", process=True)
-    finally:
-        custom.unlink()
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "pip install rlvr-gone" in done.stderr
-
-
-def test_bad_yaml_exits_2(rlvr, write):
-    write("model:\n\tpath: x\n")
-    done = rlvr("config", "check", "run.yaml")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "run.yaml:2" in done.stderr
-    assert "spaces" in done.stderr
-
-
 def test_nothing_is_written_by_a_check(rlvr, run_file):
     rlvr("config", "check", run_file)
     rlvr("config", "check", run_file, "--set", "train.lrr=1")

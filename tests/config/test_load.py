@@ -534,8 +534,3 @@ def test_a_name_from_elsewhere_leads_to_a_key_that_exists(name):
     }
     known = {key.path.replace("[]", "") for key in run_keys()}
     assert OTHER_NAMES[name] in known | options
-
-
-def test_a_name_of_another_framework_is_answered_with_ours(write):
-    write("model: {path: m}\ndata: {sources: [x]}\ntrain: {steps: 1, learning_rate: 1}\n")
-    assert only("run.yaml").remedy == ("it is train.lr here",)

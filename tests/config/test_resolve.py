@@ -56,14 +56,6 @@ def test_names_become_full_and_defaults_are_filled_in(host, run_file):
     assert resolved.warnings == ()
 
 
-def test_components_are_built_from_their_refs(host, run_file):
-    resolved = resolve(load_config(run_file, ["data.sources.0.with.path=/data"]), host)
-    source = resolved.build("dataset", resolved.config.data.sources[0])
-    assert source.config.split == "test"
-    assert source.config.path == Path("/data")
-    assert source.config.numbers.high == 9
-
-
 def test_a_component_is_built_outside_a_run(host):
     options = parse_options(["split=test", "numbers.low=3", "levels=[7]"])
     ref = ComponentRef.model_validate({"use": "sums", "with": options})

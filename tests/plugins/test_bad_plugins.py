@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 HOOKIMPL = "from rlvr_core.api import hookimpl\n"
@@ -261,46 +259,3 @@ def test_show_names_every_problem_at_once(site):
     assert f"at {file}:3" in outcome.out
     assert f"at {file}:5" in outcome.out
     assert "register_losses?" in outcome.out
-
-
-@pytest.mark.slow
-def test_heavy_import_of_the_real_torch(site):
-    site.plugin("heavy", HOOKIMPL + "import torch\n@hookimpl\ndef run_started(event): ...\n")
-    outcome = site.run("plugins", "show", "heavy", "--json")
-    assert outcome.json["status"] == "warned"
-    assert "torch" in outcome.json["problems"][0]["message"]
-    assert outcome.json["problems"][0]["line"] == 2
-
-
-def test_a_component_that_cannot_be_made_names_the_plugin_and_the_line(site):
-    site.plugin(
-        "late",
-        """
-        from rlvr_core.api import hookimpl
-
-        @hookimpl
-        def register_verifiers(registrar):
-            registrar.add("late", "acme_late_parts:Late", summary="Cannot be made.")
-        """,
-    )
-    parts = site.module(
-        "acme_late_parts.py",  # beside the package that the entry point names
-        """
-        import json
-
-        class Late:
-            def __init__(self, config):
-                json.loads("{")
-        """,
-    )
-    (site.folder / "acme_late-1.2.3.dist-info" / "top_level.txt").write_text(
-        "acme_late\nacme_late_parts\n"
-    )
-    answers = site.module("answers.jsonl", '{"spec": {}, "response": "x"}\n')
-    path = os.pathsep.join([str(site.folder), os.environ.get("PYTHONPATH", "")])
-    done = site.run("verify", "late/late", str(answers), PYTHONPATH=path)
-    assert done.code == 3, done
-    assert "verifier 'late/late' of plugin late cannot be made with its options" in done.err, done
-    assert "JSONDecodeError" in done.err, done
-    assert f"{parts}:6\n" in done.err, done
-    assert "bug in rlvr" not in done.err, done

@@ -108,14 +108,6 @@ def test_nothing_is_overwritten_and_what_is_the_same_stays(lab):
     assert files_below(lab.folder / "examples") == ["quickstart.yaml"]
 
 
-def test_a_folder_that_cannot_be_made_leaves_nothing(lab):
-    (lab.folder / "file").write_text("")
-    before = files_below(lab.folder)
-    done = lab.rlvr("examples", "copy", "recipes/math-2gpu", "file/deep", check=2)
-    assert "the example cannot be copied" in done.stderr
-    assert files_below(lab.folder) == before
-
-
 def test_a_disk_that_is_full_leaves_nothing(tmp_path, monkeypatch):
     real = Path.write_bytes
 

@@ -171,19 +171,6 @@ def test_a_file_that_does_not_load_is_named_with_its_line(here, host, source, li
     assert f"'./bad.py:f' failed to load: {says}" in str(error)
 
 
-def test_a_constructor_that_refuses_is_the_files_fault_at_its_line(here, host):
-    (here / "picky.py").write_text(
-        "class Picky:\n    def __init__(self, config):\n        raise ValueError('no')\n"
-        "    def verify(self, problem, completion): ...\n"
-    )
-    error = refused(host, "./picky.py:Picky")
-    assert isinstance(error, PluginError)
-    assert "verifier './picky.py:Picky' cannot be made with its options: ValueError: no" in str(
-        error
-    )
-    assert error.complaints[0].where == f"{here / 'picky.py'}:3"
-
-
 def test_a_generator_function_is_a_dataset(here, host):
     (here / "data.py").write_text(
         "def sums(n: int = 2):\n"
@@ -198,18 +185,6 @@ def test_a_generator_function_is_a_dataset(here, host):
     assert [p.where for p in problems] == ["sums, row 1", "sums, row 2", "sums, row 3"]
     with pytest.raises(ConfigError, match="'m'"):
         build(host, "dataset", ComponentRef(use="./data.py:sums", **{"with": {"m": 3}}))
-
-
-@pytest.mark.parametrize(
-    ("row", "says"),
-    [("7", "gave a int, not a problem"), ("{'question': 'x'}", "no field 'prompt'")],
-)
-def test_a_row_that_is_no_problem_is_told_by_its_number(here, host, row, says):
-    (here / "data.py").write_text(f"def rows():\n    yield {{'prompt': 'x'}}\n    yield {row}\n")
-    with pytest.raises(ConfigError) as caught:
-        list(made(host, "./data.py:rows", "dataset").load())
-    assert says in str(caught.value)
-    assert "rows, row 2" in str(caught.value)
 
 
 @pytest.mark.parametrize(

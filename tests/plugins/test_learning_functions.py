@@ -138,12 +138,6 @@ def test_what_a_function_must_not_give_is_told_with_its_line(
     assert PARTS.splitlines()[int(line) - 1].startswith(f"def {name}(")
 
 
-def test_a_loss_function_must_give_a_loss_output(component):
-    batch = LossBatch(*(torch.zeros(1, 1) for _ in range(3)), None, torch.ones(1, 1), torch.ones(1))
-    with pytest.raises(PluginError, match="the function bare gave Tensor, not a"):
-        component("loss", "bare")(batch, Normalizer(1, 1, 1))
-
-
 @pytest.mark.parametrize(
     ("kind", "name", "form"),
     [

@@ -164,16 +164,6 @@ def test_t94_a_resumed_run_writes_the_same_lines(folder, make_group, tmp_path, s
     ]  # fmt: skip
 
 
-def test_a_checkpoint_older_than_a_closed_segment_can_still_be_resumed(folder, make_group):
-    with Recorder(folder, segment_bytes=1000) as recorder:
-        offsets = write_steps(recorder, make_group, 0, 8)
-        before = lines(folder.traces / "rollouts.jsonl")
-    assert len(list(folder.traces.glob("rollouts.*.jsonl.gz"))) >= 3
-    with Recorder(folder, segment_bytes=1000) as recorder:
-        recorder.rewind(offsets[2])
-    assert lines(folder.traces / "rollouts.jsonl") == before[:2]
-
-
 def test_resume_from_the_very_start_and_with_a_lost_trace(folder, make_group):
     with Recorder(folder) as recorder:
         offsets = write_steps(recorder, make_group, 0, 3)

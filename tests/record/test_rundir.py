@@ -58,25 +58,6 @@ def test_many_starts_at_once_get_a_folder_each(tmp_path):
     assert len(set(names)) == 8
 
 
-def test_secrets_are_not_written(tmp_path, monkeypatch):
-    monkeypatch.setenv("MY_API_KEY", "abcdefgh12345")
-    folder = RunFolder.create(
-        tmp_path,
-        "demo",
-        config_text="tracker: {api_key: hunter2hunter2, url: abcdefgh12345}\nmax_tokens: 512\n",
-        resolved={"tracker": {"api_key": "hunter2hunter2", "url": "abcdefgh12345"}, "n": 3},
-    )
-    for file in (folder.config, folder.resolved):
-        assert "hunter2" not in file.read_text()
-        assert "abcdefgh12345" not in file.read_text()
-    resolved = yaml.safe_load(folder.resolved.read_text())
-    assert resolved == {
-        "tracker": {"api_key": "<redacted>", "url": "${env:MY_API_KEY}"},
-        "n": 3,
-    }
-    assert "max_tokens: 512" in folder.config.read_text()
-
-
 def test_nothing_is_left_of_a_folder_that_cannot_be_filled(tmp_path):
     with pytest.raises(yaml.YAMLError):
         RunFolder.create(tmp_path, "demo", config_text="", resolved={"a": object()})

