@@ -14,8 +14,6 @@ from rlvr_core.api import (
     StepFinished,
 )
 from rlvr_core.api.progress import counting, progress, work_going_on
-from rlvr_core.cli import run as of_kind
-from rlvr_core.cli.run import Silent
 from rlvr_core.terminal.display import JsonLines, Plain, make_display
 from rlvr_core.terminal.facts import step_facts
 from rlvr_core.terminal.live import Live
@@ -76,23 +74,9 @@ def test_kinds(kind, stream, expected, monkeypatch):
     assert type(make_display(kind, 5, stream())) is expected
 
 
-def test_a_display_by_name_is_that_of_the_room():
-    assert type(of_kind.make_display("none", 5)) is Silent
-    assert type(of_kind.make_display("plain", 5)) is Plain
-
-
 def test_a_dumb_terminal_gets_lines(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     assert type(make_display(None, 5, Terminal())) is Plain
-
-
-def test_streams_by_default(capsys):
-    drive(make_display("plain", 5))
-    drive(make_display("jsonl", 5))
-    drive(Silent())
-    out, err = capsys.readouterr()
-    assert out.startswith("{")
-    assert err.startswith("run ")
 
 
 def test_t97_plain_prints_one_line_a_step():

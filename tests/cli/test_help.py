@@ -6,16 +6,24 @@ import importlib
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import click
 import pytest
 
-from rlvr_core.cli.main import KERNEL, top_level
+from rlvr_core.api.errors import (
+    Complaint,
+    ConfigError,
+    DataError,
+    IdleError,
+    MachineError,
+    PluginError,
+    RunError,
+)
+from rlvr_core.cli import list_command
+from rlvr_core.cli.main import KERNEL, main, top_level
 from rlvr_core.plugins.discovery import registered_by_core
 from rlvr_core.plugins.first_party import COMMANDS as BESIDE
 from rlvr_core.plugins.host import load_host
@@ -33,45 +41,34 @@ def run(*args, **env):
 
 CHEAP = [["--help"], ["--version"], ["plugins", "list"], ["list"]]
 
+EACH = """
+import json, sys
+from rlvr_core.cli.main import main
+for words in json.loads(sys.argv[1]):
+    assert main(words) == 0
+    print(json.dumps([words, sorted(sys.modules)]), file=sys.stderr)
+"""
 
-@pytest.mark.parametrize("args", [*CHEAP, *([name, "--help"] for name in COMMANDS)], ids=" ".join)
-def test_loads_nothing_heavy(args):
+
+def test_loads_nothing_heavy():
+    """One command after the other in one process, the help of all of them first."""
+    commands = [*CHEAP, *([name, "--help"] for name in COMMANDS)]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import sys\nfrom rlvr_core.cli.main import main\n"
-            f"assert main({args!r}) == 0\n"
-            "print(*sorted(sys.modules), sep='\\n', file=sys.stderr)",
-        ],
+        [sys.executable, "-c", EACH, json.dumps(commands)],
         capture_output=True,
         text=True,
         check=True,
         timeout=120,
     )
-    loaded = set(done.stderr.split())
-    assert "rlvr_core.cli.main" in loaded
-    assert not loaded & set(HEAVY)
-    if args == ["--help"]:
-        assert not loaded & {"rich", "yaml"}
-        assert not {name for name in loaded if name.startswith("rlvr_core.cli.")} - {
-            "rlvr_core.cli.main",
-            "rlvr_core.terminal.output",
-        }
-
-
-def test_help_takes_at_most_ten_times_an_import_of_click():
-    def seconds(*args):
-        start = time.perf_counter()
-        subprocess.run([sys.executable, *args], capture_output=True, check=True)
-        return time.perf_counter() - start
-
-    pairs = [  # one after the other, so that a busy machine slows both
-        (seconds("-c", "import click"), seconds("-m", "rlvr_core.cli.main", "--help"))
-        for _ in range(10)
-    ]
-    click_only, help_ = (statistics.median(times) for times in zip(*pairs, strict=True))
-    assert help_ <= 10 * click_only
+    found = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [words for words, _ in found] == commands
+    for words, loaded in found:
+        assert not {*loaded} & {*HEAVY}, words
+    at_first = set(found[0][1])
+    assert not at_first & {"rich", "yaml"}
+    assert {name for name in at_first if name.startswith("rlvr_core.cli.")} == {
+        "rlvr_core.cli.main"
+    }
 
 
 def test_help_names_every_command_and_plugin():
@@ -127,46 +124,40 @@ def test_mistakes_get_a_code_and_a_remedy(args, code, text):
     assert "Traceback" not in done.stderr
 
 
-def main_with(body):
-    """Run ``rlvr list`` with its function replaced."""
-    script = (
-        "import sys, click\nfrom rlvr_core.cli import list_command, main\n"
-        "from rlvr_core.api.errors import *\n"
-        f"@click.command()\ndef broken():\n    {body}\n"
-        "list_command.list_ = broken\nsys.exit(main.main(['list']))"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
-    )
+@pytest.fixture
+def raising(monkeypatch, capsys):
+    """Calls ``rlvr list``, whose function raises this; the exit code and what was told."""
+
+    def call(error):
+        @click.command()
+        def broken():
+            raise error
+
+        monkeypatch.setattr(list_command, "list_", broken)
+        return main(["list"]), capsys.readouterr().err
+
+    return call
 
 
-def test_all_complaints_are_shown():
-    done = main_with(
-        "raise ConfigError.collect([Complaint('one', 'a.yaml:1', ('do x',)), Complaint('two')])"
-    )
-    assert done.returncode == 2
-    assert done.stderr == "error: one\n  at a.yaml:1\n  do x\nerror: two\n"
+def test_all_complaints_are_shown(raising):
+    complaints = [Complaint("one", "a.yaml:1", ("do x",)), Complaint("two")]
+    told = "error: one\n  at a.yaml:1\n  do x\nerror: two\n"
+    assert raising(ConfigError.collect(complaints)) == (2, told)
 
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [("RunError", 1), ("DataError", 2), ("PluginError", 3), ("MachineError", 4), ("IdleError", 6)],
+    [(RunError, 1), (DataError, 2), (PluginError, 3), (MachineError, 4), (IdleError, 6)],
 )
-def test_exit_codes(error, code):
-    assert main_with(f"raise {error}('x')").returncode == code
+def test_exit_codes(raising, error, code):
+    assert raising(error("x"))[0] == code
 
 
-def test_interrupt():
-    done = main_with("raise KeyboardInterrupt")
-    assert done.returncode == 130
-    assert "Traceback" not in done.stderr
-
-
-def test_a_bug_shows_its_traceback():
-    done = main_with("{}['key']")
-    assert done.returncode == 1
-    assert "KeyError: 'key'" in done.stderr
-    assert "this is a bug in rlvr" in done.stderr
+def test_a_bug_shows_its_traceback(raising):
+    code, told = raising(KeyError("key"))
+    assert code == 1
+    assert "KeyError: 'key'" in told
+    assert "this is a bug in rlvr" in told
 
 
 def test_undecodable_names_can_be_printed():

@@ -1,14 +1,12 @@
 import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 
 import pytest
 from click.testing import CliRunner
 
 from rlvr_core.api import Completion, EvalReport, Group, Judged, Problem, Verdict
+from rlvr_core.cli.main import main
 from rlvr_core.cli.plot import plot
 from rlvr_core.cli.show_command import show
 from rlvr_core.guards.parity import Parity
@@ -319,30 +317,19 @@ def test_only_a_greedy_task_and_no_task(tmp_path, run_show):
     assert (heldout["before"], heldout["after"]) == (0.5, None)
 
 
-def test_errors_name_what_there_is(tmp_path):
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["demmo"], ["did you mean: demo-"]),
+        (["last", "--metric", "reward/men", "--metric", "pas_rate"], ["reward/mean", "pass_rate"]),
+    ],
+)
+def test_errors_name_what_there_is(tmp_path, capsys, words, told):
     make_run(tmp_path)
-    environment = os.environ | {"NO_COLOR": "1"}
-
-    def rlvr(*words):
-        command = [
-            sys.executable,
-            "-m",
-            "rlvr_core.cli.main",
-            "show",
-            *words,
-            "--runs-dir",
-            tmp_path,
-        ]
-        return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-
-    wrong = rlvr("demmo")
-    assert wrong.returncode == 2
-    assert "did you mean: demo-" in wrong.stderr
-    assert wrong.stdout == ""
-    wrong = rlvr("last", "--metric", "reward/men", "--metric", "pas_rate")
-    assert wrong.returncode == 2
-    assert "reward/mean" in wrong.stderr
-    assert "pass_rate" in wrong.stderr
+    assert main(["show", *words, "--runs-dir", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert all(one in err for one in told)
 
 
 def test_plot_draws_what_there_is():

@@ -26,22 +26,12 @@ def config(folder, **options):
     return Hub.Config(repo=str(folder), **options)
 
 
-def test_rows_of_a_folder(folder):
-    rows = list(hub_rows(str(folder), None, "train"))
-    assert rows[2] == (3, {"question": "2+2?", "answer": "4", "level": 2})
-
-
 def test_problems_of_a_folder(folder):
     problems = list(Hub(config(folder, spec=["answer"], tags=["level"], limit=3)).load())
     assert [p.spec for p in problems] == [{"answer": "0"}, {"answer": "2"}, {"answer": "4"}]
     assert problems[2].tags == {"level": 2}
     assert problems[0].dataset == "sums_train"
     assert problems[0].id.startswith("sums_train_")
-
-
-def test_a_missing_field_is_named_with_its_row(folder):
-    with pytest.raises(DataError, match=r"(?s)no field 'gold'.*row 1.*question, answer, level"):
-        list(Hub(config(folder, spec=["gold"])).load())
 
 
 def test_a_split_that_is_not_there_is_a_data_error(folder):

@@ -54,37 +54,27 @@ def test_t41_of_very_many_the_first_are_named_and_all_are_counted(tmp_path):
     assert "5000 of 5000 ids" in str(caught.value)
 
 
-def test_an_id_met_twice_is_an_error(tmp_path):
-    path = written(tmp_path, "a\nb\na\n")
-    with pytest.raises(DataError, match="'a' is there twice, first in line 1"):
-        read_order(str(path), ["a", "b"])
-
-
-def test_all_faults_at_once(tmp_path):
-    path = written(tmp_path, "a\na\nx\n")
-    with pytest.raises(DataError, match=r"(?s)twice.*'x'"):
-        read_order(str(path), ["a"])
-
-
 def test_what_was_too_long_is_skipped_and_no_fault(tmp_path):
     path = written(tmp_path, "long\na\n")
     assert read_order(str(path), ["a", "b"], left_out=["long"]) == ["a"]
 
 
-@pytest.mark.parametrize("content", ["", "\n\n", "long\n"])
-def test_a_file_that_names_nothing_is_an_error(tmp_path, content):
-    with pytest.raises(DataError, match="names no problem"):
-        read_order(str(written(tmp_path, content)), ["a"], left_out=["long"])
-
-
-def test_a_file_that_is_no_text_is_an_error(tmp_path):
-    with pytest.raises(DataError, match="no UTF-8"):
-        read_order(str(written(tmp_path, b"\xff\xfe\x00a")), ["a"])
-
-
-def test_a_missing_file_is_an_error(tmp_path):
-    with pytest.raises(DataError, match="cannot read the order file"):
-        read_order(str(tmp_path / "nothing.txt"), ["a"])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a\nb\na\n", "'a' is there twice, first in line 1"),
+        ("a\na\nx\n", r"(?s)twice.*'x'"),
+        ("", "names no problem"),
+        ("\n\n", "names no problem"),
+        ("long\n", "names no problem"),
+        (b"\xff\xfe\x00a", "no UTF-8"),
+        (None, "cannot read the order file"),
+    ],
+)
+def test_a_file_that_orders_nothing_is_an_error(tmp_path, content, said):
+    path = tmp_path / "nothing.txt" if content is None else written(tmp_path, content)
+    with pytest.raises(DataError, match=said):
+        read_order(str(path), ["a", "b"], left_out=["long"])
 
 
 class Given:

@@ -3,8 +3,6 @@
 import importlib.util
 import os
 import random
-import subprocess
-import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -420,24 +418,6 @@ def test_ranks_must_have_their_process_group_first(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
     with pytest.raises(RunError, match="before the process group of the 2 ranks"):
         check_process_group()
-
-
-@pytest.mark.parametrize(("ranks", "order"), [(1, "engine-first"), (2, "trainer-first")])
-def test_accelerate_and_engines_share_a_process(tmp_path, ranks, order):
-    launcher = [sys.executable]
-    if ranks > 1:
-        launcher += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    done = subprocess.run(
-        [*launcher, "-m", "tests.support.engines.vllm_ranks", order, str(tmp_path)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("agrees") == ranks
-    for noise in ("INFO", "WARNING", "NUMA", "shards"):
-        assert noise not in done.stdout, done.stdout
 
 
 # -- a GPU, not yet run: docs/engines.md ---------------------------------------------------------

@@ -2,9 +2,6 @@ import hashlib
 import json
 import math
 import shutil
-import signal
-import subprocess
-import time
 
 import pytest
 
@@ -123,30 +120,6 @@ def test_resumed_it_stops_where_it_would_have(lab, model_dir):
     found = digest(short)
     assert found[:4] == expected[:4]
     assert json.loads((short / "run.json").read_text())["outcome"] == "stopped"
-
-
-@pytest.mark.slow
-def test_t94_killed_while_it_waits_it_resumes_bit_for_bit(lab, model_dir):
-    sections = {
-        "train": STILL,
-        "guards": GUARDS,
-        "eval": section(patience=4),
-        "checkpoint": {"every": 3},
-    }
-    straight = lab.run(model_dir, **sections)
-    expected = digest(straight)
-    shutil.move(straight, lab.folder / "straight")
-    with subprocess.Popen(
-        lab.command("run", "config.yaml", "--display", "none"), cwd=lab.folder, env=lab.env()
-    ) as process:
-        # at 4 or 5 steps two evaluations have been waited for, the last of them not in a checkpoint
-        while not any(p.read_bytes().count(b"\n") >= 5 for p in lab.folder.glob("runs/*/metrics*")):
-            assert process.poll() is None
-            time.sleep(0.001)
-        process.send_signal(signal.SIGKILL)
-    lab.rlvr("run", "--resume", "last", "--display", "none")
-    (run,) = (lab.folder / "runs").iterdir()
-    assert digest(run) == expected
 
 
 @pytest.mark.parametrize(

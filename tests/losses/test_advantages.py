@@ -86,10 +86,6 @@ def test_order_of_rows_does_not_matter_and_nothing_is_nan(rows, random, mode):
     assert torch.equal(straight.lone_N[order], mixed.lone_N)
 
 
-def test_no_rows():
-    assert run([], []).advantage_N.shape == (0,)
-
-
 @pytest.mark.parametrize("reward", [math.inf, -math.inf, 1e101])
 def test_infinite_reward_is_refused_with_its_row(reward):
     with pytest.raises(RunError, match=r"\[1\]"):

@@ -126,8 +126,3 @@ def test_autocast_chooses_the_precision_of_the_product(way):
 def test_chunks_are_parts_of_the_vocabulary_by_powers_of_two(most, size):
     """A vocabulary of 1,501 whole, in halves, in quarters: 1,501, 750.5, 375.25; then by eights."""
     assert head.chunk_size(1501, 6, most) == size
-
-
-def test_a_vocabulary_that_is_a_multiple_of_128_is_halved_and_quartered_evenly():
-    for parts in (1, 2, 4, 8, 16):
-        assert head.chunk_size(151_936, 2, 2 * 151_936 // parts) == 151_936 // parts

@@ -1,4 +1,3 @@
-import math
 import os
 import subprocess
 import sys
@@ -54,19 +53,6 @@ def test_values_and_gradients_are_the_definition(chunk, temperature, bias):
 
 
 @pytest.mark.parametrize("chunk", [None, 400])
-def test_float32_gradient_equals_the_plain_path_to_1e_6(chunk):
-    leaves, target, upstream = draw(torch.float32)
-    upstream = upstream / N
-    ours, _ = fused_logprobs(leaves[0], leaves[1], target, temperature=1.0, chunk_vocab=chunk)
-    plain = (leaves[0] @ leaves[1].T).log_softmax(-1).gather(1, target[:, None])[:, 0]
-    torch.testing.assert_close(ours, plain, rtol=0, atol=2e-6)
-    for mine, theirs in zip(
-        grads(ours, upstream, leaves), grads(plain, upstream, leaves), strict=True
-    ):
-        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("chunk", [None, 400])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_t7_log_softmax_of_half_precision_logits_is_float32(chunk, dtype):
     leaves, target, upstream = draw(dtype)
@@ -100,14 +86,6 @@ def test_t2_log_probs_are_those_of_the_sampling_temperature(chunk):
     torch.testing.assert_close(logp, (scores / scores.sum()).log(), rtol=0, atol=1e-12)
     raw, _ = fused_logprobs(hidden.expand(V, H), weight, everything, temperature=1.0)
     assert (logp - raw).abs().max() > 0.5
-
-
-def test_a_full_distribution_sums_to_1_across_chunks():
-    leaves, _, _ = draw(torch.float32, n=1)
-    logp, _ = fused_logprobs(
-        leaves[0].expand(V, H), leaves[1], torch.arange(V), temperature=1.0, chunk_vocab=100
-    )
-    assert logp.exp().sum().item() == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.parametrize("chunk", [None, 1, 400])
@@ -327,15 +305,3 @@ def test_peak_memory_is_a_quarter_of_float32_logits_and_their_gradient():
     assert peak("fused", dtype="bfloat16") <= both / 4
     # value and gradient of the entropy take a part of a chunk more
     assert peak("entropy") <= both / 4
-
-
-def test_result_does_not_depend_on_how_tokens_are_batched():
-    leaves, target, _ = draw(torch.float32)
-    whole, _ = fused_logprobs(leaves[0], leaves[1], target, temperature=1.0, chunk_vocab=400)
-    parts = [
-        fused_logprobs(leaves[0][rows], leaves[1], target[rows], temperature=1.0, chunk_vocab=400)[
-            0
-        ]
-        for rows in torch.arange(N).split(math.ceil(N / 3))
-    ]
-    torch.testing.assert_close(torch.cat(parts), whole, rtol=0, atol=2e-6)

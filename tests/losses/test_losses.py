@@ -201,11 +201,6 @@ def test_off_policy_mask_by_hand():
     assert held.loss.item() == pytest.approx(0.1 * (math.exp(-0.5) + 0.5 - 1))
 
 
-def test_off_policy_mask_is_off_by_default(batch, normalizer):
-    output = GRPO(GRPO.Config())(batch, normalizer)
-    assert not any(name.startswith("off_policy/") for name in [*output.sums, *output.maxima])
-
-
 @pytest.mark.parametrize("cls", LOSSES)
 def test_entropy_bonus_is_the_mean_over_loss_tokens_for_every_loss(cls, make_batch, count):
     batch = make_batch(5, 7)
@@ -372,32 +367,6 @@ def gather(outputs):
     }
     maxima = {name: max(o.maxima[name].item() for o in outputs) for name in outputs[0].maxima}
     return finish(sums, maxima)
-
-
-@pytest.mark.parametrize("cls", LOSSES)
-def test_t10_padding_does_not_change_the_loss(cls, make_batch, count):
-    batch = make_batch(4, 6)
-    pad = torch.nn.functional.pad
-    wide = LossBatch(
-        *(pad(x, (0, 9)) for x in (batch.logp_BT, batch.old_logp_BT, batch.behaviour_logp_BT)),
-        pad(batch.ref_logp_BT, (0, 9)), pad(batch.mask_BT, (0, 9)), batch.advantage_B,
-        pad(batch.entropy_BT, (0, 9)), pad(batch.entropy_mask_BT, (0, 9)),
-    )  # fmt: skip
-    step = count(batch)
-    loss = make(cls, **FULL)
-    torch.testing.assert_close(loss(wide, step).loss, loss(batch, step).loss, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("cls", LOSSES)
-def test_t11_partial_last_micro_batch_weighs_what_its_rows_weigh(cls, make_batch, rows_of, count):
-    # 7 rows in micro-batches of 4: equal weights for both would count the last 3 rows 4/3 times
-    batch = make_batch(7, 5)
-    loss = make(cls)
-    step = count(batch)
-    _, grad = value_and_grad(loss, batch, step)
-    parts = [loss(rows_of(batch, part), step) for part in torch.arange(7).split(4)]
-    (split_grad,) = torch.autograd.grad(sum(part.loss for part in parts), batch.logp_BT)
-    torch.testing.assert_close(split_grad, grad, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("cls", LOSSES)

@@ -224,15 +224,6 @@ def test_advantages_may_be_a_tensor_of_any_precision(tensor):
 
 
 @pytest.mark.parametrize(
-    "given",
-    [np.array([1j, 2.0]), torch.tensor([1j, 2.0]), torch.ones(2, device="meta"), [object()] * 2],
-)
-def test_advantages_are_real_numbers(given):
-    with pytest.raises(PluginError, match="Gives must give advantages"):
-        Estimator("mine", Gives(given)).of(judged())
-
-
-@pytest.mark.parametrize(
     ("given", "said"),
     [
         ([("known", 1.0)], "reports"),

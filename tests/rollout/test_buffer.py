@@ -313,18 +313,6 @@ def test_the_last_step_waits_for_what_it_no_longer_wants(aborted):
     assert [each.draw.index for each in one.take(2).kept] == [3, 4, 5]
 
 
-def test_reads_that_are_left_survive_a_checkpoint():
-    one = buffer(2, reads=2)
-    one.advance(0, 0)
-    one.launch([draw(i) for i in range(3)])
-    for index in range(3):
-        one.arrive(sampled(draw(index), 0, reads=2))
-    state = json.loads(json.dumps(one.state_dict()))
-    other = buffer(2, reads=2)
-    other.load_state_dict(state, PROBLEMS)
-    assert [group.reads for group in other.take(0).kept] == [2, 2, 2]
-
-
 def test_what_judges_took_survives_a_checkpoint():
     """It is counted in the step that takes the group, after the run was resumed."""
     one, other = buffer(1), buffer(1)
@@ -338,11 +326,3 @@ def test_what_judges_took_survives_a_checkpoint():
     taken = other.take(0)
     assert [each.group.members for each in taken.kept] == [(member,)]
     assert rollout_metrics(taken)["verify/cost"] == 0.25
-
-
-def test_the_same_draw_twice_is_refused():
-    one = buffer(0)
-    one.advance(0, 0)
-    one.launch([draw(0)])
-    with pytest.raises(AssertionError, match="launched before"):
-        one.launch([draw(0)])

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import time
-from collections import Counter
 
 import psutil
 import pytest
@@ -101,45 +100,6 @@ def test_t94_with_drain_and_one_update_nothing_depends_on_timing(shared, ahead):
     assert run != ahead
     assert records(run) == records(ahead)
     balanced(shared, run)
-
-
-def read_twice(lab):
-    """A run whose groups are read twice, and its folder."""
-    train = TRAIN | THREE | {"max_staleness": 2}
-    lab.write(sampler=TWICE, train=train, checkpoint={"every": 1, "keep": 9})
-    lab.rlvr("run", "config.yaml", "--display", "none")
-    (run,) = lab.runs()
-    return run
-
-
-@pytest.mark.slow
-def test_t23_groups_read_twice_stay_within_the_bound(lab):
-    """Of two updates one is for being a step ahead, and one for the second read."""
-    straight = read_twice(lab)
-    metrics = lines(straight / "metrics.jsonl")
-    groups = lines(straight / "traces" / "rollouts.jsonl")
-    drawn = {step: [g for g in groups if g["step"] == step] for step in range(6)}
-    kept = {step: [g for g in drawn[step] if g.get("fate") == "trained"] for step in range(6)}
-    for line in metrics:
-        step = line["step"]
-        # what was new in the step before, and only that, is read again
-        again = kept.get(step - 1, [])
-        assert line["groups/replayed"] == len(again)
-        assert line["groups/kept"] + len(again) <= 3
-        ages = Counter()
-        for group in again:
-            ages[step - group["sampled_version"]] += len(group["completions"])
-        shown = {name: n for name, n in line.items() if name.startswith("staleness/reread/")}
-        assert shown == {f"staleness/reread/{age}": n for age, n in ages.items()}
-        assert line["staleness/max"] <= 2
-        assert line["staleness/expired"] == 0
-    assert sum(line["groups/replayed"] for line in metrics) >= 5
-    assert max(line["staleness/max"] for line in metrics) == 2
-    shown = balanced(lab, straight)
-    assert sum(shown["staleness"].values()) == sum(line["rows"] for line in metrics)
-    assert sum(fates["trained"] for fates in shown["ledger_by_version"].values()) == sum(
-        len(group["completions"]) for step in kept for group in kept[step]
-    )
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from rlvr_core.lora.export import write_merged
-from tests.support.run_records import digest, killed_after, lines
+from tests.support.run_records import lines
 
 LORA = {"rank": 4, "alpha": 8}
 STEPS = {"steps": 4, "lr": 1e-2, "warmup_steps": 1}
@@ -143,26 +143,6 @@ def test_two_processes_do_the_run_of_one_with_adapters(lab, model_dir):
                 for one in (alone, run)
             )
             torch.testing.assert_close(first, second, rtol=1e-3, atol=1e-5)
-
-
-EIGHT = STEPS | {"steps": 8, "reference": {"sync_every": 2, "ema": 0.5}}
-
-
-@pytest.mark.slow
-def test_t94_a_killed_run_with_lora_resumes_bit_for_bit(lab, model_dir):
-    """Adapter, optimizer, dropout, and a reference that follows, killed at two moments."""
-    sections = {
-        "model": {"path": str(model_dir), "lora": LORA | {"dropout": 0.1}},
-        "train": EIGHT,
-        "loss": KL,
-        "checkpoint": {"every": 2, "keep": 9},
-    }
-    straight = digest(lab.run(**sections))
-    assert len(straight) == 6
-    run = killed_after(lab, 3)
-    killed_after(lab, 5, "--resume", "last")
-    lab.rlvr("run", "--resume", "last", "--display", "none")
-    assert digest(run) == straight
 
 
 @pytest.mark.parametrize(

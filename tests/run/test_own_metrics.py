@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 PARTS = """
 import numpy as np
 from rlvr_core.api import AdvantageOutput, AdvantageTraits, Metric, NoConfig
@@ -84,19 +82,3 @@ def test_a_guard_an_estimator_and_a_tracker_report_what_they_declare(lab):
         assert line["watch/longest"] == longest
         assert 0 < line["advantage/positive"] < 1
         assert line["store/lines"] == place
-
-
-@pytest.mark.parametrize(
-    ("sections", "name", "metric"),
-    [
-        ({"guards": ["./parts.py:Silent"]}, "Silent", "watch/longest"),
-        ({"advantage": "./parts.py:Undeclared"}, "Undeclared", "advantage/positive"),
-    ],
-)
-def test_what_is_not_declared_is_an_error_that_names_the_component(lab, sections, name, metric):
-    (lab.folder / "parts.py").write_text(PARTS)
-    lab.write(**sections, train={"steps": 2})
-    done = lab.rlvr("run", "config.yaml", "--display", "none", check=3)
-    assert f"{name} reports a metric that it does not declare: {metric}" in done.stderr
-    assert f"parts.py:{PARTS[: PARTS.index(f'class {name}')].count(chr(10)) + 1}" in done.stderr
-    assert f'reports = (Metric("{metric}"' in done.stderr

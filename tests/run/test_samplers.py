@@ -7,14 +7,6 @@ import pytest
 from tests.support.installed import needs
 from tests.support.run_records import digest, killed_and_resumed, lines
 
-
-def source(lab, name, **keys):
-    rows = [{"id": f"{name}{i}", "question": f"{name} {i}.", "answer": "x"} for i in range(12)]
-    (lab.folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = {"prompt": "question", "id": "id", "verifier": "toy/early", "name": name}
-    return {"use": "core/jsonl", "with": options | {"path": f"{name}.jsonl"}, **keys}
-
-
 SIX = {"train": {"steps": 6, "lr": 1e-3, "warmup_steps": 1}, "checkpoint": {"every": 1, "keep": 9}}
 
 
@@ -35,24 +27,6 @@ def test_t94_pass_rates_extended_groups_and_replayed_ones_survive_a_kill(lab):
     assert seen[-1] < 40
     shown = json.loads(lab.rlvr("show", "last", "--json").stdout)
     assert shown["ledger"]["balanced"] is True
-
-
-@pytest.mark.slow
-def test_t94_a_mixture_with_an_order_file_survives_a_kill(lab):
-    (lab.folder / "order.txt").write_text("b7\nb1\nb4\n")
-    sources = [
-        source(lab, "a", weight=2.0, count=5),
-        source(lab, "b", weight=1.0, order="order.txt"),
-    ]
-    sampler = {"use": "mixture", "with": {"drop_zero_variance": False}}
-    sections = SIX | {"data": {"sources": sources}, "sampler": sampler}
-    sections["train"] = SIX["train"] | {"prompts_per_step": 6}
-    straight = lab.run(**sections)
-    drawn = [line["problem_id"] for line in lines(straight / "traces" / "rollouts.jsonl")]
-    assert [id_ for id_ in drawn if id_[0] == "b"] == ["b7", "b1", "b4"] * 4
-    assert len({id_ for id_ in drawn if id_[0] == "a"}) == 5
-    assert sum(id_[0] == "a" for id_ in drawn) == 24
-    assert digest(killed_and_resumed(lab)) == digest(straight)
 
 
 def test_t41_a_curriculum_of_other_ids_starts_nothing(lab):

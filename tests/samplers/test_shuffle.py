@@ -14,7 +14,6 @@ from rlvr_core.api import (
     Judged,
     Keep,
     Problem,
-    Sampler,
     Source,
     Verdict,
 )
@@ -39,18 +38,8 @@ def group(*members):
     return Group(Problem("p", "?", "v", {}, "toy"), tuple(judged), 0)
 
 
-def test_it_is_a_sampler():
-    assert isinstance(started(), Sampler)
-
-
 def test_t15_a_step_has_64_prompts_unless_told_otherwise():
     assert TrainSection(steps=9).prompts_per_step == 64
-
-
-def test_draws_carry_the_group_size_and_their_position():
-    draws = started(n=3).draw(4, step=0)
-    assert [draw.n for draw in draws] == [3] * 4
-    assert [draw.index for draw in draws] == [0, 1, 2, 3]
 
 
 def test_every_epoch_holds_every_problem_once_in_another_order():

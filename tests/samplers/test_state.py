@@ -48,15 +48,8 @@ def order_of(path):
 
 
 NAMES = [
-    "shuffle",
-    "weighted shuffle",
-    "sequential",
-    "curriculum",
-    "mixture",
-    "mixture by epochs",
-    "mixture in sequence",
-    "difficulty",
-    "tiers",
+    *("shuffle", "weighted shuffle", "sequential", "curriculum", "difficulty", "tiers"),
+    *("mixture", "mixture by epochs", "mixture in sequence"),
 ]
 CALLS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4)), max_size=8)
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.testing.fork_server import run_rlvr
-
 
 @dataclass(repr=False)
 class Outcome:
@@ -58,18 +56,13 @@ class Site:
         self.install(f"acme-{name}", f"{name} = acme_{name}.plugin", version)
         return self.module(f"acme_{name}/plugin.py", source)
 
-    def env(self, more):
-        return {**os.environ, "PYTHONPATH": str(self.folder), "NO_COLOR": "1", **more}
-
     def run(self, *args: str, **env: str) -> Outcome:
-        """``rlvr`` with these words, in a fork."""
-        done = run_rlvr(*args, cwd=Path.cwd(), env=self.env(env))
-        return Outcome(done.returncode, done.stdout, done.stderr)
+        return self.python("-m", "rlvr_core.cli.main", *args, **env)
 
     def python(self, *args: str, **env: str) -> Outcome:
         done = subprocess.run(
             [sys.executable, *args],
-            env=self.env(env),
+            env={**os.environ, "PYTHONPATH": str(self.folder), "NO_COLOR": "1", **env},
             capture_output=True,
             text=True,
             timeout=120,

@@ -16,7 +16,6 @@ import torch
 from pydantic import ValidationError
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
-from rlvr_core.algorithm.entropy import EntropyController
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api import (
     AdvantageOutput,
@@ -403,25 +402,6 @@ def test_old_log_probs_are_computed_once_and_where_they_are_needed(
     assert passes[OLD] == expected
 
 
-def test_what_older_weights_sampled_starts_from_the_policy_at_the_start_of_the_step(passes):
-    """As fresh rows do: beside training every group is stale, and later updates need the pass."""
-    stale = groups(version=VERSION - 2)
-    train = {"mini_batches": 2, "num_iterations": 2, "tokens_per_micro_batch": 500}
-    loss = Noting()
-    made = trainer_of(tiny(), [LossTerm("grpo", loss)], **train)
-    assert made.update(stale, 0, VERSION).applied == 4
-    assert passes[OLD] == 2
-    first = loss.seen[0]
-    assert torch.equal(first.logp_BT.detach(), first.old_logp_BT)
-    for batch in loss.seen:
-        assert not torch.allclose(batch.old_logp_BT, batch.behaviour_logp_BT.double())
-    # in a step of one update the policy's own pass gives them
-    passes.clear()
-    made = trainer_of(tiny(), [LossTerm("grpo", Noting())], tokens_per_micro_batch=500)
-    made.update(stale, 0, VERSION)
-    assert passes[OLD] == 0
-
-
 @needs_algos
 def test_a_loss_that_does_not_look_at_old_log_probs_costs_no_pass_for_them(passes):
     from rlvr_algos.distillation.losses import GKD
@@ -527,61 +507,6 @@ def test_a_group_without_a_reward_takes_no_place():
     # sizes 2, 4, 2, 4, of which the second is out
     assert [len(batch.advantage_B) for batch in loss.seen] == [6, 2]
     assert report.thrown_away == [True, False, False, True]
-
-
-class Told(DAPO):
-    """DAPO whose entropy bonus is the next of those it was given, in every update anew."""
-
-    def __init__(self, bonuses):
-        super().__init__(DAPO.Config(importance_correction=OFF))
-        self.bonuses, self.update = bonuses, -1
-
-    def __call__(self, batch, normalizer):
-        if normalizer is not getattr(self, "last", None):
-            self.update, self.last = self.update + 1, normalizer
-        bonus = self.bonuses[self.update]
-        self.options = self.options.model_copy(update={"entropy_bonus": bonus})
-        return super().__call__(batch, normalizer)
-
-
-def test_the_entropy_bonus_of_an_update_follows_the_entropy_of_the_one_before(monkeypatch):
-    """Of four updates in several micro-batches each, the second is skipped and moves nothing."""
-    measured = []
-
-    def noting(self, entropy):
-        measured.append(entropy)
-        plain(self, entropy)
-
-    plain = EntropyController.observe
-    monkeypatch.setattr(EntropyController, "observe", noting)
-
-    def trained(loss):
-        made = trainer_of(tiny(), [LossTerm("dapo", loss)], mini_batches=2, num_iterations=2)
-        done, step = [], made.optimizer.step
-
-        def spoilt(number):
-            if len(done) == 1:
-                made.optimizer.parameters[0].grad.fill_(torch.inf)
-            done.append(step(number))
-            return done[-1]
-
-        made.optimizer.step = spoilt
-        return made.model, made.update(groups(count=4), 0, VERSION)
-
-    control = {"target": 3.0, "step": 0.25, "max": 0.625}
-    steered, report = trained(
-        DAPO(DAPO.Config(importance_correction=OFF, entropy_bonus=0.125, entropy_control=control))
-    )
-    assert [update.applied for update in report.updates] == [True, False, True, True]
-    # all are below the target: nothing is known, then 0.125 + 0.25, the same again, 0.625 at most
-    assert len(measured) == 3
-    assert max(measured) < math.log(20) < 3.0
-    plainly, _ = trained(Told([0.0, 0.375, 0.375, 0.625]))
-    for a, b in zip(steered.parameters(), plainly.parameters(), strict=True):
-        assert torch.equal(a, b)
-    assert report.metrics["entropy/coefficient"] == 0.625
-    # over the applied ones, by tokens: both mini-batches are read by the same rows
-    assert 0 < report.metrics["entropy/bonus"] < 0.625
 
 
 def test_the_entropy_that_steers_is_of_all_tokens_of_an_update():
