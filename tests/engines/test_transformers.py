@@ -160,17 +160,6 @@ def test_t3_t6_the_pad_token_is_an_ordinary_token(special):
     assert seen
 
 
-def test_rows_that_end_early_leave_the_batch_and_the_rest_is_unharmed(model, monkeypatch):
-    engine = start(model, TOKENIZER)
-    limits = (3, 5, 9, 14, 14, 20)
-    requests = [request(PROMPTS[i % 3], seed=i, max_tokens=n) for i, n in enumerate(limits)]
-    together = generate(engine, *requests)
-    for one, (answer,), n in zip(requests, together, limits, strict=True):
-        ((alone,),) = generate(engine, one)
-        assert answer.token_ids == alone.token_ids
-        assert len(answer.token_ids) == n
-
-
 def test_a_model_of_another_family_runs_through_its_own_cache():
     model = gpt2()
     engine = start(model, TOKENIZER)

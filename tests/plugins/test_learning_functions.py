@@ -6,15 +6,12 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 
 from rlvr_core.api import (
     AdvantageTraits,
     ConfigError,
     JudgedStep,
-    LossBatch,
     LossTraits,
-    Normalizer,
     PluginError,
 )
 from rlvr_core.config.model import ComponentRef
@@ -102,23 +99,6 @@ def test_traits_are_an_attribute_of_the_function(component):
     assert component("loss", "surrogate").traits == LossTraits(advantage="group")
     wanted = LossTraits(advantage="center", needs_reference=True)
     assert component("loss", "regularised").traits == wanted
-
-
-def test_a_loss_function_gets_batch_and_normalizer(component):
-    batch = LossBatch(
-        logp_BT=torch.tensor([[0.5, 0.0]]),
-        old_logp_BT=torch.zeros(1, 2),
-        behaviour_logp_BT=torch.zeros(1, 2),
-        ref_logp_BT=None,
-        mask_BT=torch.tensor([[True, False]]),
-        advantage_B=torch.tensor([2.0]),
-    )
-    output = component("loss", "surrogate")(batch, Normalizer(1, 4, 8))
-    assert output.loss.item() == pytest.approx(-2 * np.exp(0.5) / 4)
-
-
-def test_a_schedule_function_is_called_with_the_progress(component):
-    assert [component("schedule", "halving")(at) for at in (0.0, 0.5, 1.0)] == [1.0, 0.75, 0.5]
 
 
 @pytest.mark.parametrize(

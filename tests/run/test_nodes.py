@@ -157,25 +157,20 @@ def test_two_machines_do_the_run_of_one_with_two_processes(machines):
     assert not machines.labs[1].runs()
 
 
-@pytest.mark.parametrize("lost", [pytest.param(1, marks=ALL), 0])
-def test_when_a_machine_is_lost_the_other_ends_with_a_word_and_the_run_can_go_on(machines, lost):
+def test_when_a_machine_is_lost_the_other_ends_with_a_word_and_the_run_can_go_on(machines):
     machines.write(sampler=SAMPLER, train=TRAIN | {"steps": 5000}, checkpoint={"every": 2})
     machines.start("config.yaml")
     run = machines.started(steps=3)
-    machines.lose(lost)
-    code, told = machines.end()[1 - lost]
+    machines.lose(0)
+    code, told = machines.end()[1]
     assert code == 1
-    assert (
-        "gone without a word" in told if lost else "another machine has failed or is gone" in told
-    )
+    assert "another machine has failed or is gone" in told
     assert told.count("error:") == 1
     assert len(told.splitlines()) < 10
     checkpoints = [
         one for one in (run / "checkpoints").glob("step*") if (one / "COMPLETE").is_file()
     ]
     newest = max(int(one.name[4:]) for one in checkpoints)
-    if lost:  # once is enough
-        return
     machines.start("--resume", str(run), "--set", f"train.steps={newest + 2}")
     for code, told in machines.end():
         assert code == 0, told

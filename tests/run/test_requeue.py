@@ -48,25 +48,13 @@ def cluster(tmp_path):
     return {"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "x"}
 
 
-@pytest.mark.parametrize(
-    "processes",
-    [
-        1,
-        pytest.param(
-            2,
-            marks=pytest.mark.skipif(
-                os.environ.get("RLVR_TEST_ALL") != "1", reason="long: make test-all runs it"
-            ),
-        ),
-    ],
-)
 def test_t94_a_preempted_job_goes_on_where_it_was_when_its_script_runs_again(
-    lab, tmp_path, cluster, processes
+    lab, tmp_path, cluster
 ):
     lab.write(
         train={"steps": STEPS, "lr": 1e-3, "warmup_steps": 1}, checkpoint={"every": 0, "keep": 9}
     )
-    words = ["launch", "config.yaml", "--backend", "slurm", "--processes", str(processes)]
+    words = ["launch", "config.yaml", "--backend", "slurm", "--processes", "1"]
     plan = json.loads(lab.rlvr(*words, "--dry-run", "--json").stdout)["plan"]
     script = tmp_path / "slurm_script"  # as slurmstepd runs it, from a file
     script.write_text(plan["script"])
@@ -109,8 +97,7 @@ def test_t94_a_preempted_job_goes_on_where_it_was_when_its_script_runs_again(
             for group in lines(folder / "traces" / "rollouts.jsonl")
         ]
 
-    if processes == 1:  # bit for bit; several processes add up in another order
-        assert drawn(run) == drawn(straight)
-        step = f"checkpoints/step{STEPS:06d}/model.safetensors"
-        ours, theirs = load_file(run / step), load_file(straight / step)
-        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert drawn(run) == drawn(straight)
+    step = f"checkpoints/step{STEPS:06d}/model.safetensors"
+    ours, theirs = load_file(run / step), load_file(straight / step)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)

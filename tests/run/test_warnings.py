@@ -1,7 +1,6 @@
 """What a run warned about is in its records, and shown by all that reads them."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 
@@ -60,35 +59,6 @@ class Manifest:
     def update(self, **fields):
         self.fields |= fields
         self.written += 1
-
-
-def test_messages_that_are_no_warnings_are_not_recorded_and_others_once_in_order():
-    manifest = Manifest()
-    warned = Warned(manifest)
-    warned.message("going on from checkpoints/step000002")
-    assert manifest.written == 0
-    warned.run_started(SimpleNamespace(step=3, resumed=True))
-    for text in (
-        "warning: guard canaries: 3 of 4: odd; see rlvr docs guards#canaries",
-        "warning: tracker 'wandb' failed: OSError: gone",
-        "warning: a step of 8 prompts repeats some of 4 problems",
-        "note: evaluations: how they are sampled is not checked",
-    ):
-        warned.message(text)
-    warned.groups_scored(SimpleNamespace(step=4))
-    warned.message("warning: guard canaries: 3 of 4: odd; see rlvr docs guards#canaries")
-    again = Warned(manifest)
-    again.message("note: evaluations: how they are sampled is not checked")
-    assert manifest.fields["warnings"] == [
-        {
-            "id": "guard canaries",
-            "step": 3,
-            "text": "3 of 4: odd; see rlvr docs guards#canaries",
-        },
-        {"id": "run", "step": 3, "text": "tracker 'wandb' failed: OSError: gone"},
-        {"id": "run", "step": 3, "text": "a step of 8 prompts repeats some of 4 problems"},
-        {"id": "evaluations", "step": 3, "text": "how they are sampled is not checked"},
-    ]
 
 
 def test_a_warning_that_counts_does_not_fill_the_record():

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rlvr_core.algorithm.policy import PolicyLoss
-from rlvr_core.api import Completion, Group, Judged, LossTraits, Problem, Verdict
+from rlvr_core.api import Completion, Group, Judged, Problem, Verdict
 from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection
 from rlvr_core.lora import lora
 from rlvr_core.lora.adapter import matrices, merged_tensors
@@ -161,43 +161,3 @@ def test_distillation_from_a_frozen_teacher(models):
         teacher.model.layers[0].mlp.up_proj.weight.mul_(1.5)
     gkd = LOSSES["gkd"](LOSSES["gkd"].Config(teacher="x", top_k=5))
     compare(models, [LossTerm("gkd", gkd, teacher=Teacher(5, teacher))])
-
-
-class Noting:
-    """A loss that keeps what it was shown."""
-
-    traits = LossTraits(advantage="center", needs_reference=True)
-
-    def __init__(self):
-        self.seen = []
-
-    def __call__(self, batch, normalizer):
-        from rlvr_core.api import LossOutput
-
-        self.seen.append(batch)
-        return LossOutput(batch.logp_BT.sum(), {}, {})
-
-
-@needs_algos
-def test_dropout_is_of_the_policy_alone(models):
-    """Neither the reference nor the policy as its own teacher drops anything."""
-    from rlvr_algos.distillation.teacher import Teacher
-
-    _, policy, _ = models
-    shown = {}
-    for share in (0.0, 0.5):
-        noisy = base()
-        section = LoraSection(rank=RANK, alpha=ALPHA, dropout=share)
-        lora.attach(noisy, section, seed=1, compute=torch.float64, path="x", revision=None)
-        noisy.double()
-        with torch.no_grad():
-            for name, matrix in matrices(noisy).items():
-                matrix.copy_(matrices(policy)[name])
-        loss = Noting()
-        reference = UnderAdapter(noisy, ReferenceSection(sync_every=1))
-        gradients(noisy, [LossTerm("noting", loss, teacher=Teacher(4))], reference)
-        shown[share] = loss.seen
-    for plain, noisy in zip(shown[0.0], shown[0.5], strict=True):
-        torch.testing.assert_close(noisy.ref_logp_BT, plain.ref_logp_BT)
-        torch.testing.assert_close(noisy.teacher_logp_BTK, plain.teacher_logp_BTK)
-        assert not torch.allclose(noisy.logp_BT, plain.logp_BT)
