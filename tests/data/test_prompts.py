@@ -2,13 +2,12 @@ import json
 
 import pytest
 from pydantic import ValidationError
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
 
 from rlvr_core.api import ConfigError, DataError, Message, Problem, Source
 from rlvr_core.config.model import PromptSection
 from rlvr_core.data.load import audit
 from rlvr_core.data.prompts import Renderer
+from tests.support.tokenizers import byte_tokenizer
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>", "</s>"]
 CHATML = (
@@ -24,19 +23,7 @@ UNCLOSED = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}as
 
 
 def tokenizer(template=None, eos="<|endoftext|>", bos=None, name="some-model", ends=None):
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: index for index, token in enumerate(SPECIAL + alphabet)}
-    inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    inner.add_special_tokens(SPECIAL)
-    if bos:
-        pair = (bos, vocabulary[bos])
-        inner.post_processor = processors.TemplateProcessing(
-            single=f"{bos} $A {eos if ends else ''}".strip(),
-            special_tokens=[pair, (eos, vocabulary[eos])],
-        )
-    made = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token=eos, bos_token=bos)
+    made = byte_tokenizer(SPECIAL, eos, bos, ends=ends)
     made.chat_template = template
     made.name_or_path = name
     return made

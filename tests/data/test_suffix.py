@@ -1,12 +1,11 @@
 """The tokens between two turns, for templates of several families."""
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from rlvr_core.api import DataError, Message, Problem
 from rlvr_core.config.model import PromptSection
 from rlvr_core.data.prompts import Renderer
+from tests.support.tokenizers import byte_tokenizer
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|h|>"]
 # drops the thoughts of all turns but the last, and tells tools in a system message
@@ -34,13 +33,7 @@ FORGETFUL = "{{ messages[-1].content }}<|im_end|>"
 
 
 def renderer(template=None, eos="<|im_end|>"):
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: index for index, token in enumerate(SPECIAL + alphabet)}
-    inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    inner.add_special_tokens(SPECIAL)
-    made = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token=eos)
+    made = byte_tokenizer(SPECIAL, eos)
     made.chat_template = template
     return made, Renderer(made, PromptSection(chat_template="always" if template else "auto"))
 

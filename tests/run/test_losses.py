@@ -72,26 +72,6 @@ EVERY_GROUP = {"use": "shuffle", "with": {"drop_zero_variance": False}}
 
 
 @needs("rlvr_algos")
-@pytest.mark.slow
-def test_gkd_and_opsd_beside_each_other(lab, teacher_dir):
-    loss = [
-        {"use": "gkd", "with": {"teacher": str(teacher_dir), "divergence": "kl", "top_k": 258}},
-        {"use": "opsd", "with": {"prompt": "{prompt} It is {answer}."}, "weight": 0.1},
-    ]
-    train = {"steps": 25, "lr": 3e-3, "warmup_steps": 1}
-    run = lab.run(loss=loss, train=train, sampler=EVERY_GROUP)
-    metrics = lines(run / "metrics.jsonl")
-    assert metrics[-1]["loss/gkd"] < 0.8 * metrics[0]["loss/gkd"]
-    for line in metrics:
-        assert line["loss"] == pytest.approx(line["loss/gkd"] + 0.1 * line["loss/opsd"])
-        assert line["distill/divergence"] == pytest.approx(line["loss/gkd"], rel=0.2)
-        assert line["loss/opsd/distill/divergence"] == pytest.approx(line["loss/opsd"], rel=0.2)
-        assert line["ledger/trained"] == 16
-    for group in lines(run / "traces" / "rollouts.jsonl"):
-        assert all(one["advantage"] is None for one in group["completions"])
-
-
-@needs("rlvr_algos")
 def test_teachers_that_cannot_teach_are_refused_before_the_first_step(lab, teacher_dir):
     def refused(loss, code=2):
         lab.write(loss=loss, sampler=EVERY_GROUP)

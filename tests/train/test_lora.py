@@ -32,6 +32,7 @@ from rlvr_core.step.forward import completion_logprobs
 from rlvr_core.step.model import enable_checkpointing, load_policy
 from rlvr_core.step.optim import AdamW, Constant, Optimizer
 from rlvr_core.step.reference import SeparateModel, UnderAdapter
+from tests.support.tokenizers import two_word_tokenizer
 
 ADAMW, CONSTANT = AdamW(AdamW.Config()), Constant(NoConfig())
 
@@ -305,15 +306,8 @@ def test_a_model_of_its_own_follows_the_policy(mix, expected):
 def base_folder(tmp_path):
     folder = tmp_path / "base"
     qwen3().save_pretrained(folder)
-    _tokenizer().save_pretrained(folder)
+    two_word_tokenizer().save_pretrained(folder)
     return folder
-
-
-def _tokenizer():
-    from tokenizers import Tokenizer, models
-
-    inner = Tokenizer(models.WordLevel({"<eos>": 0, "a": 1}, unk_token="<eos>"))
-    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>")
 
 
 def _policy(base_folder, **options):
@@ -332,7 +326,7 @@ def _save(folder, model, reference=None):
     checkpoint.save(
         folder,
         model=model,
-        tokenizer=_tokenizer(),
+        tokenizer=two_word_tokenizer(),
         compute_dtype=torch.bfloat16,
         state={"step": 1},
         snapshot=checkpoint.collect(model, optimizer, reference),
