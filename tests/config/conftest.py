@@ -1,11 +1,11 @@
-import os
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from rlvr_core.cli.main import main
 from rlvr_core.plugins.host import load_host
-from rlvr_core.testing.fork_server import run_rlvr
 
 PLUGIN = """
 from rlvr_core.api import hookimpl
@@ -153,12 +153,14 @@ def run_file(write):
 
 
 @pytest.fixture
-def rlvr(toy_folder, tmp_path):
-    """Run ``rlvr`` as a user does, with the toy plugin installed."""
+def rlvr(toy_folder, monkeypatch, capsys):
+    """Call ``rlvr`` with the toy plugin installed."""
+    monkeypatch.syspath_prepend(toy_folder)
+    monkeypatch.setenv("NO_COLOR", "1")
 
     def call(*words):
-        path = f"{toy_folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-        env = {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1"}
-        return run_rlvr(*words, cwd=tmp_path, env=env)
+        code = main(list(words))
+        out, err = capsys.readouterr()
+        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
 
     return call

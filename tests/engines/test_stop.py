@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from rlvr_core.api import SamplingParams
 from rlvr_core.engines.decode import RowPlan, decode
@@ -78,11 +79,8 @@ def first_end(token_ids, stop):
 )
 @pytest.mark.parametrize("bytewise", [False, True])
 def test_stops_end_where_decoding_everything_would_end_them(text, stop, bytewise):
-    if bytewise:  # one token a byte: every string and character is split
-        pieces = [TOKENIZER.encode(text)] if not text else [_byte_tokens(text)]
-        ids = pieces[0]
-    else:
-        ids = TOKENIZER.encode(text)
+    # one token a byte: every string and character is split
+    ids = _byte_tokens(text) if bytewise else TOKENIZER.encode(text)
     assert TOKENIZER.decode(ids) == text
     result = recite(ids, stop)
     expected = first_end(ids, stop)
@@ -91,27 +89,8 @@ def test_stops_end_where_decoding_everything_would_end_them(text, stop, bytewise
 
 
 def _byte_tokens(text):
-    table = _byte_table()
-    return [table[byte] for byte in text.encode()]
-
-
-def _byte_table():
-    from tokenizers.pre_tokenizers import ByteLevel
-
-    table = {}
-    for byte in range(256):
-        for piece in ByteLevel.alphabet():
-            token = TOKENIZER.convert_tokens_to_ids(piece)
-            decoded = TOKENIZER.backend_tokenizer.decoder.decode([piece])
-            if byte < 128 and decoded == chr(byte):
-                table[byte] = token
-    # upper half: the alphabet maps byte b to chr(b), or to chr(256 + k) for the k-th unprintable
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    rest = [b for b in range(256) if b not in printable]
-    for byte in range(128, 256):
-        piece = chr(byte) if byte in printable else chr(256 + rest.index(byte))
-        table[byte] = TOKENIZER.convert_tokens_to_ids(piece)
-    return table
+    letters = bytes_to_unicode()
+    return [TOKENIZER.convert_tokens_to_ids(letters[byte]) for byte in text.encode()]
 
 
 @settings(max_examples=150, deadline=None)

@@ -91,38 +91,29 @@ def test_without_a_file_that_another_process_wrote_there_is_no_checkpoint(store,
     assert names(store) == []
 
 
-def damage_flip(path):
+def flip(path):
     file = path / "model.safetensors"
     data = bytearray(file.read_bytes())
     data[1000] ^= 1
     file.write_bytes(data)
 
 
-def damage_truncate(path):
-    os.truncate(path / "model.safetensors", 1999)
-
-
-def damage_seal(path):
-    (path / "COMPLETE").write_text("{")
-
-
-def damage_no_seal(path):
-    (path / "COMPLETE").unlink()
-
-
-def damage_missing(path):
-    (path / "trainer" / "state.json").unlink()
-
-
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        (damage_flip, "the content of model.safetensors has changed"),
-        (damage_truncate, "model.safetensors has 1999 bytes, not 2000"),
-        (damage_seal, "COMPLETE cannot be read"),
-        (damage_no_seal, "has no COMPLETE"),
-        (damage_missing, "trainer/state.json is missing"),
+        (flip, "the content of model.safetensors has changed"),
+        (
+            lambda path: os.truncate(path / "model.safetensors", 1999),
+            "model.safetensors has 1999 bytes, not 2000",
+        ),
+        (lambda path: (path / "COMPLETE").write_text("{"), "COMPLETE cannot be read"),
+        (lambda path: (path / "COMPLETE").unlink(), "has no COMPLETE"),
+        (
+            lambda path: (path / "trainer" / "state.json").unlink(),
+            "trainer/state.json is missing",
+        ),
     ],
+    ids=["flipped", "cut", "torn seal", "no seal", "lost"],
 )
 def test_a_damaged_one_is_passed_over_with_a_word_and_never_costs_a_good_one(
     tmp_path, damage, told
