@@ -180,24 +180,6 @@ def test_extreme_logits_stay_finite(chunk):
         assert grad.isfinite().all()
 
 
-@pytest.mark.parametrize("chunk", [None, 400])
-def test_entries_that_cannot_occur_add_nothing(chunk):
-    leaves, target, upstream = draw()
-    target = target % 1400
-    bias = torch.zeros(V, dtype=torch.float64)
-    bias[1400:] = -torch.inf
-    logp, entropy = fused_logprobs(
-        leaves[0], leaves[1], target, temperature=1.0, bias_V=bias, chunk_vocab=chunk,
-        with_entropy=True,
-    )  # fmt: skip
-    short = [leaves[0], leaves[1][:1400], None]
-    torch.testing.assert_close(logp, oracle(short, target), rtol=0, atol=1e-12)
-    assert entropy.isfinite().all()
-    hidden_grad, weight_grad = grads(logp, upstream, leaves)
-    assert hidden_grad.isfinite().all()
-    assert (weight_grad[1400:] == 0).all()
-
-
 def test_a_chunk_of_nothing_but_impossible_entries_adds_nothing():
     leaves, target, upstream = draw()
     target = 400 + target % 1000

@@ -217,30 +217,6 @@ def test_none_stops_help(crowd):
     assert outcome.err == ""
 
 
-def test_name_of_broken_plugin_is_an_error_with_code_3(crowd):
-    names = [*BROKEN, "gone", "mangled", "clash"]
-    outcome = crowd.python(
-        "-c",
-        "import json, sys\n"
-        "from rlvr_core.api import PluginError\n"
-        "from rlvr_core.plugins.host import load_host\n"
-        "host, errors = load_host(), {}\n"
-        "for name in sys.argv[1:]:\n"
-        "    try:\n"
-        "        host.entry('verifier', f'{name}/thing', where='run.yaml:14')\n"
-        "    except PluginError as error:\n"
-        "        errors[name] = (error.exit_code, str(error))\n"
-        "print(json.dumps(errors))\n",
-        *names,
-    )
-    assert list(outcome.json) == names, outcome
-    for name, (code, message) in outcome.json.items():
-        assert code == 3
-        assert message.startswith(f"verifier '{name}/thing' is unavailable\n  at run.yaml:14\n")
-        assert "is installed but failed to load: " in message
-        assert f"details: rlvr plugins show {name}" in message
-
-
 def test_cli_exit_code_of_broken_plugin(crowd):
     outcome = crowd.run("list", "verifier", "syntax/x")
     assert outcome.code == 3, outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlvr_core.api import ConfigError, PluginError
-from rlvr_core.plugins.discovery import FIRST_PARTY, NOWHERE, Place
+from rlvr_core.plugins.discovery import NOWHERE, Place
 from rlvr_core.plugins.hookcheck import PluginProblem
 from rlvr_core.plugins.host import Host
 from rlvr_core.plugins.loader import PluginRecord, new_manager
@@ -80,17 +80,6 @@ def test_failed_plugin_comes_first(host):
 def test_plugin_that_is_off_says_so(host):
     complaint = message(host, "loss", "quiet/x", PluginError)
     assert complaint.remedy == ("plugin acme-quiet 0.2.0 is turned off: RLVR_PLUGINS_OFF='quiet'",)
-
-
-@pytest.mark.parametrize(("name", "distribution"), FIRST_PARTY.items())
-def test_first_party_plugin_that_is_not_installed(host, name, distribution):
-    host.records = host.records[:1]
-    host.registry.entries.clear()
-    complaint = message(host, "verifier", f"{name}/strict", PluginError)
-    assert complaint.what == f"unknown verifier '{name}/strict'"
-    assert complaint.remedy[0] == (
-        f"it comes with {distribution}, which is not installed: pip install {distribution}"
-    )
 
 
 @pytest.mark.parametrize(

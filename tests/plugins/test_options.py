@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-import textwrap
+import sys
 
 import pytest
 import yaml
 
-from rlvr_core.api import PluginError
+from rlvr_core.api import ConfigError, PluginError
+from rlvr_core.config.resolve import plugin_options
+from rlvr_core.config.tree import Mark, made
+from rlvr_core.plugins.host import load_host
 from rlvr_core.plugins.missing import Missing
 from rlvr_core.plugins.registry import Registry
 
@@ -43,48 +46,45 @@ def noted(site):
     return site
 
 
-def configured(site, **plugins):
-    """The code that configures plugins as a run does, and what it said."""
-    text = f"""
-        from rlvr_core.config.tree import made, Mark
-        from rlvr_core.config.resolve import plugin_options
-        from rlvr_core.plugins.host import load_host
-        from rlvr_core.api import RlvrError
-        host, given = load_host(), {plugins!r}
-        root = made({{"plugins": given}}, Mark("config.yaml", 7))
-        try:
-            options = {{n: plugin_options(host, n, one, root) for n, one in given.items()}}
-            host.configure(options)
-        except RlvrError as error:
-            print(type(error).__name__, error)
-    """
-    return site.python("-c", textwrap.dedent(text))
+@pytest.fixture
+def configured(noted, monkeypatch):
+    """Configures plugins as a run does."""
+    monkeypatch.syspath_prepend(noted.folder)
+
+    def configure(plugins):
+        host = load_host()
+        root = made({"plugins": plugins}, Mark("config.yaml", 7))
+        host.configure({n: plugin_options(host, n, one, root) for n, one in plugins.items()})
+
+    yield configure
+    for name in [name for name in sys.modules if name.startswith("acme_notes")]:
+        del sys.modules[name]
 
 
-def test_a_plugin_gets_its_options_with_defaults(noted, tmp_path):
+def test_a_plugin_gets_its_options_with_defaults(configured, tmp_path):
     path = tmp_path / "notes.json"
-    done = configured(noted, notes={"path": str(path)})
-    assert done.out == ""
+    configured({"notes": {"path": str(path)}})
     assert json.loads(path.read_text()) == {"every": 5}
 
 
 @pytest.mark.parametrize(
-    ("plugins", "says"),
+    ("plugins", "error", "says"),
     [
-        ({"notes": {"path": "x", "evry": 3}}, ["ConfigError", "'evry'", "did you mean: every?"]),
-        ({"notes": {}}, ["ConfigError", "path"]),
-        ({"notse": {}}, ["ConfigError", "plugin is called 'notse'", "did you mean: notes?"]),
-        ({"core": {}}, ["ConfigError", "plugin 'core' takes no options"]),
+        ({"notes": {"path": "x", "evry": 3}}, ConfigError, ["'evry'", "did you mean: every?"]),
+        ({"notes": {}}, ConfigError, ["path"]),
+        ({"notse": {}}, ConfigError, ["plugin is called 'notse'", "did you mean: notes?"]),
+        ({"core": {}}, ConfigError, ["plugin 'core' takes no options"]),
         (
             {"notes": {"path": "x", "every": 13}},
-            ["PluginError", "plugin notes failed in configure: OSError: no such luck", ":14"],
+            PluginError,
+            ["plugin notes failed in configure: OSError: no such luck", ":14"],
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_the_plugins_name(noted, plugins, says):
-    done = configured(noted, **plugins)
-    for text in says:
-        assert text in done.out, done
+def test_what_is_wrong_is_told_with_the_plugins_name(configured, plugins, error, says):
+    with pytest.raises(error) as caught:
+        configured(plugins)
+    assert all(text in str(caught.value) for text in says)
 
 
 def test_they_are_checked_with_the_config_and_recorded(noted, tmp_path):

@@ -119,35 +119,17 @@ def test_a_function_of_no_form_is_told_with_the_forms(function, says):
 
 
 BAD = """
-import os, sys, time
+ODD = {"nan": float("nan"), "none": None, "str": "1.0", "list": [1.0]}
 
 def quiet(text):
-    if text == "raise":
-        raise RuntimeError("broken")
-    if text == "hang":
-        time.sleep(1000)
-    if text == "exit":
-        os._exit(3)
-    if text == "quit":
-        sys.exit(0)
-    if text == "print":
-        print('{"done": 1}', flush=True)
-        os.write(1, b"noise\\n")
-    return {"nan": float("nan"), "none": None, "str": "1.0", "list": [1.0]}.get(text, 1.0)
+    return ODD.get(text, 1.0)
 
 def together(completions):
-    if len(completions) > 1 and "short" in completions:
-        return [1.0]
     return [quiet(one) for one in completions]
 """
 
 EXPECTED = {
     "fine": ("ok", ""),
-    "raise": ("error", "RuntimeError: broken"),
-    "hang": ("timeout", "longer than"),
-    "exit": ("error", "exit code 3"),
-    "quit": ("error", "SystemExit"),
-    "print": ("ok", ""),
     "nan": ("error", "score is nan"),
     "none": ("error", "returned NoneType, not a number"),
     "str": ("error", "returned str, not a number"),
