@@ -16,6 +16,7 @@ from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.checkpoints import COMPLETE, CheckpointStore, verify
 from rlvr_core.step import checkpoint
 
+WORKER = "shards_worker"
 CASES = [("two", "bfloat16"), ("two", "float32"), ("four", "bfloat16"), ("hsdp", "float32")]
 SHARDS = {"two": 2, "four": 4, "hsdp": 2}
 pytestmark = pytest.mark.slow
