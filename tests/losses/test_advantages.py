@@ -92,16 +92,6 @@ def test_infinite_reward_is_refused_with_its_row(reward):
         run([0.0, reward], [0, 0])
 
 
-def test_unknown_mode_names_the_known_ones():
-    with pytest.raises(ValueError, match="rloo"):
-        run([0.0, 1.0], [0, 0], "loo")
-
-
-def test_rewards_and_groups_must_match():
-    with pytest.raises(ValueError, match="differ"):
-        run([0.0, 1.0], [0, 0, 0])
-
-
 # -- several rewards -----------------------------------------------------------------------------
 
 

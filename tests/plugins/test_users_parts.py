@@ -212,18 +212,6 @@ class Gives:
 
 
 @pytest.mark.parametrize(
-    "tensor",
-    [
-        torch.tensor([0.5, 1.5], dtype=torch.float16, requires_grad=True),
-        torch.tensor([0.5, 1.5], dtype=torch.bfloat16),
-        torch.tensor([0.5, 1.5], dtype=torch.float64),
-    ],
-)
-def test_advantages_may_be_a_tensor_of_any_precision(tensor):
-    assert Estimator("mine", Gives(tensor)).of(judged()).row_N.tolist() == [0.5, 1.5]
-
-
-@pytest.mark.parametrize(
     ("given", "said"),
     [
         ([("known", 1.0)], "reports"),
@@ -263,12 +251,6 @@ def test_a_share_of_the_learning_rate_is_a_number_of_at_least_0(share):
     with pytest.raises(PluginError, match=r"Odd gave .* at progress 0, not a share") as caught:
         learning_rate(TrainSection(steps=2, warmup_steps=0, lr=1.0), Odd(), 0)
     assert f"{__file__}:" in str(caught.value)
-
-
-@pytest.mark.parametrize("share", [0, True, np.float32(0.5), torch.tensor(0.5), 50.0])
-def test_any_such_number_will_do(share):
-    train = TrainSection(steps=2, warmup_steps=0, lr=1.0)
-    assert learning_rate(train, lambda progress: share, 0) == pytest.approx(float(share))
 
 
 class Keeps(torch.optim.SGD):

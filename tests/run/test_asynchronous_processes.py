@@ -3,12 +3,11 @@
 import json
 import os
 import signal
-import time
 
-import psutil
 import pytest
 
 from tests.support.run_records import (
+    Launched,
     balanced,
     completions,
     launch,
@@ -76,36 +75,13 @@ def test_t18_two_processes_that_generate_ahead_do_the_run_of_one(shared, alone):
     assert (record["outcome"], record["processes"]) == ("finished", 2)
 
 
-class Launched:
-    """A long run of two processes that has taken some steps and has written a checkpoint."""
-
-    def __init__(self, lab, deadline=3600):
-        train, run = TRAIN | {"steps": 5000}, lab.config["run"] | {"timeout": deadline}
-        lab.write(run=run, sampler=SAMPLER, train=train, checkpoint={"every": 3})
-        self.process = lab.started("launch", "config.yaml", "--processes", "2", "--display", "none")
-        until = time.monotonic() + 200
-        while not any(list(run.glob("checkpoints/step*/COMPLETE")) for run in lab.runs()):
-            assert self.process.poll() is None, self.process.stderr.read()
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        (self.run,) = lab.runs()
-        self.ranks = {
-            int(child.environ()["RANK"]): child
-            for child in psutil.Process(self.process.pid).children()
-        }
-        self.everyone = psutil.Process(self.process.pid).children(recursive=True)
-
-    def end(self):
-        """Exit code, what was told and how it ended, once no process is left."""
-        _, told = self.process.communicate(timeout=200)
-        _, alive = psutil.wait_procs(self.everyone, timeout=60)
-        assert not alive
-        assert "Traceback" not in told
-        return self.process.returncode, told, json.loads((self.run / "run.json").read_text())
+def launched_ahead(lab, deadline=3600):
+    train, run = TRAIN | {"steps": 5000}, lab.config["run"] | {"timeout": deadline}
+    return Launched(lab, run=run, sampler=SAMPLER, train=train, checkpoint={"every": 3})
 
 
 def test_t32_when_a_process_is_killed_all_end_and_the_run_goes_on_with_one(lab):
-    launched = Launched(lab)
+    launched = launched_ahead(lab)
     launched.ranks[1].send_signal(signal.SIGKILL)
     code, told, record = launched.end()
     assert code == 1
@@ -126,7 +102,7 @@ def test_t32_when_a_process_is_killed_all_end_and_the_run_goes_on_with_one(lab):
 
 @ALL
 def test_t29_a_process_that_is_stopped_ends_all_within_the_deadline(lab):
-    launched = Launched(lab, deadline=10)
+    launched = launched_ahead(lab, deadline=10)
     launched.ranks[1].suspend()
     try:
         code, told, _ = launched.end()

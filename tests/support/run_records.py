@@ -4,6 +4,7 @@ import hashlib
 import json
 import time
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -77,6 +78,31 @@ def launch(lab, *arguments, check=0):
     """Run in two processes; the folder."""
     lab.rlvr("launch", *arguments, "--processes", "2", "--display", "none", check=check)
     return lab.runs()[-1]
+
+
+class Launched:
+    """A long run of two processes that has a checkpoint."""
+
+    def __init__(self, lab, **sections):
+        lab.write(**sections)
+        self.process = lab.started("launch", "config.yaml", "--processes", "2", "--display", "none")
+        until = time.monotonic() + 200
+        while not any(any(run.glob("checkpoints/step*/COMPLETE")) for run in lab.runs()):
+            assert self.process.poll() is None, self.process.stderr.read()
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        (self.run,) = lab.runs()
+        launcher = psutil.Process(self.process.pid)
+        self.ranks = {int(child.environ()["RANK"]): child for child in launcher.children()}
+        self.everyone = launcher.children(recursive=True)
+
+    def end(self):
+        """Exit code, what was told and how it ended, once no process is left."""
+        _, told = self.process.communicate(timeout=200)
+        _, alive = psutil.wait_procs(self.everyone, timeout=60)
+        assert not alive
+        assert "Traceback" not in told
+        return self.process.returncode, told, json.loads((self.run / "run.json").read_text())
 
 
 def saved(checkpoint):
