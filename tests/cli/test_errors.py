@@ -20,9 +20,7 @@ CONFIG = (
     "words",
     [
         ["run", "c.yaml"],
-        ["launch", "c.yaml", "--processes", "2"],
         ["launch", "c.yaml", "--nodes", TOKEN],
-        ["launch", "c.yaml", "--backend", TOKEN],
         ["config", "check", "c.yaml"],
         ["config", "check", "c.yaml", "--json"],
         ["config", "check", "--jso", "--set", f"train.lr={TOKEN}"],

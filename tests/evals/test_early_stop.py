@@ -33,15 +33,12 @@ def feed(stop, values):
         ({"patience": 2}, [0.5, 0.4, 0.6, 0.6, 0.5], 5),
         ({"patience": 3}, [0.1, 0.2, 0.3, 0.4], None),
         ({"patience": 1, "direction": "minimize"}, [3.0, 2.0, 1.0, 1.0], 4),
-        ({"patience": 1, "direction": "minimize"}, [1.0, 1.1], 2),
         # 0.125 and 0.25 are exact: a change of exactly min_delta is not more than it
         ({"patience": 1, "min_delta": 0.125}, [0.0, 0.25, 0.375], 3),
         ({"patience": 2, "min_delta": 0.125}, [0.0, 0.125, 0.25, 0.375], None),
         # small steps add up: they are held against the best, not against the one before
         ({"patience": 3, "min_delta": 0.25}, [0.0, 0.125, 0.25, 0.375, 0.5], None),
         ({"patience": 2}, [math.nan, 0.5, math.nan, math.inf], 4),
-        ({"patience": 2}, [math.nan, math.nan], 2),
-        ({"patience": 2}, [-1.0, -0.5, 0.0], None),
     ],
 )
 def test_when_it_stops(options, values, stops_at):

@@ -24,10 +24,6 @@ class Watch:
         return {"watch/longest": float(self._longest)}
 
 
-class Silent(Watch):
-    reports = ()
-
-
 class Plain:
     traits = AdvantageTraits(min_completions=2)
     reports = (Metric("advantage/positive", "Share of completions above 0.", "share"),)
@@ -38,10 +34,6 @@ class Plain:
     def __call__(self, step):
         advantage_N = step.reward_N - np.nanmean(step.reward_N)
         return AdvantageOutput(advantage_N, {"positive": float((advantage_N > 0).mean())})
-
-
-class Undeclared(Plain):
-    reports = (Metric("advantage/negative", "Share of completions below 0.", "share"),)
 
 
 class Store:

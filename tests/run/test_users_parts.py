@@ -110,18 +110,3 @@ def register_forward_paths(registrar):
     assert "forward path 'odd/path' of plugin odd failed: AttributeError" in last
     assert "odd_path" in last
     assert "bug in rlvr" not in done.stderr
-
-
-def test_a_tracker_that_ends_is_gone_on_without(lab):
-    (lab.folder / "mine.py").write_text(
-        "class It:\n"
-        "    def __init__(self, config): pass\n"
-        "    def start(self, run, step): pass\n"
-        "    def metrics(self, step, values): raise SystemExit(0)\n"
-        "    def close(self): pass\n"
-    )
-    lab.write(track=["./mine.py:It"], train={"steps": 2})
-    done = lab.rlvr("run", "config.yaml")
-    said = done.stdout + done.stderr
-    assert said.count("tracker './mine.py:It' failed: SystemExit") == 1
-    assert len((lab.runs()[-1] / "metrics.jsonl").read_text().splitlines()) == 2
