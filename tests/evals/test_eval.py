@@ -116,8 +116,6 @@ def test_a_run_is_evaluated_by_name_with_its_own_prompt(lab, model_dir):
         ((), 2, "which model?"),
         (("MODEL",), 2, "tasks"),
         (("MODEL", "--task", "leters"), 2, "did you mean: toy/letters"),
-        (("MODEL", "--task", "letters", "--with", "cuont=3"), 2, "did you mean: count"),
-        (("MODEL", "--task", "letters", "--set", "verfy.workers=3"), 2, "verify"),
         (("no/such/folder", "--task", "letters"), 4, "does not exist"),
         (("nothing", "--task", "letters"), 2, "there is no run 'nothing'"),
     ],
