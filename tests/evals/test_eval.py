@@ -1,14 +1,11 @@
 import json
-from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.support.run_records import lines
+
 LAX = "--allow-truncation"
-
-
-def lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_t71_an_evaluation_is_recorded_with_its_engine_and_summed_up(lab, model_dir):

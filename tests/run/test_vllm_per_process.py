@@ -6,15 +6,13 @@ import os
 
 import pytest
 
+from tests.support.run_records import lines
+
 pytestmark = [
     pytest.mark.vllm,
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
 ]
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 @pytest.mark.skipif(not os.environ.get("RLVR_TEST_ALL"), reason="two engines: make test-all")
