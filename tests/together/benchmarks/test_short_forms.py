@@ -20,7 +20,7 @@ SHORT = {
     "interval_coverage": ["--quick"],
     "sandbox": ["--seconds", "0.5", "--workers", "2"],
     "step": ["--quick"],
-    "verifiers": ["--rows", "20", "--processes", "1"],
+    "verifiers": ["--rows", "20"],
     "viewer": ["--megabytes", "2"],
 }
 NEEDS = {
