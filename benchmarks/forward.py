@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +75,6 @@ def main() -> None:
     for size in sizes:
         rows = _rows([(24, [min(n, 256) for n in lengths]) for lengths in skewed])
         _line(f"{size} | log-normal", _train(size, rows, repeats))
-    print(
-        "\n| a prompt each: training | lengths | as they come | by length | packed | packed x |\n"
-        "|---|---|---|---|---|---|"
-    )
-    for size in sizes:
-        each = [(24, [min(n, 256)]) for lengths in skewed for n in lengths]
-        _packing(f"{size} | log-normal", size, _rows(each), repeats)
-        _packing(f"{size} | all 64", size, _rows([(24, [64])] * 64), repeats)
     _print_memory()
 
 
@@ -117,30 +109,16 @@ def _rows(groups: Iterable[tuple[int, list[int]]]) -> list[Row]:
 
 
 def _train(size: str, rows: list[Row], repeats: int) -> list[float]:
-    """Median seconds of a forward and backward pass over the rows, by side."""
+    """Median seconds of the processor for both passes, by side; the sides take turns."""
     model = _model(size)
     as_given = [_only(rows[i : i + GROUP]) for i in range(0, len(rows), GROUP)]
     packed = micro_batches(rows, tokens_per_micro_batch=4096)
 
-    runs: list[tuple[list[MicroBatch], Callable[[MicroBatch], Any]]] = [
-        (as_given, lambda batch: whole_rows(model.model, batch)),
-        (packed, lambda batch: _packed(model, batch)),
-    ]
-    return _timed(model, runs, repeats)
+    def dense(batch: MicroBatch) -> Any:
+        mask = attention_mask_of(batch, torch.float32, heads_of(model), compiled=False)
+        return packed_rows(model.model, batch, mask)
 
-
-def _packed(model: Any, batch: MicroBatch) -> Any:
-    heads = heads_of(model)
-    packed_mask = attention_mask_of(batch, torch.float32, heads, compiled=False)
-    return packed_rows(model.model, batch, packed_mask)
-
-
-def _timed(
-    model: Any,
-    runs: list[tuple[list[MicroBatch], Callable[[MicroBatch], Any]]],
-    repeats: int,
-) -> list[float]:
-    """Median seconds of the processor for both passes, by side; the sides take turns."""
+    runs = [(as_given, lambda batch: whole_rows(model.model, batch)), (packed, dense)]
     took: list[list[float]] = [[] for _ in runs]
     for _ in range(repeats + 1):
         for seconds, (batches, states) in zip(took, runs, strict=True):
@@ -153,27 +131,6 @@ def _timed(
                 logp_N.sum().backward()
             seconds.append(time.process_time() - begun)
     return [statistics.median(seconds[1:]) for seconds in took]
-
-
-def _packing(name: str, size: str, rows: list[Row], repeats: int) -> None:
-    """Rows that share no prompt: padded as they come, padded by length, and without padding."""
-    model = _model(size)
-    as_given = [_only(rows[i : i + GROUP]) for i in range(0, len(rows), GROUP)]
-    by_length = micro_batches(rows, tokens_per_micro_batch=4096)
-
-    def whole(batch: MicroBatch) -> Any:
-        return whole_rows(model.model, batch)
-
-    def packed(batch: MicroBatch) -> Any:
-        return _packed(model, batch)
-
-    given, ordered, dense = _timed(
-        model, [(as_given, whole), (by_length, whole), (by_length, packed)], repeats
-    )
-    print(
-        f"| {name} | {given:.3f} | {ordered:.3f} | {dense:.3f} | {ordered / dense:.2f} |",
-        flush=True,
-    )
 
 
 def _only(rows: list[Row]) -> MicroBatch:

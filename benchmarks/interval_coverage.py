@@ -3,9 +3,7 @@
 Problems have difficulties from a Beta distribution; each is answered once or several times; the
 interval is asked whether it holds the mean over all problems there could be. The functions measured
 are those that `rlvr eval` and `rlvr compare` call. Beside them, for comparison, the percentile
-bootstrap over problems and plain Student's t. Without simulation, for one completion a problem:
-``interval_exact.py``; problems with unequal numbers of completions, and outliers:
-``interval_designs.py``.
+bootstrap over problems.
 
     python benchmarks/interval_coverage.py            # about five minutes on one core
     python benchmarks/interval_coverage.py --quick    # a minute or two
@@ -21,7 +19,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rlvr_core.stats import estimates as stats
 from rlvr_core.stats import intervals, significance
 
 Array = NDArray[np.float64]
@@ -43,37 +40,22 @@ class Cell:
 
     Attributes:
         covered: Share of intervals that hold the truth, of each setting.
-        widths: Mean width, of each setting.
         settings: What each setting is.
     """
 
     covered: list[float] = field(default_factory=list)
-    widths: list[float] = field(default_factory=list)
     settings: list[str] = field(default_factory=list)
 
     def add(self, setting: str, truth: float, low: Array, high: Array) -> None:
         """Count the intervals of one setting."""
         self.covered.append(float(((low <= truth) & (truth <= high)).mean()))
-        self.widths.append(float((high - low).mean()))
         self.settings.append(setting)
 
     def row(self) -> str:
-        """The mean, the lowest and the highest coverage, and the share within 1.5 points."""
+        """The mean and the lowest coverage."""
         found = np.array(self.covered)
-        near, under = (np.abs(found - 0.95) <= 0.015).mean(), (found < 0.935).mean()
         lowest = self.settings[int(found.argmin())]
-        return (
-            f"mean {found.mean():.3f}  lowest {found.min():.3f} ({lowest})  "
-            f"highest {found.max():.3f}  within 1.5 points {near:.2f}  below .935 {under:.2f}  "
-            f"width {np.mean(self.widths):.3f}"
-        )
-
-
-def student(values: Array) -> tuple[Array, Array]:
-    """Plain Student's t on the problems' means."""
-    n, mean = values.shape[-1], values.mean(-1)
-    half = intervals.t_quantile(n - 1) * values.std(-1, ddof=1) / math.sqrt(n)
-    return mean - half, mean + half
+        return f"mean {found.mean():.3f}  lowest {found.min():.3f} ({lowest})"
 
 
 def bootstrap(rng: np.random.Generator) -> Method:
@@ -155,57 +137,12 @@ def lengths(
         yield name, float(population.mean()), draw(rng, (repeats, problems))
 
 
-def jackknifed(
-    rng: np.random.Generator, problems: int, repeats: int
-) -> Iterator[tuple[str, float, Array]]:
-    """Yield pass rates of parts with ``repeats`` evaluations (repeats, problems, 2).
-
-    A problem has one to four parts (instructions), as many pass as its difficulty says, and the
-    metric is the share of all parts, which is no mean over problems: parts passed and parts.
-    """
-    for rate in (0.3, 0.5, 0.8, 0.95):
-        parts = rng.integers(1, 5, (repeats, problems))
-        passed = rng.binomial(parts, rng.beta(2 * rate, 2 * (1 - rate), (repeats, problems)))
-        yield f"rate {rate}", rate, np.stack([passed, parts], -1).astype(np.float64)
-
-
-def jackknife(values: Array) -> tuple[Array, Array]:
-    """The interval of ``stats.jackknife``, of a share of parts."""
-
-    def one(parts: Array) -> tuple[float, float]:
-        blocks = np.arange(len(parts)) % stats.BLOCKS
-        left = [parts[blocks != block].sum(0) for block in range(stats.BLOCKS)]
-        passed, total = parts.sum(0)
-        without = [float(each[0] / each[1]) for each in left]
-        found = stats.jackknife(float(passed / total), len(parts), without)
-        assert found.low is not None
-        assert found.high is not None
-        return found.low, found.high
-
-    ends = np.array([one(parts) for parts in values])
-    return ends[:, 0], ends[:, 1]
-
-
-def measure(
-    settings: Iterator[tuple[str, float, Array]],
-    methods: dict[str, Method],
-    *,
-    paired: bool = False,
-) -> None:
-    """Print the coverage of each method over the settings.
-
-    With ``paired``, also over those in which more than five problems change on average.
-    """
+def measure(settings: Iterator[tuple[str, float, Array]], methods: dict[str, Method]) -> None:
+    """Print the coverage of each method over the settings."""
     cells = {name: Cell() for name in methods}
-    if paired:
-        cells |= {f"{name}, >5": Cell() for name in methods}
     for setting, truth, values in settings:
-        many = paired and (values != 0).sum(-1).mean() > 5
         for name, method in methods.items():
-            with np.errstate(invalid="ignore", divide="ignore"):
-                low, high = method(values)
-            for cell in (name, f"{name}, >5") if many else (name,):
-                cells[cell].add(setting, truth, low, high)
+            cells[name].add(setting, truth, *method(values))
     for name, cell in cells.items():
         print(f"    {name:14s} {cell.row()}")
 
@@ -217,7 +154,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     rng = np.random.default_rng(given.seed)
-    before: dict[str, Method] = {"bootstrap": bootstrap(rng), "plain t": student}
+    before: dict[str, Method] = {"bootstrap": bootstrap(rng)}
     for problems in PROBLEMS:
         repeats = (400 if given.quick else 2000) // (1 if problems < 1000 else 4)
         for completions in COMPLETIONS:
@@ -226,12 +163,9 @@ def main() -> None:
             measure(rates(rng, problems, completions, repeats), methods)
             print(f"{problems} problems x {completions}, paired difference")
             methods = {"now": significance.difference, **before}
-            measure(pairs(rng, problems, completions, repeats), methods, paired=True)
+            measure(pairs(rng, problems, completions, repeats), methods)
         print(f"{problems} problems, mean of lengths")
         measure(lengths(rng, problems, repeats), {"now": intervals.mean, **before})
-        if problems >= 20:
-            print(f"{problems} problems, jackknife of a share of parts")
-            measure(jackknifed(rng, problems, repeats // 10), {"now": jackknife})
 
 
 if __name__ == "__main__":

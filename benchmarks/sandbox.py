@@ -1,20 +1,17 @@
 """Programs per second in each sandbox, against a fresh interpreter per program.
 
-    python benchmarks/sandbox.py [--quick | --seconds S] [--workers N] [--python PATH] [--json FILE]
+    python benchmarks/sandbox.py [--seconds S] [--workers N]
 
 Every side runs the same small program, standard input to standard output, in short turns one after
 the other, so that a busy machine slows all of them. ``fresh`` starts ``python -I -S`` with nothing
 around it; ``fresh sandbox`` closes a whole sandbox around each program, as one without a fork
 server would. ``x fresh`` is programs per second over those of ``fresh`` with as many workers.
-``cpu`` is processor time per program, of everything that was started. ``memory`` is what a warm
-server holds when it is idle, its pages that others share counted in parts (PSS), and what a program
-that sleeps adds; without root it may be out of sight.
+``cpu`` is processor time per program, of everything that was started.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import statistics
 import subprocess
@@ -22,15 +19,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 
 import psutil
 
 from rlvr_code.sandbox import Limits, Sandbox
 from rlvr_code.sandbox.backends import survey
-from rlvr_code.sandbox.launch import Plan, Variant
-from rlvr_code.sandbox.layout import layout
 from rlvr_code.sandbox.server import Run, Server
 
 PROGRAM = """
@@ -100,16 +94,10 @@ def _busy() -> float:
     return total
 
 
-def fresh(python: str) -> Callable[[], str]:
-    """A fresh interpreter for each program."""
-
-    def once() -> str:
-        done = subprocess.run(
-            [python, "-I", "-S", "-c", PROGRAM], input=GIVEN, capture_output=True, text=True
-        )
-        return done.stdout
-
-    return once
+def fresh() -> str:
+    """A fresh interpreter for the program."""
+    words = [sys.executable, "-I", "-S", "-c", PROGRAM]
+    return subprocess.run(words, input=GIVEN, capture_output=True, text=True).stdout
 
 
 def fresh_sandbox(sandbox: Sandbox) -> Callable[[], str]:
@@ -130,47 +118,14 @@ def warm(sandbox: Sandbox) -> Callable[[], str]:
     return lambda: sandbox.run(PROGRAM, stdin=GIVEN, limits=LIMITS).stdout
 
 
-def memory(variant: Variant, python: str | None) -> tuple[float, float] | None:
-    """MiB of an idle server, and what a sleeping program adds; None if the kernel does not tell.
-
-    Nor of a container, whose processes are not below ours.
-    """
-    if variant in ("docker", "podman"):
-        return None
-    server = Server(Plan.make(variant, python))
-    try:
-        inside = psutil.Process(server._launched.process.pid)
-        server.open("script", PROGRAM.encode(), {}, LIMITS)
-        Run(server, LIMITS, GIVEN.encode(), last=True).finish()  # now all its processes are there
-        idle = _pss(inside)
-        server.open("serve", b"", {}, LIMITS)
-        run = Run(server, LIMITS)
-        while not run.said:
-            run.take(*server.wait(time.monotonic() + 60))
-        busy = _pss(inside)
-        run.kill()
-        run.finish()
-        return idle, busy - idle
-    except psutil.AccessDenied:
-        return None
-    finally:
-        server.close()
-
-
-def _pss(top: psutil.Process) -> float:
-    found = [top, *top.children(recursive=True)]
-    return sum(one.memory_full_info().pss for one in found) / (1 << 20)
-
-
-def sides(workers: Sequence[int], python: str | None) -> list[Side]:
+def sides(workers: Sequence[int]) -> list[Side]:
     """Every side that this machine has."""
     found = []
-    executable = layout(python).python
-    working = [one.variant for one in survey(python) if one.works]
+    working = [one.variant for one in survey() if one.works]
     for count in workers:
-        found.append(Side("fresh", count, fresh(executable), lambda: None))
+        found.append(Side("fresh", count, fresh, lambda: None))
         for variant in working:
-            sandbox = Sandbox(variant, python=python, size=count)
+            sandbox = Sandbox(variant, size=count)
             found.append(Side(variant, count, warm(sandbox), sandbox.close))
             if count == 1 and variant != "unsafe":
                 name = f"fresh sandbox, {variant}"
@@ -197,14 +152,11 @@ def table(found: Sequence[Side]) -> str:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="two turns of each side")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each side")
     parser.add_argument("--workers", type=int, default=4, help="programs at once, beside one")
-    parser.add_argument("--python", help="the interpreter [this one]")
-    parser.add_argument("--json", type=Path, help="write every turn here")
     given = parser.parse_args()
-    found = sides((1, given.workers), given.python)
-    turns = 2 if given.quick else max(2, round(given.seconds / TURN))
+    found = sides((1, given.workers))
+    turns = max(2, round(given.seconds / TURN))
     for side in found:
         side.turn(0.0)
     for side in found:
@@ -217,16 +169,6 @@ def main() -> None:
         side.close()
     print(f"Python {sys.version.split()[0]}, {psutil.cpu_count()} cores, {turns} turns\n")
     print(table(found))
-    print("\n| warm server | idle MiB | a program adds, MiB |\n|---|---|---|")
-    for variant in (one.variant for one in survey(given.python) if one.works):
-        if held := memory(variant, given.python):
-            print(f"| {variant} | {held[0]:.1f} | {held[1]:.1f} |")
-    if given.json:
-        rows = [
-            {key: value for key, value in asdict(side).items() if key not in ("once", "close")}
-            for side in found
-        ]
-        given.json.write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":

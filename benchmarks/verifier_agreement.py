@@ -174,7 +174,7 @@ def _code(text: str) -> str:
 _INTRODUCTION = """# What the maths verifiers say, checked
 
 Written by `benchmarks/verifier_agreement.py` from the data; the reasons are by hand, in
-`benchmarks/verifier_reasons.py`. A test fails when a verdict is not as this page says.
+`benchmarks/verifier_reasons.yaml`. A test fails when a verdict is not as this page says.
 """
 _DRESSED = """\
 The labels are those published with the solutions. The solutions end in `A: N`, a form that

@@ -11,25 +11,20 @@ import pytest
 ROOT = Path(__file__).parents[3]
 BENCHMARKS = ROOT / "benchmarks"
 DATA = Path(os.environ.get("RLVR_DATA", ROOT.parent / "shared" / "data"))
-SMALL = ["--processes", "2", "--layers", "2", "--hidden", "256", "--vocabulary", "1000"]
 TINY_CASE = ["--case", "0.8M:8x8x32", "--rounds", "1", "--steps", "1", "--warm-up", "1"]
 
 SHORT = {
     "asynchronous": TINY_CASE,
-    "conversations": ["--conversations", "20", "--workers", "2", "--hung", "0.1"],
     "forward": ["--quick", "--threads", "1"],
-    "fsdp_checkpoint": [*SMALL, "--turns", "1"],
     "gym_gate": ["--tasks", "basic_arithmetic", "--n", "3"],
     "interval_coverage": ["--quick"],
-    "mirror": ["--steps", "6", "--repeats", "1"],
     "sandbox": ["--seconds", "0.5", "--workers", "2"],
     "step": ["--quick"],
-    "verifiers": ["--rows", "20", "--processes", "1"],
+    "verifiers": ["--rows", "20"],
     "viewer": ["--megabytes", "2"],
 }
 NEEDS = {
     "gym_gate": "reasoning_gym",
-    "mirror": "moto",
     "step": "trl",
     "verifiers": "math_verify",
     "viewer": "uvicorn",

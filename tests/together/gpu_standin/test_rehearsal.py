@@ -34,12 +34,6 @@ KINDS = {
     "bfloat16, reference": {"beta": 0.05},
     "float16, LoRA": {"dtype": "float16", "lora": 4},
 }
-MORE = {
-    "Muon, mini-batches": {"muon": True, "mini_batches": 2},
-    "distillation": {"distillation": True},
-    "per token": {"per_token": True, "beta": 0.05},
-    "float32, offloaded reference": {"dtype": "float32", "beta": 0.05, "offload": True},
-}
 SMALL = {"prompt": 10, "tokens": 40, "n": 4, "groups": 8, "budget": 400, "dtype": "float32"}
 
 
@@ -68,13 +62,6 @@ def check_no_bit_changed(without, rehearsed):
 def test_a_rehearsal_changes_no_bit(kind, found):
     """Weights, optimizer, loss scale, random numbers and metrics of two steps."""
     check_no_bit_changed(*found[kind])
-
-
-@needs_compiler
-@pytest.mark.slow
-def test_nor_does_it_with_other_options():
-    for ways in stood_in(*twice(MORE)):
-        check_no_bit_changed(*ways)
 
 
 @needs_compiler
@@ -118,43 +105,6 @@ def test_a_step_on_a_gpu_is_measured(found):
         assert sum(seconds.values()) <= reached["gpu/train_seconds"]
     # in the first step kernels are tried; here the update's waits, and two to read the events
     assert ways["waits"][-1] <= 4 + 2
-
-
-def test_seconds_of_a_phase_are_of_events_on_a_gpu(monkeypatch):
-    """The host hands over 10 ms of work in no time; the device's clock says how long it took."""
-    from rlvr_core.step.timing import PhaseTimer
-
-    device_ms = iter([0.0, 10.0, 10.0, 25.0, 25.0, 30.0])
-    read = []
-
-    class Event:
-        def __init__(self, *, enable_timing):
-            assert enable_timing
-
-        def record(self):
-            self.at = next(device_ms)
-
-        def synchronize(self):
-            read.append(self.at)
-
-        def elapsed_time(self, other):
-            return other.at - self.at
-
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    timed = PhaseTimer(torch.device("cuda"))
-    for phase in ("forward", "backward", "forward"):
-        with timed(phase):
-            pass
-    assert read == []
-    assert timed.seconds() == pytest.approx({"forward": 0.015, "backward": 0.015})
-    assert read == [30.0]
-
-
-def test_what_has_no_meaning_on_a_cpu_is_absent():
-    trainer = trainer_on_cpu()
-    report = trainer.update(worst_groups(config(), 3, 20, 1), 0, 0)
-    assert not [name for name in report.metrics if name.startswith("gpu/")]
-    assert not [fact for fact in step_facts(report.metrics, {"sync": 0.5}) if "MFU" in fact]
 
 
 def test_the_line_of_a_step_on_a_gpu():
@@ -259,16 +209,31 @@ def test_a_component_that_cannot_be_rehearsed_does_not_end_the_run(monkeypatch):
     assert woken == [True]
 
 
-def test_the_numbers_of_a_step(monkeypatch):
-    trainer = trainer_on_cpu()
-    event = SimpleNamespace(record=lambda: None, synchronize=lambda: None, elapsed_time=lambda _: 5)
-    monkeypatch.setattr(torch.cuda, "Event", lambda **_: event)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 2**30)
-    trainer.observer = bound(trainer)
-    report = trainer.update(worst_groups(config(), 3, 20, 1), 0, 0)
-    # of 6 completions 5 tokens each are fed; 3 prompts, one of them again in the second micro-batch
-    fed = 6 * 5 + (3 + 1) * 3
-    assert report.metrics["gpu/train_tokens_per_second"] == pytest.approx(fed / 0.005)
-    assert report.metrics["gpu/peak_memory"] == 1.0
-    assert "gpu/mfu" not in report.metrics
+def test_seconds_of_a_phase_are_of_events_on_a_gpu(monkeypatch):
+    """The host hands over 10 ms of work in no time; the device's clock says how long it took."""
+    from rlvr_core.step.timing import PhaseTimer
+
+    device_ms = iter([0.0, 10.0, 10.0, 25.0, 25.0, 30.0])
+    read = []
+
+    class Event:
+        def __init__(self, *, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            self.at = next(device_ms)
+
+        def synchronize(self):
+            read.append(self.at)
+
+        def elapsed_time(self, other):
+            return other.at - self.at
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    timed = PhaseTimer(torch.device("cuda"))
+    for phase in ("forward", "backward", "forward"):
+        with timed(phase):
+            pass
+    assert read == []
+    assert timed.seconds() == pytest.approx({"forward": 0.015, "backward": 0.015})
+    assert read == [30.0]

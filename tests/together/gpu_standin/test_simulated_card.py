@@ -1,6 +1,5 @@
 """What code decides where torch sees a GPU, and nothing has to be computed on one."""
 
-import random
 import threading
 from types import SimpleNamespace
 
@@ -25,68 +24,7 @@ def card(monkeypatch):
     return monkeypatch
 
 
-@pytest.fixture
-def none(monkeypatch):
-    """No GPU, whatever this machine has."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    return monkeypatch
-
-
 # -- vLLM ------------------------------------------------------------------------------------------
-
-
-def test_building_an_engine_leaves_random_numbers_of_every_gpu_as_they_were(card):
-    from rlvr_core.engines.vllm.process import untouched_randomness
-
-    states = ["of cuda:0", "of cuda:1"]
-    restored = []
-    card.setattr(torch.cuda, "get_rng_state_all", lambda: states)
-    card.setattr(torch.cuda, "set_rng_state_all", restored.append)
-    before = random.getstate(), torch.get_rng_state().tolist()
-    with untouched_randomness():
-        random.random()
-        torch.rand(3)
-    assert restored == [states]
-    assert (random.getstate(), torch.get_rng_state().tolist()) == before
-
-
-def test_without_a_gpu_none_is_asked_for_its_random_numbers(none):
-    from rlvr_core.engines.vllm.process import untouched_randomness
-
-    def asked(*_):
-        raise AssertionError("a GPU was asked")
-
-    none.setattr(torch.cuda, "get_rng_state_all", asked)
-    none.setattr(torch.cuda, "set_rng_state_all", asked)
-    before = torch.get_rng_state().tolist()
-    with untouched_randomness():
-        torch.rand(3)
-    assert torch.get_rng_state().tolist() == before
-
-
-@pytest.mark.parametrize("seen", [True, False])
-def test_the_last_engine_that_closes_gives_cached_memory_back(seen, monkeypatch):
-    import sys
-
-    from rlvr_core.engines.vllm.process import _Groups
-
-    done = []
-    state = SimpleNamespace(
-        destroy_model_parallel=lambda: done.append("model"),
-        destroy_distributed_environment=lambda: done.append("environment"),
-    )
-    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "vllm.distributed", SimpleNamespace(parallel_state=state))
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: seen)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("cache"))
-    groups = _Groups()
-    for _ in range(2):
-        groups.acquire()
-    groups.release()
-    assert done == []
-    groups.release()
-    assert done == ["model", "environment", *(["cache"] if seen else [])]
 
 
 def asleep(device, *, level=1, source="the trainer's", queue=()):
@@ -236,43 +174,6 @@ def test_a_broadcast_that_fails_is_an_error_of_the_run(over_nccl):
         transport.send(SimpleNamespace(), SimpleNamespace(members=("a",)))
 
 
-def test_a_receiver_computes_on_its_own_gpu(card):
-    """It joins behind the trainer by its index, and what arrives lies on the GPU it has."""
-    import sys
-
-    from rlvr_servers import nccl as transports
-
-    joined, taken = [], []
-    group = SimpleNamespace(destroy=lambda: joined.append("destroyed"))
-    folder = "vllm.distributed.weight_transfer"
-
-    def join(*given):
-        joined.append(given)
-        return group
-
-    common = SimpleNamespace(stateless_init_process_group=join)
-    packed = SimpleNamespace(packed_nccl_broadcast_consumer=lambda **given: taken.append(given))
-    for name, module in (("", None), (".nccl_common", common), (".packed_tensor", packed)):
-        card.setitem(sys.modules, folder + name, module or SimpleNamespace())
-    card.setattr(torch.cuda, "current_device", lambda: 1)
-    transport = transports.Nccl(transports.Nccl.Config())
-    tensors = {"names": ["w"], "dtype_names": ["bfloat16"], "shapes": [[2, 3]]}
-    with pytest.raises(RuntimeError, match="no trainer has connected"):
-        transport.receive({"tensors": tensors}, print, 0)
-    assert taken == []
-    join_by = {"master_address": "10.0.0.1", "master_port": 5, "rank_offset": 1, "world_size": 4}
-    join_by |= {"packed_buffer_size_bytes": 7, "packed_num_buffers": 2}
-    transport.receive({"join": join_by}, print, 2)
-    assert joined == [("10.0.0.1", 5, 3, 4, 1)]
-    transport.receive({"tensors": tensors}, print, 2)
-    (given,) = taken
-    assert given["device"] == torch.device("cuda", 1)
-    assert (given["group"], given["src"], given["buffer_size_bytes"]) == (group, 0, 7)
-    assert list(given["iterator"]) == [("w", ([2, 3], torch.bfloat16))]
-    transport.receive({"leave": True}, print, 2)
-    assert joined[1:] == ["destroyed"]
-
-
 def test_a_server_on_a_cpu_is_refused_where_weights_go_over_nccl():
     from rlvr_servers.process import check_server
 
@@ -284,13 +185,6 @@ def test_a_server_on_a_cpu_is_refused_where_weights_go_over_nccl():
 
 
 # -- an engine of a process of its own -------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("device", "there"), [("cuda:3", "cuda:0"), ("cpu", "cpu")])
-def test_a_childs_one_gpu_is_its_first(device, there):
-    from rlvr_core.engines.child.child import _place_of
-
-    assert _place_of(SimpleNamespace(device=torch.device(device))) == there
 
 
 @pytest.mark.parametrize(("device", "threads"), [("cuda", 6), ("cpu", 3)])
@@ -384,30 +278,6 @@ def test_the_doctor_sets_the_steps_peak_beside_the_card(card, peak, doubt):
     assert (found.level != "ok") is doubt
 
 
-def test_the_peak_of_a_card_is_a_part_of_what_a_trial_took(card):
-    from rlvr_doctor.examination import live
-
-    assert live._memory()[1] == 70 * GIB
-    card.setattr(torch.cuda, "is_available", lambda: False)
-    assert live._memory()[1] == 0
-
-
-def test_run_json_names_every_gpu(card):
-    from rlvr_core.record.manifest import hardware
-
-    found = {"name": "NVIDIA H100 80GB HBM3", "memory_bytes": 80 * GIB}
-    assert hardware()["gpus"] == [found]
-    card.setattr(torch.cuda, "is_available", lambda: False)
-    assert hardware()["gpus"] == []
-
-
-def test_a_compiled_heads_chunk_is_a_share_of_the_card(card):
-    from rlvr_core.compiling import head
-
-    assert head._most(torch.device("cpu")) == head._CHUNK_BYTES
-    assert head._most(torch.device("cuda")) == 80 * GIB // head.CARD_SHARE
-
-
 def test_gpus_that_do_not_reach_each_other_are_counted(card):
     """Of three cards the first is alone, and in 4 of 6 ordered pairs."""
     from rlvr_doctor import gpu as checks
@@ -417,42 +287,6 @@ def test_gpus_that_do_not_reach_each_other_are_counted(card):
     (found,) = checks.peers()
     assert found.text == "2 of 6 pairs reach each other's memory directly"
     assert found.level == "fail"
-
-
-def test_a_batch_is_pinned_on_its_way_to_a_gpu_and_not_where_it_is_there():
-    from rlvr_core.api.forward import _sent
-
-    class Part:
-        def __init__(self, *, is_cuda):
-            self.is_cuda, self.done = is_cuda, []
-
-        def pin_memory(self):
-            self.done.append("pinned")
-            return self
-
-        def to(self, device, **how):
-            self.done.append((str(device), how))
-            return self
-
-    assert _sent(Part(is_cuda=False), "cuda").done == ["pinned", ("cuda", {"non_blocking": True})]
-    assert _sent(Part(is_cuda=True), "cuda").done == [("cuda", {})]
-    assert _sent(Part(is_cuda=False), "cpu").done == [("cpu", {})]
-
-
-def test_flash_attention_is_not_tried_on_a_cpu_nor_in_float32(monkeypatch):
-    from rlvr_core.packing import attention_mask
-    from tests.together.gpu_standin.steps import (
-        FLASH_WORKS,  # other tests put something else in its place
-    )
-
-    def tried(*_):
-        raise AssertionError("it was tried")
-
-    monkeypatch.setattr(attention_mask, "_example", tried)
-    heads = attention_mask.HeadSizes(4, 2, 8, 8)
-    works = FLASH_WORKS.__wrapped__
-    assert works(torch.device("cpu"), torch.bfloat16, heads) is False
-    assert works(torch.device("cuda"), torch.float32, heads) is False
 
 
 @pytest.mark.parametrize(
@@ -468,3 +302,40 @@ def test_runs_of_a_sweep_get_the_gpus_that_it_was_given(shown, there, given, mon
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
     assert given_gpus() == given
+
+
+def test_a_receiver_computes_on_its_own_gpu(card):
+    """It joins behind the trainer by its index, and what arrives lies on the GPU it has."""
+    import sys
+
+    from rlvr_servers import nccl as transports
+
+    joined, taken = [], []
+    group = SimpleNamespace(destroy=lambda: joined.append("destroyed"))
+    folder = "vllm.distributed.weight_transfer"
+
+    def join(*given):
+        joined.append(given)
+        return group
+
+    common = SimpleNamespace(stateless_init_process_group=join)
+    packed = SimpleNamespace(packed_nccl_broadcast_consumer=lambda **given: taken.append(given))
+    for name, module in (("", None), (".nccl_common", common), (".packed_tensor", packed)):
+        card.setitem(sys.modules, folder + name, module or SimpleNamespace())
+    card.setattr(torch.cuda, "current_device", lambda: 1)
+    transport = transports.Nccl(transports.Nccl.Config())
+    tensors = {"names": ["w"], "dtype_names": ["bfloat16"], "shapes": [[2, 3]]}
+    with pytest.raises(RuntimeError, match="no trainer has connected"):
+        transport.receive({"tensors": tensors}, print, 0)
+    assert taken == []
+    join_by = {"master_address": "10.0.0.1", "master_port": 5, "rank_offset": 1, "world_size": 4}
+    join_by |= {"packed_buffer_size_bytes": 7, "packed_num_buffers": 2}
+    transport.receive({"join": join_by}, print, 2)
+    assert joined == [("10.0.0.1", 5, 3, 4, 1)]
+    transport.receive({"tensors": tensors}, print, 2)
+    (given,) = taken
+    assert given["device"] == torch.device("cuda", 1)
+    assert (given["group"], given["src"], given["buffer_size_bytes"]) == (group, 0, 7)
+    assert list(given["iterator"]) == [("w", ([2, 3], torch.bfloat16))]
+    transport.receive({"leave": True}, print, 2)
+    assert joined[1:] == ["destroyed"]
