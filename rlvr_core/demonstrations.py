@@ -111,7 +111,7 @@ class Demonstrations:
         return self.answers[_order(len(self.answers), self.seed, epoch)[index]]
 
     def _row(self, problem: Problem, answer: str) -> Row:
-        """The answer ends with the end-of-sequence token: a model must learn to stop (T49)."""
+        """The answer ends with the end-of-sequence token: a model must learn to stop."""
         tokenizer: Any = self.tokenizer
         ids = (*tokenizer(answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id)
         n = len(ids)

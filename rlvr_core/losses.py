@@ -95,7 +95,7 @@ class DrGRPO(PolicyLoss):
            -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), with A = R - mean of the group
 
     Its gradients are smaller than GRPO's by about mean length / ``constant`` and by the rewards'
-    spread, so a learning rate that suits GRPO is too low here (T9).
+    spread, so a learning rate that suits GRPO is too low here.
     """
 
     advantage = "center"

@@ -142,7 +142,7 @@ class Engine(Protocol):
     def load_weights(self, version: int, source: WeightSource) -> None:
         """Take new weights and label what is sampled from now on with ``version``.
 
-        One transaction: on return no cache built under older weights can be used (T19). A
+        One transaction: on return no cache built under older weights can be used. A
         failure raises and leaves the engine unusable rather than silently old.
         """
 

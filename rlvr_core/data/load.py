@@ -302,7 +302,7 @@ class AuditReport:
 def audit(
     sources: Sequence[Source], renderer: Renderer, max_prompt_tokens: int, max_overlong_share: float
 ) -> tuple[list[Source], AuditReport]:
-    """Drop problems whose prompts are too long, and report them (T25, T34).
+    """Drop problems whose prompts are too long, and report them.
 
     Args:
         sources: The data as loaded.

@@ -45,7 +45,7 @@ class ScriptedEngine:
         delay: float = Field(default=0.0, ge=0.0)
         """Seconds each request takes."""
         abort: list[int] = []
-        """Requests, counted from 0 over the run, whose generations are aborted half-way (T20)."""
+        """Requests, counted from 0 over the run, whose generations are aborted half-way."""
 
     def __init__(self, config: Config) -> None:
         self._config = config

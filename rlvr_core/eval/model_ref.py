@@ -85,7 +85,7 @@ def find_model(text: str, *, step: int | None, runs_dir: str) -> ModelRef:
 
     Raises:
         ConfigError: If a step is given for something other than a run, or the run lacks it.
-        MachineError: If it is a checkpoint that was never finished, or is damaged (T79).
+        MachineError: If it is a checkpoint that was never finished, or is damaged.
     """
     if is_uri(text):
         text = model_path(text, load_host())

@@ -1,7 +1,7 @@
 """The parts of an evaluation in the order they are needed: tasks, verifiers, tokenizer, engine.
 
 They are those of a training run: the same renderer, generator, engines and verifier pool, so that a
-prompt cannot differ between training and evaluation (T38).
+prompt cannot differ between training and evaluation.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def count_of(config: ProcessConfig) -> int:
 def environment_of(
     config: ProcessConfig, request: LaunchRequest, shown: str | None
 ) -> dict[str, str]:
-    """Return the processes' environment variables, set before any of them starts (T31).
+    """Return the processes' environment variables, set before any of them starts.
 
     Args:
         config: The launcher's options.

@@ -31,7 +31,7 @@ class Recorder:
 
     Args:
         folder: The run's folder.
-        segment_bytes: Size at which a trace file is closed and compressed (T36).
+        segment_bytes: Size at which a trace file is closed and compressed.
         glossary: The metrics that may be written; only the kernel's if omitted.
 
     Raises:

@@ -324,7 +324,7 @@ def _known(tree: Any, *path: str) -> Json:
 
 
 def _settings(resolved: Json) -> dict[str, Json]:
-    """Return the settings that people quote of a run, from its configuration alone (T85)."""
+    """Return the settings that people quote of a run, from its configuration alone."""
     losses, sources = _known(resolved, "loss"), _known(resolved, "data", "sources")
     losses = losses if isinstance(losses, list) else [losses]
     sources = sources if isinstance(sources, list) else []

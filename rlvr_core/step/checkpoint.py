@@ -10,7 +10,7 @@
 A sharded policy is written by all processes, each its slices, to folders in the place of these
 files: see ``rlvr_core.parallel.fsdp.shards``.
 The folder itself (temporary name, checksums, rotation) is ``record.checkpoints``'s business. A
-reference that never moves is not saved: it comes from ``model.path`` (T94), as does what is below
+reference that never moves is not saved: it comes from ``model.path``, as does what is below
 an adapter.
 """
 

@@ -45,14 +45,14 @@ def fused_logprobs(
     """Log-probs of the targets under softmax((hidden @ weight.T + bias) / temperature).
 
     The product is made in autocast's dtype, or that of ``hidden_NH`` without autocast; everything
-    after it is float32 (float64 for float64 input), as are sums over chunks (T7).
+    after it is float32 (float64 for float64 input), as are sums over chunks.
     Few logits take the plain way, with the same result up to rounding.
 
     Args:
         hidden_NH: Last hidden states.
         weight_VH: Weight of the LM head; its gradient has its dtype.
         target_N: Token ids.
-        temperature: Of sampling (T2).
+        temperature: The sampling temperature.
         bias_V: Bias of the LM head, if it has one.
         chunk_vocab: Entries of the vocabulary per chunk; None chooses by memory.
         with_entropy: Also return the entropy of each token's distribution, in nats; it too is

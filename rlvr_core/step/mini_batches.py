@@ -223,7 +223,7 @@ class Totals:
     def over(updates: Sequence[Totals]) -> dict[str, float]:
         """Return losses, means and maxima over several updates; a metric without values is absent.
 
-        A term's loss is its mean over the updates that had a row of it (T13), and ``loss`` that of
+        A term's loss is its mean over the updates that had a row of it, and ``loss`` that of
         what each update was given: the weighted sum of the terms it had. A metric that several
         losses report keeps its plain name for the first of them.
         """

@@ -93,7 +93,7 @@ def load_policy(
 
     Raises:
         MachineError: If it cannot be loaded, or if the files lack a weight the architecture has
-            (T30: a model must never start from random weights unnoticed).
+            (a model must never start from random weights unnoticed).
     """
     from transformers import AutoModelForCausalLM
 
@@ -144,7 +144,7 @@ def enable_checkpointing(model: PreTrainedModel, which: str = "all") -> None:
 def load_reference(
     path: str, section: ModelSection, device: torch.device, dtype: torch.dtype
 ) -> PreTrainedModel:
-    """A reference without gradients: the weights of ``model.path``, also after a resume (T94)."""
+    """A reference without gradients: the weights of ``model.path``, also after a resume."""
     frozen: PreTrainedModel = load_policy(path, section, device, dtype).to(dtype)  # type: ignore[arg-type]
     return frozen.requires_grad_(False)
 

@@ -63,7 +63,7 @@ class AdamWConfig(ComponentConfig):
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     """Decay rates of the mean of the gradient and of its square."""
     eps: Annotated[float, Field(gt=0)] = 1e-5
-    """Added to the denominator; 1e-8 and less has diverged in half precision (T4)."""
+    """Added to the denominator; 1e-8 and less has diverged in half precision."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled weight decay, times the learning rate."""
 

@@ -110,7 +110,7 @@ class PolicyTrainer:
         optimizer: The guarded update.
         precision: Compute dtype.
         train: The config's train section.
-        temperature: Of sampling, applied to every log-prob (T2).
+        temperature: Of sampling, applied to every log-prob.
         max_completion_tokens: The run's cap.
         reward_weights: The weight of each reward at a step.
         advantage_scale: Factor on advantages by problem id; 1 where there is none.

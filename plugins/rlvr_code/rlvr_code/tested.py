@@ -39,7 +39,7 @@ class TestedConfig(Common):
 class _Tested:
     """What both kinds share.
 
-    Problems without tests, or whose tests expect nothing, are left out and counted (T46).
+    Problems without tests, or whose tests expect nothing, are left out and counted.
     """
 
     Config: ClassVar[type[ComponentConfig]] = TestedConfig
@@ -197,7 +197,7 @@ def _difficulty(row: Row) -> str:
 
 
 def _id(row: Row, question: str) -> str:
-    """The source's own id, else a hash of the question: the same in any order (T41, T42)."""
+    """The source's own id, else a hash of the question: the same in any order."""
     for name in ("problem_id", "id", "hash_id", "task_id"):
         if isinstance(row.get(name), str | int) and row.get(name) != "":
             return str(row[name])

@@ -103,7 +103,7 @@ class Mbpp(Asserted):
     config: Config
 
     def prepare(self, problem: Problem) -> Tests:
-        """The tests; there must be some, and they must be Python (T46)."""
+        """The tests; there must be some, and they must be Python."""
         tests = source.whole(texts(problem, "test_list"))
         if self.config.challenge:
             tests += source.whole(texts(problem, "challenge_test_list"))
@@ -212,7 +212,7 @@ class Pytest(Asserted):
     config: Config
 
     def prepare(self, problem: Problem) -> Tests:
-        """The tests; there must be some, and they must be Python (T46)."""
+        """The tests; there must be some, and they must be Python."""
         late = text(problem, "tests").replace("\r\n", "\n")
         names = whose(problem.id, [late], "", problem.spec.get("code"))
         tree = ast.parse(late)
@@ -277,7 +277,7 @@ class Stdin(ProgramVerifier[list[Case]]):
         return fenced(_first(problem.spec.get("solutions")))
 
     def prepare(self, problem: Problem) -> list[Case]:
-        """The cases; there must be some, and an output for each input (T46)."""
+        """The cases; there must be some, and an output for each input."""
         if self.language is not None:
             self.sandboxes.programs.check(languages.CHILDREN)
         tolerance = self.config.tolerance
@@ -325,7 +325,7 @@ class Call(ProgramVerifier[list[Case]]):
         return fenced(_first(problem.spec.get("solutions")))
 
     def prepare(self, problem: Problem) -> list[Case]:
-        """The cases; there must be some, a function, and a value for each call (T46)."""
+        """The cases; there must be some, a function, and a value for each call."""
         text(problem, "fn_name")
         given, wanted = pairs(problem, calls=True)
         right = self._wrapped if problem.spec.get("wrapped") else self._right

@@ -1,6 +1,6 @@
 """The data sets: IFEval, IFBench, RLVR-IFEval, the mixed set's part, multi-constraint training.
 
-Each has ids with a prefix of its own (T42), and checks every row's constraints as it is read.
+Each has ids with a prefix of its own, and checks every row's constraints as it is read.
 """
 
 from __future__ import annotations

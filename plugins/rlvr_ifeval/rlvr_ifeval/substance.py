@@ -1,4 +1,4 @@
-"""What counts as more than a trivial pass (T58); used only where ``min_content`` asks for it."""
+"""What counts as more than a trivial pass; used only where ``min_content`` asks for it."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def _decided(left: compare.Normal, right: compare.Normal, tolerance: float) -> b
 
 @lru_cache(maxsize=1024)  # all completions of a problem are compared with it
 def _stated(reference: str) -> str:
-    """The answer that a reference gives, which may be a whole solution (T60)."""
+    """The answer that a reference gives, which may be a whole solution."""
     box = boxes.last_box(reference)
     return box.text if box else reference.rpartition("####")[2].strip()
 

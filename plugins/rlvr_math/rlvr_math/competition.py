@@ -1,7 +1,7 @@
 """The competition data sets: MATH, AIME, AMC, Minerva, OlympiadBench, DeepScaleR and others.
 
 Each comes from the hub, or from a local file by ``path``. ``spec`` keeps the row's own fields and
-adds ``gold_answer``, the final answer alone, and ``gold_solution`` where there is one (T60).
+adds ``gold_answer``, the final answer alone, and ``gold_solution`` where there is one.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Math(Competition):
     """The 12,500 competition problems of MATH, in seven subjects and five levels.
 
     The id is subject and content hash, ``math_train_geometry_1f0c...``: the same whether the
-    problem comes from the hub or a file, whatever the filters (T41, T42).
+    problem comes from the hub or a file, whatever the filters.
     """
 
     class Config(Filtered):

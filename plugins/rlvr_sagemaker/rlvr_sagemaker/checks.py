@@ -1,4 +1,4 @@
-"""What AWS would refuse, reported before it is asked (T91)."""
+"""What AWS would refuse, reported before it is asked."""
 
 from __future__ import annotations
 

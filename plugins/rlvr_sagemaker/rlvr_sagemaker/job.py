@@ -153,7 +153,7 @@ class Attempt:
     def _environment(self) -> dict[str, str]:
         scratch = Path(os.environ.get("RLVR_SCRATCH") or tempfile.gettempdir()) / "rlvr"
         environment = dict(os.environ)
-        # caches and temporary files: never in what is uploaded when the job ends (T89, T95)
+        # caches and temporary files: never in what is uploaded when the job ends
         environment.setdefault("TMPDIR", str(scratch / "tmp"))
         Path(environment["TMPDIR"]).mkdir(parents=True, exist_ok=True)
         environment.setdefault("XDG_CACHE_HOME", str(scratch / "cache"))

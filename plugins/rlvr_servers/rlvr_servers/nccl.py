@@ -168,7 +168,7 @@ def _connect(source: _VllmSource, link: TransportLink) -> Any:
 
 
 def meeting_place(hosts: Sequence[str]) -> tuple[str, int]:
-    """An address of this machine that these hosts reach, and a free port there (T31)."""
+    """An address of this machine that these hosts reach, and a free port there."""
     address = next(filter(None, map(_source, hosts)), "127.0.0.1")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family) as probe:

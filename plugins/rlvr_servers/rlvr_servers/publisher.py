@@ -184,7 +184,7 @@ class ServerWeights:
         for worker in await server.client.rpc("rlvr_received", seconds=self.seconds):
             if worker["fingerprint"] != self.sent.fingerprint:
                 raise FaultError(500, f"other weights arrived than were sent ({worker})")
-        # keys and values of the old weights must not outlive them (T19)
+        # keys and values of the old weights must not outlive them
         if not (await self._post(server, "/reset_prefix_cache"))["success"]:
             raise FaultError(500, "it did not reset its prefix cache")
         await self._post(server, "/resume")

@@ -191,7 +191,7 @@ class VllmEngine:
             llm.collective_rpc("finish_weight_update")
             running.source, running.without_weights = source, False
         self._wake_cache(running)
-        # keys and values of the old weights must not outlive them (T19)
+        # keys and values of the old weights must not outlive them
         if not llm.reset_prefix_cache(reset_running_requests=unfinished):
             raise RuntimeError("vLLM did not reset its prefix cache")
         llm.set_weight_version(str(version))
@@ -212,7 +212,7 @@ class VllmEngine:
         if source.sharded or source.module is not None:
             ours = source_logprobs(source, running.probe_ids, answer.token_ids, dtype)
             check_probe(answer.logprobs, ours, dtype, running.device, queue.version)
-        # half precision hides old keys and values; the probe before had the same prompt (T19)
+        # half precision hides old keys and values; the probe before had the same prompt
         if queue.cached_tokens:
             raise RunError(
                 f"weight sync to version {queue.version}: the prefix cache still had keys and "

@@ -63,7 +63,7 @@ class VllmOptions(ComponentConfig):
 
 
 class VllmConfig(VllmOptions):
-    """Options of engine ``vllm``. Precision, lengths and seed are the run's (T16, T28)."""
+    """Options of engine ``vllm``. Precision, lengths and seed are the run's."""
 
     lora: Literal["merged", "adapter"] = "merged"
     """How a run with ``model.lora`` brings its weights here: ``merged`` into the base model, or
@@ -312,7 +312,7 @@ def shared_arguments(options: VllmOptions, context: EngineContext, *, cpu: bool)
         "dtype": str(context.dtype).removeprefix("torch."),
         "max_model_len": context.max_model_len,
         "seed": context.seed % 2**31,
-        # the distribution really sampled from, temperature and filters included (T2)
+        # the distribution really sampled from, temperature and filters included
         "logprobs_mode": "processed_logprobs",
         "enable_prefix_caching": True,
         "enforce_eager": cpu if options.enforce_eager is None else options.enforce_eager,

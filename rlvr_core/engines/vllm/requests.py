@@ -57,7 +57,7 @@ def room_for(request: GenerationRequest, max_model_len: int) -> int:
 
 
 def sampling_fields(params: SamplingParams, seed: int, stop_ids: Sequence[int]) -> dict[str, Any]:
-    """Return vLLM's sampling parameters for one completion with its own seed (T18).
+    """Return vLLM's sampling parameters for one completion with its own seed.
 
     Args:
         params: How to sample.
@@ -91,7 +91,7 @@ def generation(
     """Make a generation of a completion that vLLM finished by ``stop`` or ``length``.
 
     Its text is decoded from all its tokens. vLLM's own text ends exactly at a stop string, which
-    the last token may extend beyond: the graded text would not be the trained one (T63).
+    the last token may extend beyond: the graded text would not be the trained one.
 
     Args:
         request: Its request, for messages.
@@ -327,7 +327,7 @@ class Requests:
             self._retry(sample, "abort")
 
     def _retry(self, sample: _Sample, reason: str) -> None:
-        """Sample again a completion that ended incomplete: a partial one does not count (T20)."""
+        """Sample again a completion that ended incomplete: a partial one does not count."""
         pending = sample.pending
         if pending.future.done():
             return

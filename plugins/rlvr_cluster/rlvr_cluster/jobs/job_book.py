@@ -1,4 +1,4 @@
-"""The job book: an automatic record of what was submitted where, with which config (T90).
+"""The job book: an automatic record of what was submitted where, with which config.
 
 Each job is one JSON line in ``$XDG_DATA_HOME/rlvr/jobs.jsonl``, appended under a lock, so that
 concurrent commands lose nothing. It includes the launcher's options, without secrets, which suffice
