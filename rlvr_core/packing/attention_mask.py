@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rlvr_core.api import MicroBatch
+from rlvr_core.api.errors import one_line
 from rlvr_core.packing.joined_attention import JoinedMask
 from rlvr_core.step.batch import Row, micro_batches
 
@@ -315,7 +316,7 @@ def flash_fault(device: torch.device, dtype: torch.dtype, heads: HeadSizes) -> s
                 results.append([out.detach(), *torch.autograd.grad(out, (q, k, v), given[3])])
     except (RuntimeError, ValueError, TypeError, ImportError) as error:
         # no such kernel in this torch, for this GPU or for heads of this size
-        return f"it failed: {type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+        return f"it failed: {one_line(error)}"
     for flash, grid in zip(*results, strict=True):
         if not bool(((flash - grid).abs().max() <= 0.05 * grid.abs().max()).item()):
             return "its results are not those of grids"

@@ -144,7 +144,7 @@ class Ranks:
                 raise ToldElsewhereError(error.exit_code) from error
             raise
         except RuntimeError as error:
-            if not _is_lost(error):
+            if not connection_lost(error):
                 _in_time(self._leave_word, 1, [[one_line(error), ""]])
                 raise
             raise self._lost(error) from error
@@ -314,11 +314,12 @@ def _in_time(ask: Callable[..., T], *arguments: Any) -> T | None:
     return answers[0] if answers else None
 
 
-def _is_lost(error: RuntimeError) -> bool:
-    """Whether a collective failed, and with it the connection to another process."""
+def connection_lost(error: Exception) -> bool:
+    """Whether a collective failed because another process has gone or does not answer."""
     import torch.distributed as dist
 
     words = str(error).lower()
-    return isinstance(error, dist.DistError) or any(
-        sign in words for sign in ("gloo", "closed by peer", "reset by peer", "broken pipe")
+    signs = ("gloo", "closed by peer", "reset by peer", "broken pipe")
+    return isinstance(error, dist.DistError) or (
+        isinstance(error, RuntimeError) and any(sign in words for sign in signs)
     )

@@ -30,10 +30,10 @@ from rlvr_core.api import (
     RunError,
     WeightSource,
 )
+from rlvr_core.api.errors import one_line
 from rlvr_core.engines.sampling import StopStrings
 from rlvr_core.engines.transport import ChosenTransport
 from rlvr_core.engines.vllm.files import FILES, Files
-from rlvr_core.engines.vllm.process import first_line
 from rlvr_core.engines.vllm.requests import room_for
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_servers.client import Probe, ServerClient, label_of
@@ -237,7 +237,7 @@ class VllmServerEngine:
             self._break(running, error)
             raise
         except BaseException as error:  # another process was lost, or the user has enough
-            self._break(running, RunError(f"a weight sync was cut short: {first_line(error)}"))
+            self._break(running, RunError(f"a weight sync was cut short: {one_line(error)}"))
             raise
 
     def fingerprint(self) -> dict[str, int]:

@@ -25,7 +25,8 @@ from rlvr_core.api import (
     TransportLink,
     TransportTraits,
 )
-from rlvr_core.engines.vllm.process import first_line, import_vllm, untouched_process
+from rlvr_core.api.errors import one_line
+from rlvr_core.engines.vllm.process import import_vllm, untouched_process
 
 
 class Nccl:
@@ -85,7 +86,7 @@ class Nccl:
         except RlvrError:
             raise
         except Exception as error:
-            raise RunError(f"sending weights over NCCL failed: {first_line(error)}") from error
+            raise RunError(f"sending weights over NCCL failed: {one_line(error)}") from error
 
     def _broadcast(self, source: _VllmSource, link: TransportLink) -> None:
         if link.members != self._members or self._sender is None:

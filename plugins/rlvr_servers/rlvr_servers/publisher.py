@@ -25,10 +25,11 @@ from rlvr_core.api import (
     WeightTransport,
     traits_of,
 )
+from rlvr_core.api.errors import one_line
 from rlvr_core.engines.transport import ChosenTransport
 from rlvr_core.engines.vllm.files import FILES, Files
 from rlvr_core.engines.vllm.probe import trainer_logprobs
-from rlvr_core.engines.vllm.process import VERBOSE, first_line
+from rlvr_core.engines.vllm.process import VERBOSE
 from rlvr_servers.client import FaultError, GoneError, Probe
 from rlvr_servers.fingerprint import Fingerprint
 from rlvr_servers.pool import LoopThread, Server, ServerPool
@@ -389,7 +390,7 @@ class WeightPublisher:
         except RlvrError:
             raise
         except Exception as error:
-            what = f"weight sync to version {version} failed: {first_line(error)}"
+            what = f"weight sync to version {version} failed: {one_line(error)}"
             raise RunError(what, remedy=VERBOSE) from error
 
     def gather_along(self, source: WeightSource) -> None:

@@ -26,15 +26,15 @@ from rlvr_core.api import (
     Scores,
     WeightSource,
 )
+from rlvr_core.api.errors import one_line
 from rlvr_core.engines.sampling import StopStrings
 from rlvr_core.engines.transformers import eos_ids
 from rlvr_core.engines.vllm.adapter import Adapters
-from rlvr_core.engines.vllm.group import Group, connection_lost
+from rlvr_core.engines.vllm.group import Group
 from rlvr_core.engines.vllm.probe import PROBE_TOKENS, check_probe, probe_prompt, source_logprobs
 from rlvr_core.engines.vllm.process import (
     VERBOSE,
     VllmConfig,
-    first_line,
     launch,
     shut_down,
     untouched_randomness,
@@ -42,7 +42,7 @@ from rlvr_core.engines.vllm.process import (
 from rlvr_core.engines.vllm.readback import Shard, fingerprint, whole
 from rlvr_core.engines.vllm.requests import Requests, room_for
 from rlvr_core.engines.vllm.shared_requests import SharedRequests
-from rlvr_core.parallel.ranks import LostError
+from rlvr_core.parallel.ranks import LostError, connection_lost
 
 _PROBE_DEADLINE = 600.0
 
@@ -321,7 +321,7 @@ class VllmEngine:
                 self._break(running, error.complaints[0].what)
             raise
         except Exception as error:
-            fault = self._break(running, f"{failed}: {first_line(error)}")
+            fault = self._break(running, f"{failed}: {one_line(error)}")
             if running.group is not None and connection_lost(error):
                 raise LostError(late="timed out" in str(error).lower()) from error
             raise fault from error

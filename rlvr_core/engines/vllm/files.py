@@ -25,8 +25,8 @@ from rlvr_core.api import (
     TransportLink,
     TransportTraits,
 )
+from rlvr_core.api.errors import one_line
 from rlvr_core.engines.transport import ChosenTransport
-from rlvr_core.engines.vllm.process import first_line
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ class Files:
         try:
             save_file(self._part, file)
         except (OSError, SafetensorError) as error:
-            raise no_room(self._bytes, [self._folder], f": {first_line(error)}") from error
+            raise no_room(self._bytes, [self._folder], f": {one_line(error)}") from error
         self.files.append(str(file))
         self._part, self._bytes = {}, 0
 

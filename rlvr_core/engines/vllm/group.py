@@ -102,12 +102,3 @@ def add_up_by_gloo() -> None:
 
 def _never(communicator: object) -> bool:
     return False
-
-
-def connection_lost(error: Exception) -> bool:
-    """Whether a collective failed because another process has gone or does not answer."""
-    words = str(error).lower()
-    signs = ("gloo", "closed by peer", "reset by peer", "broken pipe")
-    return isinstance(error, torch.distributed.DistError) or (
-        isinstance(error, RuntimeError) and any(sign in words for sign in signs)
-    )

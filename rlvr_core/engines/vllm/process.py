@@ -18,8 +18,9 @@ import torch
 from pydantic import Field, model_validator
 
 from rlvr_core.api import ComponentConfig, ConfigError, EngineContext, MachineError, RunError
-from rlvr_core.engines.vllm.group import add_up_by_gloo, check_size, connection_lost
-from rlvr_core.parallel.ranks import LostError
+from rlvr_core.api.errors import one_line
+from rlvr_core.engines.vllm.group import add_up_by_gloo, check_size
+from rlvr_core.parallel.ranks import LostError, connection_lost
 
 _CPU_KV_CACHE_MB = 512
 _CPU_BLOCK_SIZE = 32
@@ -181,12 +182,6 @@ def _import_remedy(error: Exception) -> tuple[str, ...]:
     )
 
 
-def first_line(error: BaseException) -> str:
-    """An exception of vLLM as one line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
 def adapt_cpu_build() -> None:
     """Take two things out of vLLM's CPU build, in this process only.
 
@@ -249,7 +244,7 @@ def launch(config: VllmConfig, context: EngineContext) -> Any:
                 raise LostError(late="timed out" in str(error).lower()) from error
             adapters = ("adapters: vLLM has them for some models only; lora: merged needs none",)
             raise MachineError(
-                f"vLLM could not start: {first_line(error)}",
+                f"vLLM could not start: {one_line(error)}",
                 where="engine",
                 remedy=(*(adapters if config.lora == "adapter" else ()), *START_REMEDIES),
             ) from error

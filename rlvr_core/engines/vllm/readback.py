@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from rlvr_core.api.errors import one_line
 from rlvr_core.engines.sync import weight_checksums
-from rlvr_core.engines.vllm.process import first_line
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ def held(model: nn.Module, packed: Mapping[str, Sequence[str]]) -> Tensors:
             if kind not in _UNKNOWN:
                 _UNKNOWN.add(kind)
                 logger.warning(
-                    "weights that vLLM holds in a %s are not read back: %s", kind, first_line(error)
+                    "weights that vLLM holds in a %s are not read back: %s", kind, one_line(error)
                 )
             continue
         yield from tensors

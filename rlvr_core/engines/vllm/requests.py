@@ -22,8 +22,9 @@ from rlvr_core.api import (
     ScoreRequest,
     Scores,
 )
+from rlvr_core.api.errors import one_line
 from rlvr_core.engines.sampling import StopStrings
-from rlvr_core.engines.vllm.process import VERBOSE, first_line
+from rlvr_core.engines.vllm.process import VERBOSE
 
 if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest
@@ -284,7 +285,7 @@ class Requests:
                 lora_request=self.adapter,
             )
         except Exception as error:  # its validation errors have no common base class
-            raise RunError(f"request {request.id}: vLLM refuses it: {first_line(error)}") from error
+            raise RunError(f"request {request.id}: vLLM refuses it: {one_line(error)}") from error
         self._samples[name] = sample
 
     def _record_answer(self, output: RequestOutput) -> None:

@@ -25,6 +25,7 @@ from rlvr_core.api import (
     RlvrError,
     SamplingParams,
 )
+from rlvr_core.api.errors import one_line
 
 if TYPE_CHECKING:
     from rlvr_lab.lm_eval.task import LmEval
@@ -181,9 +182,8 @@ def _find(config: LmEval.Config) -> Mapping[str, Any]:
 
 
 def _failed(name: str, what: str, error: Exception) -> DataError:
-    lines = str(error).strip().splitlines()
     return DataError(
-        f"lm_eval task '{name}': {what}: {type(error).__name__}: {lines[0] if lines else ''}",
+        f"lm_eval task '{name}': {what}: {one_line(error)}",
         remedy="a data set of the hub must be in the cache where there is no network",
     )
 
