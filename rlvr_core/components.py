@@ -1,7 +1,7 @@
 """The plugin ``core``: what comes with rlvr itself, registered as any plugin does it.
 
 Targets are strings, so that listing the built-ins imports none of them. Add a component by adding
-one line to the table of its kind: name, target in ``rlvr_core``, summary.
+an entry to the table of its kind: name, target in ``rlvr_core``, summary.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rlvr_core.api import hookimpl
+from rlvr_core.api import TINY, hookimpl
 
 if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for torch
     from pathlib import Path
@@ -217,7 +217,7 @@ register_commands = _registering(
 @hookimpl
 def locate_model(reference: str) -> Path | None:
     """Make a tiny model."""
-    if not reference.startswith("tiny:"):
+    if not reference.startswith(TINY):
         return None
     from rlvr_core.plugins.host import load_host
     from rlvr_core.tiny.tiny import resolve_tiny

@@ -54,7 +54,9 @@ class Problem:
 
 
 REMOTE = "openai:"
-"""What the name of a model on another machine begins with, where a model is named."""
+"""Prefix of ``model.path`` for a model behind a server."""
+TINY = "tiny:"
+"""Prefix of ``model.path`` for a tiny model, made on first use."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from rlvr_core.api import ConfigError, MachineError
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import ConfigError, MachineError, one_line
 from rlvr_core.lora.adapter import (
     CONFIG,
     POLICY,

@@ -22,8 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rlvr_core.api import MicroBatch
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import MicroBatch, one_line
 from rlvr_core.packing.joined_attention import JoinedMask
 from rlvr_core.step.batch import Row, micro_batches
 

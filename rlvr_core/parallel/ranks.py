@@ -27,8 +27,9 @@ from rlvr_core.api import (
     MachineError,
     RlvrError,
     RunError,
+    one_line,
 )
-from rlvr_core.api.errors import IdleError, one_line
+from rlvr_core.api.errors import IdleError
 
 T = TypeVar("T")
 

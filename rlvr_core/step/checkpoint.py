@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from rlvr_core.api import MachineError
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import MachineError, one_line
 from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.parallel.sharded import is_sharded, like, whole
 

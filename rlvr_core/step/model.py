@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api import MachineError
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import MachineError, one_line
 from rlvr_core.step.forward_paths import choose_forward_paths
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from typing import Any
 
 import torch
 
-from rlvr_core.api import Finding
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import Finding, one_line
 from rlvr_core.step.timing import elapsed, moment
 
 GIB = 2**30

@@ -29,8 +29,8 @@ from rlvr_core.api import (
     RlvrError,
     RunError,
     WeightSource,
+    one_line,
 )
-from rlvr_core.api.errors import one_line
 from rlvr_core.engines.sampling import StopStrings
 from rlvr_core.engines.transport import ChosenTransport
 from rlvr_core.engines.vllm.files import FILES, Files

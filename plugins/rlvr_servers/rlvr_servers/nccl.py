@@ -24,8 +24,8 @@ from rlvr_core.api import (
     TensorMeta,
     TransportLink,
     TransportTraits,
+    one_line,
 )
-from rlvr_core.api.errors import one_line
 from rlvr_core.engines.vllm.process import import_vllm, untouched_process
 
 

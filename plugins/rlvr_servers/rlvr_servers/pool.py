@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rlvr_core.api import Generation, GenerationRequest, RlvrError, RunError
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import Generation, GenerationRequest, RlvrError, RunError, one_line
 from rlvr_core.engines.sampling import StopStrings
 from rlvr_core.engines.vllm.process import VERBOSE
 from rlvr_core.engines.vllm.requests import MAX_ATTEMPTS, Pending

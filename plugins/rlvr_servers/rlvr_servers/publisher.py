@@ -23,9 +23,9 @@ from rlvr_core.api import (
     TransportTraits,
     WeightSource,
     WeightTransport,
+    one_line,
     traits_of,
 )
-from rlvr_core.api.errors import one_line
 from rlvr_core.engines.transport import ChosenTransport
 from rlvr_core.engines.vllm.files import FILES, Files
 from rlvr_core.engines.vllm.probe import trainer_logprobs

@@ -25,8 +25,8 @@ from rlvr_core.api import (
     ScoreRequest,
     Scores,
     WeightSource,
+    one_line,
 )
-from rlvr_core.api.errors import one_line
 from rlvr_core.engines.sampling import StopStrings
 from rlvr_core.engines.transformers import eos_ids
 from rlvr_core.engines.vllm.adapter import Adapters

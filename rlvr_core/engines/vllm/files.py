@@ -24,8 +24,8 @@ from rlvr_core.api import (
     TensorMeta,
     TransportLink,
     TransportTraits,
+    one_line,
 )
-from rlvr_core.api.errors import one_line
 from rlvr_core.engines.transport import ChosenTransport
 
 logger = logging.getLogger(__name__)

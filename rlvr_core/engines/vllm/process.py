@@ -17,8 +17,14 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 
-from rlvr_core.api import ComponentConfig, ConfigError, EngineContext, MachineError, RunError
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import (
+    ComponentConfig,
+    ConfigError,
+    EngineContext,
+    MachineError,
+    RunError,
+    one_line,
+)
 from rlvr_core.engines.vllm.group import add_up_by_gloo, check_size
 from rlvr_core.parallel.ranks import LostError, connection_lost
 

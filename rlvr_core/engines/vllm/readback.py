@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import one_line
 from rlvr_core.engines.sync import weight_checksums
 
 logger = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from rlvr_core.api import (
     SamplingParams,
     ScoreRequest,
     Scores,
+    one_line,
 )
-from rlvr_core.api.errors import one_line
 from rlvr_core.engines.sampling import StopStrings
 from rlvr_core.engines.vllm.process import VERBOSE
 

@@ -14,8 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_core.api import Draw, RlvrError, RunError, SamplingParams
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import Draw, RlvrError, RunError, SamplingParams, one_line
 from rlvr_core.engines.child.link import Link, Message, Replies
 from rlvr_core.parallel.ranks import LostError, fault_of
 from rlvr_core.rollout.collect import Answered, Generator, Judgement

@@ -13,8 +13,7 @@ from typing import Any
 
 from rlvr_cluster.ray.host import EngineHost
 from rlvr_cluster.ray.messages import ActorArgs, Answers, Reply, SentWeights
-from rlvr_core.api import GenerationRequest, RlvrError, RunError
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import GenerationRequest, RlvrError, RunError, one_line
 
 
 class RolloutActor:

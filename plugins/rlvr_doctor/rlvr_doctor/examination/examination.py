@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_core.api import Finding, RlvrError
+from rlvr_core.api import Finding, RlvrError, one_line
 from rlvr_core.api.components import RunObserver
-from rlvr_core.api.errors import one_line
 from rlvr_core.run.build import build
 from rlvr_core.toolkit import load_host, model_path, quiet_libraries, resolve_file
 from rlvr_doctor.examination.answers import ANSWERS

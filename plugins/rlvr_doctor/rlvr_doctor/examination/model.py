@@ -8,8 +8,7 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
-from rlvr_core.api import Complaint, ConfigError, Finding
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import Complaint, ConfigError, Finding, one_line
 from rlvr_doctor.examination.report import Check, at_first
 from rlvr_doctor.examination.subject import Subject
 from rlvr_doctor.modelcheck import token_checks

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar
 
-from rlvr_core.api import Finding, Json, RlvrError
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import Finding, Json, RlvrError, one_line
 from rlvr_core.toolkit import print_json, print_line, print_table, printable
 
 S = TypeVar("S")

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import ConfigError, Finding, Json, RlvrError
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import ConfigError, Finding, Json, RlvrError, one_line
 from rlvr_core.eval.model_ref import find_model
 from rlvr_core.record.provenance.lineage import lineage_lines, lineage_of
 from rlvr_core.record.provenance.model import model_identity, tokenizer_identity

@@ -11,8 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import Finding
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import Finding, one_line
 from rlvr_doctor.examination.report import at_first
 from rlvr_doctor.modelcheck.stored import BrokenPartError, broken, read_file
 

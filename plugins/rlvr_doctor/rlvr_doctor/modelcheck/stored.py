@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import one_line
 
 _LFS = b"version https://git-lfs"
 _AGAIN = "fetch it again, and compare its size with the original's"

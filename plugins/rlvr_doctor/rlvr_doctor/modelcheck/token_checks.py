@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rlvr_core.api import Finding, Message, Problem
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import Finding, Message, Problem, one_line
 from rlvr_core.data.prompts import Renderer
 from rlvr_core.toolkit import PromptSection
 from rlvr_doctor.examination.report import at_first

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import ConfigError, MachineError
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import ConfigError, MachineError, one_line
 from rlvr_core.toolkit import ModelSection, check_model_path
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from rlvr_core.api import (
     MachineError,
     RlvrError,
     SamplingParams,
+    one_line,
 )
-from rlvr_core.api.errors import one_line
 
 if TYPE_CHECKING:
     from rlvr_lab.lm_eval.task import LmEval
