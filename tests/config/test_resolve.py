@@ -385,6 +385,18 @@ def test_wrong_terms_of_a_loss_are_told(host, write, run_text, loss, what, where
     assert where in complaint.where
 
 
+def test_a_loss_of_whole_rows_refuses_advantages_by_token(host, run_file):
+    Path("by_token.py").write_text(
+        "from rlvr_core.api import AdvantageTraits\n\n\n"
+        "def by_token(step):\n    return [[0.0] for _ in step.reward_N]\n\n\n"
+        "by_token.traits = AdvantageTraits(per_token=True)\n"
+    )
+    estimator = "advantage.use=./by_token.py:by_token"
+    (complaint,) = faults(host, run_file, "loss=gspo", estimator)
+    assert "gives one advantage a token, and core/gspo takes one" in complaint.what
+    assert resolve_file(run_file, ["loss=grpo", estimator], host)
+
+
 def test_more_mini_batches_than_prompts_are_refused(host, run_file):
     four = "train.prompts_per_step=4"
     (complaint,) = faults(host, run_file, four, "train.mini_batches=5")
