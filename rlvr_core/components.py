@@ -129,7 +129,7 @@ register_optimizers = _registering(
         "adamw": ("step.optim:AdamW", "Adam with decoupled weight decay."),
     }
 )
-"""What updates the weights."""
+"""Optimizers."""
 
 register_schedules = _registering(
     {
@@ -139,7 +139,7 @@ register_schedules = _registering(
         "wsd": ("step.schedules:WSD", "Constant, then down in a straight line at the end."),
     }
 )
-"""How the learning rate goes on after the warm-up."""
+"""Schedules of the learning rate after the warm-up."""
 
 register_trackers = _registering(
     {
@@ -154,7 +154,7 @@ register_transports = _registering(
         "files": ("engines.vllm.files:Files", "Files in shared memory or a folder."),
     }
 )
-"""How weights reach an engine in other processes."""
+"""Transports of weights to an engine in other processes."""
 
 register_guards = _registering(
     {

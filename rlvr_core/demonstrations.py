@@ -163,7 +163,7 @@ class GivenAnswers:
         return loaded
 
     def problems(self) -> dict[str, list[Problem]]:
-        """What is trained on, by a name for messages."""
+        """Return the problems that are trained on, by a name for messages."""
         by_name: dict[str, list[Problem]] = {}
         for loc, pairs in self._answers.items():
             name = f"the answers of {self._config.losses[loc].use}"

@@ -81,7 +81,7 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the model wrote in one turn, as an environment gets it; it is whole, never cut off.
+    """The model's text of one turn, as an environment gets it; never cut off.
 
     Attributes:
         text: Without special tokens.

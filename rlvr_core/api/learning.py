@@ -63,8 +63,8 @@ class AdvantageOutput:
 
     Attributes:
         advantages: One number per completion, shape (N,); or, with ``traits.per_token``, N
-            sequences of one number per token. What it gives for a completion without a reward, or
-            for a token outside the loss mask, is not used.
+            sequences of one number per token. Values for completions without a reward and for
+            tokens outside the loss mask are ignored.
         metrics: Numbers for the step's line, recorded as ``advantage/<name>``.
     """
 

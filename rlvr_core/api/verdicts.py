@@ -85,7 +85,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a verifier says of one completion.
+    """A verifier's result for one completion.
 
     An exception or a timeout is never a score of 0: ``score`` is None unless status is ``ok``.
 

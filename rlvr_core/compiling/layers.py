@@ -23,7 +23,7 @@ where a micro-batch crosses the size that its kernels were chosen for; torch's o
 
 @dataclass(frozen=True, slots=True)
 class CompiledModel:
-    """What takes a model's place in training.
+    """Stands for a model in training.
 
     Attributes:
         body: The model without its LM head, its layers compiled.

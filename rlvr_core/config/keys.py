@@ -35,7 +35,7 @@ class Key:
 
     @property
     def path(self) -> str:
-        """Its dotted path."""
+        """The dotted path."""
         return dotted(self.loc)
 
     def as_json(self) -> dict[str, Any]:

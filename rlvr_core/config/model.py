@@ -23,7 +23,7 @@ _FSDP_SHARDS = dict.fromkeys(
     ("zero1", "zero2", "zero3", "deepspeed"),
     "write fsdp: it shards weights, gradients and optimizer state, which is all that ZeRO shards",
 )
-"""What to suggest for each of DeepSpeed's names."""
+"""Suggestion for each of DeepSpeed's names."""
 
 
 def _checkpointing(value: object) -> object:
@@ -138,7 +138,7 @@ class SourceRef(ComponentRef):
     count: Positive | None = None
     """For the sampler ``mixture``: use only this many of its problems, the first in its order."""
     advantage_scale: Annotated[float, Field(gt=0)] = 1.0
-    """Factor on the advantages of its problems, and so on the size of their gradient."""
+    """Factor on the advantages of its problems, and therefore on the size of their gradient."""
 
 
 class LossRef(ComponentRef):
@@ -333,7 +333,7 @@ class TrainSection(ComponentConfig):
     parallel: Annotated[
         Literal["ddp", "fsdp"], Field(json_schema_extra={"instead_of": _FSDP_SHARDS})
     ] = "ddp"
-    """What each of several processes holds: ``ddp`` the whole model, ``fsdp`` (FSDP2) a shard of
+    """Share of the model in each process: ``ddp`` the whole model, ``fsdp`` (FSDP2) a shard of
     its weights, gradients and optimizer state. With one process there is no difference."""
     shard_size: Positive | None = None
     """Processes that share one copy under ``parallel: fsdp``, a divisor of their number; each such

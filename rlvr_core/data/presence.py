@@ -1,4 +1,4 @@
-"""What a configuration names and this machine lacks, as far as a look at the disk can tell."""
+"""Finds files and models that a configuration names and this machine's disk lacks."""
 
 from __future__ import annotations
 

@@ -108,10 +108,10 @@ class ScriptedEngine:
         self._version = version
 
     def sleep(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is nothing to release."""
 
     def wake(self) -> None:
-        """Nothing was given back."""
+        """Do nothing."""
 
     def close(self) -> None:
         """Let go of the model."""

@@ -178,7 +178,7 @@ def runnable(path: str, section: ModelSection) -> str:
 
 
 def path_in_run(path: str) -> str:
-    """Return a model's path; of a checkpoint that is held for its evaluation, that in its run."""
+    """Return a model's path; for a checkpoint that ``rlvr watch`` holds, its place in the run."""
     folder = Path(path).expanduser()
     if folder.parent.name.startswith(HELD):
         return str(folder.parent.parent / "checkpoints" / folder.name)

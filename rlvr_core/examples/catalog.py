@@ -32,13 +32,13 @@ class Example:
     """A configuration or a folder."""
 
     name: str
-    """As it is given to ``rlvr examples copy``."""
+    """The name for ``rlvr examples copy``."""
     path: Path
     """The file or folder."""
 
     @property
     def summary(self) -> str:
-        """What it is, in a sentence."""
+        """Description in one sentence."""
         project = self.path / "pyproject.toml"
         if project.is_file():
             text: str = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["description"]

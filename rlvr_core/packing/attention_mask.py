@@ -42,7 +42,7 @@ _NAMES_GROUPS = _FLASH is not None and "enable_gqa" in inspect.signature(_FLASH)
 _ALIGNED = 8
 """Entries of a mask that its rows begin at a multiple of; a GPU would copy another."""
 _OTHER_FORMS = ("softcap", "sliding_window", "s_aux", "position_bias", "cache")
-"""What some models ask of attention beside scores, scale and order; nothing here does it."""
+"""Arguments of some models' attention that are not supported here."""
 
 
 class AttentionMask(Protocol):

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Computed(nn.Module):
-    """What is computed of a micro-batch as a module's forward: where DDP and FSDP hook in."""
+    """Wraps a computation on a micro-batch as a module's forward: DDP and FSDP act on forward."""
 
     def __init__(self, model: PreTrainedModel, **options: Any) -> None:
         super().__init__()

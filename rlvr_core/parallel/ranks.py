@@ -62,8 +62,8 @@ class LostError(RunError):
         super().__init__(
             "another process of this run did not answer in time"
             if late
-            else "another process of this run has gone without a word: it was killed, or its "
-            "machine or the way there lost",
+            else "another process of this run ended without reporting an error: it was killed, or "
+            "its machine or the connection failed",
             remedy="go on from the newest checkpoint with --resume",
         )
 
@@ -167,7 +167,10 @@ class Ranks:
         return fault_of(rank, word["code"], complaints)
 
     def _cause(self) -> tuple[int, dict[str, Any]] | None:
-        """The first process that says why it went, and its word; afterwards says that this goes."""
+        """Wait for a process that recorded why it stopped; return its rank and record.
+
+        Then record that this process stops, too.
+        """
         until = time.monotonic() + _PATIENCE
         cause = None
         while cause is None and time.monotonic() < until:
@@ -209,7 +212,7 @@ class Ranks:
 
 
 def fault_of(rank: int, code: int, complaints: Sequence[Complaint]) -> RlvrError:
-    """The fault of one process as another tells it: of the kind that has its exit code."""
+    """Rebuild another process's error, of the class that has its exit code."""
     mine = f"process {rank}"
     kinds = {kind.exit_code: kind for kind in (RunError, ConfigError, IdleError)}
     return kinds.get(code, MachineError).collect(
@@ -307,7 +310,7 @@ def _store() -> Any:
 
 
 def _in_time(ask: Callable[..., T], *arguments: Any) -> T | None:
-    """What the store says; None if no packet reaches it any more, for then it never answers."""
+    """Ask the store; None if it does not answer in time, as its machine is unreachable."""
     answers: list[T] = []
     asking = threading.Thread(target=lambda: answers.append(ask(*arguments)), daemon=True)
     asking.start()

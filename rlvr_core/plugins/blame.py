@@ -48,14 +48,14 @@ def blame(error: BaseException) -> RlvrError:
     return PluginError(
         f"{entry.owner if entry else owners[package]} failed: {describe(error)}",
         where=place,
-        remedy="mend it there"
+        remedy="fix it there"
         + ("" if package.startswith(FILE_PREFIX) else ", or report it to its authors"),
     )
 
 
 @contextlib.contextmanager
 def faults_named() -> Iterator[None]:
-    """Raise what escapes from a component as an error that names it; other errors as they are."""
+    """Turn an exception from a component into a PluginError that names it; let others pass."""
     try:
         yield
     except (RlvrError, KeyboardInterrupt):
@@ -68,7 +68,7 @@ def faults_named() -> Iterator[None]:
 
 
 def _owners() -> dict[str, str]:
-    """What is no part of rlvr, for messages, by top-level package."""
+    """Owners of the packages that are not part of rlvr, for messages."""
     plugins = {canonical(one.distribution): one for one in find_plugins(os.environ)}
     words = {
         name: f"plugin '{one.name}' ({one.distribution} {one.version})"

@@ -84,7 +84,7 @@ class Host:
         return registered
 
     def missing(self) -> Missing:
-        """What explains why a component is unavailable; imported only when needed."""
+        """Explains why a component is unavailable; imported only when needed."""
         from rlvr_core.plugins.missing import Missing
 
         return Missing(self.registry, self.records)

@@ -31,11 +31,11 @@ from rlvr_core.api import (
 from rlvr_core.plugins.functions import class_of, place_of, refuse_coroutine
 
 _DECLARED = ("traits", "reports")
-"""What a function may say of itself by attributes."""
+"""Attributes that a function may have."""
 
 
 class _Function:
-    """What the three kinds share.
+    """Base of the three kinds.
 
     Attributes:
         function: What the user wrote.

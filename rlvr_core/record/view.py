@@ -207,7 +207,7 @@ class RunView:
 
     @property
     def notes(self) -> list[str]:
-        """What is missing or unusual in the records, in sentences."""
+        """Sentences about missing or unusual records."""
         rows = self.metrics.rows
         notes = [] if self.manifest else ["run.json cannot be read"]
         if not rows:

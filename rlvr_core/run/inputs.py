@@ -1,4 +1,4 @@
-"""What a run needs before its model's weights: its data, and settings that work together."""
+"""Prepares a run before its model is loaded: its data, and checks of its settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run records about itself at its start, and the warnings in its ``run.json``."""
+"""Writes a run's ``run.json``: records of its start, and its warnings."""
 
 from __future__ import annotations
 

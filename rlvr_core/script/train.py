@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rlvr_core.record.view import RunView
 
 GIVEN = "the config given to rlvr_core.train"
-"""What stands in messages for the file of a configuration that has none."""
+"""File name in messages about a configuration without a file."""
 
 DISPLAYS = ("live", "plain", "jsonl", "none")
 """Names of displays."""

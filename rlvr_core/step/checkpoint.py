@@ -44,7 +44,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a step changes, copied to the CPU: a checkpoint can be written while training goes on.
+    """A copy of the training state on the CPU, to be written while training continues.
 
     Attributes:
         weights: Parameters and buffers by name, whole; with LoRA those of the adapter alone.
@@ -161,7 +161,7 @@ def rehearse(
             raise MachineError(
                 f"no checkpoint of this model could be written: {one_line(error)}",
                 where="model.path",
-                remedy="mend the file of the model's folder that holds it",
+                remedy="fix the file of the model's folder that holds it",
             ) from error
 
 

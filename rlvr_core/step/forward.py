@@ -146,7 +146,7 @@ class Predicted:
         return self._scores(with_entropy=False)[0]
 
     def logprobs_and_entropy(self) -> tuple[Tensor, Tensor]:
-        """The same, and the (N,) entropies."""
+        """Return (N,) log-probs of the sampled tokens and (N,) entropies."""
         logp_N, entropy_N = self._scores(with_entropy=True)
         assert entropy_N is not None
         return logp_N, entropy_N

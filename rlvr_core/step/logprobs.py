@@ -175,7 +175,7 @@ class _Chunks:
         return self.weight_VH[chunk].to(self.hidden_NH.dtype)
 
     def held(self, chunk: slice) -> Tensor:
-        """What the memory holds, shaped as this chunk."""
+        """Return the shared memory as a tensor of this chunk's shape."""
         return self._shaped(self.memory, chunk)
 
     def logits(self, chunk: slice, weight_vH: Tensor) -> Tensor:

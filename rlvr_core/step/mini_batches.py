@@ -20,7 +20,7 @@ from rlvr_core.step.objective import LossTerm, TrainingRows
 from rlvr_core.step.optim import Update
 
 _OF_AN_ITERATION = ("ratio/", "clip_fraction/")
-"""Metrics that say how far the policy has moved from where it sampled."""
+"""Metrics of how far the policy has moved since the start of the step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ def _all_weights_found(path: str, info: dict[str, Any]) -> None:
 def _loaded(
     what: str, auto: Any, path: str, section: ModelSection, where: str = "model.path", **more: Any
 ) -> Any:
-    """What one of the Auto classes of transformers makes of the model's files."""
+    """Load the model's files by one of the Auto classes of transformers."""
     more |= {"revision": section.revision, "trust_remote_code": section.trust_remote_code}
     try:
         return auto.from_pretrained(path, **more)

@@ -86,7 +86,7 @@ class LossTerm:
 
     @property
     def traits(self) -> LossTraits:
-        """What the loss needs in its batch."""
+        """The needs of the loss in its batch."""
         return self.loss.traits
 
     def of(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:

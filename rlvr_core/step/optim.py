@@ -162,7 +162,7 @@ class Optimizer:
         self.scaler.unscale_(self.inner)
         grad_norm = float(whole(torch.nn.utils.clip_grad_norm_(self.parameters, clip)))
         applied = math.isfinite(grad_norm)
-        # not by the scaler, which would wait for the device again to learn what the norm has said
+        # not scaler.step: it would synchronise again to check for infs, which the norm shows
         if applied:
             self.inner.step()
         scale = 1.0 if applied else self.scaler.get_scale()

@@ -33,12 +33,12 @@ STEPS = 600
 VOCAB_SIZE = 420
 _TOKENIZER_PAIRS = 4000
 _RECIPE = 2
-"""Raised when the same demonstrations would give another model; part of the cache's names."""
+"""Incremented when the same demonstrations would give another model; part of the cache's names."""
 
 
 @dataclass(frozen=True, slots=True)
 class TinyReport:
-    """What was made.
+    """The result of ``make_tiny_model``.
 
     Attributes:
         path: The model's folder.

@@ -198,7 +198,7 @@ def test_when_a_process_is_killed_all_end_with_a_word(lab, strategy, rank):
     assert "Traceback" not in told
     if rank == 1:
         assert launched.outcome()["outcome"] == "failed"
-        assert "gone without a word" in launched.outcome()["error"]
+        assert "ended without reporting an error" in launched.outcome()["error"]
 
 
 def test_when_the_launcher_is_killed_its_processes_end(lab):

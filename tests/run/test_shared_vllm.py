@@ -117,7 +117,7 @@ def test_conversations_of_different_lengths(shared):
         (
             ["launch", "--processes", "2"],
             ["train.max_staleness=1"],
-            "is shared by the processes that train: it generates and trains in turns",
+            "is shared by the processes that train, so it cannot generate while training",
         ),
     ],
 )

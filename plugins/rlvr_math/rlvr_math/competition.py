@@ -146,7 +146,7 @@ class Competition:
             raise DataError(
                 "no final answer: neither 'answer' nor a \\boxed{} in 'solution'",
                 where=where,
-                remedy="mend the row, or set skip_unanswered: true",
+                remedy="fix the row, or set skip_unanswered: true",
             )
         return box.text
 

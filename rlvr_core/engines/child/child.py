@@ -309,10 +309,10 @@ def _lasting(chosen: TransportChoice) -> WeightTransport:
     transport = chosen.make()
     if not traits_of(transport, TransportTraits).lasting:
         raise ConfigError(
-            f"transport {chosen.name} sends to receivers that wait for it, and an engine in a "
-            "process of its own takes weights between two tokens",
+            f"transport {chosen.name} needs receivers that wait for it, and an engine in a "
+            "process of its own cannot wait",
             where="engine.transport",
-            remedy="leave it out, or take one whose traits say lasting, as core/files does",
+            remedy="leave it out, or use a transport with the trait lasting, such as core/files",
         )
     return transport
 

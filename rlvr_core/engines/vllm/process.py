@@ -54,7 +54,7 @@ START_REMEDIES = (
 
 
 class VllmOptions(ComponentConfig):
-    """What an engine in this process and servers have in common."""
+    """Options of vLLM in this process and of servers."""
 
     kv_cache_mb: Annotated[int, Field(gt=0)] | None = None
     """Size of the KV cache in MiB. null: what ``gpu_memory_utilization`` leaves on a GPU, 512

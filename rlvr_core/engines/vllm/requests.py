@@ -314,7 +314,7 @@ class Requests:
         pending.finish()
 
     def _text(self, pending: Pending) -> Callable[[Sequence[int]], str]:
-        """What makes the text of its answers."""
+        """Return the detokenizer of the answers."""
         return self._stop_strings.text
 
     def _resubmit_lost(self) -> None:

@@ -50,7 +50,7 @@ Fingerprints = dict[str, dict[str, Any]]
 def shards_of(
     model: Any, parts: Mapping[str, Mapping[str, Tensor]], ranks: Ranks, place: Path
 ) -> Shards | None:
-    """What this process is to write of a checkpoint. A collective.
+    """Return this process's part of a checkpoint. A collective.
 
     Args:
         model: The policy.
@@ -181,7 +181,7 @@ class Shards:
         return gathered
 
     def _together(self, act: Callable[[], Fingerprints]) -> Fingerprints:
-        """What all processes wrote; a failure of one is a failure of all."""
+        """Gather the results of all processes; a failure of one is a failure of all."""
         mine: Fingerprints | Exception
         try:
             mine = act()

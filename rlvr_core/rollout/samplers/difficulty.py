@@ -30,7 +30,7 @@ POOLS: tuple[Pool, ...] = get_args(Pool)
 
 @dataclass(slots=True)
 class Record:
-    """What is remembered about a problem.
+    """The history of a problem.
 
     Attributes:
         last: Index of its last draw; -1 before the first.

@@ -43,7 +43,7 @@ EXACT_KEYS = (
     "data.cache_uri",
     "data.max_overlong_share",
 )
-"""What may change when a run is resumed, and has no effect on what it computes."""
+"""Keys that may change on resume and do not affect results."""
 
 ROUNDED_KEYS = (
     "train.tokens_per_micro_batch",
@@ -65,7 +65,7 @@ ROUNDED_KEYS = (
         )
     ),
 )
-"""What may change too, and moves results by rounding, or where something was cut off by time."""
+"""Keys that may change on resume and affect results by rounding or by time limits."""
 
 
 def run_to_resume(

@@ -106,7 +106,7 @@ def refused(id_: str, error: RlvrError) -> list[Finding]:
             id_,
             "fail",
             complaint.what + (f" [{complaint.where}]" if complaint.where else ""),
-            "; ".join(complaint.remedy) or f"mend {complaint.where or 'it'}",
+            "; ".join(complaint.remedy) or f"fix {complaint.where or 'it'}",
         )
         for complaint in error.complaints
     ]
