@@ -28,7 +28,7 @@ class _Options(Common):
 
 
 class _Test:
-    """What both evaluations share."""
+    """Base of both evaluations."""
 
     def __init__(self, config: _Options) -> None:
         self.config = config

@@ -1,4 +1,4 @@
-"""What source text defines, reads and imports, by its syntax, within a budget of work."""
+"""Finds definitions, reads and imports in source text, within a budget of work."""
 
 from __future__ import annotations
 

@@ -29,15 +29,15 @@ class TestedConfig(Common):
     hub: str | None = None
     """Repository on the hub, when there is no ``path``."""
     hub_config: str | None = None
-    """Its configuration, where it has several."""
+    """Configuration of the data set, if it has several."""
     split: str = "train"
-    """Its split; part of the problems' ids."""
+    """Split to load; part of the problems' ids."""
     difficulties: tuple[str, ...] = ()
     """Take only problems of these difficulties; all if empty."""
 
 
 class _Tested:
-    """What both kinds share.
+    """Base of both kinds.
 
     Problems without tests, or whose tests expect nothing, are left out and counted.
     """

@@ -34,11 +34,11 @@ SHARED = re.compile(
     r"\b(patch|mock|monkeypatch|capsys|caplog|redirect_\w+|catch_warnings|assertLogs|stdin|environ|"
     r"open|seed|tmp_path|tempfile)\b"
 )
-"""What tests share with the program besides values: then they run in its process."""
+"""Things other than values that tests share with the program: then they run in its process."""
 
 
 class Asserted(ProgramVerifier[Tests]):
-    """What the verifiers of test code share.
+    """Base of the verifiers of test code.
 
     Tests run apart from the program, and only data crosses. Where that cannot be done, they run in
     the program's process; the reference solution says so, or without one the tests themselves:
@@ -259,7 +259,7 @@ class Stdin(ProgramVerifier[list[Case]]):
         """Options of the verifier of outputs."""
 
         language: str = "python"
-        """What programs are written in: ``python``, ``cpp``, ``javascript``, or
+        """Language of the programs: ``python``, ``cpp``, ``javascript``, or
         ``package.module:NAME`` of an ``rlvr_code.languages.Language``. Others than Python need a
         sandbox with process namespaces."""
 

@@ -70,7 +70,7 @@ class TinyHeldout:
 
 
 class TinyHeldoutGreedy(TinyHeldout):
-    """The same sums, answered greedily."""
+    """Held-out sums, answered greedily."""
 
     sampling = SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS)
 

@@ -18,7 +18,7 @@ from rlvr_math.verifiers import KEPT, answer_part, reference, short, unscorable
 
 Policy = Literal["boxed", "answer-tag", "answer-is", "hash", "last-math", "last-number", "any"]
 ANY: tuple[Policy, ...] = ("boxed", "answer-tag", "hash", "answer-is", "last-number")
-"""What ``any`` looks for, in this order."""
+"""Formats that ``any`` looks for, in this order."""
 
 Extract = Annotated[
     Policy | Annotated[tuple[Policy, ...], Field(min_length=1)],

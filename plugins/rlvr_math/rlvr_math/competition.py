@@ -70,7 +70,7 @@ class CommonConfig(SourceConfig):
 
 
 class Competition:
-    """What the competition data sets share; a subclass says where its rows are."""
+    """Base of the competition data sets; a subclass names the place of its rows."""
 
     class Config(CommonConfig):
         """Options of a competition data set."""

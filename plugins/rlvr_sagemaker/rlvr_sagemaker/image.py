@@ -18,7 +18,7 @@ from rlvr_sagemaker.aws import call, client, code_of
 from rlvr_sagemaker.containers import ask, by_content, do, engine
 
 BASE = "python:3.11.13-slim-bookworm"
-"""What the image begins with; another one: ``--base``."""
+"""Base image; ``--base`` names another one."""
 
 _INSIDE = "/opt/rlvr"
 

@@ -121,7 +121,7 @@ class ServerClient:
         return await self.call("POST", "/inference/v1/generate", seconds=seconds, body=body)
 
     async def rpc(self, method: str, *arguments: str, seconds: float) -> list[dict[str, Any]]:
-        """What each worker's ``method`` returns.
+        """Call ``method`` on each worker and return the results.
 
         Raises:
             GoneError: If no answer came.
@@ -162,7 +162,7 @@ def generate_body(request: GenerationRequest, seed: int, stop_ids: Sequence[int]
 
 
 def label_of(run: str, version: int) -> str:
-    """What a server calls the weights of a version: another run's have another label."""
+    """Return a server's label of a weights version; another run's have another label."""
     return f"{run}/{version}"
 
 

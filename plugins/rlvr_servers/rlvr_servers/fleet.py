@@ -217,7 +217,7 @@ class Fleet:
                 return
 
     async def _health_problem(self, server: Server) -> str | None:
-        """What is wrong with a server; None if it lives and holds the right weights."""
+        """Return a server's fault; None if it lives and holds the right weights."""
         ended = server.process.ended() if server.process is not None else None
         if ended is not None:
             return f"{server.name} {ended}"

@@ -200,14 +200,14 @@ class GroupClient:
         self._link.deliver({"join": init_info})
 
     def start_weight_update(self) -> None:
-        """Nothing: the engine opens the transaction."""
+        """Do nothing: the engine opens the transaction."""
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Have them receive what is described; returns when it is there."""
         self._link.deliver({"tensors": update_info})
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """Nothing: the engine ends the transaction."""
+        """Do nothing: the engine ends the transaction."""
 
 
 class _VllmSource:

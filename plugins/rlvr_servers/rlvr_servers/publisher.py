@@ -321,7 +321,7 @@ class ServerLink:
 
 
 class WeightPublisher:
-    """What a process does in a sync: one leads it, the others gather along.
+    """A process's part in a sync: one leads it, the others gather with it.
 
     Args:
         context: The run's, for the precision.

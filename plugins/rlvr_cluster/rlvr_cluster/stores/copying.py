@@ -32,7 +32,7 @@ _REPAIRS = 3
 
 @dataclass(slots=True)
 class Behind:
-    """What a mirror has not copied yet.
+    """The files that a mirror has not copied yet.
 
     Attributes:
         checkpoints: Names of the complete checkpoints that the store lacks.

@@ -52,7 +52,7 @@ class RayServers(ComponentConfig):
 
 @dataclass(frozen=True, slots=True)
 class ServerArgs:
-    """What a server is made of.
+    """The settings of a server.
 
     Attributes:
         use: Full name of the environment.
