@@ -78,7 +78,7 @@ def _keys(schema: Schema, root: Schema, loc: Loc) -> Iterator[Key]:
 
 
 def _inside(schema: Schema, root: Schema, loc: Loc) -> Iterator[Key]:
-    """Keys below one key; the ``use`` and ``with`` of a component are told by the component."""
+    """Keys below one key; the ``use`` and ``with`` of a component are defined by the component."""
     branches = [follow(branch, root) for branch in schema.get("anyOf", ())]
     for branch in [schema, *branches]:
         items = branch.get("items")

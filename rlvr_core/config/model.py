@@ -462,7 +462,7 @@ class CheckpointSection(ComponentConfig):
 
 
 class GuardRef(ComponentRef):
-    """One guard; the list is laid over that of the guards that are on by default."""
+    """One guard; the list is merged by name with the guards that are on by default."""
 
     off: bool = False
     """Leave this guard out; ``{use: defaults, off: true}`` leaves out all that are on by

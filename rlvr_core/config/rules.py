@@ -131,10 +131,9 @@ class Rules:
         for name, value in _truncations(self.config) if reasons else ():
             yield self._fault(
                 ("sampling", name),
-                f"with {' and '.join(reasons)}, completions that older weights sampled are trained "
-                f"on: they are weighted from the engine's log-probs, and with sampling.{name} "
-                f"{value} these are of a truncated distribution that the trainer's are not",
-                f"take sampling.{name} out, or train on fresh completions alone",
+                f"training on completions of older weights ({' and '.join(reasons)}) needs exact "
+                f"log-probs, and sampling.{name} {value} truncates them",
+                f"remove sampling.{name}, or train on fresh completions alone",
             )
 
     def _truncated_drift(self, losses: Mapping[Loc, LossTraits]) -> Iterator[ConfigError]:

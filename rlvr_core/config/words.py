@@ -101,7 +101,7 @@ def words(schema: Schema, root: Schema) -> str:
 
 
 def _branch(schema: Schema, root: Schema, others: set[str]) -> str:
-    """One branch of a union; a list of what another branch takes is not spelt out again."""
+    """One branch of a union; a list of another branch's items is not described again."""
     items = follow(schema, root).get("items")
     return "a list of those" if items and words(items, root) in others else words(schema, root)
 

@@ -82,7 +82,7 @@ def _records(reader: Any, path: Path) -> Placed:
                 f"the row has {len(cells)} values, and the header {len(header)} columns",
                 where=where,
                 remedy=f"columns: {', '.join(header)}; a value with the delimiter or a line break "
-                "in it stands in double quotes",
+                "in it is in double quotes",
             )
         else:
             yield where, dict(zip(header, cells, strict=True))

@@ -1,4 +1,4 @@
-"""An engine that says what it is told to: for tests of everything around an engine."""
+"""An engine that returns prepared texts, for tests of everything around an engine."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def _nothing_missing(stores: Mapping[str, Store]) -> None:
             f"{name}: {len(store.pending)} problems have no answer, "
             f"{store.pending[0][1].id} among them",
             str(store.folder),
-            ("run the same command again: it goes on with those",),
+            ("run the same command again: it continues with those",),
         )
         for name, store in stores.items()
         if store.pending

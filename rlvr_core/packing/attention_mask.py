@@ -38,7 +38,7 @@ def _flash_kernel() -> Any:
 
 _FLASH = _flash_kernel()
 _NAMES_GROUPS = _FLASH is not None and "enable_gqa" in inspect.signature(_FLASH).parameters
-"""Whether torch wants to be told of fewer key heads; 2.10 and 2.11 take them as they are."""
+"""Whether torch needs a flag for fewer key heads; 2.10 and 2.11 accept them without it."""
 _ALIGNED = 8
 """Entries of a mask that its rows begin at a multiple of; a GPU would copy another."""
 _OTHER_FORMS = ("softcap", "sliding_window", "s_aux", "position_bias", "cache")

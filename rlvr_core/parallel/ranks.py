@@ -48,7 +48,7 @@ class ToldElsewhereError(RlvrError):
     """Ends a process whose fault another process reports to the user; never printed."""
 
     def __init__(self, exit_code: int) -> None:
-        super().__init__("told by another process of this run")
+        super().__init__("reported by another process of this run")
         self.complaints = ()
         self.exit_code = exit_code
 
@@ -64,7 +64,7 @@ class LostError(RunError):
             if late
             else "another process of this run ended without reporting an error: it was killed, or "
             "its machine or the connection failed",
-            remedy="go on from the newest checkpoint with --resume",
+            remedy="continue from the newest checkpoint with --resume",
         )
 
 

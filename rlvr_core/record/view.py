@@ -218,7 +218,9 @@ class RunView:
             host = self.manifest.get("process", {}).get("host")
             notes.append(f"it was running on {host}; whether it still does cannot be seen here")
         if self.manifest.get("outcome") != self.outcome == "interrupted":
-            notes.append("its process is gone without a word: killed, or the machine went down")
+            notes.append(
+                "its process ended without a record: it was killed, or the machine went down"
+            )
         if rows and all("rows" in row for row in rows) and not any(map(_moved, rows)):
             notes.append("no update changed the weights: no group had rewards that differ")
         warnings = map(_warning_line, self.manifest.get("warnings") or ())

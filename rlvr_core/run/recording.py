@@ -63,7 +63,7 @@ class Warned(RunObserver):
             self._manifest.update(warnings=list(self._kept))
 
     def run_started(self, event: RunStarted) -> None:
-        """Take the step that a resumed run goes on with."""
+        """Set the step that a resumed run continues with."""
         self._step = event.step if event.resumed else None
 
     def groups_scored(self, event: GroupsScored) -> None:

@@ -351,7 +351,7 @@ def _backward(
 def _entropy_and_softmax_part_(
     p_Nv: Tensor, chunks: _Chunks, entropy_N: Tensor, scale_N: Tensor, entropy_scale_N: Tensor
 ) -> None:
-    """Turn a chunk's probabilities into its gradient, but for the targets' own part.
+    """Turn a chunk's probabilities into its gradient, without the targets' own part.
 
     d entropy / d logits = -p (log p + entropy) / temperature.
     """

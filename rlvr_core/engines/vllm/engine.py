@@ -61,7 +61,7 @@ class _Running:
     adapters: Adapters | None = None
     asleep: bool = False
     without_cache: bool = False
-    """Whether it is awake but for the KV cache."""
+    """Whether it is awake, except for the KV cache."""
     without_weights: bool = False
     """Whether its weights were dropped while it slept and have to be sent again."""
     source: WeightSource | None = None
@@ -253,7 +253,7 @@ class VllmEngine:
             running.asleep, running.without_weights = True, level == 2
 
     def wake(self) -> None:
-        """Undo ``sleep``, but for the KV cache: new weights come while its memory is still free.
+        """Undo ``sleep``, except for the KV cache: new weights come while its memory is still free.
 
         It is there again after ``load_weights``, or when something is to be generated without.
         """

@@ -297,7 +297,7 @@ class SamplerBase(ABC):
     def _refuse_idle_keys(self, sources: Sequence[Source]) -> None:
         idle = [
             Complaint(
-                f"{key} has no effect: the run's sampler does not heed it",
+                f"{key} has no effect: the run's sampler does not use it",
                 f"data.sources[{index}]",
                 (f"take {key} out, or use the sampler core/mixture",),
             )

@@ -130,7 +130,7 @@ def check_ids(
         share = f"{len(odd)} of {len(places)} ids are not in the data, which have {len(known)}"
         remedy = (
             "take the file from the data this run trains on, or correct data.sources",
-            "of one that a plugin or a filter renamed, write it anew: rlvr passk --curriculum",
+            "of one that a plugin or a filter renamed, write it again: rlvr passk --curriculum",
         )
         shown.append(Complaint(share, places[odd[0]].rpartition(":")[0], remedy))
     if shown:

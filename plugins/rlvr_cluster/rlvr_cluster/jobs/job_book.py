@@ -114,7 +114,7 @@ class JobBook:
                 f"job {job.job} was submitted, and cannot be written down: {error.strerror}",
                 where=str(self.path),
                 remedy=(
-                    "it goes on without that; for rlvr jobs to know it, append this line there:",
+                    "it continues without that; for rlvr jobs to know it, append this line there:",
                     line.strip(),
                 ),
             ) from error
