@@ -24,7 +24,7 @@ _HOMES = {
     "evaluate": "rlvr_core.script.evaluate",
     "train": "rlvr_core.script.train",
 }
-"""Where each name is, imported when it is first used."""
+"""Module of each name, imported on first use."""
 
 
 def __getattr__(name: str) -> Any:

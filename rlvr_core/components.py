@@ -147,7 +147,7 @@ register_trackers = _registering(
         "wandb": ("record.trackers.wandb:Wandb", "Weights & Biases, online or in offline files."),
     }
 )
-"""Where a run's metrics are shown, beside its own metrics.jsonl."""
+"""Trackers, which send a run's metrics to other programs."""
 
 register_transports = _registering(
     {

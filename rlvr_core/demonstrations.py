@@ -195,7 +195,7 @@ class GivenAnswers:
 
 
 def _sources(config: RunConfig, loc: Loc) -> list[tuple[Loc, ComponentRef, SplitSection | None]]:
-    """Where the answers of a loss come from, and what each source holds out."""
+    """Return the sources of a loss's answers, each with its held-out split."""
     dataset = config.losses[loc].data
     if dataset is not None:
         return [((*loc, "data"), dataset, None)]

@@ -44,7 +44,7 @@ class EntropyControl(ComponentConfig):
     """Added to the weight after an update whose entropy is at the target or below, and subtracted
     after one above it."""
     min: Weight = 0.0
-    """Least weight."""
+    """Smallest weight."""
     max: Weight = 1.0
     """Largest weight."""
 

@@ -1,4 +1,4 @@
-"""Every hook a plugin may implement. The contract of each is in ``docs/plugins.md``.
+"""The hooks that a plugin may implement. The contract of each is in ``docs/plugins.md``.
 
 A plugin is a light module named by an entry point of the group ``rlvr``. It imports only
 ``rlvr_core`` at top level; heavy imports belong in the components it registers.

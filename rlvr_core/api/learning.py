@@ -219,7 +219,7 @@ class StepObserver:
         """
 
     def step_ends(self) -> Mapping[str, float]:
-        """All updates of the step are done; returns numbers for its metrics."""
+        """Called after all updates of the step; returns numbers for its metrics."""
         return {}
 
 

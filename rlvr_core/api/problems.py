@@ -120,7 +120,7 @@ Fate = Literal[
     "error",
     "in_flight",
 ]
-"""Where a drawn completion ended; the ledger's columns."""
+"""Fates of a drawn completion; the ledger's columns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Every key of a configuration with its type, default and meaning, read off the models."""
+"""Lists the keys of a configuration, with type, default and meaning, read off the models."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Key:
         return dotted(self.loc)
 
     def as_json(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """Return the data for ``--json``."""
         shown = {
             "key": self.path,
             "type": self.type,
@@ -50,7 +50,7 @@ class Key:
 
 
 def run_keys() -> tuple[Key, ...]:
-    """Every key of a run's configuration, sections before what is in them."""
+    """Yield the keys of a run's configuration, sections before their keys."""
     return tuple(_keys(schema_of(RunConfig), schema_of(RunConfig), ()))
 
 

@@ -66,7 +66,7 @@ class RunSection(ComponentConfig):
     dir: str = "runs"
     """Folder that holds run folders, relative to the working directory."""
     mirror: str | None = None
-    """Where the run's folder is copied to while the run goes on, such as ``s3://bucket/runs``.
+    """URI to which the run's folder is copied during the run, such as ``s3://bucket/runs``.
     Checkpoints are kept there by the rules of ``checkpoint``."""
     seed: Natural = 0
     """Everything random in the run derives from it."""
@@ -258,7 +258,7 @@ class VerifySection(ComponentConfig):
     """The pool of verifier processes."""
 
     pool: ComponentRef | None = None
-    """Where the processes are; null: on this machine. ``ray-pool``: in actors on the nodes of a Ray
+    """Place of the processes; null: on this machine. ``ray-pool``: in actors on the nodes of a Ray
     cluster."""
     workers: Positive = 2
     """Worker processes; with a ``pool`` those of each of its places."""
@@ -322,12 +322,12 @@ class TrainSection(ComponentConfig):
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
     """Gradients are clipped to this norm; null turns clipping off."""
     tokens_per_micro_batch: Positive = 16384
-    """Most tokens in one forward pass: prompts, completions and padding together."""
+    """Maximum tokens in one forward pass: prompts, completions and padding together."""
     gradient_checkpointing: Annotated[str, BeforeValidator(_checkpointing)] = "auto"
-    """Whose activations are computed again in the backward pass, which takes less memory and more
-    time: ``all`` layers', ``every-N``-th layer's (``every-2``: half of them), or ``none``. ``auto``
-    computes as few again as the GPU's free memory allows, by the formulas of ``rlvr plan``; on a
-    CPU it is ``none``."""
+    """Layers whose activations are computed again in the backward pass, for less memory and more
+    time: ``all``, ``every-N`` for every N-th layer (``every-2``: half of them), or ``none``.
+    ``auto`` takes as few layers as the GPU's free memory allows, by the formulas of ``rlvr plan``;
+    on a CPU it is ``none``."""
     compile: bool = False
     """Compile the model with ``torch.compile``."""
     parallel: Annotated[

@@ -67,7 +67,7 @@ def hub_rows(
 
 
 def cached_uri(base: str, repo: str, config: str | None, split: str, revision: str | None) -> str:
-    """Where below ``base`` a split of a data set of the hub is looked for."""
+    """Return the folder below ``base`` to search for a split of a Hub data set."""
     leaf = f"{split}@{revision}" if revision else split
     return f"{base.rstrip('/')}/{repo.replace('/', '--')}/{config or 'default'}/{leaf}"
 

@@ -41,7 +41,7 @@ def cached_at(uri: str | None) -> Iterator[None]:
 
 
 def cache_uri() -> str | None:
-    """Where Hub datasets are looked for first; None outside of ``cached_at``."""
+    """Return the URI to search first for Hub datasets; None outside of ``cached_at``."""
     return _CACHE.get()
 
 

@@ -321,7 +321,7 @@ def left_padded(
 
 
 class HuggingFaceDecoder:
-    """Any Hugging Face causal LM through its own forward and cache."""
+    """Decodes with any Hugging Face causal LM, by its own forward and cache."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model

@@ -1,4 +1,4 @@
-"""Which examples there are, what each is, and which files it needs.
+"""The examples, with description and files of each.
 
 An example is a configuration, ``quickstart.yaml``, or a folder, ``rlvr_hello``. What is said of it
 stands in it: in the comment that the configuration begins with, or in the package's description.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "examples"
-"""Where copies go, so that what comments and documentation say of them is right."""
+"""Folder of the copies, as comments and documentation name it."""
 
 _HERE = Path(__file__).parent
 _COMPONENT = re.compile(r"(?:tiny:)?([a-z][a-z0-9_]*)/[a-z][\w-]*(?:\?.*)?")
@@ -60,7 +60,7 @@ class Example:
 
     @property
     def files(self) -> list[Path]:
-        """Every file that it needs, what its configurations extend included."""
+        """Return all files that it needs, with those that its configurations extend."""
         own = [self.path] if self.path.is_file() else sorted(_inside(self.path))
         found: dict[Path, None] = {}
         for file in own:

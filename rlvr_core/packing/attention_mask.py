@@ -46,7 +46,7 @@ _OTHER_FORMS = ("softcap", "sliding_window", "s_aux", "position_bias", "cache")
 
 
 class AttentionMask(Protocol):
-    """Who sees whom among the packed tokens of a micro-batch."""
+    """The packed tokens that each token of a micro-batch attends to."""
 
     def attend(self, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, scale: float) -> Tensor:
         """Attention, (N, h, D); keys and values may have fewer heads. Differentiable."""
@@ -106,7 +106,7 @@ class GridMask:
 
     @classmethod
     def of(cls, batch: MicroBatch, dtype: torch.dtype | None = None) -> GridMask:
-        """Of a micro-batch, on its device.
+        """Make the mask of a micro-batch, on its device.
 
         Args:
             batch: It.
@@ -242,7 +242,7 @@ class VarlenMask:
 
     @classmethod
     def of(cls, batch: MicroBatch) -> VarlenMask:
-        """Of a micro-batch, on its device. A row of one token has keys and no query."""
+        """Make the mask of a micro-batch, on its device; a row of one token has keys and no query."""
         host = batch.host  # lengths are known there, and no device is waited for
         is_prompt_SP, is_row_BT = host.prompt_places(), host.fed_places()
         of_B, n_prompt = host.prompt_of_row_B, int(is_prompt_SP.sum())
@@ -367,6 +367,6 @@ def attention(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _computed(x: Tensor) -> Tensor:
-    """In the precision of the region, as torch's own attention takes it."""
+    """Cast to the precision of the autocast region, as torch's own attention does."""
     kind = x.device.type
     return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x

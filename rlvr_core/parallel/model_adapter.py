@@ -1,4 +1,4 @@
-"""Which parameters of a policy are trained: all, or those of an adapter."""
+"""Chooses the trained parameters of a policy: all, or those of an adapter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlvr_core.parallel.sharded import whole
 
 
 class WholeModel:
-    """Every parameter of the policy is trained; see ``ModelAdapter``."""
+    """Trains every parameter of the policy; see ``ModelAdapter``."""
 
     keeps_base = False
 

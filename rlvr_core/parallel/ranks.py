@@ -54,7 +54,7 @@ class ToldElsewhereError(RlvrError):
 
 
 class LostError(RunError):
-    """Another process of the run ended without saying why."""
+    """Another process of the run ended without recording a reason."""
 
     exit_code = LOST
 
@@ -120,7 +120,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
-        """Tell the others what goes wrong in this block, and find out what went wrong elsewhere.
+        """Report an error in this block to the other processes, and raise theirs.
 
         Raises:
             ToldElsewhereError: If another process tells the user.

@@ -1,4 +1,4 @@
-"""Whose fault an exception is that nobody expected: a file of the user, a plugin, or rlvr."""
+"""Attributes an unexpected exception to a file of the user, a plugin, or rlvr."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ _USES = {
     ("rlvr_core.step.forward", "Predicted.unpack"): "forward_path",
     ("rlvr_core.step.forward", "predict"): "forward_path",
 }
-"""Where rlvr computes with what a component gave, and of which kind the component is."""
+"""Functions of rlvr that compute with a component's results, and the component's kind."""
 
 
 def _given(frames: Sequence[FrameType]) -> Entry | None:

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Host:
-    """All loaded plugins; created by ``load_host``.
+    """The loaded plugins; created by ``load_host``.
 
     Attributes:
         registry: What the plugins registered.

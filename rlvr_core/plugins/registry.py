@@ -78,7 +78,7 @@ class Entry:
 
     @property
     def help(self) -> str:
-        """Where to look when the component is faulty."""
+        """Remedy for a fault of the component."""
         return f"see: rlvr plugins show {self.plugin}" if self.plugin else "fix it there"
 
     @property

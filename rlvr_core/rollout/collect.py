@@ -1,4 +1,4 @@
-"""From a sampler's draws to judged groups: draw, render, generate, verify, keep or drop.
+"""Turns a sampler's draws into judged groups: draw, render, generate, verify, keep or drop.
 
 Generation and verification overlap: a group goes to the verifier pool the moment its last
 completion is there. What comes out is in draw order, so that nothing downstream depends on timing.

@@ -190,7 +190,7 @@ def sampling_of(config: RunConfig) -> SamplingParams:
 
 
 class SingleTurn:
-    """Every problem is answered in one turn. See ``Conversations``."""
+    """Answers every problem in one turn. See ``Conversations``."""
 
     def present(self, problem: Problem) -> Problem:
         """The problem itself."""

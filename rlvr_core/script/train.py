@@ -163,7 +163,7 @@ def plain(value: Any) -> Any:
 
 @contextlib.contextmanager
 def signals_restored() -> Iterator[None]:
-    """After this block signals go to whom they went before, such as a notebook."""
+    """Restore the signal handlers, such as a notebook's, after this block."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in numbers}
     try:

@@ -200,7 +200,7 @@ class _Chunks:
         return self._shaped(self.product, chunk).copy_(grad_Nv)
 
     def row_blocks(self, chunk_Nv: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Some rows at a time, and memory for as many: the product's, or a little of its own."""
+        """Yield chunks of rows with memory for each: the product's, or a little of its own."""
         n, width = chunk_Nv.shape
         size = n // 2 if self.product is not self.memory else 0
         memory = self.product[: 2 * size * width].view(chunk_Nv.dtype)
@@ -241,7 +241,7 @@ class _RunningSoftmax:
         self.max_N = max_N
 
     def entropy(self) -> Tensor | None:
-        """In nats."""
+        """Return the entropies in nats."""
         if self.weighted_N is None:
             return None
         return self.sum_N.log() - self.weighted_N / self.sum_N

@@ -170,7 +170,7 @@ class Totals:
     def __init__(self, terms: Sequence[LossTerm]) -> None:
         self._terms = terms
         self.thresholds: list[float] = []
-        """Least entropies of tokens that were chosen by it, the same in all processes."""
+        """Entropy thresholds of chosen tokens, equal in all processes."""
         self._losses: dict[str, list[torch.Tensor]] = {}
         self._sums: dict[tuple[str, str], list[tuple[torch.Tensor, torch.Tensor]]] = {}
         self._maxima: dict[tuple[str, str], list[torch.Tensor]] = {}

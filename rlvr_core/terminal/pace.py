@@ -75,7 +75,7 @@ class Pace:
         self.total, self.done = total, 0
 
     def reach(self, step: int) -> None:
-        """So many steps are done; first those before a resume."""
+        """Record the number of steps done; first those before a resume."""
         self.done = step
         self._marks.append((step, self._clock()))
 

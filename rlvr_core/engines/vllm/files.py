@@ -31,7 +31,7 @@ from rlvr_core.engines.transport import ChosenTransport
 logger = logging.getLogger(__name__)
 
 PREFIX = "rlvr-weights-"
-"""Of the folders; those whose lock nobody holds are of killed processes."""
+"""Prefix of the folders; one whose lock nobody holds belongs to a killed process."""
 _PART_BYTES = 1 << 30
 _SHARED_MEMORY = Path("/dev/shm")
 _LOCK = "lock"
@@ -49,7 +49,7 @@ class Files:
     traits = TransportTraits(lasting=True)
 
     class Config(ComponentConfig):
-        """Where the files are."""
+        """Folder of the files."""
 
         folder: str | None = None
         """A folder that trainer and engine see at the same place. null: shared memory, or where

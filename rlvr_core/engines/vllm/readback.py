@@ -45,7 +45,7 @@ Tensors = Iterator[tuple[str, Tensor, tuple[int, int]]]
 
 @torch.no_grad()
 def fingerprint(worker: Any) -> dict[str, Shard]:
-    """In a worker of vLLM: checksums of what its model computes with, in the run's precision.
+    """Return checksums of a vLLM worker's weights, in the run's precision.
 
     Returns:
         ``weight_checksums`` by name, as ``FingerprintsWeights`` has them, of this worker's shards.

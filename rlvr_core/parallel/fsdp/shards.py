@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rlvr_core.parallel.ranks import Ranks
 
 _LAYOUT, _OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"
-"""Where torch.distributed.checkpoint finds the place of a slice in its tensor."""
+"""Keys under which torch.distributed.checkpoint finds a slice's place in its tensor."""
 
 MASTER = "master"
 
@@ -326,7 +326,7 @@ def read_shards(trainer: Path, part: str, models: Mapping[str, Tensor]) -> dict[
 
 
 def _contents(file: Path) -> dict[str, tuple[list[int], torch.dtype]]:
-    """Where the slices in a file end, and their dtypes, by name."""
+    """Return the ends of the slices in a file, and their dtypes, by name."""
     with safe_open(file, framework="pt") as slices:
         offsets = json.loads((slices.metadata() or {}).get(_LAYOUT, "{}"))
         contents = {}

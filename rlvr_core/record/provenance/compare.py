@@ -1,4 +1,4 @@
-"""In what two records of runs differ, part by part."""
+"""Compares two records of runs, part by part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which run ``--resume`` means, and with what configuration it goes on."""
+"""Finds the run that ``--resume`` means, and its configuration."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def run_to_resume(
 
 
 def _run_dir(overrides: Sequence[str]) -> str:
-    """Where runs are, when no configuration says it."""
+    """Return the folder of runs if no configuration names it."""
     given = parse_options([text for text in overrides if text.startswith("run.dir=")], "--set")
     return str(given.get("run", {}).get("dir") or RunConfig.model_fields["run"].default.dir)
 

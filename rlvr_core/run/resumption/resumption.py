@@ -1,4 +1,4 @@
-"""Where a resumed run goes on, and what it refuses to go on with."""
+"""Finds the step at which a resumed run continues, and refuses unfit checkpoints."""
 
 from __future__ import annotations
 
