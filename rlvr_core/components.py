@@ -211,7 +211,7 @@ register_commands = _registering(
         "eval": ("eval.command:eval_", "Evaluate a model or checkpoint on held-out tasks."),
     }
 )
-"""Commands beyond those of the kernel; ``rlvr --help`` lists them in this order."""
+"""Commands beyond ``rlvr run``; ``rlvr --help`` lists them in this order."""
 
 
 @hookimpl

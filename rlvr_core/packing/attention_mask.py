@@ -242,7 +242,7 @@ class VarlenMask:
 
     @classmethod
     def of(cls, batch: MicroBatch) -> VarlenMask:
-        """Make the mask of a micro-batch, on its device; a row of one token has keys and no query."""
+        """Make the mask of a micro-batch, on its device; a lone token has no query."""
         host = batch.host  # lengths are known there, and no device is waited for
         is_prompt_SP, is_row_BT = host.prompt_places(), host.fed_places()
         of_B, n_prompt = host.prompt_of_row_B, int(is_prompt_SP.sum())

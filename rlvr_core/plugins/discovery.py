@@ -116,8 +116,7 @@ class Found(NamedTuple):
 
 
 CORE_PLUGIN = Found(CORE, "rlvr_core.components", "rlvr-core", __version__, NOWHERE)
-"""Entry point of the built-in plugin. The kernel names its module only here and never imports it by
-name."""
+"""Entry point of the core's own plugin, whose module is named only here."""
 
 
 class _Recorder(dict[str, tuple[str, str]]):

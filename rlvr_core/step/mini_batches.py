@@ -243,7 +243,7 @@ class Totals:
             metrics["entropy/threshold"] = min(thresholds)
         for term in terms:
             finished = _finished(term, updates)
-            check_declared(term.loss, finished, kernel=True)
+            check_declared(term.loss, finished, core=True)
             for name, value in finished.items():
                 metrics[f"loss/{term.name}/{name}" if name in metrics else name] = value
         return metrics
