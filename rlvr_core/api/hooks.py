@@ -1,7 +1,7 @@
 """The hooks that a plugin may implement. The contract of each is in ``docs/plugins.md``.
 
 A plugin is a light module named by an entry point of the group ``rlvr``. It imports only
-``rlvr_core`` at top level; heavy imports belong in the components it registers.
+``rlvr_core.api`` at top level; heavy imports belong in the components it registers.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from rlvr_core.api import (
     one_line,
 )
 from rlvr_core.engines.vllm.group import add_up_by_gloo, check_size
-from rlvr_core.parallel.ranks import LostError, connection_lost
+from rlvr_core.parallel.ranks import LostError, connection_lost, count
 
 _CPU_KV_CACHE_MB = 512
 _CPU_BLOCK_SIZE = 32
@@ -336,7 +336,7 @@ def check_process_group() -> None:
     Raises:
         RunError: If this is one of several processes and their group does not exist yet.
     """
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    ranks = count()
     if ranks > 1 and not torch.distributed.is_initialized():
         raise RunError(
             f"engine vllm was started before the process group of the {ranks} ranks",
