@@ -1,4 +1,4 @@
-"""The plugin ``core``: what comes with rlvr itself, registered as any plugin does it.
+"""The plugin ``core``: rlvr's own components, registered as in any plugin.
 
 Targets are strings, so that listing the built-ins imports none of them. Add a component by adding
 an entry to the table of its kind: name, target in ``rlvr_core``, summary.

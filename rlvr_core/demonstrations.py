@@ -71,7 +71,7 @@ def load_answers(
 
 
 def answered(answers: Sequence[tuple[Problem, str]]) -> list[Problem]:
-    """Problems that hold the answer to imitate: what a fingerprint is taken of."""
+    """Return problems that contain the answer to imitate, to fingerprint them."""
     return [
         replace(problem, spec={**problem.spec, "answer to imitate": answer})
         for problem, answer in answers
@@ -102,7 +102,7 @@ class Demonstrations:
         return counted(answered(self.answers))
 
     def rows(self, step: int) -> list[Row]:
-        """The rows of one step, over all processes: epochs in an order that the seed decides."""
+        """Return the rows of one step, over all processes, from epochs in a seeded order."""
         first = step * self.rows_per_step
         return [self._row(*self._at(first + i)) for i in range(self.rows_per_step)]
 

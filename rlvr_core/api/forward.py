@@ -128,7 +128,7 @@ class ForwardPath(Protocol):
 
 
 class ForwardPathFactory(Protocol):
-    """Finds out whether a model can take a forward path; what a plugin registers."""
+    """Decides whether a model can take a forward path; registered by a plugin."""
 
     def __call__(self, model: Any, adapter: ModelAdapter) -> ForwardPath | None:
         """Return the model on this path, or None unless it is certain to give the same numbers.

@@ -101,7 +101,7 @@ class RunFinished:
 
 
 Level = Literal["ok", "note", "warn", "fail"]
-"""``note``: said, nothing to judge; ``warn``: doubtful; ``fail``: wrong."""
+"""``note``: information only; ``warn``: doubtful; ``fail``: wrong."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,7 @@ Method = Literal["wilson", "t", "jackknife", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number, what it was taken from, and its 95% interval.
+    """A number with its sample size and its 95% interval.
 
     Attributes:
         value: The estimate; None when nothing was there to take it from.

@@ -35,7 +35,7 @@ class CompiledModel:
 
 
 def compiled_model(model: PreTrainedModel) -> CompiledModel:
-    """The model with its layers and its head compiled for training; it stays as it is itself.
+    """A model with its layers and head compiled for training; the model itself is unchanged.
 
     All layers share their code and therefore their graphs. Activations are recomputed outside of
     them, layer by layer, as without compilation. Generation goes on uncompiled: its shapes change

@@ -1,4 +1,4 @@
-"""The run's configuration as pydantic models: what keys there are, their types and defaults.
+"""The run's configuration as pydantic models: its keys, their types and defaults.
 
 Cross-field rules live in the validators here; looking up component names and validating their
 ``with`` belongs to ``resolve.py``, rules across components to ``rules.py``, files and line numbers

@@ -1,4 +1,4 @@
-"""JSON schemas in plain words: what a key takes, for messages, ``explain`` and the reference."""
+"""Describes JSON schemas in words, for messages, ``explain`` and the reference."""
 
 from __future__ import annotations
 

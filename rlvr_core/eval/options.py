@@ -63,7 +63,7 @@ class Options:
 
 
 def common(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the common options to a command; it gets them by name."""
+    """Add the common options to a command, which receives them by name."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

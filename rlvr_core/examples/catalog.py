@@ -102,7 +102,7 @@ def find_example(text: str) -> Example | None:
 
 
 def _opening(config: Path) -> tuple[str, str]:
-    """Return what the comment at the top of a configuration says first, and its command."""
+    """Return the first sentence of a configuration's top comment, and its command."""
     lines = []
     for line in config.read_text(encoding="utf-8").splitlines():
         text = line.removeprefix("#").strip()

@@ -181,7 +181,7 @@ class Ranks:
         return cause
 
     def _tell(self, code: int, complaints: list[list[str]]) -> dict[str, Any] | None:
-        """Leave word; what rank 0 had to say, where that is another process."""
+        """Record this process's error; return that of rank 0 if it is another process."""
         self._leave_word(code, complaints)
         return None if self.main else self._word_of(0, wait=_PATIENCE)
 

@@ -67,12 +67,12 @@ class _Advantage(_Function):
 
 
 class _Loss(_Function):
-    """``fn(batch, normalizer)``; it learns from rewards unless its traits say otherwise."""
+    """A loss ``fn(batch, normalizer)``, which learns from rewards unless its traits say otherwise."""
 
     traits = LossTraits(advantage="group")
 
     def __call__(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
-        """Loss and metrics of one micro-batch."""
+        """Compute loss and metrics of one micro-batch."""
         output = self.function(batch, normalizer)
         if not isinstance(output, LossOutput):
             raise self.fault(f"gave {type(output).__name__}, not a rlvr_core.api.LossOutput")

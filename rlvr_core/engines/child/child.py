@@ -200,7 +200,7 @@ class ChildEngine:
             check_probe(answer.logprobs, ours, self._dtype, self._device, version)
 
     def fingerprint(self) -> dict[str, int]:
-        """See ``FingerprintsWeights``; nothing of an engine that cannot read its weights back."""
+        """See ``FingerprintsWeights``; empty if the engine cannot read its weights back."""
         if not isinstance(self._engine, FingerprintsWeights):
             return {}
         checksums: dict[str, int] = self.channel.call("fingerprint", timeout=self._deadline)

@@ -163,7 +163,7 @@ def _apart(
 
 
 def _index(module: Any, *, shared: bool) -> int:
-    """Number of the shard of a layer; 0 of one that is whole. Key-value heads may be ``shared``."""
+    """Return the number of a layer's shard; 0 if it is whole. Key-value heads may be ``shared``."""
     split = hasattr(module, "gather_output") or hasattr(module, "reduce_results")
     index = int(module.tp_rank) if split and hasattr(module, "tp_rank") else 0
     return index // int(getattr(module, "num_kv_head_replicas", 1)) if shared else index

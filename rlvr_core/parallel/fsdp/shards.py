@@ -123,7 +123,7 @@ class Shards:
             self._parts[part] = {name: piece for name, piece in mine.items() if piece is not None}
 
     def _slice(self, tensor: Tensor) -> tuple[Tensor, list[int]] | None:
-        """The slice of a tensor that this process writes, and its place; None if it writes none."""
+        """Return the part of a tensor that this process writes, and its place; else None."""
         offsets = [0] * tensor.ndim
         mine = self._writes and self._place == 0
         if isinstance(tensor, DTensor):
