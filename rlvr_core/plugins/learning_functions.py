@@ -67,7 +67,7 @@ class _Advantage(_Function):
 
 
 class _Loss(_Function):
-    """A loss ``fn(batch, normalizer)``, which learns from rewards unless its traits say otherwise."""
+    """A loss ``fn(batch, normalizer)``; it learns from rewards unless its traits differ."""
 
     traits = LossTraits(advantage="group")
 

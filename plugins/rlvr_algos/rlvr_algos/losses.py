@@ -129,7 +129,7 @@ class RowLoss(PolicyLoss):
 
     @property
     def traits(self) -> LossTraits:
-        """Those of any policy loss, without advantages per token."""
+        """Return the traits of any policy loss, without advantages per token."""
         return replace(super().traits, per_token_advantages=False)
 
     def row_advantage(self, policy: PolicyTerms) -> Tensor:

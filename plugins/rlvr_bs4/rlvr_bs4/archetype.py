@@ -18,7 +18,7 @@ from rlvr_core.api import Json
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """So many elements of a page match a compound selector, noise included."""
+    """Number of elements of a page that match a compound selector, noise included."""
 
     css: str
     n: int = 1

@@ -73,7 +73,7 @@ class Language:
 
     @property
     def missing(self) -> str:
-        """Which of its tools this machine lacks; empty if it has them."""
+        """The tools that this machine lacks; empty if it has all."""
         return ", ".join(tool for tool in self.tools if shutil.which(tool) is None)
 
     def paths(self) -> tuple[str, ...]:

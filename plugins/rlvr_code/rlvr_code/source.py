@@ -58,7 +58,7 @@ class Budget:
 
 
 budget: contextvars.ContextVar[Budget | None] = contextvars.ContextVar("budget", default=None)
-"""Of the response that is being read."""
+"""Budget of the response that is being read."""
 
 
 def defined(code: str) -> set[str]:

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 STOP = ("\nQUESTION:", "\n-----")
 _WHERE = ("input_output", "tests", "unit_tests", "verifier_metadata")
 _PARTS = ("public_tests", "private_tests", "generated_tests")
-"""Where CodeContests, as DeepMind gives it, has tests."""
+"""Columns of tests in DeepMind's CodeContests."""
 
 
 class TestedConfig(Common):

@@ -192,7 +192,7 @@ class HumanEval(Asserted):
 
 
 def _check_names(problem: Problem) -> Names:
-    """Whose the names of a check are."""
+    """Return the owners of a check's names."""
     spec = problem.spec
     prompt, reference = str(spec.get("prompt") or ""), spec.get("canonical_solution")
     known = f"{prompt}{reference}" if isinstance(reference, str) and reference else ""
@@ -245,7 +245,7 @@ class CasesConfig(JudgeConfig):
     """Options of verifiers with inputs and expected answers."""
 
     tolerance: Annotated[float, Field(ge=0)] = 1e-6
-    """By how much decimal numbers may differ; 0 compares them as they are."""
+    """Allowed difference of decimal numbers; 0 compares them as they are."""
 
 
 class Stdin(ProgramVerifier[list[Case]]):

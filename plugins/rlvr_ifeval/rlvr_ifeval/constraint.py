@@ -19,7 +19,7 @@ from rlvr_ifeval.text import visible
 
 _SHOWN = 80
 MAX_CONSTRAINTS = 100
-"""Most constraints of one problem."""
+"""Maximum constraints of one problem."""
 
 
 class Args(ComponentConfig):

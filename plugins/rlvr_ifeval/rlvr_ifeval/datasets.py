@@ -21,7 +21,7 @@ from rlvr_core.data.uri import local_path
 from rlvr_ifeval import verifiers
 
 _SHOWN = 20
-"""Most invalid rows that one message names."""
+"""Maximum invalid rows that one message names."""
 _log = logging.getLogger(__name__)
 Row = Mapping[str, Json]
 

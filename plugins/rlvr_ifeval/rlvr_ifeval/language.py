@@ -1,4 +1,4 @@
-"""Which language a text is in, the same answer every time."""
+"""Detects the language of a text, deterministically."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _EXPONENT = re.compile(
 _DIVIDED = re.compile(r"gcd|lcm|mod")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _MAX_POWER = 1000
-"""Of the exponents' product: a power of a power multiplies them."""
+"""Limit of the exponents' product: a power of a power multiplies them."""
 _MAX_DEPTH = 8
 
 

@@ -50,7 +50,7 @@ class Fleet:
 
     @property
     def servers(self) -> Sequence[Server]:
-        """All servers of the run, lost ones included."""
+        """The servers of the run, lost ones included."""
         return self.pool.servers
 
     # -- starting --------------------------------------------------------------------------------

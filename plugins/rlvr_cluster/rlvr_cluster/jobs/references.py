@@ -1,4 +1,4 @@
-"""Which values of a config name files of this machine, or URIs."""
+"""Finds values of a config that name files of this machine, or URIs."""
 
 from __future__ import annotations
 

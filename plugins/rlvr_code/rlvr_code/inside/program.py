@@ -24,7 +24,7 @@ WIRE = 3
 
 
 HANDED = 5
-"""So many descriptors a program is handed at most."""
+"""Maximum number of descriptors passed to a program."""
 
 
 def describe(job: dict[str, Any], code: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Which sandboxes this machine has, which one is taken, and what each does not stop."""
+"""The sandboxes of this machine: the choice, and the attacks that each does not stop."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ class Timer:
         return news
 
     def _spent(self) -> tuple[float, float, float]:
-        """Of the current test: by the clock, of the processor, by the clock without waiting."""
+        """Return the current test's seconds: wall, processor, and wall without waiting."""
         clock, now = self._gone_by(), self._family.look()
         return clock, now.cpu, max(clock - (now.waited or 0.0), 0.0)
 
