@@ -123,11 +123,11 @@ class Rules:
         a truncated distribution.
         """
         staleness, sampler = self.config.train.max_staleness, self.components.get(("sampler",))
-        reasons = [f"train.max_staleness ({staleness})"] if staleness > 0 else []
+        reasons = [f"train.max_staleness {staleness}"] if staleness > 0 else []
         if sampler is not None:
             with contextlib.suppress(RlvrError):  # reported again when the run starts
                 reads = traits_of(sampler.make(), SamplerTraits).max_reads
-                reasons += [f"the sampler's max_reads ({reads})"] if reads > 1 else []
+                reasons += [f"the sampler's max_reads {reads}"] if reads > 1 else []
         for name, value in _truncations(self.config) if reasons else ():
             yield self._fault(
                 ("sampling", name),

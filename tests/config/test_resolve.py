@@ -238,10 +238,13 @@ def test_t8_truncated_sampling_is_warned_about(host, run_file, option):
 @pytest.mark.parametrize(
     ("again", "told"),
     [
-        ("train.max_staleness=1", "with train.max_staleness (1), completions that older weights"),
+        (
+            "train.max_staleness=1",
+            "training on completions of older weights (train.max_staleness 1)",
+        ),
         (
             "sampler={use: core/shuffle, with: {max_reads: 2}}",
-            "with the sampler's max_reads (2), completions that older weights",
+            "training on completions of older weights (the sampler's max_reads 2)",
         ),
     ],
 )
@@ -250,7 +253,7 @@ def test_t8_a_ratio_that_starts_at_a_truncated_distribution_is_refused(
 ):
     (complaint,) = faults(host, run_file, option, again)
     assert complaint.what.startswith(told)
-    assert f"with {option.replace('=', ' ')} these are of a truncated" in complaint.what
+    assert complaint.what.endswith(f"and {option.replace('=', ' ')} truncates them")
     assert complaint.where.startswith(f"--set {option}")
     assert resolve_file(run_file, [again], host).warnings == ()
 
