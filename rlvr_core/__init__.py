@@ -19,12 +19,15 @@ __version__ = "0.2.0"
 NO_WINDOWS = "rlvr runs on Linux and macOS, not on Windows"
 
 
+FILE_PREFIX = "_rlvr_file_"
+"""Prefix of the module names under which files named by a config are imported."""
+
 _HOMES = {
     "RunView": "rlvr_core.record.view",
     "evaluate": "rlvr_core.script.evaluate",
     "train": "rlvr_core.script.train",
 }
-"""Where each name is, imported when it is first used."""
+"""Module of each name, imported on first use."""
 
 
 def __getattr__(name: str) -> Any:
@@ -46,8 +49,8 @@ class _Files:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """The spec of such a module; None for any other."""
-        if not name.startswith("_rlvr_file_"):
+        """Return the spec of such a module; None for any other."""
+        if not name.startswith(FILE_PREFIX):
             return None
         from rlvr_core.plugins import files
 

@@ -1,7 +1,7 @@
-"""The plugin ``core``: what comes with rlvr itself, registered as any plugin does it.
+"""The plugin ``core``: rlvr's own components, registered as in any plugin.
 
 Targets are strings, so that listing the built-ins imports none of them. Add a component by adding
-one line to the table of its kind: name, target in ``rlvr_core``, summary.
+an entry to the table of its kind: name, target in ``rlvr_core``, summary.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rlvr_core.api import hookimpl
+from rlvr_core.api import TINY, hookimpl
 
 if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for torch
     from pathlib import Path
@@ -129,7 +129,7 @@ register_optimizers = _registering(
         "adamw": ("step.optim:AdamW", "Adam with decoupled weight decay."),
     }
 )
-"""What updates the weights."""
+"""Optimizers."""
 
 register_schedules = _registering(
     {
@@ -139,7 +139,7 @@ register_schedules = _registering(
         "wsd": ("step.schedules:WSD", "Constant, then down in a straight line at the end."),
     }
 )
-"""How the learning rate goes on after the warm-up."""
+"""Schedules of the learning rate after the warm-up."""
 
 register_trackers = _registering(
     {
@@ -147,14 +147,14 @@ register_trackers = _registering(
         "wandb": ("record.trackers.wandb:Wandb", "Weights & Biases, online or in offline files."),
     }
 )
-"""Where a run's metrics are shown, beside its own metrics.jsonl."""
+"""Trackers, which send a run's metrics to other programs."""
 
 register_transports = _registering(
     {
         "files": ("engines.vllm.files:Files", "Files in shared memory or a folder."),
     }
 )
-"""How weights reach an engine in other processes."""
+"""Transports of weights to an engine in other processes."""
 
 register_guards = _registering(
     {
@@ -211,13 +211,13 @@ register_commands = _registering(
         "eval": ("eval.command:eval_", "Evaluate a model or checkpoint on held-out tasks."),
     }
 )
-"""Commands beyond those of the kernel; ``rlvr --help`` lists them in this order."""
+"""Commands beyond ``rlvr run``; ``rlvr --help`` lists them in this order."""
 
 
 @hookimpl
 def locate_model(reference: str) -> Path | None:
     """Make a tiny model."""
-    if not reference.startswith("tiny:"):
+    if not reference.startswith(TINY):
         return None
     from rlvr_core.plugins.host import load_host
     from rlvr_core.tiny.tiny import resolve_tiny

@@ -71,7 +71,7 @@ def load_answers(
 
 
 def answered(answers: Sequence[tuple[Problem, str]]) -> list[Problem]:
-    """Problems that hold the answer to imitate: what a fingerprint is taken of."""
+    """Return problems that contain the answer to imitate, to fingerprint them."""
     return [
         replace(problem, spec={**problem.spec, "answer to imitate": answer})
         for problem, answer in answers
@@ -102,7 +102,7 @@ class Demonstrations:
         return counted(answered(self.answers))
 
     def rows(self, step: int) -> list[Row]:
-        """The rows of one step, over all processes: epochs in an order that the seed decides."""
+        """Return the rows of one step, over all processes, from epochs in a seeded order."""
         first = step * self.rows_per_step
         return [self._row(*self._at(first + i)) for i in range(self.rows_per_step)]
 
@@ -111,7 +111,7 @@ class Demonstrations:
         return self.answers[_order(len(self.answers), self.seed, epoch)[index]]
 
     def _row(self, problem: Problem, answer: str) -> Row:
-        """The answer ends with the end-of-sequence token: a model must learn to stop (T49)."""
+        """The answer ends with the end-of-sequence token: a model must learn to stop."""
         tokenizer: Any = self.tokenizer
         ids = (*tokenizer(answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id)
         n = len(ids)
@@ -163,7 +163,7 @@ class GivenAnswers:
         return loaded
 
     def problems(self) -> dict[str, list[Problem]]:
-        """What is trained on, by a name for messages."""
+        """Return the problems that are trained on, by a name for messages."""
         by_name: dict[str, list[Problem]] = {}
         for loc, pairs in self._answers.items():
             name = f"the answers of {self._config.losses[loc].use}"
@@ -195,7 +195,7 @@ class GivenAnswers:
 
 
 def _sources(config: RunConfig, loc: Loc) -> list[tuple[Loc, ComponentRef, SplitSection | None]]:
-    """Where the answers of a loss come from, and what each source holds out."""
+    """Return the sources of a loss's answers, each with its held-out split."""
     dataset = config.losses[loc].data
     if dataset is not None:
         return [((*loc, "data"), dataset, None)]

@@ -95,7 +95,7 @@ class DrGRPO(PolicyLoss):
            -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), with A = R - mean of the group
 
     Its gradients are smaller than GRPO's by about mean length / ``constant`` and by the rewards'
-    spread, so a learning rate that suits GRPO is too low here (T9).
+    spread, so a learning rate that suits GRPO is too low here.
     """
 
     advantage = "center"
@@ -116,16 +116,17 @@ class DrGRPO(PolicyLoss):
         return policy.output(loss, normalizer)
 
 
-class GSPO(PolicyLoss):
+class GSPO(GRPO):
     """Group sequence policy optimization, Zheng et al. 2025, arXiv:2507.18071, equation 5.
 
     loss = mean over completions of -min(s A, clip(s, 1 - clip_low, 1 + clip_high) A)
     s    = exp((1 / |o|) sum over tokens of (logp - old_logp)), the ratio of the whole completion
 
-    A completion is clipped as one, so the range is the paper's: far narrower than that of a token.
+    GRPO with the ratio of the whole completion, which is the same for each of its tokens. The range
+    is the paper's: far narrower than that of a token.
     """
 
-    class Config(ClipConfig):
+    class Config(GRPO.Config):
         """Options of GSPO."""
 
         ratio: Literal["token", "sequence"] = "sequence"
@@ -134,14 +135,6 @@ class GSPO(PolicyLoss):
         """The ratio counts down to ``1 - clip_low``."""
         clip_high: Annotated[float, Field(gt=0)] = 4e-4
         """The ratio counts up to ``1 + clip_high``."""
-
-    options: Config
-
-    def __call__(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
-        """The surrogate is the same for every token of a completion, so its mean is too."""
-        policy = self.terms(batch)  # their ratio is s
-        loss_BT = policy.corrected(clipped(policy, self.options))
-        return policy.output(row_mean(loss_BT, batch.mask_BT, normalizer), normalizer)
 
 
 class SFT:

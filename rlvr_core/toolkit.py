@@ -1,4 +1,4 @@
-"""What commands of plugins use of the core beside ``rlvr_core.api``; it imports nothing large.
+"""Functions of the core for commands of plugins; importing it loads nothing large.
 
 It reads configs and run folders, makes components and prints. A plugin that needs more imports the
 module that has it.

@@ -7,7 +7,7 @@ import re
 from rlvr_core.api import Metric
 from rlvr_core.api.components import declared_metrics
 from rlvr_core.plugins.host import load_host
-from rlvr_core.record.metrics import kernel_metrics
+from rlvr_core.record.metrics import core_metrics
 
 _HEAD = """\
 # Every metric
@@ -20,7 +20,7 @@ declare. [runs.md](../runs.md#metrics) says how metrics are recorded, and which 
 def page() -> str:
     """The whole page."""
     parts = [_HEAD]
-    for title, metrics in kernel_metrics().items():
+    for title, metrics in core_metrics().items():
         parts.append(f"\n## {title}\n\n| metric | meaning | unit |\n|---|---|---|\n")
         parts += [f"{_row(metric)}\n" for metric in metrics]
     parts.append(

@@ -1,1 +1,1 @@
-"""Advantages, policy losses and their pieces."""
+"""Pieces that losses share (ratio, KL, means, entropy), and the checks of an estimator."""

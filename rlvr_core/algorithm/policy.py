@@ -1,4 +1,4 @@
-"""What all policy-gradient losses share: options, ratios, KL, entropy bonus and metrics.
+"""Shared parts of all policy-gradient losses: options, ratios, KL, entropy bonus and metrics.
 
 A loss itself is a few lines, see ``rlvr_core.losses``.
 """
@@ -41,10 +41,10 @@ class EntropyControl(ComponentConfig):
     """Mean entropy of the loss tokens, in nats, that is to be kept: the bonus is applied while the
     update before was at it or below."""
     step: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.005
-    """What each update adds to the weight where its entropy is at the target or below, and takes
-    from it where it is above."""
+    """Added to the weight after an update whose entropy is at the target or below, and subtracted
+    after one above it."""
     min: Weight = 0.0
-    """Least weight."""
+    """Smallest weight."""
     max: Weight = 1.0
     """Largest weight."""
 
@@ -184,7 +184,7 @@ class PolicyLoss:
 
 @dataclass(frozen=True, slots=True)
 class PolicyTerms:
-    """What a surrogate is made of, and what is done to it before and after it is averaged.
+    """The tensors of a surrogate, and the steps before and after it is averaged.
 
     On-policy, where ``old`` is ``logp`` detached, the ratio is 1 and carries the gradient of
     ``logp``: no case of its own is needed.

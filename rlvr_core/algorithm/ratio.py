@@ -26,7 +26,7 @@ MAX_EXPONENT = 30.0
 
 
 def log_ratio(logp_BT: Tensor, old_logp_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """``logp - old`` where the mask is set, else 0; whatever a masked position holds, even NaN."""
+    """Return ``logp - old`` where the mask is set, else 0, even if a masked position holds NaN."""
     return torch.where(mask_BT, logp_BT - old_logp_BT, 0.0)
 
 

@@ -1,7 +1,7 @@
 """Reduces per-token values to a micro-batch's share of the step's loss, and to metrics.
 
 All denominators of a loss are those of the whole optimizer step, so the sum over micro-batches does
-not depend on how rows were split (T10, T11). They are multiplied out by the number of processes,
+not depend on how rows were split. They are multiplied out by the number of processes,
 because data-parallel training averages gradients. Metrics are gathered per micro-batch, and
 finished once the whole step is summed.
 """

@@ -43,6 +43,7 @@ from rlvr_core.api.errors import PluginError as PluginError
 from rlvr_core.api.errors import RefusedError as RefusedError
 from rlvr_core.api.errors import RlvrError as RlvrError
 from rlvr_core.api.errors import RunError as RunError
+from rlvr_core.api.errors import one_line as one_line
 from rlvr_core.api.example import Example as Example
 from rlvr_core.api.forward import ForwardPath as ForwardPath
 from rlvr_core.api.forward import MicroBatch as MicroBatch
@@ -95,6 +96,7 @@ from rlvr_core.api.learning import Schedule as Schedule
 from rlvr_core.api.learning import StepObserver as StepObserver
 from rlvr_core.api.learning import TrainedParameter as TrainedParameter
 from rlvr_core.api.problems import REMOTE as REMOTE
+from rlvr_core.api.problems import TINY as TINY
 from rlvr_core.api.problems import Draw as Draw
 from rlvr_core.api.problems import Drop as Drop
 from rlvr_core.api.problems import Extend as Extend

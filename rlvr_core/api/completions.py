@@ -81,7 +81,7 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the model wrote in one turn, as an environment gets it; it is whole, never cut off.
+    """The model's text of one turn, as an environment gets it; never cut off.
 
     Attributes:
         text: Without special tokens.
@@ -139,7 +139,7 @@ class Completion:
         loss_mask: Which tokens the loss may train; tool output and the like is False.
         text: ``token_ids`` decoded, without special tokens; of a conversation the last turn that
             the model wrote. What a verifier reads.
-        finish_reason: ``stop``, ``length``, ``abort`` (not an answer, T20) or ``error``.
+        finish_reason: ``stop``, ``length``, ``abort`` (not an answer) or ``error``.
         version: Policy version read before generation began.
         usage: What it took to ask, of a remote engine; its completions have no tokens here.
         transcript: The turns of a conversation; None of a single answer.

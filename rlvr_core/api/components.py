@@ -1,4 +1,4 @@
-"""What every component has, and what measures and watches a run.
+"""Base classes of components, and protocols of what measures and watches a run.
 
 A component is any class with a nested pydantic ``Config`` whose constructor takes an instance of
 it. Nothing here needs to be inherited from, save ``ComponentConfig``. Torch appears in
@@ -40,7 +40,7 @@ class Metric:
         name: Its name; ``<part>`` stands for any text.
         meaning: What it measures, in one sentence.
         unit: Unit of its values.
-        better: Whether higher or lower is better, where one of them is.
+        better: ``up`` or ``down`` if higher or lower values are better; None if neither is.
     """
 
     name: str

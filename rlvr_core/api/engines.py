@@ -41,7 +41,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class EngineContext:
-    """What the trainer hands an engine at its start.
+    """Settings that the trainer passes to an engine at its start.
 
     Attributes:
         model_path: Folder of the model as transformers loads it.
@@ -142,7 +142,7 @@ class Engine(Protocol):
     def load_weights(self, version: int, source: WeightSource) -> None:
         """Take new weights and label what is sampled from now on with ``version``.
 
-        One transaction: on return no cache built under older weights can be used (T19). A
+        One transaction: on return no cache built under older weights can be used. A
         failure raises and leaves the engine unusable rather than silently old.
         """
 
@@ -195,7 +195,7 @@ class BackgroundEngine(Engine, Protocol):
 
     @property
     def in_flight(self) -> frozenset[str]:
-        """Its options for unfinished requests at a sync: of ``drain``, ``abort``, ``keep``."""
+        """Supported treatments of unfinished requests at a sync: ``drain``, ``abort``, ``keep``."""
 
     def begin(self) -> None:
         """Start to generate everything that was submitted, and return at once."""

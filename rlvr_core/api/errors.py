@@ -1,4 +1,4 @@
-"""Every error a user can cause or meet, and the exit code that goes with it.
+"""The errors that rlvr and its plugins raise, each with an exit code.
 
 An ``RlvrError`` is printed without a traceback: what is wrong, where, and what to do. Anything
 else that escapes is a bug, of ours or of a plugin, and shows its traceback.

@@ -1,4 +1,4 @@
-"""What a component is tried with: by its tests, and by ``rlvr plugins check``."""
+"""Inputs to try a component with, in its tests and in ``rlvr plugins check``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """What the conformance checks try a component with.
+    """Inputs that the conformance checks try a component with.
 
     Attributes:
         config: The options to construct it with.

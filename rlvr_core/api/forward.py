@@ -57,7 +57,7 @@ class MicroBatch:
 
     @property
     def host(self) -> MicroBatch:
-        """The same on the CPU, where it can be counted without waiting for a device."""
+        """This micro-batch on the CPU, where counting needs no wait for a device."""
         return self if self.on_host is None else self.on_host
 
     def prompt_places(self) -> Tensor:
@@ -82,7 +82,7 @@ class MicroBatch:
         return sent
 
     def to(self, device: torch.device | str) -> MicroBatch:
-        """The same micro-batch on another device."""
+        """Return this micro-batch on another device."""
         parts: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         moved: dict[str, Any] = {
             name: None if part is None else _sent(part, device) for name, part in parts.items()
@@ -128,12 +128,12 @@ class ForwardPath(Protocol):
 
 
 class ForwardPathFactory(Protocol):
-    """Finds out whether a model can take a forward path; what a plugin registers."""
+    """Decides whether a model can take a forward path; registered by a plugin."""
 
     def __call__(self, model: Any, adapter: ModelAdapter) -> ForwardPath | None:
         """Return the model on this path, or None unless it is certain to give the same numbers.
 
-        It is called before every pass, so what takes long is to be remembered by model.
+        It is called before every pass, so cache expensive checks per model.
 
         Args:
             model: The Hugging Face model.

@@ -1,4 +1,4 @@
-"""What a guard is given of the run that it watches.
+"""The view that a guard has of its run.
 
 A guard that has a method ``bind`` is given a ``GuardContext`` once model and engine are there, and
 one that has ``preflight`` may look at the prepared run before its model is loaded. A guard that is
@@ -46,7 +46,7 @@ class SeenMicroBatch:
 
     @property
     def batch(self) -> LossBatch:
-        """What the first loss was given."""
+        """The batch of the first loss."""
         return self.losses[0][1]
 
 

@@ -1,7 +1,7 @@
-"""Every hook a plugin may implement. The contract of each is in ``docs/plugins.md``.
+"""The hooks that a plugin may implement. The contract of each is in ``docs/plugins.md``.
 
 A plugin is a light module named by an entry point of the group ``rlvr``. It imports only
-``rlvr_core`` at top level; heavy imports belong in the components it registers.
+``rlvr_core.api`` at top level; heavy imports belong in the components it registers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rlvr_core.verify.reward import RewardPlan
 
 API_VERSION = 1
-"""Raised when a hook changes in a way that old plugins cannot stand.
+"""Incremented when a hook changes incompatibly.
 
 A plugin module says which one it was written for by ``RLVR_API = 1``; leaving it out means 1.
 """
@@ -101,12 +101,12 @@ class RunFinished:
 
 
 Level = Literal["ok", "note", "warn", "fail"]
-"""``note``: said, nothing to judge; ``warn``: doubtful; ``fail``: wrong."""
+"""``note``: information only; ``warn``: doubtful; ``fail``: wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What an examination found, such as one line of ``rlvr doctor``.
+    """A result of an examination, such as one line of ``rlvr doctor``.
 
     Attributes:
         id: ``<part>/<name>``, stable.
@@ -123,7 +123,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """What a run trains on and is evaluated on, known before its model is loaded.
+    """Data of a run, for training and evaluation, known before its model is loaded.
 
     Attributes:
         model: ``model.path`` as configured.
@@ -320,7 +320,7 @@ def locate_run(env: Mapping[str, str]) -> Path | None:
 def plan_conversations(
     section: EnvironmentSection, problems: Sequence[Problem], host: Host
 ) -> Conversations | None:
-    """What plays problems in several turns; asked where the config or a problem names one."""
+    """Return what plays multi-turn conversations; called if the run has an environment."""
 
 
 @hookspec(firstresult=True)
@@ -338,7 +338,7 @@ def make_teachers(
 def mirror_run(
     uri: str, open_store: Callable[[str], Store], keep: int, say: Callable[[str], None]
 ) -> RunMirror | None:
-    """What copies a run's folder to the store at ``run.mirror``."""
+    """Return the object that copies a run's folder to the store at ``run.mirror``."""
 
 
 @hookspec(firstresult=True)
@@ -358,7 +358,7 @@ def calibrate_judges(
 
 @hookspec
 def examine() -> Sequence[Finding]:
-    """What ``rlvr doctor`` should say of this machine for this plugin."""
+    """Return findings of ``rlvr doctor`` about this machine, for this plugin."""
     return ()
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """What a launcher is to start.
+    """The job that a launcher starts.
 
     Attributes:
         arguments: The words after ``rlvr`` that do it, ``run`` first, or ``eval``.
@@ -48,7 +48,7 @@ class LaunchRequest:
 
 @dataclass(frozen=True, slots=True)
 class LaunchWords:
-    """What the command line of ``rlvr launch`` says, but for the launcher's own options.
+    """The command line of ``rlvr launch``, without the launcher's own options.
 
     Attributes:
         config: The YAML file.
@@ -88,7 +88,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedBeside:
-    """What ``rlvr launch --eval-config`` asks for: ``rlvr watch --config`` beside the training.
+    """The request of ``rlvr launch --eval-config``: ``rlvr watch --config`` beside the training.
 
     Attributes:
         config: The YAML file, checked; the checkpoint takes the place of its ``model.path``.
@@ -272,7 +272,7 @@ class ExternalAnswer:
 
 @runtime_checkable
 class ExternalTask(Protocol):
-    """What an external task has beside ``n``, ``problems`` and ``score`` of an ``EvalTask``."""
+    """The methods of an external task beyond those of ``EvalTask``."""
 
     label: str
     """Tells apart several uses of the task; part of its name in results."""
@@ -281,7 +281,7 @@ class ExternalTask(Protocol):
         """Whether ``sampling`` says how answers are drawn; else it is no affair of ours."""
 
     def identity(self) -> Mapping[str, Json]:
-        """What the frozen specification must hold beside options and problems, as versions."""
+        """Further content of the frozen specification, such as versions."""
 
     def longest(
         self, problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, limit: int

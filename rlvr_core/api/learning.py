@@ -63,8 +63,8 @@ class AdvantageOutput:
 
     Attributes:
         advantages: One number per completion, shape (N,); or, with ``traits.per_token``, N
-            sequences of one number per token. What it gives for a completion without a reward, or
-            for a token outside the loss mask, is not used.
+            sequences of one number per token. Values for completions without a reward and for
+            tokens outside the loss mask are ignored.
         metrics: Numbers for the step's line, recorded as ``advantage/<name>``.
     """
 
@@ -219,7 +219,7 @@ class StepObserver:
         """
 
     def step_ends(self) -> Mapping[str, float]:
-        """All updates of the step are done; returns numbers for its metrics."""
+        """Called after all updates of the step; returns numbers for its metrics."""
         return {}
 
 

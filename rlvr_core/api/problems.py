@@ -54,7 +54,9 @@ class Problem:
 
 
 REMOTE = "openai:"
-"""What the name of a model on another machine begins with, where a model is named."""
+"""Prefix of ``model.path`` for a model behind a server."""
+TINY = "tiny:"
+"""Prefix of ``model.path`` for a tiny model, made on first use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ Fate = Literal[
     "error",
     "in_flight",
 ]
-"""Where a drawn completion ended; the ledger's columns."""
+"""Fates of a drawn completion; the ledger's columns."""
 
 
 @dataclass(frozen=True, slots=True)

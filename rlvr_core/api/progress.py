@@ -53,5 +53,5 @@ def counting(unit: str, items: Iterable[T], total: int | None = None) -> Iterato
 
 
 def work_going_on() -> tuple[Work, ...]:
-    """Return the work that goes on in this process; what began last comes last."""
+    """Return the current pieces of work in this process, the newest last."""
     return tuple(_going_on)

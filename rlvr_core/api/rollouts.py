@@ -1,4 +1,4 @@
-"""Judged groups, what one step trains on, and where a run's rollouts come from."""
+"""Judged groups, the rollouts of one step, and their source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a component can do beyond its protocol: one frozen dataclass of traits per kind.
+"""Properties of a component beyond its protocol: one frozen dataclass of traits per kind.
 
 A component states its traits as a class attribute, and one that leaves it out has the
 defaults; a loss and an advantage estimator must state theirs::
@@ -46,10 +46,10 @@ class EngineTraits(Traits):
             beside a base model of its own.
         takes_transport: Its weights reach it by ``EngineContext.transport``; a run that names a
             transport for any other engine is refused.
-        takes_turns: Of one that is ``text_only``: whether it wants a chat; otherwise one turn
-            that holds the whole raw text.
-        seeded: Draws each completion by its seed. One that does not draw, as of a script, is not
-            watched by the guard ``seeds``.
+        takes_turns: Read only with ``text_only``. True: requests carry chat turns. False: a
+            single turn with the raw prompt text.
+        seeded: Draws each completion by its seed. False for an engine that does not sample
+            (``scripted``), which the guard ``seeds`` then skips.
         collective: Several processes of the run share it: ``drain`` and ``score`` then are
             collectives, which each process calls as often as the others, with work or without.
     """
@@ -116,7 +116,7 @@ class EntropyTraits:
 
 @dataclass(frozen=True, slots=True)
 class LossTraits(Traits):
-    """What a loss needs in its batch, and how its batch is made.
+    """The needs of a loss in its batch, and how its batch is made.
 
     Attributes:
         advantage: Name of the advantage estimator that ``advantage: auto`` takes for this loss;
@@ -151,7 +151,7 @@ class LossTraits(Traits):
 
 @dataclass(frozen=True, slots=True)
 class AdvantageTraits(Traits):
-    """What an advantage estimator needs and gives.
+    """The needs and results of an advantage estimator.
 
     Attributes:
         per_token: Whether it gives one advantage per token instead of one per completion.

@@ -102,7 +102,7 @@ class TransportChoice(Protocol):
 
     @property
     def name(self) -> str:
-        """Its registered name, or the place it was named by."""
+        """The registered name, or the place it was named by."""
 
     def make(self) -> WeightTransport:
         """Make one end."""

@@ -85,7 +85,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a verifier says of one completion.
+    """A verifier's result for one completion.
 
     An exception or a timeout is never a score of 0: ``score`` is None unless status is ``ok``.
 
@@ -148,7 +148,7 @@ Method = Literal["wilson", "t", "jackknife", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number, what it was taken from, and its 95% interval.
+    """A number with its sample size and its 95% interval.
 
     Attributes:
         value: The estimate; None when nothing was there to take it from.

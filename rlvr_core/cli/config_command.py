@@ -109,7 +109,7 @@ def _resolve(file: str, overrides: tuple[str, ...]) -> Resolved:
 
 
 def _numbers(resolved: Resolved) -> dict[str, int]:
-    """What one step draws."""
+    """Describe the sampling of one step."""
     config = resolved.config
     completions = config.train.prompts_per_step * config.sampling.n
     return {

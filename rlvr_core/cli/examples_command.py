@@ -24,7 +24,7 @@ def examples_() -> None:
 @examples_.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def list_(as_json: bool) -> None:
-    """List the examples: what each is, how long it takes, and the plugins it needs."""
+    """List the examples with description, duration and required plugins."""
     rows = [(each.name, ", ".join(each.plugins), each.summary) for each in examples()]
     if as_json:
         print_json(

@@ -1,4 +1,4 @@
-"""``rlvr list``: what can be named in a config, and the options of each."""
+"""``rlvr list``: the components that a config can name, and their options."""
 
 from __future__ import annotations
 

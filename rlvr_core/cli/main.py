@@ -22,13 +22,13 @@ from rlvr_core.plugins import discovery
 from rlvr_core.plugins.first_party import COMMANDS
 from rlvr_core.terminal import output
 
-KERNEL = {"run": ("rlvr_core.cli.run:run", "Train a model as a config says.")}
-"""Target and summary of each kernel command, in the order they are listed."""
+ALWAYS = {"run": ("rlvr_core.cli.run:run", "Train a model as a config says.")}
+"""Target and summary of the commands that no plugin registers."""
 
 
 def top_level() -> dict[str, tuple[str, str]]:
     """Return target and summary of the core's commands, then of those of first-party plugins."""
-    commands = KERNEL | discovery.registered_by_core("register_commands")
+    commands = ALWAYS | discovery.registered_by_core("register_commands")
     return commands | discovery.commands_beside_core(os.environ)
 
 
@@ -41,7 +41,7 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command, or build the group of a plugin."""
-        commands = KERNEL if cmd_name in KERNEL else top_level()
+        commands = ALWAYS if cmd_name in ALWAYS else top_level()
         if cmd_name in commands:
             module, _, attribute = commands[cmd_name][0].partition(":")
             command: click.Command = getattr(importlib.import_module(module), attribute)

@@ -1,4 +1,4 @@
-"""``rlvr plugins``: what is installed, what works, and what to do about the rest."""
+"""``rlvr plugins``: the installed plugins, and remedies for broken ones."""
 
 from __future__ import annotations
 

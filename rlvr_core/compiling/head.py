@@ -32,7 +32,7 @@ def compiled_logprobs(
     bias_V: Tensor | None = None,
     with_entropy: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """What ``fused_logprobs`` gives, up to rounding; all is explained there."""
+    """Compute ``fused_logprobs``, up to rounding; see there."""
     device, dtype = hidden_NH.device.type, hidden_NH.dtype
     if dtype != torch.float64 and torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)

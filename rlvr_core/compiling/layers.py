@@ -23,7 +23,7 @@ where a micro-batch crosses the size that its kernels were chosen for; torch's o
 
 @dataclass(frozen=True, slots=True)
 class CompiledModel:
-    """What takes a model's place in training.
+    """Stands for a model in training.
 
     Attributes:
         body: The model without its LM head, its layers compiled.
@@ -35,7 +35,7 @@ class CompiledModel:
 
 
 def compiled_model(model: PreTrainedModel) -> CompiledModel:
-    """The model with its layers and its head compiled for training; it stays as it is itself.
+    """A model with its layers and head compiled for training; the model itself is unchanged.
 
     All layers share their code and therefore their graphs. Activations are recomputed outside of
     them, layer by layer, as without compilation. Generation goes on uncompiled: its shapes change

@@ -44,7 +44,7 @@ _NOT_BOOLEANS = {"yes", "no", "on", "off", "y", "n"}
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is being validated.
+    """The section that is validated.
 
     Attributes:
         model: Its model.

@@ -1,4 +1,4 @@
-"""Every key of a configuration with its type, default and meaning, read off the models."""
+"""Lists the keys of a configuration, with type, default and meaning, read off the models."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Key:
 
     @property
     def path(self) -> str:
-        """Its dotted path."""
+        """The dotted path."""
         return dotted(self.loc)
 
     def as_json(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """Return the data for ``--json``."""
         shown = {
             "key": self.path,
             "type": self.type,
@@ -50,7 +50,7 @@ class Key:
 
 
 def run_keys() -> tuple[Key, ...]:
-    """Every key of a run's configuration, sections before what is in them."""
+    """Yield the keys of a run's configuration, sections before their keys."""
     return tuple(_keys(schema_of(RunConfig), schema_of(RunConfig), ()))
 
 
@@ -78,7 +78,7 @@ def _keys(schema: Schema, root: Schema, loc: Loc) -> Iterator[Key]:
 
 
 def _inside(schema: Schema, root: Schema, loc: Loc) -> Iterator[Key]:
-    """Keys below one key; the ``use`` and ``with`` of a component are told by the component."""
+    """Keys below one key; the ``use`` and ``with`` of a component are defined by the component."""
     branches = [follow(branch, root) for branch in schema.get("anyOf", ())]
     for branch in [schema, *branches]:
         items = branch.get("items")

@@ -1,4 +1,4 @@
-"""From a YAML file and ``--set`` options to a validated ``RunConfig`` with line numbers."""
+"""Turns a YAML file and ``--set`` options into a validated ``RunConfig`` with line numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run's configuration as pydantic models: what keys there are, their types and defaults.
+"""The run's configuration as pydantic models: its keys, their types and defaults.
 
 Cross-field rules live in the validators here; looking up component names and validating their
 ``with`` belongs to ``resolve.py``, rules across components to ``rules.py``, files and line numbers
@@ -23,7 +23,7 @@ _FSDP_SHARDS = dict.fromkeys(
     ("zero1", "zero2", "zero3", "deepspeed"),
     "write fsdp: it shards weights, gradients and optimizer state, which is all that ZeRO shards",
 )
-"""What to suggest for each of DeepSpeed's names."""
+"""Suggestion for each of DeepSpeed's names."""
 
 
 def _checkpointing(value: object) -> object:
@@ -66,7 +66,7 @@ class RunSection(ComponentConfig):
     dir: str = "runs"
     """Folder that holds run folders, relative to the working directory."""
     mirror: str | None = None
-    """Where the run's folder is copied to while the run goes on, such as ``s3://bucket/runs``.
+    """URI to which the run's folder is copied during the run, such as ``s3://bucket/runs``.
     Checkpoints are kept there by the rules of ``checkpoint``."""
     seed: Natural = 0
     """Everything random in the run derives from it."""
@@ -138,7 +138,7 @@ class SourceRef(ComponentRef):
     count: Positive | None = None
     """For the sampler ``mixture``: use only this many of its problems, the first in its order."""
     advantage_scale: Annotated[float, Field(gt=0)] = 1.0
-    """Factor on the advantages of its problems, and so on the size of their gradient."""
+    """Factor on the advantages of its problems, and therefore on the size of their gradient."""
 
 
 class LossRef(ComponentRef):
@@ -258,7 +258,7 @@ class VerifySection(ComponentConfig):
     """The pool of verifier processes."""
 
     pool: ComponentRef | None = None
-    """Where the processes are; null: on this machine. ``ray-pool``: in actors on the nodes of a Ray
+    """Place of the processes; null: on this machine. ``ray-pool``: in actors on the nodes of a Ray
     cluster."""
     workers: Positive = 2
     """Worker processes; with a ``pool`` those of each of its places."""
@@ -322,18 +322,18 @@ class TrainSection(ComponentConfig):
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
     """Gradients are clipped to this norm; null turns clipping off."""
     tokens_per_micro_batch: Positive = 16384
-    """Most tokens in one forward pass: prompts, completions and padding together."""
+    """Maximum tokens in one forward pass: prompts, completions and padding together."""
     gradient_checkpointing: Annotated[str, BeforeValidator(_checkpointing)] = "auto"
-    """Whose activations are computed again in the backward pass, which takes less memory and more
-    time: ``all`` layers', ``every-N``-th layer's (``every-2``: half of them), or ``none``. ``auto``
-    computes as few again as the GPU's free memory allows, by the formulas of ``rlvr plan``; on a
-    CPU it is ``none``."""
+    """Layers whose activations are computed again in the backward pass, for less memory and more
+    time: ``all``, ``every-N`` for every N-th layer (``every-2``: half of them), or ``none``.
+    ``auto`` takes as few layers as the GPU's free memory allows, by the formulas of ``rlvr plan``;
+    on a CPU it is ``none``."""
     compile: bool = False
     """Compile the model with ``torch.compile``."""
     parallel: Annotated[
         Literal["ddp", "fsdp"], Field(json_schema_extra={"instead_of": _FSDP_SHARDS})
     ] = "ddp"
-    """What each of several processes holds: ``ddp`` the whole model, ``fsdp`` (FSDP2) a shard of
+    """Share of the model in each process: ``ddp`` the whole model, ``fsdp`` (FSDP2) a shard of
     its weights, gradients and optimizer state. With one process there is no difference."""
     shard_size: Positive | None = None
     """Processes that share one copy under ``parallel: fsdp``, a divisor of their number; each such
@@ -462,7 +462,7 @@ class CheckpointSection(ComponentConfig):
 
 
 class GuardRef(ComponentRef):
-    """One guard; the list is laid over that of the guards that are on by default."""
+    """One guard; the list is merged by name with the guards that are on by default."""
 
     off: bool = False
     """Leave this guard out; ``{use: defaults, off: true}`` leaves out all that are on by

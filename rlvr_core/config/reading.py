@@ -1,4 +1,4 @@
-"""What is wrong with a file that cannot be read as a configuration, in plain words."""
+"""Explains why a file cannot be read as a configuration."""
 
 from __future__ import annotations
 

@@ -123,18 +123,17 @@ class Rules:
         a truncated distribution.
         """
         staleness, sampler = self.config.train.max_staleness, self.components.get(("sampler",))
-        reasons = [f"train.max_staleness ({staleness})"] if staleness > 0 else []
+        reasons = [f"train.max_staleness {staleness}"] if staleness > 0 else []
         if sampler is not None:
             with contextlib.suppress(RlvrError):  # reported again when the run starts
                 reads = traits_of(sampler.make(), SamplerTraits).max_reads
-                reasons += [f"the sampler's max_reads ({reads})"] if reads > 1 else []
+                reasons += [f"the sampler's max_reads {reads}"] if reads > 1 else []
         for name, value in _truncations(self.config) if reasons else ():
             yield self._fault(
                 ("sampling", name),
-                f"with {' and '.join(reasons)}, completions that older weights sampled are trained "
-                f"on: they are weighted from the engine's log-probs, and with sampling.{name} "
-                f"{value} these are of a truncated distribution that the trainer's are not",
-                f"take sampling.{name} out, or train on fresh completions alone",
+                f"training on completions of older weights ({' and '.join(reasons)}) needs exact "
+                f"log-probs, and sampling.{name} {value} truncates them",
+                f"remove sampling.{name}, or train on fresh completions alone",
             )
 
     def _truncated_drift(self, losses: Mapping[Loc, LossTraits]) -> Iterator[ConfigError]:

@@ -1,4 +1,4 @@
-"""JSON schemas in plain words: what a key takes, for messages, ``explain`` and the reference."""
+"""Describes JSON schemas in words, for messages, ``explain`` and the reference."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def properties_at(root: Schema, loc: Loc) -> dict[str, Schema]:
 
 
 def words(schema: Schema, root: Schema) -> str:
-    """What a schema accepts, as it reads after "must be"."""
+    """Describe the values that a schema accepts, to follow "must be"."""
     schema = follow(schema, root)
     branches = schema.get("anyOf") or schema.get("oneOf")
     if branches:
@@ -101,7 +101,7 @@ def words(schema: Schema, root: Schema) -> str:
 
 
 def _branch(schema: Schema, root: Schema, others: set[str]) -> str:
-    """One branch of a union; a list of what another branch takes is not spelt out again."""
+    """One branch of a union; a list of another branch's items is not described again."""
     items = follow(schema, root).get("items")
     return "a list of those" if items and words(items, root) in others else words(schema, root)
 
@@ -126,7 +126,7 @@ _PATTERNS = {
     "a letter or digit",
     r"^.+:[^:]+$": "text of the form TASK:METRIC",
 }
-"""What patterns mean that users meet often."""
+"""Meaning of common patterns."""
 
 
 def _text(schema: Schema) -> str:
@@ -163,5 +163,5 @@ def _bounds(schema: Schema) -> str:
 
 
 def description(schema: Schema) -> str:
-    """What a schema says of itself, on one line."""
+    """Return a schema's description on one line."""
     return " ".join(str(schema.get("description", "")).replace("``", "'").split())

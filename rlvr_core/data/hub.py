@@ -15,7 +15,7 @@ from rlvr_core.data.uri import cache_uri, is_uri, local_path
 _log = logging.getLogger(__name__)
 
 _SAVED = ("dataset_dict.json", "state.json")
-"""What ``save_to_disk`` leaves; a folder of plain data files has neither."""
+"""Files written by ``save_to_disk``; a folder of plain data files has neither."""
 
 
 def hub_rows(
@@ -67,7 +67,7 @@ def hub_rows(
 
 
 def cached_uri(base: str, repo: str, config: str | None, split: str, revision: str | None) -> str:
-    """Where below ``base`` a split of a data set of the hub is looked for."""
+    """Return the folder below ``base`` to search for a split of a Hub data set."""
     leaf = f"{split}@{revision}" if revision else split
     return f"{base.rstrip('/')}/{repo.replace('/', '--')}/{config or 'default'}/{leaf}"
 
@@ -136,9 +136,9 @@ class Hub:
         """``owner/name`` of the data set, or a folder or URI: laid out like one, or saved by
         ``save_to_disk``."""
         config: str | None = None
-        """Its configuration, where it has several."""
+        """Configuration of the data set, if it has several."""
         split: str = "train"
-        """Its split."""
+        """Split to load."""
         revision: str | None = None
         """Branch, tag or commit; give a commit to pin the data."""
         name: str | None = None

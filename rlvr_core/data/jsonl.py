@@ -12,7 +12,7 @@ from rlvr_core.data.rows import JsonRow, RowMapping, problems, read_rows
 from rlvr_core.data.uri import local_path
 
 Placed = Iterator[tuple[str, JsonRow]]
-"""Where each row stands, for messages, and the row."""
+"""Rows, each with its location for messages."""
 
 
 class FileMapping(RowMapping):

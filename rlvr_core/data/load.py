@@ -52,7 +52,7 @@ class NamedLoader:
 
 
 _OWN_ID = ("give each problem an id of its own, or take one of the two out",)
-_MEND = ("correct the data there, or leave them out",)
+_REMEDY = ("correct the data there, or leave them out",)
 
 
 def load_sources(loaders: Sequence[NamedLoader]) -> list[Source]:
@@ -173,9 +173,9 @@ def counted(problems: Sequence[Problem]) -> Mapping[str, object]:
 
 
 def _placed(error: DataError, named: NamedLoader) -> RlvrError:
-    mend = (*_MEND, f"they are named at {named.where}") if named.where else _MEND
+    remedy = (*_REMEDY, f"they are named at {named.where}") if named.where else _REMEDY
     return DataError.collect(
-        [Complaint(o.what, o.where or named.where, o.remedy or mend) for o in error.complaints]
+        [Complaint(o.what, o.where or named.where, o.remedy or remedy) for o in error.complaints]
     )
 
 
@@ -201,7 +201,7 @@ def _repeated(sources: Sequence[Source]) -> list[Complaint]:
 
 def _malformed(sources: Sequence[Source]) -> list[Complaint]:
     return [
-        Complaint(f"{source.name}: problem {problem.id!r}: {fault}", problem.where, _MEND)
+        Complaint(f"{source.name}: problem {problem.id!r}: {fault}", problem.where, _REMEDY)
         for source in sources
         for problem in source.problems
         if (fault := _fault(problem))
@@ -302,7 +302,7 @@ class AuditReport:
 def audit(
     sources: Sequence[Source], renderer: Renderer, max_prompt_tokens: int, max_overlong_share: float
 ) -> tuple[list[Source], AuditReport]:
-    """Drop problems whose prompts are too long, and report them (T25, T34).
+    """Drop problems whose prompts are too long, and report them.
 
     Args:
         sources: The data as loaded.

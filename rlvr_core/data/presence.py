@@ -1,14 +1,11 @@
-"""What a configuration names and this machine lacks, as far as a look at the disk can tell."""
+"""Finds files and models that a configuration names and this machine's disk lacks."""
 
 from __future__ import annotations
 
-from rlvr_core.api import MachineError
+from rlvr_core.api import TINY, MachineError
 from rlvr_core.config.resolve import Resolved
 from rlvr_core.config.tree import Loc
 from rlvr_core.data.uri import check_model_path, local_path
-
-MADE = "tiny:"
-"""Models of this kind are made on first use."""
 
 
 def missing(resolved: Resolved) -> list[str]:
@@ -21,7 +18,7 @@ def missing(resolved: Resolved) -> list[str]:
 
 def _model(resolved: Resolved) -> list[str]:
     path = resolved.config.model.path
-    if path.startswith(MADE):
+    if path.startswith(TINY):
         return []
     try:
         check_model_path(path)

@@ -1,7 +1,7 @@
-"""Renders a problem to the token ids of its prompt, in training and evaluation alike (T38).
+"""Renders a problem to the token ids of its prompt, in training and evaluation alike.
 
 The choice between raw text and chat template is made once, from the tokenizer, and is reported: a
-chat template applied to a base model makes it babble (T37), and base models often ship with one.
+chat template applied to a base model makes it babble, and base models often ship with one.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from rlvr_core.api.problems import content_id
 
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_INT_DIGITS = 4300
-"""Longer integers are read as text: Python refuses to write them back as numbers (T45)."""
+"""Longer integers are read as text: Python refuses to write them back as numbers."""
 
 JsonRow = dict[str, Any]
 

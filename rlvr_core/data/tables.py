@@ -82,7 +82,7 @@ def _records(reader: Any, path: Path) -> Placed:
                 f"the row has {len(cells)} values, and the header {len(header)} columns",
                 where=where,
                 remedy=f"columns: {', '.join(header)}; a value with the delimiter or a line break "
-                "in it stands in double quotes",
+                "in it is in double quotes",
             )
         else:
             yield where, dict(zip(header, cells, strict=True))
@@ -153,7 +153,7 @@ class Csv(FileLoader):
         """Options of ``core/csv``: the file's first line names the columns; gzipped or not."""
 
         delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
-        """What stands between values; ``"\\t"`` for tabs."""
+        """Separator of values; ``"\\t"`` for tabs."""
 
     def rows(self, path: Path) -> Placed:
         """See ``csv_rows``."""
@@ -180,7 +180,7 @@ class Folder(FileLoader):
         path: str
         """Folder with JSON, CSV or Parquet files, or written by ``save_to_disk``."""
         split: str = "train"
-        """Its split: files with this word in their name or folder (``test-0001.parquet``,
+        """Split to load: files with this word in their name or folder (``test-0001.parquet``,
         ``test/a.jsonl``); a file without such a word belongs to ``train``."""
         name: str | None = None
         """Name of the data set, in ids and metrics; the folder's name and the split if absent."""

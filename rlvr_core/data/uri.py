@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from rlvr_core.api import DataError, MachineError
+from rlvr_core.api import TINY, DataError, MachineError
 from rlvr_core.plugins.files import cache_folder
 
 __all__ = [
@@ -41,7 +41,7 @@ def cached_at(uri: str | None) -> Iterator[None]:
 
 
 def cache_uri() -> str | None:
-    """Where Hub datasets are looked for first; None outside of ``cached_at``."""
+    """Return the URI to search first for Hub datasets; None outside of ``cached_at``."""
     return _CACHE.get()
 
 
@@ -93,7 +93,7 @@ def model_path(reference: str, host: Host) -> str:
 
 
 _OTHER = "give an existing folder or a hub id (org/name)"
-_TINY = "; tiny:math/arithmetic is a tiny model made on the spot"
+_MADE = f"; {TINY}math/arithmetic is a tiny model made on the spot"
 
 
 def check_model_path(path: str, where: str = "model.path") -> None:
@@ -126,5 +126,5 @@ def check_model_path(path: str, where: str = "model.path") -> None:
         raise MachineError(
             f"model folder '{path}' does not exist",
             where=where,
-            remedy=(f"looked in {folder.absolute()}", _OTHER + _TINY * (where == "model.path")),
+            remedy=(f"looked in {folder.absolute()}", _OTHER + _MADE * (where == "model.path")),
         )

@@ -1,1 +1,1 @@
-"""The engines that generate text, and the weight sync."""
+"""Engines that generate text, and the weight sync."""

@@ -144,7 +144,7 @@ def sample(logits_BV: Tensor, rows: RowSampling, uniform_B: Tensor) -> tuple[Ten
 
 
 def _filter(logits_BV: Tensor, top_k_B1: Tensor | None, top_p_B1: Tensor | None) -> None:
-    """Set to -inf, in place, what top-k and then top-p take out."""
+    """Set the logits that top-k and then top-p exclude to -inf, in place."""
     sorted_BV, order_BV = logits_BV.sort(stable=True, dim=-1, descending=True)
     if top_k_B1 is not None:
         rank_V = torch.arange(logits_BV.shape[-1], device=logits_BV.device)
@@ -321,7 +321,7 @@ def left_padded(
 
 
 class HuggingFaceDecoder:
-    """Any Hugging Face causal LM through its own forward and cache."""
+    """Decodes with any Hugging Face causal LM, by its own forward and cache."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model

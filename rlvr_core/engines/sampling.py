@@ -59,7 +59,7 @@ class StopStrings:
         return {int(token) for text, token in special if text in stops}
 
     def candidates(self, stops: tuple[str, ...], vocabulary: int) -> Tensor:
-        """Which tokens may complete one of the strings; (vocabulary,) bool."""
+        """Return the tokens that may complete one of the strings; (vocabulary,) bool."""
         key = (stops, vocabulary)
         if key not in self._candidates:
             ends = {stop[-1] for stop in stops}

@@ -1,4 +1,4 @@
-"""An engine that says what it is told to: for tests of everything around an engine."""
+"""An engine that returns prepared texts, for tests of everything around an engine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ScriptedEngine:
         delay: float = Field(default=0.0, ge=0.0)
         """Seconds each request takes."""
         abort: list[int] = []
-        """Requests, counted from 0 over the run, whose generations are aborted half-way (T20)."""
+        """Requests, counted from 0 over the run, whose generations are aborted half-way."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -108,10 +108,10 @@ class ScriptedEngine:
         self._version = version
 
     def sleep(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is nothing to release."""
 
     def wake(self) -> None:
-        """Nothing was given back."""
+        """Do nothing."""
 
     def close(self) -> None:
         """Let go of the model."""

@@ -141,10 +141,10 @@ class TransformersEngine:
             return weight_checksums(adapter_of(self._model).merged_tensors(self._model))
 
     def sleep(self) -> None:
-        """Nothing is held between drains."""
+        """Do nothing: no memory is held between drains."""
 
     def wake(self) -> None:
-        """Nothing was given back."""
+        """Do nothing."""
 
     def close(self) -> None:
         """Let go of the model."""

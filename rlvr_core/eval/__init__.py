@@ -1,1 +1,1 @@
-"""Evaluation: tasks, stored results, comparisons, pass@k, contamination."""
+"""Evaluation: ``rlvr eval``, stored results, and evaluations within a run."""

@@ -94,7 +94,7 @@ class DatasetTask:
         return heldout[: self._limit]
 
     def _check_split(self, loader: type[Any]) -> None:
-        """Refuse a loader without a chosen split: loaders default to training data (T75)."""
+        """Refuse a loader without a chosen split: loaders default to training data."""
         split = config_class(loader).model_fields.get("split")
         if split is not None and "split" not in self._ref.with_ and self._split is None:
             raise ConfigError(

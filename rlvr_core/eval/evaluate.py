@@ -98,7 +98,7 @@ def sample(
 def _sample(task: Ready, store: Store, generator: Generator, plan: RewardPlan) -> None:
     def write(answered: Answered) -> None:
         if any(completion.finish_reason == "abort" for completion in answered.completions):
-            return  # not an answer (T20); the problem stays pending
+            return  # not an answer; the problem stays pending
         members = []
         for completion, verdicts in zip(answered.completions, answered.verdicts, strict=True):
             reward, passed = plan.combine(verdicts, 0)
@@ -150,7 +150,7 @@ def _nothing_missing(stores: Mapping[str, Store]) -> None:
             f"{name}: {len(store.pending)} problems have no answer, "
             f"{store.pending[0][1].id} among them",
             str(store.folder),
-            ("run the same command again: it goes on with those",),
+            ("run the same command again: it continues with those",),
         )
         for name, store in stores.items()
         if store.pending
@@ -202,7 +202,7 @@ def _write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
 
 
 def check_truncation(summaries: Mapping[str, Row]) -> None:
-    """Refuse results with too many answers truncated at the token cap (T72).
+    """Refuse results with too many answers truncated at the token cap.
 
     Raises:
         RunError: If there are any; names each such task and its rate.

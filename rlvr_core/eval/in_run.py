@@ -1,7 +1,7 @@
 """Evaluations during a run; they decide the best checkpoint and early stopping.
 
 A task is sampled with the run's own engine, prompts and verifiers, by the same generator as in
-training, so that a prompt cannot differ between the two (T38).
+training, so that a prompt cannot differ between the two.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def find_model(text: str, *, step: int | None, runs_dir: str) -> ModelRef:
 
     Raises:
         ConfigError: If a step is given for something other than a run, or the run lacks it.
-        MachineError: If it is a checkpoint that was never finished, or is damaged (T79).
+        MachineError: If it is a checkpoint that was never finished, or is damaged.
     """
     if is_uri(text):
         text = model_path(text, load_host())
@@ -178,7 +178,7 @@ def runnable(path: str, section: ModelSection) -> str:
 
 
 def path_in_run(path: str) -> str:
-    """Return a model's path; of a checkpoint that is held for its evaluation, that in its run."""
+    """Return a model's path; for a checkpoint that ``rlvr watch`` holds, its place in the run."""
     folder = Path(path).expanduser()
     if folder.parent.name.startswith(HELD):
         return str(folder.parent.parent / "checkpoints" / folder.name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlvr_core.api import REMOTE, ConfigError
+from rlvr_core.api import REMOTE, TINY, ConfigError
 from rlvr_core.run.ending import Stop
 from rlvr_core.terminal import output
 
@@ -63,7 +63,7 @@ class Options:
 
 
 def common(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the common options to a command; it gets them by name."""
+    """Add the common options to a command, which receives them by name."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -93,7 +93,7 @@ def open_session(
     draft = read_eval_config(given.config, given.overrides)
     text = model or _model_in(draft)
     remote = text.startswith(REMOTE)
-    if remote or text.startswith("tiny:"):
+    if text.startswith((REMOTE, TINY)):
         ref = ModelRef(text)
     else:
         ref = find_model(text, step=given.step, runs_dir=given.runs_dir)

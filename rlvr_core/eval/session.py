@@ -1,14 +1,13 @@
 """The parts of an evaluation in the order they are needed: tasks, verifiers, tokenizer, engine.
 
 They are those of a training run: the same renderer, generator, engines and verifier pool, so that a
-prompt cannot differ between training and evaluation (T38).
+prompt cannot differ between training and evaluation.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -36,7 +35,7 @@ from rlvr_core.eval.engine import choose, engine_record, find_component, inputs,
 from rlvr_core.eval.model_ref import path_in_run, runnable
 from rlvr_core.eval.spec import Spec, make_spec, verifier_options
 from rlvr_core.record.manifest import versions
-from rlvr_core.record.provenance.code import code_hash
+from rlvr_core.record.provenance.code import code_hash, digest_of
 from rlvr_core.record.provenance.model import model_identity
 from rlvr_core.rollout.collect import Generator
 from rlvr_core.rollout.source import conversations_of
@@ -79,8 +78,8 @@ class Prompts:
         ids = [renderer.render(problem) for problem in problems]
         return cls(
             sum(renderer.as_chat(renderer.present(problem)) for problem in problems),
-            _digest(renderer.text(problem).encode() for problem in problems),
-            _digest(repr(tokens).encode() for tokens in ids),
+            digest_of(renderer.text(problem).encode() for problem in problems),
+            digest_of(repr(tokens).encode() for tokens in ids),
             max(map(len, ids)),
         )
 
@@ -371,10 +370,3 @@ def _judges(plan: RewardPlan, problems: Sequence[Problem]) -> list[str]:
     """Return the verifiers that judge these problems: their own, and those that judge all."""
     own = {plan.own[problem.verifier] for problem in problems if problem.verifier in plan.own}
     return sorted(own | (plan.specs.keys() - set(plan.own.values())))
-
-
-def _digest(parts: Iterable[bytes]) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(len(part).to_bytes(8, "big") + part)
-    return digest.hexdigest()

@@ -24,6 +24,7 @@ from rlvr_core.api import (
 from rlvr_core.config.resolve import find
 from rlvr_core.config.tree import Mark, made
 from rlvr_core.data.load import fingerprint
+from rlvr_core.record.provenance.compare import flat
 
 if TYPE_CHECKING:
     from rlvr_core.eval.config import EvalConfig
@@ -162,7 +163,7 @@ def verifier_options(
 
 def differences(first_value: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return the differences between two JSON values, one line per key."""
-    first, second = _flat(first_value), _flat(other)
+    first, second = flat(first_value), flat(other)
     return [
         f"{key}: {_shown(first.get(key, _ABSENT))} and {_shown(second.get(key, _ABSENT))}"
         for key in sorted(first.keys() | second.keys())
@@ -183,15 +184,6 @@ def other_evaluation(head_before: Mapping[str, Any], other: Mapping[str, Any]) -
 
 def _identity(model: Mapping[str, Any]) -> dict[str, Any]:
     return {"sha256": model["sha256"]} if "sha256" in model else dict(model)
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if isinstance(value, Mapping) and value:
-        flat: dict[str, Any] = {}
-        for key, item in value.items():
-            flat |= _flat(item, f"{prefix}.{key}" if prefix else str(key))
-        return flat
-    return {prefix: value}
 
 
 def _shown(value: Any) -> str:

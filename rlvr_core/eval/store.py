@@ -9,7 +9,7 @@ Layout::
     summary.json       the numbers, written last
 
 A problem is finished once all its samples are in both files. Partial results left by a kill are
-removed when the folder is reopened, so that no problem can occur twice (T76).
+removed when the folder is reopened, so that no problem can occur twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which examples there are, what each is, and which files it needs.
+"""The examples, with description and files of each.
 
 An example is a configuration, ``quickstart.yaml``, or a folder, ``rlvr_hello``. What is said of it
 stands in it: in the comment that the configuration begins with, or in the package's description.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "examples"
-"""Where copies go, so that what comments and documentation say of them is right."""
+"""Folder of the copies, as comments and documentation name it."""
 
 _HERE = Path(__file__).parent
 _COMPONENT = re.compile(r"(?:tiny:)?([a-z][a-z0-9_]*)/[a-z][\w-]*(?:\?.*)?")
@@ -32,13 +32,13 @@ class Example:
     """A configuration or a folder."""
 
     name: str
-    """As it is given to ``rlvr examples copy``."""
+    """The name for ``rlvr examples copy``."""
     path: Path
     """The file or folder."""
 
     @property
     def summary(self) -> str:
-        """What it is, in a sentence."""
+        """Description in one sentence."""
         project = self.path / "pyproject.toml"
         if project.is_file():
             text: str = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["description"]
@@ -60,7 +60,7 @@ class Example:
 
     @property
     def files(self) -> list[Path]:
-        """Every file that it needs, what its configurations extend included."""
+        """Return all files that it needs, with those that its configurations extend."""
         own = [self.path] if self.path.is_file() else sorted(_inside(self.path))
         found: dict[Path, None] = {}
         for file in own:
@@ -102,7 +102,7 @@ def find_example(text: str) -> Example | None:
 
 
 def _opening(config: Path) -> tuple[str, str]:
-    """Return what the comment at the top of a configuration says first, and its command."""
+    """Return the first sentence of a configuration's top comment, and its command."""
     lines = []
     for line in config.read_text(encoding="utf-8").splitlines():
         text = line.removeprefix("#").strip()

@@ -1,1 +1,1 @@
-"""``rlvr launch``: several processes on this machine, on several, or where a plugin knows."""
+"""``rlvr launch``: starts the processes of a run on this machine, on several, or by a plugin."""

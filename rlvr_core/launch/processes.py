@@ -97,7 +97,7 @@ def count_of(config: ProcessConfig) -> int:
 def environment_of(
     config: ProcessConfig, request: LaunchRequest, shown: str | None
 ) -> dict[str, str]:
-    """Return the processes' environment variables, set before any of them starts (T31).
+    """Return the processes' environment variables, set before any of them starts.
 
     Args:
         config: The launcher's options.
@@ -230,7 +230,7 @@ def supervise(plan: LaunchPlan) -> int:
                     "ended",
                     remedy=(
                         f"machine 0 ({details['main_address']}) tells why, if it is still there",
-                        "go on from the newest checkpoint with --resume",
+                        "continue from the newest checkpoint with --resume",
                     ),
                 ) from error
             return exit_code(codes)
@@ -351,7 +351,7 @@ def exit_code(codes: Mapping[int, int]) -> int:
             f"process {rank} was ended by {signal.Signals(number).name}; the others were stopped",
             remedy=(
                 "if nobody killed it, the machine may have run out of memory: dmesg tells",
-                "go on from the newest checkpoint with --resume",
+                "continue from the newest checkpoint with --resume",
             ),
         )
     return 130 if 130 in codes.values() else 1

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from rlvr_core.api import ConfigError, MachineError
+from rlvr_core.api import ConfigError, MachineError, one_line
 from rlvr_core.lora.adapter import (
     CONFIG,
     POLICY,
@@ -295,10 +295,7 @@ def _rest(model: nn.Module) -> None:
 
 
 def _unloadable(folder: Path, error: Exception) -> MachineError:
-    first = str(error).strip().splitlines()[0] if str(error).strip() else ""
-    return MachineError(
-        f"the adapter cannot be loaded: {type(error).__name__}: {first}", where=str(folder)
-    )
+    return MachineError(f"the adapter cannot be loaded: {one_line(error)}", where=str(folder))
 
 
 def _fingerprint(model: nn.Module) -> str:

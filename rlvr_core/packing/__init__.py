@@ -1,1 +1,1 @@
-"""All rows of a micro-batch as one sequence without padding."""
+"""Packs the rows of a micro-batch as one sequence without padding."""

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rlvr_core.api import MicroBatch
+from rlvr_core.api import MicroBatch, one_line
 from rlvr_core.packing.joined_attention import JoinedMask
 from rlvr_core.step.batch import Row, micro_batches
 
@@ -38,15 +38,15 @@ def _flash_kernel() -> Any:
 
 _FLASH = _flash_kernel()
 _NAMES_GROUPS = _FLASH is not None and "enable_gqa" in inspect.signature(_FLASH).parameters
-"""Whether torch wants to be told of fewer key heads; 2.10 and 2.11 take them as they are."""
+"""Whether torch needs a flag for fewer key heads; 2.10 and 2.11 accept them without it."""
 _ALIGNED = 8
 """Entries of a mask that its rows begin at a multiple of; a GPU would copy another."""
 _OTHER_FORMS = ("softcap", "sliding_window", "s_aux", "position_bias", "cache")
-"""What some models ask of attention beside scores, scale and order; nothing here does it."""
+"""Arguments of some models' attention that are not supported here."""
 
 
 class AttentionMask(Protocol):
-    """Who sees whom among the packed tokens of a micro-batch."""
+    """The packed tokens that each token of a micro-batch attends to."""
 
     def attend(self, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, scale: float) -> Tensor:
         """Attention, (N, h, D); keys and values may have fewer heads. Differentiable."""
@@ -106,7 +106,7 @@ class GridMask:
 
     @classmethod
     def of(cls, batch: MicroBatch, dtype: torch.dtype | None = None) -> GridMask:
-        """Of a micro-batch, on its device.
+        """Make the mask of a micro-batch, on its device.
 
         Args:
             batch: It.
@@ -242,7 +242,7 @@ class VarlenMask:
 
     @classmethod
     def of(cls, batch: MicroBatch) -> VarlenMask:
-        """Of a micro-batch, on its device. A row of one token has keys and no query."""
+        """Make the mask of a micro-batch, on its device; a lone token has no query."""
         host = batch.host  # lengths are known there, and no device is waited for
         is_prompt_SP, is_row_BT = host.prompt_places(), host.fed_places()
         of_B, n_prompt = host.prompt_of_row_B, int(is_prompt_SP.sum())
@@ -315,7 +315,7 @@ def flash_fault(device: torch.device, dtype: torch.dtype, heads: HeadSizes) -> s
                 results.append([out.detach(), *torch.autograd.grad(out, (q, k, v), given[3])])
     except (RuntimeError, ValueError, TypeError, ImportError) as error:
         # no such kernel in this torch, for this GPU or for heads of this size
-        return f"it failed: {type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+        return f"it failed: {one_line(error)}"
     for flash, grid in zip(*results, strict=True):
         if not bool(((flash - grid).abs().max() <= 0.05 * grid.abs().max()).item()):
             return "its results are not those of grids"
@@ -367,6 +367,6 @@ def attention(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _computed(x: Tensor) -> Tensor:
-    """In the precision of the region, as torch's own attention takes it."""
+    """Cast to the precision of the autocast region, as torch's own attention does."""
     kind = x.device.type
     return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x

@@ -44,7 +44,7 @@ class Segment:
 
     @classmethod
     def of(cls, start: int, present: Tensor) -> Segment:
-        """Of the True places of a (rows x width) grid."""
+        """Make it from the True places of a (rows x width) grid."""
         slots = present.flatten().nonzero()[:, 0]
         rows, width = present.shape
         whole = len(slots) == present.numel()
@@ -85,7 +85,7 @@ class JoinedMask:
 
     @classmethod
     def of(cls, batch: MicroBatch) -> JoinedMask:
-        """Of a micro-batch whose completions are fed without their last token."""
+        """Make it from a micro-batch whose completions lack their last token."""
         prompt_SP = batch.prompt_places()
         input_BT = batch.fed_places()
         S, B = len(prompt_SP), len(input_BT)

@@ -1,4 +1,4 @@
-"""Which process of a context-parallel group has which of the packed tokens.
+"""Splits the packed tokens over a context-parallel group.
 
 Every prompt and every completion is cut into 2C chunks, and process r of C has chunks r and
 2C - 1 - r of each: under causal attention the first of them is as cheap as the last is dear. Texts

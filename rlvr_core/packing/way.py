@@ -1,4 +1,4 @@
-"""Which rows and which attention a run on a GPU trains with, and why not the fastest there are."""
+"""Reports the row layout and attention of a run on a GPU, and why they are not the fastest."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Process groups, DDP and FSDP2."""
+"""Process groups, DDP, FSDP2, the GPUs of this machine, and whole models on disk."""

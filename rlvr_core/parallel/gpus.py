@@ -1,4 +1,4 @@
-"""Which cards a run means by the GPUs it names: places within those it was given.
+"""Resolves the GPUs that a run names, as indices into those it may use.
 
 Whoever starts a run gives it GPUs by ``CUDA_VISIBLE_DEVICES``: a scheduler, a container, a
 colleague who shares the machine. ``--gpus 0,1`` are the first two of these, as ``cuda:0`` and

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Computed(nn.Module):
-    """What is computed of a micro-batch as a module's forward: where DDP and FSDP hook in."""
+    """Wraps a computation on a micro-batch as a module's forward: DDP and FSDP act on forward."""
 
     def __init__(self, model: PreTrainedModel, **options: Any) -> None:
         super().__init__()
@@ -46,8 +46,8 @@ class ParallelModel:
         ranks: The processes.
         strategy: ``ddp`` or ``fsdp``.
         shard_size: Processes that a copy is split over; None for all of them.
-        context: The processes that split each micro-batch with this one, as the service
-            ``core/context-parallel`` has them; None where each computes its own.
+        context: The processes that split each micro-batch with this one, from the forward path
+            ``core/context-parallel``; None where each computes its own.
 
     Attributes:
         sharded: Whether each process has but a part of the weights.
@@ -65,7 +65,7 @@ class ParallelModel:
         if ranks.world % self._shard_size:
             fits = [n for n in range(1, ranks.world + 1) if ranks.world % n == 0]
             raise ConfigError(
-                f"{ranks.world} processes cannot be sets of {shard_size}",
+                f"train.shard_size {shard_size} does not divide the {ranks.world} processes",
                 where="train.shard_size",
                 remedy=f"one of {', '.join(map(str, fits))}, or another number of processes",
             )

@@ -1,4 +1,4 @@
-"""Which parameters of a policy are trained: all, or those of an adapter."""
+"""Chooses the trained parameters of a policy: all, or those of an adapter."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from rlvr_core.parallel.sharded import whole
 
 
 class WholeModel:
-    """Every parameter of the policy is trained; see ``ModelAdapter``."""
+    """Trains every parameter of the policy; see ``ModelAdapter``."""
 
     keeps_base = False
 
     def check_installed(self) -> None:
-        """Nothing is missing."""
+        """Do nothing: no further package is needed."""
 
     def lines(self, section: Any) -> list[str]:
-        """Nothing: it is what a reader expects."""
+        """Return no lines: training the whole model is the usual case."""
         return []
 
     def install(self, model: Any, section: Any, **_: Any) -> None:
-        """Nothing is put into the model."""
+        """Do nothing: the model stays as it is."""
 
     def trained_tensors(self, model: Any) -> dict[str, Tensor]:
         """Parameters and persistent buffers by name, a tied one once."""
@@ -63,7 +63,7 @@ class WholeModel:
         return load_file(master if master.is_file() else folder / "model.safetensors")
 
     def dropout(self, model: Any, *key: int) -> contextlib.AbstractContextManager[None]:
-        """None: dropout is off in RL, as the ratio needs the same function twice."""
+        """Do nothing: dropout stays off, as both log-probs of a ratio need the same function."""
         return contextlib.nullcontext()
 
     def add_reference(self, model: Any) -> None:
@@ -75,7 +75,7 @@ class WholeModel:
         raise ValueError(_NO_BASE)
 
     def reference_pairs(self, model: Any) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """None."""
+        """Return no pairs."""
         return iter(())
 
 

@@ -27,8 +27,9 @@ from rlvr_core.api import (
     MachineError,
     RlvrError,
     RunError,
+    one_line,
 )
-from rlvr_core.api.errors import IdleError, one_line
+from rlvr_core.api.errors import IdleError
 
 T = TypeVar("T")
 
@@ -47,13 +48,13 @@ class ToldElsewhereError(RlvrError):
     """Ends a process whose fault another process reports to the user; never printed."""
 
     def __init__(self, exit_code: int) -> None:
-        super().__init__("told by another process of this run")
+        super().__init__("reported by another process of this run")
         self.complaints = ()
         self.exit_code = exit_code
 
 
 class LostError(RunError):
-    """Another process of the run ended without saying why."""
+    """Another process of the run ended without recording a reason."""
 
     exit_code = LOST
 
@@ -61,9 +62,9 @@ class LostError(RunError):
         super().__init__(
             "another process of this run did not answer in time"
             if late
-            else "another process of this run has gone without a word: it was killed, or its "
-            "machine or the way there lost",
-            remedy="go on from the newest checkpoint with --resume",
+            else "another process of this run ended without reporting an error: it was killed, or "
+            "its machine or the connection failed",
+            remedy="continue from the newest checkpoint with --resume",
         )
 
 
@@ -119,7 +120,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
-        """Tell the others what goes wrong in this block, and find out what went wrong elsewhere.
+        """Report an error in this block to the other processes, and raise theirs.
 
         Raises:
             ToldElsewhereError: If another process tells the user.
@@ -144,7 +145,7 @@ class Ranks:
                 raise ToldElsewhereError(error.exit_code) from error
             raise
         except RuntimeError as error:
-            if not _is_lost(error):
+            if not connection_lost(error):
                 _in_time(self._leave_word, 1, [[one_line(error), ""]])
                 raise
             raise self._lost(error) from error
@@ -166,7 +167,10 @@ class Ranks:
         return fault_of(rank, word["code"], complaints)
 
     def _cause(self) -> tuple[int, dict[str, Any]] | None:
-        """The first process that says why it went, and its word; afterwards says that this goes."""
+        """Wait for a process that recorded why it stopped; return its rank and record.
+
+        Then record that this process stops, too.
+        """
         until = time.monotonic() + _PATIENCE
         cause = None
         while cause is None and time.monotonic() < until:
@@ -177,7 +181,7 @@ class Ranks:
         return cause
 
     def _tell(self, code: int, complaints: list[list[str]]) -> dict[str, Any] | None:
-        """Leave word; what rank 0 had to say, where that is another process."""
+        """Record this process's error; return that of rank 0 if it is another process."""
         self._leave_word(code, complaints)
         return None if self.main else self._word_of(0, wait=_PATIENCE)
 
@@ -208,7 +212,7 @@ class Ranks:
 
 
 def fault_of(rank: int, code: int, complaints: Sequence[Complaint]) -> RlvrError:
-    """The fault of one process as another tells it: of the kind that has its exit code."""
+    """Rebuild another process's error, of the class that has its exit code."""
     mine = f"process {rank}"
     kinds = {kind.exit_code: kind for kind in (RunError, ConfigError, IdleError)}
     return kinds.get(code, MachineError).collect(
@@ -306,7 +310,7 @@ def _store() -> Any:
 
 
 def _in_time(ask: Callable[..., T], *arguments: Any) -> T | None:
-    """What the store says; None if no packet reaches it any more, for then it never answers."""
+    """Ask the store; None if it does not answer in time, as its machine is unreachable."""
     answers: list[T] = []
     asking = threading.Thread(target=lambda: answers.append(ask(*arguments)), daemon=True)
     asking.start()
@@ -314,11 +318,12 @@ def _in_time(ask: Callable[..., T], *arguments: Any) -> T | None:
     return answers[0] if answers else None
 
 
-def _is_lost(error: RuntimeError) -> bool:
-    """Whether a collective failed, and with it the connection to another process."""
+def connection_lost(error: Exception) -> bool:
+    """Whether a collective failed because another process has gone or does not answer."""
     import torch.distributed as dist
 
     words = str(error).lower()
-    return isinstance(error, dist.DistError) or any(
-        sign in words for sign in ("gloo", "closed by peer", "reset by peer", "broken pipe")
+    signs = ("gloo", "closed by peer", "reset by peer", "broken pipe")
+    return isinstance(error, dist.DistError) or (
+        isinstance(error, RuntimeError) and any(sign in words for sign in signs)
     )

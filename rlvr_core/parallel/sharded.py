@@ -20,7 +20,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def like(value: Tensor, model: Tensor) -> Tensor:
-    """A whole value on the device of ``model``, and sharded as it is; nothing is sent."""
+    """Move a whole value to the device of ``model`` and shard it alike, without communication."""
     value = value.to(model.device)
     if not is_sharded(model) or value.shape != model.shape:
         return value

@@ -1,4 +1,4 @@
-"""Whose fault an exception is that nobody expected: a file of the user, a plugin, or rlvr."""
+"""Attributes an unexpected exception to a file of the user, a plugin, or rlvr."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def blame(error: BaseException) -> RlvrError:
     return PluginError(
         f"{entry.owner if entry else owners[package]} failed: {describe(error)}",
         where=place,
-        remedy="mend it there"
+        remedy="fix it there"
         + ("" if package.startswith(FILE_PREFIX) else ", or report it to its authors"),
     )
 
 
 @contextlib.contextmanager
 def faults_named() -> Iterator[None]:
-    """Raise what escapes from a component as an error that names it; other errors as they are."""
+    """Turn an exception from a component into a PluginError that names it; let others pass."""
     try:
         yield
     except (RlvrError, KeyboardInterrupt):
@@ -68,7 +68,7 @@ def faults_named() -> Iterator[None]:
 
 
 def _owners() -> dict[str, str]:
-    """What is no part of rlvr, for messages, by top-level package."""
+    """Owners of the packages that are not part of rlvr, for messages."""
     plugins = {canonical(one.distribution): one for one in find_plugins(os.environ)}
     words = {
         name: f"plugin '{one.name}' ({one.distribution} {one.version})"
@@ -93,7 +93,7 @@ _USES = {
     ("rlvr_core.step.forward", "Predicted.unpack"): "forward_path",
     ("rlvr_core.step.forward", "predict"): "forward_path",
 }
-"""Where rlvr computes with what a component gave, and of which kind the component is."""
+"""Functions of rlvr that compute with a component's results, and the component's kind."""
 
 
 def _given(frames: Sequence[FrameType]) -> Entry | None:

@@ -16,6 +16,7 @@ from importlib import metadata
 from types import FrameType
 from typing import Any, NamedTuple
 
+from rlvr_core import FILE_PREFIX as FILE_PREFIX
 from rlvr_core import __version__
 from rlvr_core.plugins.first_party import COMMANDS
 from rlvr_core.plugins.first_party import FIRST_PARTY as FIRST_PARTY
@@ -32,9 +33,6 @@ class Place(NamedTuple):
 
 
 NOWHERE = Place("", 0)
-
-FILE_PREFIX = "_rlvr_file_"
-"""Prefix of the module names under which files named by a config are imported."""
 
 
 def of_error(error: BaseException, package: str) -> Place:
@@ -116,8 +114,7 @@ class Found(NamedTuple):
 
 
 CORE_PLUGIN = Found(CORE, "rlvr_core.components", "rlvr-core", __version__, NOWHERE)
-"""Entry point of the built-in plugin. The kernel names its module only here and never imports it by
-name."""
+"""Entry point of the core's own plugin, whose module is named only here."""
 
 
 class _Recorder(dict[str, tuple[str, str]]):

@@ -1,4 +1,4 @@
-"""What is wrong with a component that is named by a file or module, and what to write instead."""
+"""Explains errors of components named by a file or module, with what to write instead."""
 
 from __future__ import annotations
 

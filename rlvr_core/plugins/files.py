@@ -234,5 +234,5 @@ def failed(use: str, module: str, error: BaseException) -> RlvrError:
     return PluginError(
         f"'{use}' failed to load: {type(error).__name__}: {text}",
         where=str(place) if place.file else str(of_module(use) or module),
-        remedy="mend it there, or install what it lacks",
+        remedy="fix it there, or install what it lacks",
     )

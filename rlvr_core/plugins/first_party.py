@@ -1,4 +1,4 @@
-"""What the project publishes beside the core: its plugins, and what comes with each.
+"""The plugins that the project publishes, and the components and commands of each.
 
 Known without being installed, so that what is missing can be named with the distribution that has
 it. No other name is ever guessed.

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Host:
-    """All loaded plugins; created by ``load_host``.
+    """The loaded plugins; created by ``load_host``.
 
     Attributes:
         registry: What the plugins registered.
@@ -84,7 +84,7 @@ class Host:
         return registered
 
     def missing(self) -> Missing:
-        """What explains why a component is unavailable; imported only when needed."""
+        """Explains why a component is unavailable; imported only when needed."""
         from rlvr_core.plugins.missing import Missing
 
         return Missing(self.registry, self.records)

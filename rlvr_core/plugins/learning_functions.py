@@ -31,11 +31,11 @@ from rlvr_core.api import (
 from rlvr_core.plugins.functions import class_of, place_of, refuse_coroutine
 
 _DECLARED = ("traits", "reports")
-"""What a function may say of itself by attributes."""
+"""Attributes that a function may have."""
 
 
 class _Function:
-    """What the three kinds share.
+    """Base of the three kinds.
 
     Attributes:
         function: What the user wrote.
@@ -67,12 +67,12 @@ class _Advantage(_Function):
 
 
 class _Loss(_Function):
-    """``fn(batch, normalizer)``; it learns from rewards unless its traits say otherwise."""
+    """A loss ``fn(batch, normalizer)``; it learns from rewards unless its traits differ."""
 
     traits = LossTraits(advantage="group")
 
     def __call__(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
-        """Loss and metrics of one micro-batch."""
+        """Compute loss and metrics of one micro-batch."""
         output = self.function(batch, normalizer)
         if not isinstance(output, LossOutput):
             raise self.fault(f"gave {type(output).__name__}, not a rlvr_core.api.LossOutput")

@@ -27,7 +27,7 @@ HEAVY = ("torch", "transformers", "vllm", "boto3", "datasets", "accelerate", "sa
 """Packages whose import by a plugin's module would slow every command down by seconds."""
 
 RESERVED = frozenset({CORE, "run"})
-"""Names no plugin may have: the core's own and those of the kernel's commands. The names of
+"""Names no plugin may have: the core's own and ``run``. The names of
 commands that the core's own plugin registers are reserved too."""
 
 

@@ -78,8 +78,8 @@ class Entry:
 
     @property
     def help(self) -> str:
-        """Where to look when the component is faulty."""
-        return f"see: rlvr plugins show {self.plugin}" if self.plugin else "mend it there"
+        """Remedy for a fault of the component."""
+        return f"see: rlvr plugins show {self.plugin}" if self.plugin else "fix it there"
 
     @property
     def owner(self) -> str:

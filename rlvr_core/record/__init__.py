@@ -1,1 +1,1 @@
-"""The records of a run on disk."""
+"""The records of a run on disk, and reading them back."""

@@ -268,7 +268,7 @@ def _seal(folder: Path, step: int, known: Mapping[str, Any]) -> None:
 
 
 def _check_index(folder: Path) -> None:
-    """Check that a weight index names only existing files, as other programs require (T81)."""
+    """Check that a weight index names only existing files, as other programs require."""
     for index in folder.glob("*.safetensors.index.json"):
         shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         missing = sorted(shard for shard in shards if not (folder / shard).is_file())

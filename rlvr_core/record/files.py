@@ -110,7 +110,7 @@ def write_failed(error: BaseException, path: Path) -> RunError:
             where=str(path),
             remedy=(
                 "free some space or set run.dir to another disk",
-                "then go on from the last checkpoint: rlvr run CONFIG --resume last",
+                "then continue from the last checkpoint: rlvr run CONFIG --resume last",
             ),
         )
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -1,4 +1,4 @@
-"""What credentials look like: keys of services, passwords in URLs, private keys."""
+"""Patterns of credentials: keys of services, passwords in URLs, private keys."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SERVICES = {
     "sq0csp-": rf"{_WORD}{{43}}", "AccountKey=": r"[\w+/=]{88}",
     "eyJ": rf"{_WORD}{{8,}}\.{_WORD}{{8,}}\.{_WORD}{{8,}}",
 }  # fmt: skip
-"""How the keys of services begin and go on; most are of gitleaks' rules (MIT)."""
+"""Patterns of the keys of services, mostly from gitleaks' rules (MIT)."""
 
 SERVICE_KEY = re.compile(
     r"(?<!sha256=)\b(?:"

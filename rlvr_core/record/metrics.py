@@ -1,4 +1,4 @@
-"""The metrics a run may report: the kernel's (``metrics.toml``) and those components declare."""
+"""The metrics a run may report: the core's (``metrics.toml``) and those components declare."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Glossary:
         return next(families, None)
 
 
-def kernel_metrics() -> dict[str, tuple[Metric, ...]]:
-    """Return the kernel's metrics, by section of the generated page of metrics."""
+def core_metrics() -> dict[str, tuple[Metric, ...]]:
+    """Return the core's metrics, by section of the generated page of metrics."""
     table = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
     return {
         section: tuple(Metric(name, *about) for name, about in rows.items())
@@ -52,7 +52,7 @@ def kernel_metrics() -> dict[str, tuple[Metric, ...]]:
 
 
 @cache
-def _kernel() -> Glossary:
+def _core() -> Glossary:
     return run_glossary()
 
 
@@ -62,23 +62,23 @@ def _declared(component: Any) -> Glossary:
 
 
 def lookup(name: str) -> Metric | None:
-    """Return the kernel's metric of this name; see ``Glossary.lookup``."""
-    return _kernel().lookup(name)
+    """Return the core's metric of this name; see ``Glossary.lookup``."""
+    return _core().lookup(name)
 
 
 def run_glossary(*components: type[Any]) -> Glossary:
-    """Build the glossary of the kernel's metrics and those of the given components."""
+    """Build the glossary of the core's metrics and those of the given components."""
     declared = [metric for component in components for metric in declared_metrics(component)]
-    return Glossary([*declared, *(each for rows in kernel_metrics().values() for each in rows)])
+    return Glossary([*declared, *(each for rows in core_metrics().values() for each in rows)])
 
 
-def check_declared(component: object, names: Iterable[str], *, kernel: bool = False) -> None:
+def check_declared(component: object, names: Iterable[str], *, core: bool = False) -> None:
     """Refuse metrics that a component reports without having declared them.
 
     Args:
         component: The instance that reports them.
         names: Names of the reported metrics.
-        kernel: Whether it may report the kernel's metrics too, as losses do.
+        core: Whether it may report the core's metrics too, as losses do.
 
     Raises:
         PluginError: If one is undeclared; names the component, its file, and the declaration it
@@ -87,7 +87,7 @@ def check_declared(component: object, names: Iterable[str], *, kernel: bool = Fa
     cls: Any = type(component)
     glossary = _declared(cls)
     unknown = sorted(
-        name for name in names if not (glossary.lookup(name) or (kernel and lookup(name)))
+        name for name in names if not (glossary.lookup(name) or (core and lookup(name)))
     )
     if unknown:
         who = f"{cls.__module__}:{cls.__qualname__} reports a metric that it does not declare"
@@ -121,7 +121,7 @@ def reported(component: object, values: Any, prefix: str = "") -> dict[str, floa
     except (AttributeError, TypeError, ValueError, RuntimeError):
         raise misuse(component, f"reports {values!r:.80}", "give numbers by metric name") from None
     check_declared(component, named)
-    if taken := sorted(name for name in named if name in _kernel().fixed):
+    if taken := sorted(name for name in named if name in _core().fixed):
         raise misuse(component, f"reports a metric of rlvr's: {', '.join(taken)}", "rename it")
     return named
 

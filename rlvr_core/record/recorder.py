@@ -31,8 +31,8 @@ class Recorder:
 
     Args:
         folder: The run's folder.
-        segment_bytes: Size at which a trace file is closed and compressed (T36).
-        glossary: The metrics that may be written; only the kernel's if omitted.
+        segment_bytes: Size at which a trace file is closed and compressed.
+        glossary: The metrics that may be written; only the core's if omitted.
 
     Raises:
         RunError: If another process writes in this folder, or the folder is not writable.
@@ -62,7 +62,7 @@ class Recorder:
         """Write a step's line of metrics. Times do not belong here.
 
         Raises:
-            PluginError: If a metric is neither the kernel's nor declared by a component.
+            PluginError: If a metric is neither the core's nor declared by a component.
             RunError: If it cannot be written.
         """
         unknown = sorted(name for name in values if self._glossary.lookup(name) is None)

@@ -45,7 +45,7 @@ class RunFolder:
 
         Args:
             root: Folder of run folders; created if missing.
-            name: ``run.name`` of the configuration (T88: never derived from a file's name).
+            name: ``run.name`` of the configuration (never derived from a file's name).
             config_text: The user's configuration as written.
             resolved: The whole configuration, every default filled in.
             now: Seconds since the epoch; the current time if omitted.

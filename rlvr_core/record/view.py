@@ -207,7 +207,7 @@ class RunView:
 
     @property
     def notes(self) -> list[str]:
-        """What is missing or unusual in the records, in sentences."""
+        """Sentences about missing or unusual records."""
         rows = self.metrics.rows
         notes = [] if self.manifest else ["run.json cannot be read"]
         if not rows:
@@ -218,7 +218,9 @@ class RunView:
             host = self.manifest.get("process", {}).get("host")
             notes.append(f"it was running on {host}; whether it still does cannot be seen here")
         if self.manifest.get("outcome") != self.outcome == "interrupted":
-            notes.append("its process is gone without a word: killed, or the machine went down")
+            notes.append(
+                "its process ended without a record: it was killed, or the machine went down"
+            )
         if rows and all("rows" in row for row in rows) and not any(map(_moved, rows)):
             notes.append("no update changed the weights: no group had rewards that differ")
         warnings = map(_warning_line, self.manifest.get("warnings") or ())
@@ -324,7 +326,7 @@ def _known(tree: Any, *path: str) -> Json:
 
 
 def _settings(resolved: Json) -> dict[str, Json]:
-    """Return the settings that people quote of a run, from its configuration alone (T85)."""
+    """Return the settings that people quote of a run, from its configuration alone."""
     losses, sources = _known(resolved, "loss"), _known(resolved, "data", "sources")
     losses = losses if isinstance(losses, list) else [losses]
     sources = sources if isinstance(sources, list) else []

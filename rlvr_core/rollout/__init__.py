@@ -1,1 +1,1 @@
-"""From problems to judged groups."""
+"""Turns problems into judged groups of completions."""

@@ -1,4 +1,4 @@
-"""From a sampler's draws to judged groups: draw, render, generate, verify, keep or drop.
+"""Turns a sampler's draws into judged groups: draw, render, generate, verify, keep or drop.
 
 Generation and verification overlap: a group goes to the verifier pool the moment its last
 completion is there. What comes out is in draw order, so that nothing downstream depends on timing.
@@ -126,9 +126,10 @@ class Generator:
         version: int,
         each: Callable[[Answered], None] | None = None,
     ) -> tuple[Answered, Judgement]:
-        """Submit one draw; what it becomes, and its verdicts when they are there.
+        """Submit one draw; return its group, filled as completions arrive, and future verdicts.
 
-        They are cancelled if the engine aborts the request. See ``generate`` for the arguments.
+        The verdicts are cancelled if the engine aborts the request. See ``generate`` for the
+        arguments.
         """
         prompt = self.prompt(draw.problem)
         answered, judged = Answered(draw, prompt, []), Judgement()
@@ -322,7 +323,7 @@ def outcome_of(sampled: Sampled) -> Outcome:
 
 
 def _fault(given: Any, n: int) -> str:
-    """What is wrong with what an engine gave for a request of n completions, if anything."""
+    """Return the fault in an engine's answer to a request of n completions; empty if none."""
     if not isinstance(given, Sequence) or len(given) != n:
         return f"gave {given!r:.80} for {n} seeds"
     for generation in given:

@@ -17,7 +17,7 @@ class DistributedGenerator(Generator):
     """A generator in each process: every one samples and judges its share, and gets all groups.
 
     A completion's seed depends on its problem, version and draw and not on the process, so the
-    groups are those of a single process (T18).
+    groups are those of a single process.
 
     Attributes:
         ranks: The processes.

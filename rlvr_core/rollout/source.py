@@ -110,7 +110,7 @@ class TurnSource:
 
     @contextlib.contextmanager
     def running(self, step: int, version: int) -> Iterator[None]:
-        """Nothing goes on beside training."""
+        """Do nothing: generation and training alternate."""
         yield
 
     def take(self, step: int, version: int) -> Rollouts:
@@ -158,10 +158,10 @@ class TurnSource:
             load()
 
     def pause(self) -> None:
-        """Nothing is under way between two calls of ``take``."""
+        """Do nothing: no request is pending between two calls of ``take``."""
 
     def resume(self) -> None:
-        """Nothing was held back."""
+        """Do nothing."""
 
     def drawn(self) -> int:
         """See ``RolloutSource.drawn``."""
@@ -190,7 +190,7 @@ def sampling_of(config: RunConfig) -> SamplingParams:
 
 
 class SingleTurn:
-    """Every problem is answered in one turn. See ``Conversations``."""
+    """Answers every problem in one turn. See ``Conversations``."""
 
     def present(self, problem: Problem) -> Problem:
         """The problem itself."""
@@ -200,7 +200,7 @@ class SingleTurn:
         """Accept every problem."""
 
     def environment(self, problem: Problem) -> None:
-        """None."""
+        """Return None."""
 
     def play(self, engine: Engine, suffix: Suffix, *, background: bool) -> Engine:
         """The engine itself."""
@@ -208,11 +208,11 @@ class SingleTurn:
         return engine
 
     def lines(self) -> list[str]:
-        """Nothing."""
+        """Do nothing."""
         return []
 
     def record(self, problems: Iterable[Problem]) -> dict[str, Json] | None:
-        """Nothing."""
+        """Do nothing."""
         del problems
         return None
 

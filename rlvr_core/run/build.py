@@ -193,7 +193,7 @@ def engine_context(
     source: WeightSource,
     transport: TransportChoice | None,
 ) -> EngineContext:
-    """Return what an engine is told when it starts."""
+    """Return an engine's settings at its start."""
     config = inputs.config
     model: PreTrainedModel | None = None
     if not traits_of(engine, EngineTraits).separate:

@@ -1,4 +1,4 @@
-"""What a run is made of, as hashes: recorded at its start, compared when it is resumed."""
+"""Hashes of a run's code, data and model: recorded at its start, compared when it is resumed."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _rendered(renderer: Renderer, problems: Iterable[Problem]) -> str:
 
 
 def _check(inputs: Inputs, manifest: Manifest, identity: Mapping[str, Any]) -> list[str]:
-    """Return in what a resumed run differs from what it was; refuse what it may not."""
+    """Return allowed differences between a resumed run and its record; refuse the others."""
     from rlvr_core.record.provenance.compare import differences
 
     recorded = manifest.fields["identity"]

@@ -1,4 +1,4 @@
-"""What a run needs before its model's weights: its data, and settings that work together."""
+"""Prepares a run before its model is loaded: its data, and checks of its settings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.config.tree import Loc
     from rlvr_core.data.prompts import Renderer
-    from rlvr_core.step.objective import GivenAnswers, MakeTeacher
+    from rlvr_core.step.objective import AnswerRows, MakeTeacher
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Data:
     longest_prompt: int = 0
     prompts: str = ""
     prompt_lines: Sequence[str] = ()
-    demonstrations: Mapping[Loc, GivenAnswers] = field(default_factory=dict)
+    demonstrations: Mapping[Loc, AnswerRows] = field(default_factory=dict)
 
     def render(self, renderer: Renderer, tokenizer: PreTrainedTokenizerBase) -> None:
         """Render every prompt, and drop training problems whose prompts are too long.

@@ -1,4 +1,4 @@
-"""The summary a run prints before it starts (T15, T37)."""
+"""The summary a run prints before it starts."""
 
 from __future__ import annotations
 

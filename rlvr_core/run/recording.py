@@ -1,4 +1,4 @@
-"""What a run records about itself at its start, and the warnings in its ``run.json``."""
+"""Writes a run's ``run.json``: records of its start, and its warnings."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Warned(RunObserver):
             self._manifest.update(warnings=list(self._kept))
 
     def run_started(self, event: RunStarted) -> None:
-        """Take the step that a resumed run goes on with."""
+        """Set the step that a resumed run continues with."""
         self._step = event.step if event.resumed else None
 
     def groups_scored(self, event: GroupsScored) -> None:

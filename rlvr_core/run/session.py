@@ -120,7 +120,8 @@ class Session:
         """
         self.events.run_started(RunStarted(self.folder.path, config, self.step, self.resumed))
         # from here on a signal waits for the end of a step, in all processes or in none
-        self.stop.stepping = bool(self.ranks.gather(None))
+        self.ranks.gather(None)  # a barrier
+        self.stop.stepping = True
         written = (self.trainer.model, self.tokenizer, self.trainer.precision.compute)
         self.ranks.on_main(lambda: rehearse(*written))
         if self.step == 0:
@@ -192,8 +193,8 @@ class Session:
         """Notify the observers of the end of the run, and the user if nothing was learned."""
         if outcome in ("finished", "stopped") and self.version == 0:
             self.events.message(
-                "no update was applied: no group of any step had rewards that differ, so the "
-                "model is the one the run began with"
+                "no update was applied, so the model is the one the run began with: no group had "
+                "rewards that differ, or every update was skipped"
             )
         self.events.run_finished(RunFinished(self.folder.path, outcome, reason or ""))
 

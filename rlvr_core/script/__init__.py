@@ -1,1 +1,1 @@
-"""``rlvr_core.train``: runs from Python, with functions of the running program."""
+"""``rlvr_core.train`` and ``evaluate``: runs started from Python code."""

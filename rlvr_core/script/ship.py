@@ -28,7 +28,7 @@ _HEADER = "from __future__ import annotations\n"
 
 
 def reference(component: Any) -> str:
-    """What ``use`` is to say: ``file.py:name``, or ``package.module:name``.
+    """Return the text for ``use``: ``file.py:name``, or ``package.module:name``.
 
     Args:
         component: A function or a class.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rlvr_core.record.view import RunView
 
 GIVEN = "the config given to rlvr_core.train"
-"""What stands in messages for the file of a configuration that has none."""
+"""File name in messages about a configuration without a file."""
 
 DISPLAYS = ("live", "plain", "jsonl", "none")
 """Names of displays."""
@@ -163,7 +163,7 @@ def plain(value: Any) -> Any:
 
 @contextlib.contextmanager
 def signals_restored() -> Iterator[None]:
-    """After this block signals go to whom they went before, such as a notebook."""
+    """Restore the signal handlers, such as a notebook's, after this block."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in numbers}
     try:

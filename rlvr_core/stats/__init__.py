@@ -1,1 +1,1 @@
-"""Means with their intervals, and tests of whether figures differ."""
+"""Means with their intervals, and significance tests."""

@@ -1,1 +1,1 @@
-"""The optimizer step."""
+"""The training half of a step: rows, log-probs, losses and the update."""

@@ -1,7 +1,7 @@
 """Rows packed into micro-batches by a token budget, and shared out among processes.
 
-Lengths are explicit: no mask is ever read off token ids (T3, T6). A prompt that several rows of
-a micro-batch share is held once. Nothing has to divide anything (T35).
+Lengths are explicit: no mask is ever read off token ids. A prompt that several rows of
+a micro-batch share is held once. Batch sizes need not be multiples of each other.
 
 Which process trains on which rows: about as many tokens each, the rows of a prompt together.
 """

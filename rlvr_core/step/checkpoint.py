@@ -10,7 +10,7 @@
 A sharded policy is written by all processes, each its slices, to folders in the place of these
 files: see ``rlvr_core.parallel.fsdp.shards``.
 The folder itself (temporary name, checksums, rotation) is ``record.checkpoints``'s business. A
-reference that never moves is not saved: it comes from ``model.path`` (T94), as does what is below
+reference that never moves is not saved: it comes from ``model.path``, as does what is below
 an adapter.
 """
 
@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from rlvr_core.api import MachineError
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import MachineError, one_line
 from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.parallel.sharded import is_sharded, like, whole
 
@@ -45,7 +44,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a step changes, copied to the CPU: a checkpoint can be written while training goes on.
+    """A copy of the training state on the CPU, to be written while training continues.
 
     Attributes:
         weights: Parameters and buffers by name, whole; with LoRA those of the adapter alone.
@@ -162,7 +161,7 @@ def rehearse(
             raise MachineError(
                 f"no checkpoint of this model could be written: {one_line(error)}",
                 where="model.path",
-                remedy="mend the file of the model's folder that holds it",
+                remedy="fix the file of the model's folder that holds it",
             ) from error
 
 

@@ -39,7 +39,7 @@ def completion_logprobs(
         batch: Rows on the model's device.
         temperature: Of sampling; log-probs are of softmax(logits / temperature).
         autocast_dtype: Compute precision of the model, None for that of its parameters. The
-            log-softmax is float32 at least in any case (T7).
+            log-softmax is float32 at least in any case.
         compiled: What ``compiled_model`` gave: a body and a head to be run in place of
             the model's.
 
@@ -146,7 +146,7 @@ class Predicted:
         return self._scores(with_entropy=False)[0]
 
     def logprobs_and_entropy(self) -> tuple[Tensor, Tensor]:
-        """The same, and the (N,) entropies."""
+        """Return (N,) log-probs of the sampled tokens and (N,) entropies."""
         logp_N, entropy_N = self._scores(with_entropy=True)
         assert entropy_N is not None
         return logp_N, entropy_N

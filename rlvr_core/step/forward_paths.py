@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _FACTORIES: WeakKeyDictionary[Any, list[ForwardPathFactory]] = WeakKeyDictionary()
-"""By model, the paths that may serve it; a model that is not here has the default ones."""
+"""The paths of each model; a model that is not here has the default ones."""
 
 
 def choose_forward_paths(model: PreTrainedModel, names: Sequence[str]) -> None:

@@ -45,14 +45,14 @@ def fused_logprobs(
     """Log-probs of the targets under softmax((hidden @ weight.T + bias) / temperature).
 
     The product is made in autocast's dtype, or that of ``hidden_NH`` without autocast; everything
-    after it is float32 (float64 for float64 input), as are sums over chunks (T7).
+    after it is float32 (float64 for float64 input), as are sums over chunks.
     Few logits take the plain way, with the same result up to rounding.
 
     Args:
         hidden_NH: Last hidden states.
         weight_VH: Weight of the LM head; its gradient has its dtype.
         target_N: Token ids.
-        temperature: Of sampling (T2).
+        temperature: The sampling temperature.
         bias_V: Bias of the LM head, if it has one.
         chunk_vocab: Entries of the vocabulary per chunk; None chooses by memory.
         with_entropy: Also return the entropy of each token's distribution, in nats; it too is
@@ -175,7 +175,7 @@ class _Chunks:
         return self.weight_VH[chunk].to(self.hidden_NH.dtype)
 
     def held(self, chunk: slice) -> Tensor:
-        """What the memory holds, shaped as this chunk."""
+        """Return the shared memory as a tensor of this chunk's shape."""
         return self._shaped(self.memory, chunk)
 
     def logits(self, chunk: slice, weight_vH: Tensor) -> Tensor:
@@ -200,7 +200,7 @@ class _Chunks:
         return self._shaped(self.product, chunk).copy_(grad_Nv)
 
     def row_blocks(self, chunk_Nv: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Some rows at a time, and memory for as many: the product's, or a little of its own."""
+        """Yield chunks of rows with memory for each: the product's, or a little of its own."""
         n, width = chunk_Nv.shape
         size = n // 2 if self.product is not self.memory else 0
         memory = self.product[: 2 * size * width].view(chunk_Nv.dtype)
@@ -241,7 +241,7 @@ class _RunningSoftmax:
         self.max_N = max_N
 
     def entropy(self) -> Tensor | None:
-        """In nats."""
+        """Return the entropies in nats."""
         if self.weighted_N is None:
             return None
         return self.sum_N.log() - self.weighted_N / self.sum_N
@@ -351,7 +351,7 @@ def _backward(
 def _entropy_and_softmax_part_(
     p_Nv: Tensor, chunks: _Chunks, entropy_N: Tensor, scale_N: Tensor, entropy_scale_N: Tensor
 ) -> None:
-    """Turn a chunk's probabilities into its gradient, but for the targets' own part.
+    """Turn a chunk's probabilities into its gradient, without the targets' own part.
 
     d entropy / d logits = -p (log p + entropy) / temperature.
     """

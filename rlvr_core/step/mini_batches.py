@@ -20,7 +20,7 @@ from rlvr_core.step.objective import LossTerm, TrainingRows
 from rlvr_core.step.optim import Update
 
 _OF_AN_ITERATION = ("ratio/", "clip_fraction/")
-"""Metrics that say how far the policy has moved from where it sampled."""
+"""Metrics of how far the policy has moved since the start of the step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Totals:
     def __init__(self, terms: Sequence[LossTerm]) -> None:
         self._terms = terms
         self.thresholds: list[float] = []
-        """Least entropies of tokens that were chosen by it, the same in all processes."""
+        """Entropy thresholds of chosen tokens, equal in all processes."""
         self._losses: dict[str, list[torch.Tensor]] = {}
         self._sums: dict[tuple[str, str], list[tuple[torch.Tensor, torch.Tensor]]] = {}
         self._maxima: dict[tuple[str, str], list[torch.Tensor]] = {}
@@ -223,7 +223,7 @@ class Totals:
     def over(updates: Sequence[Totals]) -> dict[str, float]:
         """Return losses, means and maxima over several updates; a metric without values is absent.
 
-        A term's loss is its mean over the updates that had a row of it (T13), and ``loss`` that of
+        A term's loss is its mean over the updates that had a row of it, and ``loss`` that of
         what each update was given: the weighted sum of the terms it had. A metric that several
         losses report keeps its plain name for the first of them.
         """
@@ -243,7 +243,7 @@ class Totals:
             metrics["entropy/threshold"] = min(thresholds)
         for term in terms:
             finished = _finished(term, updates)
-            check_declared(term.loss, finished, kernel=True)
+            check_declared(term.loss, finished, core=True)
             for name, value in finished.items():
                 metrics[f"loss/{term.name}/{name}" if name in metrics else name] = value
         return metrics

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api import MachineError
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import MachineError, one_line
 from rlvr_core.step.forward_paths import choose_forward_paths
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def load_policy(
 
     Raises:
         MachineError: If it cannot be loaded, or if the files lack a weight the architecture has
-            (T30: a model must never start from random weights unnoticed).
+            (a model must never start from random weights unnoticed).
     """
     from transformers import AutoModelForCausalLM
 
@@ -144,7 +143,7 @@ def enable_checkpointing(model: PreTrainedModel, which: str = "all") -> None:
 def load_reference(
     path: str, section: ModelSection, device: torch.device, dtype: torch.dtype
 ) -> PreTrainedModel:
-    """A reference without gradients: the weights of ``model.path``, also after a resume (T94)."""
+    """A reference without gradients: the weights of ``model.path``, also after a resume."""
     frozen: PreTrainedModel = load_policy(path, section, device, dtype).to(dtype)  # type: ignore[arg-type]
     return frozen.requires_grad_(False)
 
@@ -165,7 +164,7 @@ def _all_weights_found(path: str, info: dict[str, Any]) -> None:
 def _loaded(
     what: str, auto: Any, path: str, section: ModelSection, where: str = "model.path", **more: Any
 ) -> Any:
-    """What one of the Auto classes of transformers makes of the model's files."""
+    """Load the model's files by one of the Auto classes of transformers."""
     more |= {"revision": section.revision, "trust_remote_code": section.trust_remote_code}
     try:
         return auto.from_pretrained(path, **more)

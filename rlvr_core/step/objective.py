@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from rlvr_core.api import ConfigError, LossOutput, MicroBatch
+from rlvr_core.api import LossOutput, MicroBatch
 from rlvr_core.record.metrics import misuse
 from rlvr_core.step.batch import Row
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rlvr_core.step.forward import Predicted
 
 
-class GivenAnswers(Protocol):
+class AnswerRows(Protocol):
     """Given answers to imitate, as rows to train on."""
 
     def rows(self, step: int) -> list[Row]:
@@ -81,12 +81,12 @@ class LossTerm:
     name: str
     loss: Loss
     weight: float = 1.0
-    demonstrations: GivenAnswers | None = None
+    demonstrations: AnswerRows | None = None
     teacher: Teacher | None = None
 
     @property
     def traits(self) -> LossTraits:
-        """What the loss needs in its batch."""
+        """The needs of the loss in its batch."""
         return self.loss.traits
 
     def of(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
@@ -99,7 +99,7 @@ class LossTerm:
         if fault := _fault(output):
             raise misuse(self.loss, fault, "give what rlvr docs losses says of LossOutput")
         if torch.is_grad_enabled() and not output.loss.requires_grad:
-            # a constant 0, for rows that it learns nothing from; a backward pass comes all the same
+            # a constant 0; attached to the graph because backward() is called in any case (for DDP)
             nothing = 0.0 * torch.where(batch.mask_BT, batch.logp_BT, 0.0).sum()
             output = replace(output, loss=output.loss + nothing)
         return output
@@ -165,28 +165,12 @@ class Objective:
 
     Attributes:
         terms: At least one.
-        estimator: Makes advantages of rewards; None if no loss uses them.
-
-    Raises:
-        ConfigError: If a loss lacks the advantages it needs, or cannot use those it gets.
+        estimator: Makes advantages of rewards; None if no loss uses them. ``config.rules`` has
+            checked that it and the losses go together.
     """
 
     terms: tuple[LossTerm, ...]
     estimator: Estimator | None = None
-
-    def __post_init__(self) -> None:
-        users = [term for term in self.terms if term.traits.advantage is not None]
-        if users and self.estimator is None:
-            raise ConfigError(f"loss '{users[0].name}' needs an advantage estimator")
-        if self.estimator is not None and self.estimator.component.traits.per_token:
-            for term in users:
-                if not term.traits.per_token_advantages:
-                    raise ConfigError(
-                        f"loss '{term.name}' takes one advantage a completion, and the estimator "
-                        f"'{self.estimator.name}' gives one a token",
-                        remedy="choose a loss of token ratios, such as grpo or dapo, or another "
-                        "estimator",
-                    )
 
     @property
     def on_completions(self) -> tuple[LossTerm, ...]:

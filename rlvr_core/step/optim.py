@@ -63,7 +63,7 @@ class AdamWConfig(ComponentConfig):
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     """Decay rates of the mean of the gradient and of its square."""
     eps: Annotated[float, Field(gt=0)] = 1e-5
-    """Added to the denominator; 1e-8 and less has diverged in half precision (T4)."""
+    """Added to the denominator; 1e-8 and less has diverged in half precision."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled weight decay, times the learning rate."""
 
@@ -162,7 +162,7 @@ class Optimizer:
         self.scaler.unscale_(self.inner)
         grad_norm = float(whole(torch.nn.utils.clip_grad_norm_(self.parameters, clip)))
         applied = math.isfinite(grad_norm)
-        # not by the scaler, which would wait for the device again to learn what the norm has said
+        # not scaler.step: it would synchronise again to check for infs, which the norm shows
         if applied:
             self.inner.step()
         scale = 1.0 if applied else self.scaler.get_scale()

@@ -1,4 +1,4 @@
-"""From judged groups to rows with advantages: what a step trains on, as every process sees it."""
+"""Turns judged groups into rows with advantages, alike in every process."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ rows          one per completion that has a reward, with its advantage or those 
               of a conversation with branches one per branch
 parts         those rows and the losses taken over them; given answers are a part of their own
 mini-batches  a share of the groups each; every one makes an update, in every iteration
-              (of given answers a share, too, whether there are groups enough or not)
+              (given answers are split in the same way, even if groups are fewer)
 micro-batches rows packed under the token budget, each prompt once
 loss          summed over losses and micro-batches; denominators were counted before the first
 update        clipped, applied at the step's learning rate, or skipped if not finite
@@ -110,7 +110,7 @@ class PolicyTrainer:
         optimizer: The guarded update.
         precision: Compute dtype.
         train: The config's train section.
-        temperature: Of sampling, applied to every log-prob (T2).
+        temperature: Of sampling, applied to every log-prob.
         max_completion_tokens: The run's cap.
         reward_weights: The weight of each reward at a step.
         advantage_scale: Factor on advantages by problem id; 1 where there is none.
@@ -280,7 +280,7 @@ class PolicyTrainer:
     def _compute_old_logprobs(self, batches: Sequence[MiniBatch]) -> None:
         """Compute the log-probs at the start of the step for every update but the first.
 
-        In the first the policy is still that of the start, so its own log-probs are the old ones.
+        The first update needs none: the policy has not changed, so its log-probs are the old ones.
         """
         later = batches[1:] if self.train.num_iterations == 1 else batches
         for part in (part for batch in later for part in batch.parts if part.training.needs_old):
@@ -347,7 +347,7 @@ class PolicyTrainer:
         vocabulary = self.model.config.get_text_config().vocab_size
         for batch in (micro.batch for micro in work):
             most = max(int(batch.prompt_ids_SP.max()), int(batch.completion_ids_BT.max()))
-            if most >= vocabulary:  # a GPU would die of it without a word
+            if most >= vocabulary:  # on a GPU: an assert without a message
                 raise ValueError(f"token {most} is not in the model's vocabulary of {vocabulary}")
         return [LocalMicroBatch(micro.batch.to(self.model.device), micro.counts) for micro in work]
 

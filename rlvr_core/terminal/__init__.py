@@ -1,1 +1,1 @@
-"""What shows the progress of a run."""
+"""Printing on the terminal: the display of a run, and the output of commands."""

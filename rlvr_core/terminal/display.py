@@ -33,7 +33,7 @@ def make_display(kind: str | None, total_steps: int, stream: TextIO | None = Non
         stream: The output stream; by default stdout for ``jsonl``, stderr for the others.
     """
     if kind == "jsonl":
-        return JsonLines(stream or sys.stdout)
+        return JsonDisplay(stream or sys.stdout)
     stream = stream or sys.stderr
     if kind is None:
         kind = "live" if stream.isatty() and os.environ.get("TERM") != "dumb" else "plain"
@@ -140,7 +140,7 @@ class Plain(Lines):
         self._out.flush()
 
 
-class JsonLines(Display):
+class JsonDisplay(Display):
     """One JSON object per event; for programs."""
 
     def __init__(self, stream: TextIO) -> None:

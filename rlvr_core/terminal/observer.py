@@ -1,4 +1,4 @@
-"""What every display of a run's progress has."""
+"""Base of the displays of a run's progress."""
 
 from __future__ import annotations
 

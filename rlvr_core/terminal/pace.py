@@ -1,4 +1,4 @@
-"""What is known of a wait and of a run: how much is done, how long it takes, when it will end."""
+"""Progress and time estimates of a wait and of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN_FROM = 2.0
 
 
 class Waits:
-    """What is waited for, how much of it is done, since when, and how long the last one took.
+    """The current wait: its progress, its start, and the duration of the last one.
 
     Args:
         clock: Returns seconds that only grow.
@@ -42,7 +42,7 @@ class Waits:
 
     @property
     def text(self) -> str:
-        """What to show of it; empty while nothing is waited for."""
+        """Return the text to show; empty while nothing is waited for."""
         if not self._label:
             return ""
         passed, before = self.passed, self._took.get(_kind(self._label))
@@ -75,7 +75,7 @@ class Pace:
         self.total, self.done = total, 0
 
     def reach(self, step: int) -> None:
-        """So many steps are done; first those before a resume."""
+        """Record the number of steps done; first those before a resume."""
         self.done = step
         self._marks.append((step, self._clock()))
 

@@ -1,1 +1,1 @@
-"""What tests of rlvr and of plugins use: fixtures, a random model, a clock, a lab of runs."""
+"""Helpers for tests of rlvr and of plugins: fixtures, a random model, a clock, a lab of runs."""

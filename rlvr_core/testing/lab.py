@@ -50,7 +50,7 @@ class Lab:
         self.folder, self.site, self.model = folder, site, model
 
     def env(self) -> dict[str, str]:
-        """All variables of a command's environment."""
+        """Return the environment variables of a command."""
         places = [str(self.site or ""), os.environ.get("PYTHONPATH", "")]
         path = os.pathsep.join(filter(None, places))
         return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}

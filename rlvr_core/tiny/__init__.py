@@ -1,1 +1,1 @@
-"""Tiny models that a run makes for itself, and the fast path that runs them on a CPU."""
+"""Tiny models, which rlvr trains on a CPU when a config names one."""

@@ -22,24 +22,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import parse_qsl
 
-from rlvr_core.api import ConfigError, Demonstrator, MachineError, Problem, config_class
+from rlvr_core.api import TINY, ConfigError, Demonstrator, MachineError, Problem, config_class
 from rlvr_core.record.files import sync_file, sync_folder
 from rlvr_core.tiny.tiny_warm import BATCH, PEAK_LR, SHAPES, Progress, Size
 
 if TYPE_CHECKING:
     from rlvr_core.plugins.host import Host
 
-PREFIX = "tiny:"
 STEPS = 600
 VOCAB_SIZE = 420
 _TOKENIZER_PAIRS = 4000
 _RECIPE = 2
-"""Raised when the same demonstrations would give another model; part of the cache's names."""
+"""Incremented when the same demonstrations would give another model; part of the cache's names."""
 
 
 @dataclass(frozen=True, slots=True)
 class TinyReport:
-    """What was made.
+    """The result of ``make_tiny_model``.
 
     Attributes:
         path: The model's folder.
@@ -187,10 +186,10 @@ def resolve_tiny(path: str, host: Host, say: Callable[[str], None] | None = None
 
 def _parse(path: str) -> tuple[str, int, Size]:
     """Task, seed and size of a ``tiny:`` reference."""
-    task, _, query = path.removeprefix(PREFIX).partition("?")
+    task, _, query = path.removeprefix(TINY).partition("?")
     where = f"model.path: {path}"
     options = dict(parse_qsl(query, keep_blank_values=True))
-    example = f"write it like {PREFIX}math/arithmetic?seed=3&size=0.8M"
+    example = f"write it like {TINY}math/arithmetic?seed=3&size=0.8M"
     if not task:
         raise ConfigError("a tiny model needs a task", where=where, remedy=example)
     if wrong := sorted(options.keys() - {"seed", "size"}):

@@ -1,6 +1,6 @@
 """Combines verifier pool and reward plan: completions in, verdicts and rewards out.
 
-A run whose verifier fails too often to be trusted is stopped (T51, T54).
+A run whose verifier fails too often to be trusted is stopped.
 """
 
 from __future__ import annotations

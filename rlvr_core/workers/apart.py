@@ -1,4 +1,4 @@
-"""The environment of processes that are no ranks of the run that starts them."""
+"""Environment of child processes that must not take part in the run's process group."""
 
 from __future__ import annotations
 

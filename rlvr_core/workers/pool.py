@@ -140,7 +140,7 @@ class _Worker(Child):
         self.outbox = bytes(left)
 
     def begin(self, now: float) -> None:
-        """Note that it began the first call of its batch, or one reported with it, at ``now``."""
+        """Start the clock of the first unreported call in the batch at ``now``."""
         self.began, self.deadline = now, now + self.batch[0].limit + REPORT_EVERY
 
     @property

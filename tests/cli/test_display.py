@@ -14,7 +14,7 @@ from rlvr_core.api import (
     StepFinished,
 )
 from rlvr_core.api.progress import counting, progress, work_going_on
-from rlvr_core.terminal.display import JsonLines, Plain, make_display
+from rlvr_core.terminal.display import JsonDisplay, Plain, make_display
 from rlvr_core.terminal.facts import step_facts
 from rlvr_core.terminal.live import Live
 from rlvr_core.terminal.pace import Pace, Waits, span
@@ -66,7 +66,7 @@ def drive(display):
         (None, Terminal, Live),
         ("plain", Terminal, Plain),
         ("live", io.StringIO, Live),
-        ("jsonl", Terminal, JsonLines),
+        ("jsonl", Terminal, JsonDisplay),
     ],
 )
 def test_kinds(kind, stream, expected, monkeypatch):

@@ -23,7 +23,7 @@ from rlvr_core.api.errors import (
     RunError,
 )
 from rlvr_core.cli import list_command
-from rlvr_core.cli.main import KERNEL, main, top_level
+from rlvr_core.cli.main import ALWAYS, main, top_level
 from rlvr_core.plugins.discovery import registered_by_core
 from rlvr_core.plugins.first_party import COMMANDS as BESIDE
 from rlvr_core.plugins.host import load_host
@@ -90,14 +90,14 @@ def test_every_command_is_there(name):
 
 
 def test_no_plugin_may_have_a_commands_name():
-    assert {"core", *KERNEL} == RESERVED  # a test of the host tries those of the core's plugin
+    assert {"core", *ALWAYS} == RESERVED  # a test of the host tries those of the core's plugin
 
 
 def test_the_core_registers_its_commands_by_the_hook_that_plugins_use():
     entries = [e for e in load_host({}).registry.of("command") if e.plugin == "core"]
     registered = {entry.leaf: (entry.target, entry.summary) for entry in entries}
     assert registered == registered_by_core("register_commands")
-    assert registered.keys() == COMMANDS.keys() - KERNEL.keys() - BESIDE.keys()
+    assert registered.keys() == COMMANDS.keys() - ALWAYS.keys() - BESIDE.keys()
     assert {"eval", "launch", "verify"} <= registered.keys()
 
 

@@ -230,10 +230,13 @@ def test_t8_truncated_sampling_is_warned_about(host, run_file, option):
 @pytest.mark.parametrize(
     ("again", "told"),
     [
-        ("train.max_staleness=1", "with train.max_staleness (1), completions that older weights"),
+        (
+            "train.max_staleness=1",
+            "training on completions of older weights (train.max_staleness 1)",
+        ),
         (
             "sampler={use: core/shuffle, with: {max_reads: 2}}",
-            "with the sampler's max_reads (2), completions that older weights",
+            "training on completions of older weights (the sampler's max_reads 2)",
         ),
     ],
 )
@@ -242,7 +245,7 @@ def test_t8_a_ratio_that_starts_at_a_truncated_distribution_is_refused(
 ):
     (complaint,) = faults(host, run_file, option, again)
     assert complaint.what.startswith(told)
-    assert f"with {option.replace('=', ' ')} these are of a truncated" in complaint.what
+    assert complaint.what.endswith(f"and {option.replace('=', ' ')} truncates them")
     assert complaint.where.startswith(f"--set {option}")
     assert resolve_file(run_file, [again], host).warnings == ()
 
@@ -375,6 +378,18 @@ def test_wrong_terms_of_a_loss_are_told(host, write, run_text, loss, what, where
     (complaint,) = faults(host, with_loss(write, run_text, loss))
     assert complaint.what.startswith(what)
     assert where in complaint.where
+
+
+def test_a_loss_of_whole_rows_refuses_advantages_by_token(host, run_file):
+    Path("by_token.py").write_text(
+        "from rlvr_core.api import AdvantageTraits\n\n\n"
+        "def by_token(step):\n    return [[0.0] for _ in step.reward_N]\n\n\n"
+        "by_token.traits = AdvantageTraits(per_token=True)\n"
+    )
+    estimator = "advantage.use=./by_token.py:by_token"
+    (complaint,) = faults(host, run_file, "loss=gspo", estimator)
+    assert "gives one advantage a token, and core/gspo takes one" in complaint.what
+    assert resolve_file(run_file, ["loss=grpo", estimator], host)
 
 
 def test_more_mini_batches_than_prompts_are_refused(host, run_file):

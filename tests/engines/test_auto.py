@@ -64,7 +64,7 @@ def test_a_damaged_folder_is_named(tmp_path, damage):
         (tmp_path / "m" / "model-1.safetensors").unlink()
     else:
         (tmp_path / "m" / "config.json").unlink()
-    with pytest.raises(MachineError, match=r"size of '.*m' cannot be told"):
+    with pytest.raises(MachineError, match=r"size of '.*m' cannot be determined"):
         parameter_count(path)
 
 

@@ -5,15 +5,32 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_core.advantages import advantages, normalise_then_sum
+from rlvr_core.advantages import (
+    Batch,
+    Center,
+    Group,
+    GroupStdDdof1,
+    Rloo,
+    advantages,
+    normalise_then_sum,
+)
 from rlvr_core.api import RunError
 
 NAN = float("nan")
+FORMULAS = {
+    "group": Group,
+    "center": Center,
+    "batch": Batch,
+    "rloo": Rloo,
+    "group_std_ddof1": GroupStdDdof1,
+}
 TWO_GROUPS = ([1, 0, 0, 0, 2, 4], [0, 0, 0, 0, 1, 1])
 
 
 def run(rewards, groups, mode="group"):
-    return advantages(torch.tensor(rewards, dtype=torch.float64), torch.tensor(groups), mode)
+    return advantages(
+        torch.tensor(rewards, dtype=torch.float64), torch.tensor(groups), FORMULAS[mode].formula
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,7 +114,10 @@ def test_infinite_reward_is_refused_with_its_row(reward):
 
 def combined(scores, weights, groups, mode="group"):
     return normalise_then_sum(
-        torch.tensor(scores, dtype=torch.float64), weights, torch.tensor(groups), mode
+        torch.tensor(scores, dtype=torch.float64),
+        weights,
+        torch.tensor(groups),
+        FORMULAS[mode].formula,
     )
 
 

@@ -448,7 +448,7 @@ def test_t13_entropy_is_reported_where_it_is_known(batch, normalizer):
 def test_every_loss_declares_its_metrics(cls, make_batch, count):
     batch = make_batch(4, 5)
     metrics = gather([make(cls, **FULL)(batch, count(batch))])
-    check_declared(make(cls, **FULL), metrics, kernel=True)
+    check_declared(make(cls, **FULL), metrics, core=True)
 
 
 @pytest.mark.parametrize("cls", LOSSES)

@@ -1,10 +1,10 @@
 import pytest
 
-from rlvr_core.record.metrics import kernel_metrics, lookup
+from rlvr_core.record.metrics import core_metrics, lookup
 
 
 def test_names_are_unique_and_every_meaning_is_one_sentence():
-    metrics = [metric for group in kernel_metrics().values() for metric in group]
+    metrics = [metric for group in core_metrics().values() for metric in group]
     names = [metric.name for metric in metrics]
     assert len(names) == len(set(names))
     for metric in metrics:

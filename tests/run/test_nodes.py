@@ -200,7 +200,7 @@ def test_both_machines_end_when_the_cable_is_cut(machines):
         assert told.count("error:") == 1
     # whether a wait or the connection ends first is the network's affair
     told = ended[0][1]
-    assert "did not answer in time" in told or "gone without a word" in told
+    assert "did not answer in time" in told or "ended without reporting an error" in told
     assert "another machine has failed or is gone" in ended[1][1]
 
 

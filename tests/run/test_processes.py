@@ -174,7 +174,7 @@ def test_when_a_process_is_killed_all_end_with_a_word(lab, strategy, rank):
     assert f"process {rank} was ended by SIGKILL" in told
     if rank == 1:
         assert record["outcome"] == "failed"
-        assert "gone without a word" in record["error"]
+        assert "ended without reporting an error" in record["error"]
 
 
 def test_when_the_launcher_is_killed_its_processes_end(lab):

@@ -58,10 +58,61 @@ def test_two_processes_with_one_engine_do_the_run_of_one(shared, alone, strategy
         assert ours.get("sync/read_back") == (1.0 if strategy == "ddp" else None)
 
 
+GAME = """
+from rlvr_core.api import Done, Message, NoConfig, Observation, Verdict
+
+
+class Game:
+    Config = NoConfig
+
+    def __init__(self, config):
+        pass
+
+    def start(self, problem, seed):
+        return {"turns": 1 + int(problem.id), "text": ""}
+
+    def step(self, state, reply):
+        state["text"] += reply.text
+        if reply.turn + 1 < state["turns"]:
+            return Observation((Message("user", "\\nmore: "),))
+        low = sum(c < "n" for c in state["text"]) / max(1, len(state["text"]))
+        return Done(Verdict(low, passed=low > 0.7))
+"""
+
+
+def test_conversations_of_different_lengths(shared):
+    """Of one, two and three turns: no process plays as many rounds as the other."""
+    (shared.folder / "game.py").write_text(GAME)
+    rows = [json.dumps({"id": str(i), "question": f"Say {i}."}) for i in range(3)]
+    (shared.folder / "three.jsonl").write_text("\n".join(rows))
+    (source,) = shared.config["data"]["sources"]
+    options = source["with"] | {"verifier": "env/environment", "path": "three.jsonl"}
+    sections = {
+        "data": {"sources": [source | {"with": options}]},
+        "environment": {"use": "./game.py:Game", "max_turns": 3},
+        # a turn ends with a letter
+        "sampling": {"n": 4, "max_tokens": 90, "stop": [*"abcdefghijklmnopqrstuvwxyz"]},
+        "train": TRAIN | {"steps": 1},
+        "checkpoint": {"every": 0},
+    }
+    found = []
+    for size, command in ((1, ["run"]), (2, ["launch", "--processes", "2"])):
+        shared.write(engine=engine(size), **sections)
+        shared.rlvr(*command, "config.yaml", "--display", "none")
+        found.append(completions(shared.runs()[-1]))
+    assert found[0] == found[1]
+    played = [
+        sum(turn["role"] == "assistant" for turn in one["transcript"]["turns"])
+        for group in lines(shared.runs()[-1] / "traces" / "rollouts.jsonl")
+        for one in group["completions"]
+    ]
+    assert set(played) == {1, 2, 3}
+
+
 def test_a_shared_engine_does_not_generate_while_training_runs(shared):
     shared.write(engine=engine(2))
     words = ["--processes", "2", "--display", "none", "--set", "train.max_staleness=1"]
     done = shared.rlvr("launch", "config.yaml", *words, check=2)
-    assert "is shared by the processes that train: it generates and trains in turns" in done.stderr
+    assert "is shared by the processes that train, so it cannot generate while training" in done.stderr
     assert "(train.max_staleness)" in done.stderr  # with file and line: before the engine starts
     assert "Traceback" not in done.stderr

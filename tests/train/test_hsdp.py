@@ -11,7 +11,7 @@ from rlvr_core.parallel.ranks import Ranks
 def test_sets_that_do_not_come_out_even_are_refused():
     ranks = Ranks(0, 6)
     ParallelModel(ranks, "fsdp", 3)
-    with pytest.raises(ConfigError, match="6 processes cannot be sets of 4") as error:
+    with pytest.raises(ConfigError, match=r"shard_size 4 does not divide the 6 processes") as error:
         ParallelModel(ranks, "fsdp", 4)
     assert error.value.complaints[0].remedy[0].startswith("one of 1, 2, 3, 6")
 

@@ -21,14 +21,13 @@ from rlvr_core.api import (
     AdvantageOutput,
     AdvantageTraits,
     Completion,
-    ConfigError,
     Group,
     Judged,
     Problem,
 )
 from rlvr_core.config.model import ReferenceSection, TrainSection
-from rlvr_core.losses import DAPO, GRPO, GSPO
-from rlvr_core.step.objective import LossTerm, Objective
+from rlvr_core.losses import DAPO, GRPO
+from rlvr_core.step.objective import LossTerm
 from rlvr_core.step.reference import SeparateModel
 from rlvr_core.step.step import PolicyTrainer
 from tests.support.train.small import estimator_for, small_model, small_trainer
@@ -278,14 +277,6 @@ def test_reinforce_plus_plus_is_given_the_kl_to_the_reference():
             expected = torch.where(torch.tensor(member.completion.loss_mask), d, 0.0)
             torch.testing.assert_close(torch.from_numpy(kl_T), expected, rtol=0, atol=1e-9)
     assert made.update(step_groups, 0, VERSION).metrics["advantage/return_std"] > 0
-
-
-def test_a_loss_of_whole_rows_refuses_advantages_by_token():
-    gspo = LossTerm("gspo", GSPO(GSPO.Config()))
-    with pytest.raises(ConfigError, match="loss 'gspo' takes one advantage a completion"):
-        Objective((gspo,), Estimator("by-token", ByToken()))
-    with pytest.raises(ConfigError, match="loss 'gspo' needs an advantage estimator"):
-        Objective((gspo,))
 
 
 def check_metrics(report, found):

@@ -41,7 +41,7 @@ class LUSPO(PolicyLoss):
     """Length-unbiased sequence policy optimization, arXiv:2602.05261.
 
     The paper's setting is ``ratio: sequence``. Its gradients are larger than those of ``grpo`` by
-    about the mean length, so a learning rate that suits one does not suit the other (T9).
+    about the mean length, so a learning rate that suits one does not suit the other.
     """
 
     class Config(ClipConfig):
@@ -129,7 +129,7 @@ class RowLoss(PolicyLoss):
 
     @property
     def traits(self) -> LossTraits:
-        """Those of any policy loss, without advantages per token."""
+        """Return the traits of any policy loss, without advantages per token."""
         return replace(super().traits, per_token_advantages=False)
 
     def row_advantage(self, policy: PolicyTerms) -> Tensor:

@@ -41,9 +41,9 @@ class Muon:
         iterations: Annotated[int, Field(gt=0)] = 5
         """Newton-Schulz iterations."""
         betas: tuple[Beta, Beta] = (0.9, 0.999)
-        """Of AdamW, for embeddings, LM head, biases and norms."""
+        """Decay rates of AdamW, which updates embeddings, LM head, biases and norms."""
         eps: Annotated[float, Field(gt=0)] = 1e-5
-        """Of AdamW."""
+        """Added to the denominator of AdamW."""
         weight_decay: Annotated[float, Field(ge=0)] = 0.0
         """Decoupled weight decay of all parameters, times the learning rate."""
 

@@ -1,4 +1,4 @@
-"""What a kind of task consists of: a builder, a reference solver, and solvers with a common bug."""
+"""Kinds of tasks: a builder, a reference solver, and solvers with a common bug."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlvr_core.api import Json
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """So many elements of a page match a compound selector, noise included."""
+    """Number of elements of a page that match a compound selector, noise included."""
 
     css: str
     n: int = 1
@@ -92,7 +92,7 @@ class Archetype(ABC):
         """Find the answer as a careful programmer would, from question and HTML alone."""
 
     def slots(self, site: Site) -> dict[str, str]:
-        """What the question singles out."""
+        """The elements that the question selects."""
         return self.asks.read(site.question)
 
     @property

@@ -37,7 +37,7 @@ class Ask:
         return Question(text, tuple(sorted(slots.items())))
 
     def read(self, text: str) -> dict[str, str]:
-        """What fills the slots of a question made by ``fill``.
+        """The values in the slots of a question made by ``fill``.
 
         Raises:
             ValueError: If it was made by none of the wordings.

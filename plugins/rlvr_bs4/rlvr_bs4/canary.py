@@ -38,7 +38,7 @@ def _in(secret: str, squeezed: str, letters: str) -> bool:
 
 
 def _base64(secret: str) -> list[str]:
-    """What base64 makes of the secret at each offset of a longer text, without its edges."""
+    """The secret in base64 at each offset in a longer text, without its edges."""
     pieces = []
     for offset in range(3):
         encoded = base64.b64encode(b"\0" * offset + secret.encode()).decode().rstrip("=")

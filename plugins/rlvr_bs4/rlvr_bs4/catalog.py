@@ -1,4 +1,4 @@
-"""All archetypes by id. A family of them is a module; add one by adding its name here."""
+"""The archetypes by id. A family of them is a module; add one by adding its name here."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from rlvr_bs4.sizes import Size
 from rlvr_bs4.world import World
 
 DEAD = "/site/"
-"""Where furniture links to; no page is there."""
+"""Targets of the furniture's links; no page is there."""
 _REMARKS = (
     "start of region", "end of region", "TODO: move into a partial", "cached fragment",
     "rendered by edge", "slot: sponsor", "legacy markup, do not edit", "A/B: variant B",

@@ -121,7 +121,7 @@ def row_id(row: Row) -> str:
 
 
 def reference(task: Task) -> dict[str, str | int]:
-    """What a verifier or an environment needs to make the task again, and to see it is the same."""
+    """The data from which a verifier or environment rebuilds the task and checks it."""
     return {
         "archetype": task.archetype,
         "seed": task.seed,

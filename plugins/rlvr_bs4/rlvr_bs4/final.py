@@ -68,7 +68,7 @@ def parse(response: str) -> Final | str:
 
 
 def _end(text: str, start: int) -> int | None:
-    """Where the object that begins here ends, by brackets and strings; None if it does not."""
+    """Return the end of the object that begins here, by brackets and strings; None if unclosed."""
     level = 0
     for token in _TOKEN.finditer(text, start):
         if token[0] in "{[":

@@ -33,7 +33,7 @@ _BUCKETS: Mapping[Split, range] = {"train": range(0, 8), "eval": range(8, 9), "b
 ORIGIN = "https://site.example"
 _TRIES = 400
 _CONTENT = replace(SIZES["bare"], most=6_500, elements=200)
-"""What content may take with its twins: it must fit into a page of each size."""
+"""Largest content with its twins: it must fit into a page of each size."""
 
 
 def split_of(seed: int) -> Split:

@@ -88,7 +88,7 @@ def _abstention(task: Task, given: Final, visited: Collection[str] | None) -> Gr
 
 
 def _fault(task: Task, given: Final, visited: Collection[str] | None) -> str:
-    """What is wrong with an abstention; empty if nothing is."""
+    """Return the fault of an abstention; empty if there is none."""
     if task.limit is None:
         return "the page does hold the answer"
     if given.reason != task.limit.reason:

@@ -84,7 +84,7 @@ def versions() -> dict[str, str]:
 
 
 def basis() -> dict[str, Json]:
-    """What a result on the benchmark records: the manifest's hash, and versions of libraries."""
+    """Records of a benchmark result: the manifest's hash, and versions of libraries."""
     head, _ = read()
     return {"benchmark": VERSION, "manifest": str(head["sha256"]), "versions": versions()}
 

@@ -1,4 +1,4 @@
-"""Which archetypes a data set has, how many rows of each, and in what order.
+"""Chooses the archetypes of a data set, their numbers of rows, and the order.
 
 Everything here is a function of its arguments: the same ones give the same rows everywhere, and an
 archetype more or less leaves the seeds of the others as they are.

@@ -39,7 +39,7 @@ def record(**fields: Json) -> Json:
 
 
 def nullable(schema: Json) -> Json:
-    """The same, or null."""
+    """Return the schema that also allows null."""
     return schema | {"type": [schema["type"], "null"]}
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
 
 PARSERS = ("html.parser", "lxml")
-"""Under both of them the reference solvers get full marks."""
+"""Parsers; the reference solvers get full marks under both."""
 
 
 def resolve(current: str, href: str, pages: Mapping[str, str]) -> str | None:

@@ -38,7 +38,7 @@ def run(solver: Solver, task: Task, parser: str) -> Grade:
 
 
 def constant(id: str, n: int, size: SizeName, split: Split, start: int = 0) -> tuple[float, str]:
-    """What the same response to every page is worth.
+    """Score one constant response to every page.
 
     Returns:
         The share of tasks that the best of the most frequent gold responses gets right, and it.

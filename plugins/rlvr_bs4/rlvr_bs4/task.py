@@ -1,4 +1,4 @@
-"""What a task is: pages, a question, the truth, and what a good answer takes.
+"""Tasks: pages, a question, the truth, and the cost of a good answer.
 
 A task is all that a single-answer problem, an environment and the grader need; none of them ever
 goes back to the generator's inner state.
@@ -54,7 +54,7 @@ class Abstain:
 
 @dataclass(frozen=True, slots=True)
 class Par:
-    """What the reference solver takes: programs run and pages gone to."""
+    """The cost of the reference solver: programs run and pages visited."""
 
     run_python: int = 1
     navigate: int = 0

@@ -44,7 +44,7 @@ class World:
         return self.rng.sample(list(options), n)
 
     def shuffled(self, options: Sequence[T]) -> list[T]:
-        """All of them in another order."""
+        """Return the items in a random order."""
         return self.rng.sample(list(options), len(options))
 
     def between(self, low: int, high: int) -> int:

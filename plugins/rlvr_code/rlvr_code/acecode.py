@@ -25,7 +25,7 @@ class AceCode:
         self.config = config
 
     def load(self) -> Iterator[Problem]:
-        """Yield the problems in the order of the source; rows without tests are counted (T46).
+        """Yield the problems in the order of the source; rows without tests are counted.
 
         So are rows whose tests leave open which names the program defines.
 

@@ -22,13 +22,13 @@ class _Options(Common):
     max_tokens: Annotated[int, Field(gt=0)] = 512
     """Cap on an answer, in tokens."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
-    """Of sampling; 0 is greedy. pass@k is commonly measured at 0.2 to 0.8."""
+    """Sampling temperature; 0 is greedy. pass@k is commonly measured at 0.2 to 0.8."""
     n: Annotated[int, Field(gt=0)] = 1
     """Completions per problem; with more than one, set a temperature."""
 
 
 class _Test:
-    """What both evaluations share."""
+    """Base of both evaluations."""
 
     def __init__(self, config: _Options) -> None:
         self.config = config

@@ -1,4 +1,4 @@
-"""The program in a response: out of fences, without thoughts, cut after what was asked (T69)."""
+"""The program in a response: out of fences, without thoughts, cut after what was asked."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from rlvr_core.api import Problem
 
 HUB = ("openai/openai_humaneval", None, "test")
 STOP = ("\nif __name__", "\nprint(", "\nassert ")
-"""What comes after an answer of a base model. A new ``def`` may be a helper."""
+"""Text that follows an answer of a base model. A new ``def`` may be a helper."""
 
 WHOLE = ("instruction", "question", "text", "description")
 """Where a row whose prompt is empty says what is asked for."""

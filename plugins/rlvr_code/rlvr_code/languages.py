@@ -25,7 +25,7 @@ from rlvr_code.sandbox.server import BrokenError, Run
 from rlvr_core.api import ConfigError, Finding, MachineError
 
 CHILDREN = Limits(processes=2)
-"""What programs of other languages than Python need of a sandbox at least."""
+"""Minimum limits of a sandbox for programs in other languages than Python."""
 _MARGIN = 5.0
 _COMPILER_MB = 2048
 _MADE = "main"
@@ -73,11 +73,11 @@ class Language:
 
     @property
     def missing(self) -> str:
-        """Which of its tools this machine lacks; empty if it has them."""
+        """The tools that this machine lacks; empty if it has all."""
         return ", ".join(tool for tool in self.tools if shutil.which(tool) is None)
 
     def paths(self) -> tuple[str, ...]:
-        """What a sandbox has to show for it.
+        """Return the paths that a sandbox must contain for it.
 
         Raises:
             MachineError: If a tool is not there.

@@ -94,7 +94,7 @@ class Mbpp:
 
 
 def _question(row: Row, where: str) -> str:
-    """The task and all its tests, however many there are (T47)."""
+    """The task and all its tests, however many there are."""
     task = field(row, ("text", "prompt"), where).replace("\r\n", "\n").strip()
     tests = row.get("test_list")
     if not isinstance(tests, list) or not tests:

@@ -1,4 +1,4 @@
-"""Whose a name in test code is: the tests', the library's, or the program's.
+"""Decides whether a name in test code belongs to the tests, the library, or the program.
 
 A name of the program is answered by the program. Any other that it could answer would be a way
 around the tests: one that defines ``isclose`` would pass ``assert isclose(f(1), 0.5)``.
@@ -50,7 +50,7 @@ class UnclearError(DataError):
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Whose names are whose.
+    """The owners of names.
 
     Attributes:
         program: Those that the program is to define.

@@ -1,4 +1,4 @@
-"""What the verifiers of programs have in common: options, sandboxes, and the way to a verdict."""
+"""Shared parts of the verifiers of programs: options, sandboxes, and the way to a verdict."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ Prepared = TypeVar("Prepared")
 
 
 class ProgramVerifier(ABC, Generic[Prepared]):
-    """What the verifiers share: from a response to a verdict."""
+    """Base of the verifiers: from a response to a verdict."""
 
     traits = VerifierTraits(
         reward_range=(0.0, 1.0), beside=("backend", "python", "image"), repeatable=False

@@ -1,4 +1,4 @@
-"""What source text defines, reads and imports, by its syntax, within a budget of work."""
+"""Finds definitions, reads and imports in source text, within a budget of work."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Budget:
 
 
 budget: contextvars.ContextVar[Budget | None] = contextvars.ContextVar("budget", default=None)
-"""Of the response that is being read."""
+"""Budget of the response that is being read."""
 
 
 def defined(code: str) -> set[str]:

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 STOP = ("\nQUESTION:", "\n-----")
 _WHERE = ("input_output", "tests", "unit_tests", "verifier_metadata")
 _PARTS = ("public_tests", "private_tests", "generated_tests")
-"""Where CodeContests, as DeepMind gives it, has tests."""
+"""Columns of tests in DeepMind's CodeContests."""
 
 
 class TestedConfig(Common):
@@ -29,17 +29,17 @@ class TestedConfig(Common):
     hub: str | None = None
     """Repository on the hub, when there is no ``path``."""
     hub_config: str | None = None
-    """Its configuration, where it has several."""
+    """Configuration of the data set, if it has several."""
     split: str = "train"
-    """Its split; part of the problems' ids."""
+    """Split to load; part of the problems' ids."""
     difficulties: tuple[str, ...] = ()
     """Take only problems of these difficulties; all if empty."""
 
 
 class _Tested:
-    """What both kinds share.
+    """Base of both kinds.
 
-    Problems without tests, or whose tests expect nothing, are left out and counted (T46).
+    Problems without tests, or whose tests expect nothing, are left out and counted.
     """
 
     Config: ClassVar[type[ComponentConfig]] = TestedConfig
@@ -197,7 +197,7 @@ def _difficulty(row: Row) -> str:
 
 
 def _id(row: Row, question: str) -> str:
-    """The source's own id, else a hash of the question: the same in any order (T41, T42)."""
+    """The source's own id, else a hash of the question: the same in any order."""
     for name in ("problem_id", "id", "hash_id", "task_id"):
         if isinstance(row.get(name), str | int) and row.get(name) != "":
             return str(row[name])

@@ -34,11 +34,11 @@ SHARED = re.compile(
     r"\b(patch|mock|monkeypatch|capsys|caplog|redirect_\w+|catch_warnings|assertLogs|stdin|environ|"
     r"open|seed|tmp_path|tempfile)\b"
 )
-"""What tests share with the program besides values: then they run in its process."""
+"""Things other than values that tests share with the program: then they run in its process."""
 
 
 class Asserted(ProgramVerifier[Tests]):
-    """What the verifiers of test code share.
+    """Base of the verifiers of test code.
 
     Tests run apart from the program, and only data crosses. Where that cannot be done, they run in
     the program's process; the reference solution says so, or without one the tests themselves:
@@ -103,7 +103,7 @@ class Mbpp(Asserted):
     config: Config
 
     def prepare(self, problem: Problem) -> Tests:
-        """The tests; there must be some, and they must be Python (T46)."""
+        """The tests; there must be some, and they must be Python."""
         tests = source.whole(texts(problem, "test_list"))
         if self.config.challenge:
             tests += source.whole(texts(problem, "challenge_test_list"))
@@ -192,7 +192,7 @@ class HumanEval(Asserted):
 
 
 def _check_names(problem: Problem) -> Names:
-    """Whose the names of a check are."""
+    """Return the owners of a check's names."""
     spec = problem.spec
     prompt, reference = str(spec.get("prompt") or ""), spec.get("canonical_solution")
     known = f"{prompt}{reference}" if isinstance(reference, str) and reference else ""
@@ -212,7 +212,7 @@ class Pytest(Asserted):
     config: Config
 
     def prepare(self, problem: Problem) -> Tests:
-        """The tests; there must be some, and they must be Python (T46)."""
+        """The tests; there must be some, and they must be Python."""
         late = text(problem, "tests").replace("\r\n", "\n")
         names = whose(problem.id, [late], "", problem.spec.get("code"))
         tree = ast.parse(late)
@@ -245,7 +245,7 @@ class CasesConfig(JudgeConfig):
     """Options of verifiers with inputs and expected answers."""
 
     tolerance: Annotated[float, Field(ge=0)] = 1e-6
-    """By how much decimal numbers may differ; 0 compares them as they are."""
+    """Allowed difference of decimal numbers; 0 compares them as they are."""
 
 
 class Stdin(ProgramVerifier[list[Case]]):
@@ -259,7 +259,7 @@ class Stdin(ProgramVerifier[list[Case]]):
         """Options of the verifier of outputs."""
 
         language: str = "python"
-        """What programs are written in: ``python``, ``cpp``, ``javascript``, or
+        """Language of the programs: ``python``, ``cpp``, ``javascript``, or
         ``package.module:NAME`` of an ``rlvr_code.languages.Language``. Others than Python need a
         sandbox with process namespaces."""
 
@@ -277,7 +277,7 @@ class Stdin(ProgramVerifier[list[Case]]):
         return fenced(_first(problem.spec.get("solutions")))
 
     def prepare(self, problem: Problem) -> list[Case]:
-        """The cases; there must be some, and an output for each input (T46)."""
+        """The cases; there must be some, and an output for each input."""
         if self.language is not None:
             self.sandboxes.programs.check(languages.CHILDREN)
         tolerance = self.config.tolerance
@@ -325,7 +325,7 @@ class Call(ProgramVerifier[list[Case]]):
         return fenced(_first(problem.spec.get("solutions")))
 
     def prepare(self, problem: Problem) -> list[Case]:
-        """The cases; there must be some, a function, and a value for each call (T46)."""
+        """The cases; there must be some, a function, and a value for each call."""
         text(problem, "fn_name")
         given, wanted = pairs(problem, calls=True)
         right = self._wrapped if problem.spec.get("wrapped") else self._right

@@ -75,7 +75,7 @@ def config_schema(host: Host) -> tuple[JsonSchema, list[str]]:
 def _reference(
     root: JsonSchema, place: Loc, entries: list[Entry], troubles: list[str]
 ) -> JsonSchema:
-    """What may be written where a component is named, ``with`` tied to ``use``."""
+    """Return the schema of a component reference, ``with`` tied to ``use``."""
     mapping = copy.deepcopy(dict(_at(root, place)))
     single = "*" not in place
     if single:
@@ -156,7 +156,7 @@ def _at(root: JsonSchema, place: Loc) -> JsonSchema:
 
 
 def _child(schema: JsonSchema, step: str | int, root: JsonSchema) -> JsonSchema:
-    """What is below one step of a place, itself and no copy."""
+    """Return the object below one step of a place, not a copy."""
     if step == "*":
         return _branch(schema, "items", root)["items"]  # type: ignore[no-any-return]
     return _branch(schema, "properties", root)["properties"][step]  # type: ignore[no-any-return]

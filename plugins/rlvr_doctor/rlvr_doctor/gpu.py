@@ -16,9 +16,8 @@ from typing import Any
 
 import torch
 
-from rlvr_core.api import Finding
+from rlvr_core.api import Finding, one_line
 from rlvr_core.step.timing import elapsed, moment
-from rlvr_doctor.examination.report import first_line
 
 GIB = 2**30
 _SIDE = 8192
@@ -231,7 +230,7 @@ def _tried(check: Callable[[], Iterator[Finding]]) -> Sequence[Finding]:
         findings.extend(check())
     except Exception as error:
         function: Any = check.func if isinstance(check, partial) else check
-        text = f"broke: {first_line(error)}"
+        text = f"broke: {one_line(error)}"
         findings.append(_finding(function.__name__, text, False, "see rlvr docs speed"))
     return findings
 

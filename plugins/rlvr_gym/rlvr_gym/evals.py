@@ -23,7 +23,7 @@ class Heldout:
         n_problems: Annotated[int, Field(gt=0)] = 200
         """How many problems in all."""
         temperature: Annotated[float, Field(ge=0)] = 0.0
-        """Of sampling; 0 is greedy."""
+        """Sampling temperature; 0 is greedy."""
         max_tokens: Annotated[int, Field(gt=0)] = 1024
         """Cap on an answer, in tokens."""
 
@@ -70,7 +70,7 @@ class TinyHeldout:
 
 
 class TinyHeldoutGreedy(TinyHeldout):
-    """The same sums, answered greedily."""
+    """Held-out sums, answered greedily."""
 
     sampling = SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS)
 

@@ -1,4 +1,4 @@
-"""Generators that do not pass the gate (``rlvr data check``), with the reason, and those mended."""
+"""Generators that fail the gate (``rlvr data check``), with the reason, and the repaired ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no generator sees, and what ``eval`` is in those that call it on an answer."""
+"""Refuses answers that no generator may see, and limits ``eval`` in those that call it on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sentence splitter knows of American English, as a newspaper writes it.
+"""American English abbreviations for the sentence splitter, as a newspaper writes them.
 
 NLTK's Punkt splitter needs a model: abbreviations, words that often begin a sentence, and words
 that are lower-case unless they begin one. Its own English model must be downloaded; these lists

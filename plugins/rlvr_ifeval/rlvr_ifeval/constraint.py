@@ -1,7 +1,7 @@
 """A checkable constraint on a response, and named sets of them.
 
 A constraint's arguments have a schema, so a row that asks for an unknown constraint, leaves an
-argument out or adds one is found when data is loaded, and never becomes a silent zero (T54, T55).
+argument out or adds one is found when data is loaded, and never becomes a silent zero.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rlvr_ifeval.text import visible
 
 _SHOWN = 80
 MAX_CONSTRAINTS = 100
-"""Most constraints of one problem."""
+"""Maximum constraints of one problem."""
 
 
 class Args(ComponentConfig):
@@ -71,7 +71,7 @@ class Constraint(Generic[A]):
         wording: The instruction as a prompt says it, with ``{name}`` for an argument; or a function
             that writes it.
         has_content: Whether a response is more than a trivial pass, like a one-letter
-            palindrome (T58); asked only with ``min_content``. Five different words when not
+            palindrome; asked only with ``min_content``. Five different words when not
             given; None where no pass is trivial.
     """
 
@@ -238,7 +238,7 @@ class ConstraintSet:
 
         Raises:
             DataError: If there are none or too many, the lists differ in length (never cut to
-                the shorter, T55), or one does not parse; all faults at once.
+                the shorter), or one does not parse; all faults at once.
         """
         for what, listed in (("constraint ids", ids), ("arguments", kwargs)):
             if not isinstance(listed, list | tuple):

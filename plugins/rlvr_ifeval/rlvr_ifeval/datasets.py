@@ -1,6 +1,6 @@
 """The data sets: IFEval, IFBench, RLVR-IFEval, the mixed set's part, multi-constraint training.
 
-Each has ids with a prefix of its own (T42), and checks every row's constraints as it is read.
+Each has ids with a prefix of its own, and checks every row's constraints as it is read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rlvr_core.data.uri import local_path
 from rlvr_ifeval import verifiers
 
 _SHOWN = 20
-"""Most invalid rows that one message names."""
+"""Maximum invalid rows that one message names."""
 _log = logging.getLogger(__name__)
 Row = Mapping[str, Json]
 

@@ -32,7 +32,7 @@ class WordRange(Args):
     min_words: Whole
     """Fewest words."""
     max_words: Positive
-    """Most words."""
+    """Maximum number of words."""
 
     @model_validator(mode="after")
     def _ordered(self) -> WordRange:

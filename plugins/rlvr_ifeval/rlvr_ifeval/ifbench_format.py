@@ -24,7 +24,7 @@ CONSTRAINTS = Family()
 
 
 class Options(Args):
-    """What may be answered."""
+    """The allowed answers."""
 
     options: Word
     """The options, separated by slashes, by 'or', or by commas."""
@@ -48,7 +48,7 @@ class Options(Args):
 
 
 class Separator(Args):
-    """What stands for bullets."""
+    """The bullet characters."""
 
     sep: Annotated[Word, Field(pattern=r"\S")]
     """The mark before each item."""

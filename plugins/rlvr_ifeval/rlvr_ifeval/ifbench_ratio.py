@@ -84,7 +84,7 @@ def _two_to_one(response: str, _: NoArgs) -> bool:
     "Write equally many declarative, interrogative and exclamatory sentences.",
 )
 def _balanced(response: str, _: NoArgs) -> bool:
-    """The same with exclamation marks."""
+    """Require equally many sentences that end in each of ``.?!``."""
     return len({_ends(response, mark) for mark in ".?!"}) == 1
 
 

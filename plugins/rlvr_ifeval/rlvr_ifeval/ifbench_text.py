@@ -9,7 +9,7 @@ import string
 import unicodedata
 
 AROUND = string.punctuation + " "
-"""What is taken off the ends of a word; no other white space."""
+"""Characters stripped from the ends of a word; no other white space."""
 _DELETED = str.maketrans("", "", string.punctuation)
 
 

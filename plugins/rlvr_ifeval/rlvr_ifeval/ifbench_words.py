@@ -30,7 +30,7 @@ class Repeats(Args):
     """How often a word may be used."""
 
     small_n: Positive
-    """Most uses of one word."""
+    """Maximum uses of one word."""
 
 
 @CONSTRAINTS.add(

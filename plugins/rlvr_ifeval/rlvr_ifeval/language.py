@@ -1,4 +1,4 @@
-"""Which language a text is in, the same answer every time."""
+"""Detects the language of a text, deterministically."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def detect(text: str) -> str | None:
     """The code of a text's language, or None if it has no letters to tell it by.
 
     The detector draws random numbers; it is seeded at each call, so that the same text gets the
-    same answer wherever it is asked (T56).
+    same answer wherever it is asked.
     """
     return _detector()(text[:_LONGEST])
 

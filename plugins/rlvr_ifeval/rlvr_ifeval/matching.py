@@ -1,7 +1,7 @@
 """Counting and finding, in time linear in the text.
 
-Words from the data are matched as they are written, never as patterns: ``C++`` is not "C, once or
-more" (T57).
+Words from the data are matched as they are written, never as patterns: ``C++`` is not
+"C, once or more".
 """
 
 from __future__ import annotations

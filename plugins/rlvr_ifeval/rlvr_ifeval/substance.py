@@ -1,4 +1,4 @@
-"""What counts as more than a trivial pass (T58); used only where ``min_content`` asks for it."""
+"""Decides whether a pass is more than trivial; used only with ``min_content``."""
 
 from __future__ import annotations
 

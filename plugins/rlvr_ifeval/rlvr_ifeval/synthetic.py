@@ -187,7 +187,7 @@ class Heldout:
 
 
 class HeldoutGreedy(Heldout):
-    """The same problems, answered greedily."""
+    """Held-out problems, answered greedily."""
 
     sampling = SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS)
 

@@ -19,7 +19,7 @@ Scoring = Literal["all", "mean"]
 
 
 class Constraints(ABC):
-    """What all formats share: judge each constraint, then score."""
+    """Base of all formats: judge each constraint, then score."""
 
     class Config(ComponentConfig):
         """Options of the evaluations' verifiers; the defaults are the official strict mode."""
@@ -101,7 +101,7 @@ class Ifbench(Constraints):
 
 
 class Training(Constraints):
-    """What the verifiers of training data share."""
+    """Base of the verifiers of training data."""
 
     class Config(Constraints.Config):
         """Options of the training data's verifiers."""
@@ -143,7 +143,7 @@ class Rlvr(Training):
 
 
 def answer_part(text: str) -> str:
-    """What follows the last ``</think>``, without ``<answer>`` tags.
+    """Return the text after the last ``</think>``, without ``<answer>`` tags.
 
     Text that begins with ``<think>`` and never ends it has no answer.
     """

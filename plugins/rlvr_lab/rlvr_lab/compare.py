@@ -79,7 +79,7 @@ def compare(before: Path, after: Path, allow: Sequence[str] = ()) -> list[Compar
 
     Raises:
         ConfigError: If a folder holds no results, the tasks or specifications differ (names the
-            differences, T74), or too many answers were cut off.
+            differences), or too many answers were cut off.
         DataError: If results are incomplete.
     """
     first, second = task_folders(before), task_folders(after)

@@ -77,7 +77,7 @@ def check_ks(ks: Sequence[int], n: int) -> None:
     bad = [k for k in ks if not 1 <= k <= n]
     if bad:
         raise ConfigError(
-            f"pass@{bad[0]} cannot be told from {n} completions per problem",
+            f"pass@{bad[0]} cannot be estimated from {n} completions per problem",
             where="--k",
             remedy="each k is at least 1 and at most --n",
         )
@@ -113,7 +113,7 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
         ValueError: If ``k`` is not between 1 and ``n``.
     """
     if not 1 <= k <= n or not 0 <= correct <= n:
-        raise ValueError(f"pass@{k} cannot be told from {correct} of {n} completions")
+        raise ValueError(f"pass@{k} cannot be estimated from {correct} of {n} completions")
     return float(1 - Fraction(math.comb(n - correct, k), math.comb(n, k)))
 
 

@@ -1,7 +1,7 @@
 """``rlvr watch``: evaluates the checkpoints of runs as they appear, until the runs have ended.
 
 Progress is stored only in the result folders, so that a watcher can be stopped and restarted, and a
-checkpoint counts as done only if it has a result (T79). A checkpoint is held from the moment it is
+checkpoint counts as done only if it has a result. A checkpoint is held from the moment it is
 seen until it is evaluated.
 """
 

@@ -36,7 +36,7 @@ def summaries(path: Path) -> dict[str, Any]:
 
 
 def write_table(out: Path) -> None:
-    """Write ``table.json``, ``table.csv`` and ``table.md``, all with the same rows (T83).
+    """Write ``table.json``, ``table.csv`` and ``table.md``, all with the same rows.
 
     Raises:
         RunError: If they cannot be written.

@@ -101,7 +101,7 @@ def test_t72_truncated_answers_are_an_error_and_nothing_is_lost(lab, model_dir):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--k", "1,4", "--n", "3"), "pass@4 cannot be told from 3 completions"),
+        (("--k", "1,4", "--n", "3"), "pass@4 cannot be estimated from 3 completions"),
         (("--k", "0"), "pass@0"),
         (("--k", ""), "is no list of numbers"),
         (("--k", "1,x"), "is no list of numbers"),
@@ -125,6 +125,6 @@ def test_t77_pass_at_k_is_the_share_of_all_subsets(n):
 
 def test_pass_at_k_refuses_what_cannot_be_told():
     for n, correct, k in [(4, 2, 5), (4, 2, 0), (4, 5, 1), (4, -1, 1)]:
-        with pytest.raises(ValueError, match="cannot be told"):
+        with pytest.raises(ValueError, match="cannot be estimated"):
             pass_at_k(n, correct, k)
     assert pass_at_k(512, 1, 256) == 0.5

@@ -18,7 +18,7 @@ from rlvr_math.verifiers import KEPT, answer_part, reference, short, unscorable
 
 Policy = Literal["boxed", "answer-tag", "answer-is", "hash", "last-math", "last-number", "any"]
 ANY: tuple[Policy, ...] = ("boxed", "answer-tag", "hash", "answer-is", "last-number")
-"""What ``any`` looks for, in this order."""
+"""Formats that ``any`` looks for, in this order."""
 
 Extract = Annotated[
     Policy | Annotated[tuple[Policy, ...], Field(min_length=1)],
@@ -246,7 +246,7 @@ def _decided(left: compare.Normal, right: compare.Normal, tolerance: float) -> b
 
 @lru_cache(maxsize=1024)  # all completions of a problem are compared with it
 def _stated(reference: str) -> str:
-    """The answer that a reference gives, which may be a whole solution (T60)."""
+    """The answer that a reference gives, which may be a whole solution."""
     box = boxes.last_box(reference)
     return box.text if box else reference.rpartition("####")[2].strip()
 

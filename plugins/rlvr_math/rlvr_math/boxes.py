@@ -40,7 +40,7 @@ class Box:
 
     @property
     def content(self) -> str:
-        """What it holds."""
+        """The content of the box."""
         if self.bare:
             return self.text[self.inside : self.end].rstrip(".,;:!")
         return self.text[self.inside : self.end - 1].strip()

@@ -72,7 +72,7 @@ class Normal:
     unit: str = ""
 
     def factor(self, other: Normal) -> Fraction | None:
-        """What a value of the other is multiplied with to be in this one's unit.
+        """Return the factor from the other's unit to this one's.
 
         None if the variables or the units contradict each other; either may be left out.
         """
@@ -112,7 +112,7 @@ def same_number(gold: Normal, answer: Normal) -> bool:
 
 
 def agree(gold: str, answer: str) -> str | None:
-    """What the answers are the same as, ``text`` or ``number``; None if they differ."""
+    """Return how the answers are equal, as ``text`` or ``number``; None if they differ."""
     left, right = normalise(gold), normalise(answer)
     if not right.text:
         return None

@@ -1,7 +1,7 @@
 """The competition data sets: MATH, AIME, AMC, Minerva, OlympiadBench, DeepScaleR and others.
 
 Each comes from the hub, or from a local file by ``path``. ``spec`` keeps the row's own fields and
-adds ``gold_answer``, the final answer alone, and ``gold_solution`` where there is one (T60).
+adds ``gold_answer``, the final answer alone, and ``gold_solution`` where there is one.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class CommonConfig(SourceConfig):
 
 
 class Competition:
-    """What the competition data sets share; a subclass says where its rows are."""
+    """Base of the competition data sets; a subclass names the place of its rows."""
 
     class Config(CommonConfig):
         """Options of a competition data set."""
@@ -146,7 +146,7 @@ class Competition:
             raise DataError(
                 "no final answer: neither 'answer' nor a \\boxed{} in 'solution'",
                 where=where,
-                remedy="mend the row, or set skip_unanswered: true",
+                remedy="fix the row, or set skip_unanswered: true",
             )
         return box.text
 
@@ -181,7 +181,7 @@ class Math(Competition):
     """The 12,500 competition problems of MATH, in seven subjects and five levels.
 
     The id is subject and content hash, ``math_train_geometry_1f0c...``: the same whether the
-    problem comes from the hub or a file, whatever the filters (T41, T42).
+    problem comes from the hub or a file, whatever the filters.
     """
 
     class Config(Filtered):

@@ -1,4 +1,4 @@
-"""What an answer found in running text comes to, and answers as single numbers."""
+"""Reads conclusions in running text, and answers as single numbers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _last_side(text: str) -> str | None:
 
 
 def _in_a_sentence(text: str) -> str | None:
-    """What a sentence in a box says that something is: 7 of "the answer is 7"."""
+    """Return the result in a boxed sentence: 7 in "the answer is 7"."""
     if len(text) > _LONGEST or not _WORDED.search(text):
         return None
     plain = _STYLED.sub(r" \1 ", text)

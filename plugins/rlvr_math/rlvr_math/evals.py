@@ -60,7 +60,7 @@ class ArithmeticHeldout:
 
 
 class ArithmeticHeldoutGreedy(ArithmeticHeldout):
-    """The same additions, answered greedily."""
+    """Held-out additions, answered greedily."""
 
     sampling = SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS)
 

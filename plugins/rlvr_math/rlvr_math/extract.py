@@ -53,7 +53,7 @@ _LONGEST = 2000
 
 
 def tagged(text: str, first: bool = False) -> Found | None:
-    """What the last (or first) ``<answer>...</answer>`` holds; one that is never closed, nothing.
+    """Return the content of the last (or first) ``<answer>...</answer>``; an unclosed one has none.
 
     Of a sentence in it the value counts.
     """
@@ -118,7 +118,7 @@ def _marks(text: str) -> Iterator[re.Match[str]]:
 
 
 def stated(text: str, first: bool = False) -> Found | None:
-    """What the last (or first) ``answer is ...`` says: an expression if there is any, else text.
+    """Return the last (or first) result after ``answer is``: an expression if any, else text.
 
     The expression right after it counts, else the one after the last "is" of its sentence.
     """
@@ -138,7 +138,7 @@ def stated(text: str, first: bool = False) -> Found | None:
 
 
 def _statement(block: str) -> Found | None:
-    """What the text after "the answer is" says."""
+    """Return the result in the text after "the answer is"."""
     if (box := last_box(block)) and not block[: block.find("\\")].strip(" $*"):
         return Found(box.text, "answer is", True)
     start = re.match(r"[\s*_:]*", block)
@@ -222,7 +222,7 @@ def _has_value(run: Run) -> bool:
 
 
 def last_words(text: str) -> Found | None:
-    """What the last sentence says that something is, where it has no expression."""
+    """Return the result in the last sentence, if it has no expression."""
     sentences = [
         sentence
         for sentence in re.split(r"[.!?](?:\s|\Z)|\n", visible(text[-_LONGEST:]))

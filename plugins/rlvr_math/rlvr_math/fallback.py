@@ -30,7 +30,7 @@ _EXPONENT = re.compile(
 _DIVIDED = re.compile(r"gcd|lcm|mod")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _MAX_POWER = 1000
-"""Of the exponents' product: a power of a power multiplies them."""
+"""Limit of the exponents' product: a power of a power multiplies them."""
 _MAX_DEPTH = 8
 
 
@@ -111,7 +111,7 @@ def _same(left: Any, right: Any) -> bool:
 
 
 def _number(value: Fraction) -> Any:
-    """It for sympy: an exact one has it take huge numbers apart to draw roots."""
+    """Convert it for sympy: from an exact one, sympy would factor huge numbers to draw roots."""
     import sympy
 
     return sympy.Float(sympy.Rational(value.numerator, value.denominator), 60)

@@ -1,4 +1,4 @@
-"""What final answers can be."""
+"""The forms of final answers."""
 
 from __future__ import annotations
 

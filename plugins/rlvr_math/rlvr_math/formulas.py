@@ -14,7 +14,7 @@ PROSE = re.compile(
     r"(?<![\\A-Za-z{ ])[a-z]{2,}+ [a-z]{2,}+(?!\})|(?<=\d) [a-z]{2,}+ [a-z]{2,}+ "
     r"|[-+*/=]\s*\Z|\A\s*[*/=] |\A\s*[\d.,]+[^\\^_=+*/{}]*[a-z]{2,}[^\\^_=+*/{}]*\Z"
 )
-"""What stands between two prices rather than in a formula."""
+"""Text between two prices rather than in a formula."""
 _ROW = re.compile(r"\\(begin|end)\s?\{([a-zA-Z]+)\*?\}(?:\[[a-z]\])?|\\\\(?:\[[^\]]*\])?|(?<!\\)&")
 _ENVIRONMENT = re.compile(_ALIGNED + r"\Z")
 _RELATED = re.compile(r"\s*(?:=|<|>|\\(?:le|ge|approx|leq|geq)(?![A-Za-z]))")

@@ -164,7 +164,7 @@ class _Parser:
         return tree
 
     def exponent(self) -> Tree:
-        """As an argument; but ``2^10`` is meant as it is said, not as TeX sets it."""
+        """Read an argument; but ``2^10`` means 2 to the 10, unlike in TeX."""
         return self.atom() if self.kind == "num" else self.argument()
 
     def argument(self) -> Tree:

@@ -131,4 +131,4 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[str], str]], ...] = (
     (("_", "base"), _base),
     (("mod", "equiv"), _residue),
 )
-"""What a text must have for a rule to apply, and the rule."""
+"""Conditions on a text for each rule, and the rule."""

@@ -55,7 +55,7 @@ def is_number_word(word: str) -> bool:
 
 
 def value(words: Sequence[str]) -> Fraction | None:
-    """What words without signs spell: ``["one", "hundred", "and", "five"]`` is 105."""
+    """Return the number that words spell: ``["one", "hundred", "and", "five"]`` is 105."""
     words = [part for word in words for part in word.casefold().split("-") if part]
     if not words or len(words) > _MOST_WORDS:
         return None

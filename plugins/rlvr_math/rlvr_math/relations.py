@@ -25,7 +25,7 @@ _MEASURED = re.compile(r"m?\\(?:angle|triangle)[A-Z]{1,3}|[A-Z]{2,4}|\|[A-Z]{2}\
 def relation(
     tokens: list[Token], outer: list[str], read: Callable[[list[Token]], Answer]
 ) -> Answer:
-    """What tokens with a relation outside their brackets say.
+    """Read tokens with a relation outside their brackets.
 
     Args:
         tokens: Both sides.
@@ -190,7 +190,7 @@ def _inner(end: tuple[tuple[float, Answer], bool]) -> tuple[float, bool]:
 
 
 def _around_zero(operation: str, name: str, bound: Tree) -> Answer:
-    """What ``|x| < a`` or ``|x| > a`` says of x."""
+    """Solve ``|x| < a`` or ``|x| > a`` for x."""
     minus = ("mul", ("num", Fraction(-1)), bound)
     if operation in ("<", "\\le"):
         opener, closer = ("(", ")") if operation == "<" else ("[", "]")

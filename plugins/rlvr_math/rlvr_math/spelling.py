@@ -130,7 +130,7 @@ def visible(text: str) -> str:
 
 
 def unify(text: str) -> str:
-    """The same answer in one spelling."""
+    """Return the answer in one spelling."""
     if not text.isascii():
         text = _ROOT.sub(r"\\sqrt{\1}", visible(text)).translate(CHARACTERS)
         text = unicodedata.normalize("NFKC", _raised(text))

@@ -1,4 +1,4 @@
-r"""What a final answer is: an expression, a list, a tuple or interval, a matrix, a relation.
+r"""Structures of final answers: an expression, a list, a tuple or interval, a matrix, a relation.
 
 ``read`` takes an answer apart at its outermost commas, relations and brackets; the leaves are
 expression trees. ``Words`` stay text.
@@ -50,7 +50,7 @@ _NO_SOLUTION = {
     for end in ("", "s")
 } | {"emptyset", "theemptyset"}
 _ALL_REALS = {"allrealnumbers", "allreals", "therealnumbers", "realnumbers"}
-"""What ``word`` makes of the ways to say an empty set, and the real line."""
+"""Readings by ``word`` of phrases for the empty set and the real line."""
 
 _INFINITE = Expression(("inf",))
 _WHOLE_SETS: dict[str, Answer] = {
@@ -242,7 +242,7 @@ def _union(tokens: list[Token]) -> Answer:
 
 
 def _bracketed(tokens: list[Token]) -> Answer | None:
-    """What one pair of brackets around everything makes of it."""
+    """Read one pair of brackets around everything."""
     kind, first = tokens[0]
     if kind == "begin":
         return _environment(tokens)

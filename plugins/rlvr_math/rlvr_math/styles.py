@@ -1,7 +1,7 @@
 r"""Prompt styles by name: markers, worked examples, the form of the answer, and stop strings.
 
 A style's stop strings cover the marker that opens a problem in it, because base models like to go
-on with a problem of their own (T61); they say nothing else, so that good answers are not cut (T62).
+on with a problem of their own; they say nothing else, so that good answers are not cut.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ MANY_DIGITS = 600
 _AGREE = mpmath.mpf(10) ** -40
 _TINY = mpmath.mpf(10) ** -20
 MAX_BITS = 20_000
-"""Of an exact result: larger ones are refused."""
+"""Limit of an exact result: larger ones are refused."""
 MAX_LOG = 10_000
 """Largest natural logarithm of a result that is not exact."""
 MAX_FACTORIAL = 500

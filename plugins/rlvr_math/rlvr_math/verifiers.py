@@ -49,7 +49,7 @@ class Boxed:
 
     def _gold(self, problem: Problem) -> str:
         answer = reference(problem)
-        box = boxes.last_box(answer)  # `answer` may hold the whole solution (T60)
+        box = boxes.last_box(answer)  # `answer` may hold the whole solution
         gold = box.text if box else answer
         if not compare.normalise(gold).text:
             raise DataError(f"the answer of problem {problem.id!r} is empty: {short(answer)!r}")

@@ -42,7 +42,7 @@ _FOR_GOOD = _REFUSED | _EXPIRED | {*_FOR_GOOD_CODES.split()}
 
 
 class TornError(Exception):
-    """What arrived is not what was sent."""
+    """The received data differ from the sent data."""
 
 
 @functools.lru_cache(maxsize=32)

@@ -1,4 +1,4 @@
-"""What AWS would refuse, reported before it is asked (T91)."""
+"""Finds requests that AWS would refuse, before they are sent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONGEST = 28 * 86400
 
 
 def name_faults(name: str | None) -> list[Complaint]:
-    """What AWS would refuse in a job name."""
+    """Return AWS's objections to a job name."""
     if name is None:
         return []
     remedy = ("letters, digits and single hyphens between them, at most 63",)
@@ -41,7 +41,7 @@ def name_faults(name: str | None) -> list[Complaint]:
 
 
 def account_faults(config: Options) -> Iterator[Complaint]:
-    """What is wrong with what every job needs; all of it is there."""
+    """Return faults in the options that every job needs; all are given."""
     store, role, machine = map(config.needed, ("store", "role", "instance_type"))
     bucket = store[len("s3://") :].partition("/")[0]
     if not is_s3(store):
@@ -76,7 +76,7 @@ def image_faults(image: str, region: str | None) -> Iterator[Complaint]:
 
 
 def secret_faults(arn: str, flag: str) -> Iterator[Complaint]:
-    """What is wrong with the ARN of a secret, which may be a pattern in a policy.
+    """Return the fault in the ARN of a secret, which may be a pattern in a policy.
 
     GetSecretValue finds a secret by a part of its ARN; but IAM compares the ARNs of policies with
     the whole one, so that a policy with a part opens nothing. A name that itself ends in a hyphen
@@ -91,7 +91,7 @@ def secret_faults(arn: str, flag: str) -> Iterator[Complaint]:
 
 
 def request_faults(config: Options) -> Iterator[Complaint]:
-    """What is wrong with each of the other options."""
+    """Return faults in the other options."""
     if config.image is not None and not _IMAGE.fullmatch(config.image):
         yield Complaint("it is not an image URI", "--image", ("it has no https:// and no spaces",))
     if config.region is not None and not _REGION.fullmatch(config.region):

@@ -44,7 +44,7 @@ def do(tool: str, *words: str, text: str | None = None) -> None:
 
 
 def ask(tool: str, *words: str) -> str | None:
-    """What it prints; None if it fails."""
+    """Return the command's output; None if it fails."""
     done = _tried([tool, *words])
     return done.stdout.strip() if done.returncode == 0 else None
 

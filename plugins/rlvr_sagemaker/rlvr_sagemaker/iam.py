@@ -23,7 +23,7 @@ Statement = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What the policies are for.
+    """The subject of the policies.
 
     Attributes:
         account: The account's number.
@@ -51,11 +51,11 @@ class Account:
 
     @property
     def arn(self) -> str:
-        """What an ARN of this region's partition begins with, ``arn:aws``."""
+        """Prefix of an ARN of this region's partition, ``arn:aws``."""
         return f"arn:{_partition(self.region)}"
 
     def of(self, service: str) -> str:
-        """What the ARNs of a service in this region begin with."""
+        """Return the prefix of a service's ARNs in this region."""
         return f"{self.arn}:{service}:{self.region}:{self.account}"
 
     def endpoint(self, service: str) -> str:
@@ -154,7 +154,7 @@ def _statements(given: Account) -> dict[str, list[Statement]]:
 def permissions(
     config: Options, request: Mapping[str, Any], uris: Iterable[str]
 ) -> list[dict[str, Json]]:
-    """What IAM has to allow for one job: ``who``, ``actions`` and ``resources`` of each statement.
+    """Return the permissions for one job: ``who``, ``actions`` and ``resources`` of each statement.
 
     Args:
         config: The options, checked.

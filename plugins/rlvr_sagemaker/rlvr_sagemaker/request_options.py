@@ -72,7 +72,7 @@ def _merged(first: Any, second: Any) -> Any:
 
 
 def _faults(request: Mapping[str, Any]) -> list[Complaint]:
-    """What botocore would refuse before it sends the request."""
+    """Return the faults that botocore finds before it sends the request."""
     from botocore.validate import ParamValidator
 
     report: str = ParamValidator().validate(request, _shape()).generate_report()

@@ -1,4 +1,4 @@
-"""What the job book records of a job, so that another job can continue its run."""
+"""Records of a job in the job book, so that another job can continue its run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rlvr_cluster.jobs.job_book import Job
 
 _OF_THE_COMMAND = {"job_name", "wait", "poll", "build"}
-"""What says how one submission goes, and nothing about the job."""
+"""Options of one submission only, not of the job."""
 
 
 def details_to_keep(config: Options, request: Mapping[str, Any]) -> dict[str, Any]:

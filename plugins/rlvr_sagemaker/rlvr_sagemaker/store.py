@@ -73,7 +73,7 @@ class S3Store:
         return call(f"listing {self.place}", act)
 
     def head(self, key: str) -> Head | None:
-        """What S3 says about an object; None if it does not exist."""
+        """Return S3's metadata of an object; None if it does not exist."""
 
         def act() -> Head | None:
             try:
@@ -244,7 +244,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What S3 says of an object.
+    """S3's metadata of an object.
 
     Attributes:
         size: In bytes.

@@ -121,7 +121,7 @@ class ServerClient:
         return await self.call("POST", "/inference/v1/generate", seconds=seconds, body=body)
 
     async def rpc(self, method: str, *arguments: str, seconds: float) -> list[dict[str, Any]]:
-        """What each worker's ``method`` returns.
+        """Call ``method`` on each worker and return the results.
 
         Raises:
             GoneError: If no answer came.
@@ -156,13 +156,13 @@ class ServerClient:
 
 
 def generate_body(request: GenerationRequest, seed: int, stop_ids: Sequence[int]) -> dict[str, Any]:
-    """Body of the request for one completion with its own seed (T18)."""
+    """Body of the request for one completion with its own seed."""
     fields = sampling_fields(request.params, seed, stop_ids)
     return {"token_ids": list(request.prompt_ids), "sampling_params": fields}
 
 
 def label_of(run: str, version: int) -> str:
-    """What a server calls the weights of a version: another run's have another label."""
+    """Return a server's label of a weights version; another run's have another label."""
     return f"{run}/{version}"
 
 
@@ -173,7 +173,7 @@ def read_generation(
     run: str,
     versions: range,
 ) -> Generation | None:
-    """An answer as a generation; None for an aborted one, which is no answer (T20).
+    """An answer as a generation; None for an aborted one, which is no answer.
 
     Its version is that of its first token. Later ones may be of later versions, if new weights
     came while it was being sampled; each log-prob is that of the weights its token was sampled by.

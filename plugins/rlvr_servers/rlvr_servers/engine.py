@@ -29,11 +29,11 @@ from rlvr_core.api import (
     RlvrError,
     RunError,
     WeightSource,
+    one_line,
 )
 from rlvr_core.engines.sampling import StopStrings
 from rlvr_core.engines.transport import ChosenTransport
 from rlvr_core.engines.vllm.files import FILES, Files
-from rlvr_core.engines.vllm.process import first_line
 from rlvr_core.engines.vllm.requests import room_for
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_servers.client import Probe, ServerClient, label_of
@@ -237,7 +237,7 @@ class VllmServerEngine:
             self._break(running, error)
             raise
         except BaseException as error:  # another process was lost, or the user has enough
-            self._break(running, RunError(f"a weight sync was cut short: {first_line(error)}"))
+            self._break(running, RunError(f"a weight sync was cut short: {one_line(error)}"))
             raise
 
     def fingerprint(self) -> dict[str, int]:
@@ -254,11 +254,11 @@ class VllmServerEngine:
 
     @property
     def in_flight(self) -> frozenset[str]:
-        """What it can do with unfinished requests at a sync."""
+        """Supported treatments of unfinished requests at a sync."""
         return frozenset({"drain", "abort", "keep"})
 
     def begin(self) -> None:
-        """Nothing to do: what is submitted is begun at once."""
+        """Do nothing: submitted requests begin at once."""
 
     def abort(self) -> None:
         """Cancel the future of every request that is not finished, before it returns."""
@@ -294,10 +294,10 @@ class VllmServerEngine:
         return taken if running.fleet.leads else []
 
     def sleep(self) -> None:
-        """Nothing to give back: the servers have devices of their own."""
+        """Do nothing: the servers have devices of their own."""
 
     def wake(self) -> None:
-        """Nothing to undo."""
+        """Do nothing."""
 
     def close(self) -> None:
         """Stop the servers that were started here; see ``Engine.close``."""
@@ -331,7 +331,7 @@ class VllmServerEngine:
 
 
 NCCL = ChosenTransport("servers/nccl", f"{Nccl.__module__}:{Nccl.__name__}", "servers", {})
-"""What is taken between GPUs where the configuration names no transport."""
+"""Transport between GPUs if the configuration names none."""
 
 
 def chosen_transport(config: ServerConfig, context: EngineContext) -> ChosenTransport:

@@ -50,7 +50,7 @@ class Fleet:
 
     @property
     def servers(self) -> Sequence[Server]:
-        """All servers of the run, lost ones included."""
+        """The servers of the run, lost ones included."""
         return self.pool.servers
 
     # -- starting --------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ class Fleet:
                 return
 
     async def _health_problem(self, server: Server) -> str | None:
-        """What is wrong with a server; None if it lives and holds the right weights."""
+        """Return a server's fault; None if it lives and holds the right weights."""
         ended = server.process.ended() if server.process is not None else None
         if ended is not None:
             return f"{server.name} {ended}"

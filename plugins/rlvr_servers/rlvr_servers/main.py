@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def _end_with_trainer(fd: int, folder: str) -> None:
-    """End with the trainer, which holds the other end; the kernel closes it in any case (T32)."""
+    """End with the trainer, which holds the other end; the kernel closes it in any case."""
     while os.read(fd, 1):
         pass
     shutil.rmtree(folder, ignore_errors=True)

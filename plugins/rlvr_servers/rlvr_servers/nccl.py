@@ -24,8 +24,9 @@ from rlvr_core.api import (
     TensorMeta,
     TransportLink,
     TransportTraits,
+    one_line,
 )
-from rlvr_core.engines.vllm.process import first_line, import_vllm, untouched_process
+from rlvr_core.engines.vllm.process import import_vllm, untouched_process
 
 
 class Nccl:
@@ -85,7 +86,7 @@ class Nccl:
         except RlvrError:
             raise
         except Exception as error:
-            raise RunError(f"sending weights over NCCL failed: {first_line(error)}") from error
+            raise RunError(f"sending weights over NCCL failed: {one_line(error)}") from error
 
     def _broadcast(self, source: _VllmSource, link: TransportLink) -> None:
         if link.members != self._members or self._sender is None:
@@ -168,7 +169,7 @@ def _connect(source: _VllmSource, link: TransportLink) -> Any:
 
 
 def meeting_place(hosts: Sequence[str]) -> tuple[str, int]:
-    """An address of this machine that these hosts reach, and a free port there (T31)."""
+    """An address of this machine that these hosts reach, and a free port there."""
     address = next(filter(None, map(_source, hosts)), "127.0.0.1")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family) as probe:
@@ -199,14 +200,14 @@ class GroupClient:
         self._link.deliver({"join": init_info})
 
     def start_weight_update(self) -> None:
-        """Nothing: the engine opens the transaction."""
+        """Do nothing: the engine opens the transaction."""
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Have them receive what is described; returns when it is there."""
         self._link.deliver({"tensors": update_info})
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """Nothing: the engine ends the transaction."""
+        """Do nothing: the engine ends the transaction."""
 
 
 class _VllmSource:

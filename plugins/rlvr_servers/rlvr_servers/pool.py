@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rlvr_core.api import Generation, GenerationRequest, RlvrError, RunError
+from rlvr_core.api import Generation, GenerationRequest, RlvrError, RunError, one_line
 from rlvr_core.engines.sampling import StopStrings
-from rlvr_core.engines.vllm.process import VERBOSE, first_line
+from rlvr_core.engines.vllm.process import VERBOSE
 from rlvr_core.engines.vllm.requests import MAX_ATTEMPTS, Pending
 from rlvr_servers.client import (
     FaultError,
@@ -246,7 +246,7 @@ class ServerPool:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.fail(RunError(f"engine vllm-server failed: {first_line(error)}"))
+            self.fail(RunError(f"engine vllm-server failed: {one_line(error)}"))
 
     def mark_lost(self, server: Server) -> None:
         """Mark a server not ready, and queue its unanswered completions again."""

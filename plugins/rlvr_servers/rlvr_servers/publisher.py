@@ -23,12 +23,13 @@ from rlvr_core.api import (
     TransportTraits,
     WeightSource,
     WeightTransport,
+    one_line,
     traits_of,
 )
 from rlvr_core.engines.transport import ChosenTransport
 from rlvr_core.engines.vllm.files import FILES, Files
 from rlvr_core.engines.vllm.probe import trainer_logprobs
-from rlvr_core.engines.vllm.process import VERBOSE, first_line
+from rlvr_core.engines.vllm.process import VERBOSE
 from rlvr_servers.client import FaultError, GoneError, Probe
 from rlvr_servers.fingerprint import Fingerprint
 from rlvr_servers.pool import LoopThread, Server, ServerPool
@@ -184,7 +185,7 @@ class ServerWeights:
         for worker in await server.client.rpc("rlvr_received", seconds=self.seconds):
             if worker["fingerprint"] != self.sent.fingerprint:
                 raise FaultError(500, f"other weights arrived than were sent ({worker})")
-        # keys and values of the old weights must not outlive them (T19)
+        # keys and values of the old weights must not outlive them
         if not (await self._post(server, "/reset_prefix_cache"))["success"]:
             raise FaultError(500, "it did not reset its prefix cache")
         await self._post(server, "/resume")
@@ -320,7 +321,7 @@ class ServerLink:
 
 
 class WeightPublisher:
-    """What a process does in a sync: one leads it, the others gather along.
+    """A process's part in a sync: one leads it, the others gather with it.
 
     Args:
         context: The run's, for the precision.
@@ -389,7 +390,7 @@ class WeightPublisher:
         except RlvrError:
             raise
         except Exception as error:
-            what = f"weight sync to version {version} failed: {first_line(error)}"
+            what = f"weight sync to version {version} failed: {one_line(error)}"
             raise RunError(what, remedy=VERBOSE) from error
 
     def gather_along(self, source: WeightSource) -> None:

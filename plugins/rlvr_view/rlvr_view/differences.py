@@ -31,7 +31,7 @@ _ALIKE = (("run", "name"), ("run", "dir"), ("run", "accept_changed"))
 
 @dataclass(frozen=True, slots=True)
 class RunDifferences:
-    """In what two runs differ.
+    """The differences of two runs.
 
     Attributes:
         names: The folders of the two.

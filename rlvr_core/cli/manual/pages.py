@@ -1,4 +1,4 @@
-"""Which pages there are, and their sections."""
+"""The pages of the documentation, and their sections."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Generation that continues during training: buffer, replay, producers."""
+"""An engine in a process of its own, which generates while training continues."""

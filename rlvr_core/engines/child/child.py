@@ -200,7 +200,7 @@ class ChildEngine:
             check_probe(answer.logprobs, ours, self._dtype, self._device, version)
 
     def fingerprint(self) -> dict[str, int]:
-        """See ``FingerprintsWeights``; nothing of an engine that cannot read its weights back."""
+        """See ``FingerprintsWeights``; empty if the engine cannot read its weights back."""
         if not isinstance(self._engine, FingerprintsWeights):
             return {}
         checksums: dict[str, int] = self.channel.call("fingerprint", timeout=self._deadline)
@@ -309,10 +309,10 @@ def _lasting(chosen: TransportChoice) -> WeightTransport:
     transport = chosen.make()
     if not traits_of(transport, TransportTraits).lasting:
         raise ConfigError(
-            f"transport {chosen.name} sends to receivers that wait for it, and an engine in a "
-            "process of its own takes weights between two tokens",
+            f"transport {chosen.name} needs receivers that wait for it, and an engine in a "
+            "process of its own cannot wait",
             where="engine.transport",
-            remedy="leave it out, or take one whose traits say lasting, as core/files does",
+            remedy="leave it out, or use a transport with the trait lasting, such as core/files",
         )
     return transport
 

@@ -22,8 +22,8 @@ from rlvr_core.api import (
     Interruptible,
     RlvrError,
     RunError,
+    one_line,
 )
-from rlvr_core.api.errors import one_line
 from rlvr_core.api.transport import TransportChoice
 from rlvr_core.engines.child.link import Link, Message
 

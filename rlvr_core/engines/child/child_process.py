@@ -11,8 +11,7 @@ from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import Generation, GenerationRequest, MachineError, RlvrError, RunError
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import Generation, GenerationRequest, MachineError, RlvrError, RunError, one_line
 from rlvr_core.engines.child.link import Link, Message, Replies
 from rlvr_core.workers.apart import apart
 from rlvr_core.workers.process import Child

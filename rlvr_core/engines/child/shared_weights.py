@@ -1,4 +1,4 @@
-"""Weights on their way to an engine in a process of its own: what is sent, and what arrived."""
+"""Both ends of the weight transfer to an engine in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""vLLM: in this process, and as servers."""
+"""vLLM in the training process, and the weight files that other engines use too."""

@@ -68,7 +68,7 @@ def parameter_count(model_path: str) -> int:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except Exception as error:  # the hub's client has many errors, also those of its HTTP library
         raise MachineError(
-            f"the size of '{model_path}' cannot be told: {type(error).__name__}: {error}",
+            f"the size of '{model_path}' cannot be determined: {type(error).__name__}: {error}",
             where="model.path",
             remedy=(
                 f"a folder has config.json and *.safetensors files; looked in {folder.absolute()}",

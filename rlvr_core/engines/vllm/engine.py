@@ -25,16 +25,16 @@ from rlvr_core.api import (
     ScoreRequest,
     Scores,
     WeightSource,
+    one_line,
 )
 from rlvr_core.engines.sampling import StopStrings
 from rlvr_core.engines.transformers import eos_ids
 from rlvr_core.engines.vllm.adapter import Adapters
-from rlvr_core.engines.vllm.group import Group, connection_lost
+from rlvr_core.engines.vllm.group import Group
 from rlvr_core.engines.vllm.probe import PROBE_TOKENS, check_probe, probe_prompt, source_logprobs
 from rlvr_core.engines.vllm.process import (
     VERBOSE,
     VllmConfig,
-    first_line,
     launch,
     shut_down,
     untouched_randomness,
@@ -42,7 +42,7 @@ from rlvr_core.engines.vllm.process import (
 from rlvr_core.engines.vllm.readback import Shard, fingerprint, whole
 from rlvr_core.engines.vllm.requests import Requests, room_for
 from rlvr_core.engines.vllm.shared_requests import SharedRequests
-from rlvr_core.parallel.ranks import LostError
+from rlvr_core.parallel.ranks import LostError, connection_lost
 
 _PROBE_DEADLINE = 600.0
 
@@ -61,7 +61,7 @@ class _Running:
     adapters: Adapters | None = None
     asleep: bool = False
     without_cache: bool = False
-    """Whether it is awake but for the KV cache."""
+    """Whether it is awake, except for the KV cache."""
     without_weights: bool = False
     """Whether its weights were dropped while it slept and have to be sent again."""
     source: WeightSource | None = None
@@ -191,7 +191,7 @@ class VllmEngine:
             llm.collective_rpc("finish_weight_update")
             running.source, running.without_weights = source, False
         self._wake_cache(running)
-        # keys and values of the old weights must not outlive them (T19)
+        # keys and values of the old weights must not outlive them
         if not llm.reset_prefix_cache(reset_running_requests=unfinished):
             raise RuntimeError("vLLM did not reset its prefix cache")
         llm.set_weight_version(str(version))
@@ -212,7 +212,7 @@ class VllmEngine:
         if source.sharded or source.module is not None:
             ours = source_logprobs(source, running.probe_ids, answer.token_ids, dtype)
             check_probe(answer.logprobs, ours, dtype, running.device, queue.version)
-        # half precision hides old keys and values; the probe before had the same prompt (T19)
+        # half precision hides old keys and values; the probe before had the same prompt
         if queue.cached_tokens:
             raise RunError(
                 f"weight sync to version {queue.version}: the prefix cache still had keys and "
@@ -253,7 +253,7 @@ class VllmEngine:
             running.asleep, running.without_weights = True, level == 2
 
     def wake(self) -> None:
-        """Undo ``sleep``, but for the KV cache: new weights come while its memory is still free.
+        """Undo ``sleep``, except for the KV cache: new weights come while its memory is still free.
 
         It is there again after ``load_weights``, or when something is to be generated without.
         """
@@ -321,7 +321,7 @@ class VllmEngine:
                 self._break(running, error.complaints[0].what)
             raise
         except Exception as error:
-            fault = self._break(running, f"{failed}: {first_line(error)}")
+            fault = self._break(running, f"{failed}: {one_line(error)}")
             if running.group is not None and connection_lost(error):
                 raise LostError(late="timed out" in str(error).lower()) from error
             raise fault from error

@@ -24,14 +24,14 @@ from rlvr_core.api import (
     TensorMeta,
     TransportLink,
     TransportTraits,
+    one_line,
 )
 from rlvr_core.engines.transport import ChosenTransport
-from rlvr_core.engines.vllm.process import first_line
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "rlvr-weights-"
-"""Of the folders; those whose lock nobody holds are of killed processes."""
+"""Prefix of the folders; one whose lock nobody holds belongs to a killed process."""
 _PART_BYTES = 1 << 30
 _SHARED_MEMORY = Path("/dev/shm")
 _LOCK = "lock"
@@ -49,7 +49,7 @@ class Files:
     traits = TransportTraits(lasting=True)
 
     class Config(ComponentConfig):
-        """Where the files are."""
+        """Folder of the files."""
 
         folder: str | None = None
         """A folder that trainer and engine see at the same place. null: shared memory, or where
@@ -140,7 +140,7 @@ class Files:
         try:
             save_file(self._part, file)
         except (OSError, SafetensorError) as error:
-            raise no_room(self._bytes, [self._folder], f": {first_line(error)}") from error
+            raise no_room(self._bytes, [self._folder], f": {one_line(error)}") from error
         self.files.append(str(file))
         self._part, self._bytes = {}, 0
 

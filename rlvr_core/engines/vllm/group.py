@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from rlvr_core.api import ConfigError
+from rlvr_core.parallel.ranks import count
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -68,7 +69,7 @@ def check_size(size: int) -> None:
     Raises:
         ConfigError: If it does not divide the processes of the run, or those of this machine.
     """
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+    world = count()
     local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
     if world % size:
         least = -(-world // size) * size
@@ -102,12 +103,3 @@ def add_up_by_gloo() -> None:
 
 def _never(communicator: object) -> bool:
     return False
-
-
-def connection_lost(error: Exception) -> bool:
-    """Whether a collective failed because another process has gone or does not answer."""
-    words = str(error).lower()
-    signs = ("gloo", "closed by peer", "reset by peer", "broken pipe")
-    return isinstance(error, torch.distributed.DistError) or (
-        isinstance(error, RuntimeError) and any(sign in words for sign in signs)
-    )

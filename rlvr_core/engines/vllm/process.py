@@ -17,9 +17,16 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 
-from rlvr_core.api import ComponentConfig, ConfigError, EngineContext, MachineError, RunError
-from rlvr_core.engines.vllm.group import add_up_by_gloo, check_size, connection_lost
-from rlvr_core.parallel.ranks import LostError
+from rlvr_core.api import (
+    ComponentConfig,
+    ConfigError,
+    EngineContext,
+    MachineError,
+    RunError,
+    one_line,
+)
+from rlvr_core.engines.vllm.group import add_up_by_gloo, check_size
+from rlvr_core.parallel.ranks import LostError, connection_lost, count
 
 _CPU_KV_CACHE_MB = 512
 _CPU_BLOCK_SIZE = 32
@@ -47,7 +54,7 @@ START_REMEDIES = (
 
 
 class VllmOptions(ComponentConfig):
-    """What an engine in this process and servers have in common."""
+    """Options of vLLM in this process and of servers."""
 
     kv_cache_mb: Annotated[int, Field(gt=0)] | None = None
     """Size of the KV cache in MiB. null: what ``gpu_memory_utilization`` leaves on a GPU, 512
@@ -63,7 +70,7 @@ class VllmOptions(ComponentConfig):
 
 
 class VllmConfig(VllmOptions):
-    """Options of engine ``vllm``. Precision, lengths and seed are the run's (T16, T28)."""
+    """Options of engine ``vllm``. Precision, lengths and seed are the run's."""
 
     lora: Literal["merged", "adapter"] = "merged"
     """How a run with ``model.lora`` brings its weights here: ``merged`` into the base model, or
@@ -181,12 +188,6 @@ def _import_remedy(error: Exception) -> tuple[str, ...]:
     )
 
 
-def first_line(error: BaseException) -> str:
-    """An exception of vLLM as one line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
 def adapt_cpu_build() -> None:
     """Take two things out of vLLM's CPU build, in this process only.
 
@@ -249,7 +250,7 @@ def launch(config: VllmConfig, context: EngineContext) -> Any:
                 raise LostError(late="timed out" in str(error).lower()) from error
             adapters = ("adapters: vLLM has them for some models only; lora: merged needs none",)
             raise MachineError(
-                f"vLLM could not start: {first_line(error)}",
+                f"vLLM could not start: {one_line(error)}",
                 where="engine",
                 remedy=(*(adapters if config.lora == "adapter" else ()), *START_REMEDIES),
             ) from error
@@ -312,7 +313,7 @@ def shared_arguments(options: VllmOptions, context: EngineContext, *, cpu: bool)
         "dtype": str(context.dtype).removeprefix("torch."),
         "max_model_len": context.max_model_len,
         "seed": context.seed % 2**31,
-        # the distribution really sampled from, temperature and filters included (T2)
+        # the distribution really sampled from, temperature and filters included
         "logprobs_mode": "processed_logprobs",
         "enable_prefix_caching": True,
         "enforce_eager": cpu if options.enforce_eager is None else options.enforce_eager,
@@ -335,7 +336,7 @@ def check_process_group() -> None:
     Raises:
         RunError: If this is one of several processes and their group does not exist yet.
     """
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    ranks = count()
     if ranks > 1 and not torch.distributed.is_initialized():
         raise RunError(
             f"engine vllm was started before the process group of the {ranks} ranks",

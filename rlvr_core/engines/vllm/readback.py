@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from rlvr_core.api import one_line
 from rlvr_core.engines.sync import weight_checksums
-from rlvr_core.engines.vllm.process import first_line
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ Tensors = Iterator[tuple[str, Tensor, tuple[int, int]]]
 
 @torch.no_grad()
 def fingerprint(worker: Any) -> dict[str, Shard]:
-    """In a worker of vLLM: checksums of what its model computes with, in the run's precision.
+    """Return checksums of a vLLM worker's weights, in the run's precision.
 
     Returns:
         ``weight_checksums`` by name, as ``FingerprintsWeights`` has them, of this worker's shards.
@@ -103,7 +103,7 @@ def held(model: nn.Module, packed: Mapping[str, Sequence[str]]) -> Tensors:
             if kind not in _UNKNOWN:
                 _UNKNOWN.add(kind)
                 logger.warning(
-                    "weights that vLLM holds in a %s are not read back: %s", kind, first_line(error)
+                    "weights that vLLM holds in a %s are not read back: %s", kind, one_line(error)
                 )
             continue
         yield from tensors
@@ -163,7 +163,7 @@ def _apart(
 
 
 def _index(module: Any, *, shared: bool) -> int:
-    """Number of the shard of a layer; 0 of one that is whole. Key-value heads may be ``shared``."""
+    """Return the number of a layer's shard; 0 if it is whole. Key-value heads may be ``shared``."""
     split = hasattr(module, "gather_output") or hasattr(module, "reduce_results")
     index = int(module.tp_rank) if split and hasattr(module, "tp_rank") else 0
     return index // int(getattr(module, "num_kv_head_replicas", 1)) if shared else index

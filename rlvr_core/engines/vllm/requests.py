@@ -21,9 +21,10 @@ from rlvr_core.api import (
     SamplingParams,
     ScoreRequest,
     Scores,
+    one_line,
 )
 from rlvr_core.engines.sampling import StopStrings
-from rlvr_core.engines.vllm.process import VERBOSE, first_line
+from rlvr_core.engines.vllm.process import VERBOSE
 
 if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest
@@ -57,7 +58,7 @@ def room_for(request: GenerationRequest, max_model_len: int) -> int:
 
 
 def sampling_fields(params: SamplingParams, seed: int, stop_ids: Sequence[int]) -> dict[str, Any]:
-    """Return vLLM's sampling parameters for one completion with its own seed (T18).
+    """Return vLLM's sampling parameters for one completion with its own seed.
 
     Args:
         params: How to sample.
@@ -91,7 +92,7 @@ def generation(
     """Make a generation of a completion that vLLM finished by ``stop`` or ``length``.
 
     Its text is decoded from all its tokens. vLLM's own text ends exactly at a stop string, which
-    the last token may extend beyond: the graded text would not be the trained one (T63).
+    the last token may extend beyond: the graded text would not be the trained one.
 
     Args:
         request: Its request, for messages.
@@ -284,7 +285,7 @@ class Requests:
                 lora_request=self.adapter,
             )
         except Exception as error:  # its validation errors have no common base class
-            raise RunError(f"request {request.id}: vLLM refuses it: {first_line(error)}") from error
+            raise RunError(f"request {request.id}: vLLM refuses it: {one_line(error)}") from error
         self._samples[name] = sample
 
     def _record_answer(self, output: RequestOutput) -> None:
@@ -313,7 +314,7 @@ class Requests:
         pending.finish()
 
     def _text(self, pending: Pending) -> Callable[[Sequence[int]], str]:
-        """What makes the text of its answers."""
+        """Return the detokenizer of the answers."""
         return self._stop_strings.text
 
     def _resubmit_lost(self) -> None:
@@ -327,7 +328,7 @@ class Requests:
             self._retry(sample, "abort")
 
     def _retry(self, sample: _Sample, reason: str) -> None:
-        """Sample again a completion that ended incomplete: a partial one does not count (T20)."""
+        """Sample again a completion that ended incomplete: a partial one does not count."""
         pending = sample.pending
         if pending.future.done():
             return

@@ -1,1 +1,1 @@
-"""What only a policy sharded over processes needs, for train.parallel: fsdp."""
+"""Support for a policy sharded over processes, ``train.parallel: fsdp``."""

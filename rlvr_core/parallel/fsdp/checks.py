@@ -1,4 +1,4 @@
-"""What several training processes do not go together with."""
+"""Refuses settings that do not work with several training processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_processes(config: RunConfig) -> None:
 
 
 def _of_split_rows(config: RunConfig) -> list[Complaint]:
-    """What ``train.context_parallel`` does not go together with, whatever the processes."""
+    """Refuse settings that do not work with ``train.context_parallel``."""
     model, lora, faults = config.model, config.model.lora, {}
     if config.train.compile:
         faults["train.compile"] = (

@@ -1,4 +1,4 @@
-"""Where engines take the weights of a sharded policy from."""
+"""Source of a sharded policy's weights for engines."""
 
 from __future__ import annotations
 

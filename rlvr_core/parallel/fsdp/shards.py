@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rlvr_core.parallel.ranks import Ranks
 
 _LAYOUT, _OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"
-"""Where torch.distributed.checkpoint finds the place of a slice in its tensor."""
+"""Keys under which torch.distributed.checkpoint finds a slice's place in its tensor."""
 
 MASTER = "master"
 
@@ -50,7 +50,7 @@ Fingerprints = dict[str, dict[str, Any]]
 def shards_of(
     model: Any, parts: Mapping[str, Mapping[str, Tensor]], ranks: Ranks, place: Path
 ) -> Shards | None:
-    """What this process is to write of a checkpoint. A collective.
+    """Return this process's part of a checkpoint. A collective.
 
     Args:
         model: The policy.
@@ -123,7 +123,7 @@ class Shards:
             self._parts[part] = {name: piece for name, piece in mine.items() if piece is not None}
 
     def _slice(self, tensor: Tensor) -> tuple[Tensor, list[int]] | None:
-        """The slice of a tensor that this process writes, and its place; None if it writes none."""
+        """Return the part of a tensor that this process writes, and its place; else None."""
         offsets = [0] * tensor.ndim
         mine = self._writes and self._place == 0
         if isinstance(tensor, DTensor):
@@ -181,7 +181,7 @@ class Shards:
         return gathered
 
     def _together(self, act: Callable[[], Fingerprints]) -> Fingerprints:
-        """What all processes wrote; a failure of one is a failure of all."""
+        """Gather the results of all processes; a failure of one is a failure of all."""
         mine: Fingerprints | Exception
         try:
             mine = act()
@@ -326,7 +326,7 @@ def read_shards(trainer: Path, part: str, models: Mapping[str, Tensor]) -> dict[
 
 
 def _contents(file: Path) -> dict[str, tuple[list[int], torch.dtype]]:
-    """Where the slices in a file end, and their dtypes, by name."""
+    """Return the ends of the slices in a file, and their dtypes, by name."""
     with safe_open(file, framework="pt") as slices:
         offsets = json.loads((slices.metadata() or {}).get(_LAYOUT, "{}"))
         contents = {}

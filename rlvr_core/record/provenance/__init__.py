@@ -1,1 +1,1 @@
-"""What a run is made of, where its code came from, and what it warned about: ``run.json``."""
+"""``run.json``: hashes of a run's code, model and environment, and its warnings."""

@@ -47,7 +47,7 @@ def save_patches(folder: RunFolder, directory: Path) -> dict[str, Json] | None:
 
 
 def git(directory: Path, *arguments: str) -> str | None:
-    """What a git command prints, cut at ``_PATCH_BYTES``; None if it fails or takes too long."""
+    """Return a git command's output, cut at ``_PATCH_BYTES``; None if it fails or is too slow."""
     environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:
         done = subprocess.run(

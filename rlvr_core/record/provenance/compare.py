@@ -1,4 +1,4 @@
-"""In what two records of runs differ, part by part."""
+"""Compares two records of runs, part by part."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _BESIDE = {("prompts", "description"), ("model", "path"), ("model", "revision")}
-"""What is recorded for people: another name is no other model."""
+"""Keys recorded for people only: another name does not make another model."""
 
 
 @dataclass(frozen=True, slots=True)

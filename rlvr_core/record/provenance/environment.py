@@ -1,4 +1,4 @@
-"""What surrounds a run and may change its results: threads and environment variables."""
+"""Surroundings that may change a run's results: threads and environment variables."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ VARIABLES = (
     "TRANSFORMERS_", "TOKENIZERS_", "RLVR_PLUGINS", "RLVR_DATA", "PYTHONHASHSEED", "TF32_",
     "NO_TF32", "FLASH_ATTENTION_",
 )  # fmt: skip
-"""How the names of environment variables begin that may change results."""
+"""Prefixes of environment variables that may change results."""
 ELSEWHERE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
-"""What says where or for whom a run is, not what it computes."""
+"""Variables that name a place or a user, and do not affect results."""
 _PLACES = ("_HOME", "_CACHE", "_PATH", "_DIR")
 _SECRET = re.compile(r"TOKEN(?!IZERS_)|KEY|SECRET|PASS(?:WORD|WD|PHRASE)|AUTH|CREDENTIAL", re.I)
 

@@ -1,4 +1,4 @@
-"""Where a model that rlvr trained came from: run, step, first model, data, and the same of that.
+"""Origin of a model that rlvr trained: run, step, first model, data, and that model's origin.
 
 A checkpoint has it in ``trainer/state.json``, among the identity of its run; what is exported from
 one has it in ``rlvr_lineage.json``.

@@ -1,4 +1,4 @@
-"""What a model and a tokenizer are, whatever they are called: hashes of their files."""
+"""Identifies a model and a tokenizer by hashes of their files."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Where metrics go beside the run's own records."""
+"""Trackers: send a run's metrics to other programs."""

@@ -1,4 +1,4 @@
-"""What trackers of other tools share: packages that may be missing, and steps shown once."""
+"""Shared parts of trackers of other tools: packages that may be missing, and steps shown once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each step's metrics as TensorBoard scalars."""
+"""Writes each step's metrics as TensorBoard scalars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each step's metrics at Weights & Biases, or in its offline files."""
+"""Sends each step's metrics to Weights & Biases, or writes its offline files."""
 
 from __future__ import annotations
 

@@ -126,12 +126,12 @@ class Ahead(RolloutMode):
         traits = traits_of(engine, EngineTraits)
         if not (traits.separate or traits.collective):
             return in_child(engine, self._run.timeout)
-        how, remedies = "spoken to by the process that trains", ("or take engine: vllm",)
+        how, remedies = "can be called by the training process only", ("or take engine: vllm",)
         if not traits.separate:
-            how = "shared by the processes that train"
+            how = "is shared by the processes that train"
             remedies = ("or take engine: vllm-server with tensor_parallel, on GPUs of its own",)
         raise ConfigError(
-            f"engine {name} is {how}: it generates and trains in turns",
+            f"engine {name} {how}, so it cannot generate while training runs",
             where=self._resolved.where(("train", "max_staleness")),
             remedy=("set max_staleness: 0", *remedies),
         )

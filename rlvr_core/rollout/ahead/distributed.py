@@ -3,7 +3,7 @@
 Rank 0 has the sampler, the buffer and the one producer. It assigns each draw to the least loaded
 process, whose engine, environments and verifiers turn it into a judged group; so groups,
 keep-or-drop decisions, ledger and checkpoints are those of a single-process run. A completion's
-seed does not depend on the process that samples it (T18).
+seed does not depend on the process that samples it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_core.api import Draw, RlvrError, RunError, SamplingParams
-from rlvr_core.api.errors import one_line
+from rlvr_core.api import Draw, RlvrError, RunError, SamplingParams, one_line
 from rlvr_core.engines.child.link import Link, Message, Replies
 from rlvr_core.parallel.ranks import LostError, fault_of
 from rlvr_core.rollout.collect import Answered, Generator, Judgement

@@ -44,14 +44,14 @@ _REMEDY = "what a sampler gives is in rlvr docs samplers"
 
 
 class AdaptiveConfig(ComponentConfig):
-    """When a group is complete."""
+    """Options that decide when a group is complete."""
 
     k_success: Natural = 0
     """Number of completions that must have passed."""
     k_failure: Natural = 0
     """Number of completions that must have failed."""
     max_completions: Positive | None = None
-    """Most completions of a group; null for ``sampling.n``."""
+    """Maximum completions of a group; null for ``sampling.n``."""
     chunk_size: Positive = 1
     """Completions drawn at a time."""
     max_total_tokens: Positive | None = None
@@ -149,7 +149,7 @@ class SamplerBase(ABC):
     """
 
     source_keys: ClassVar[frozenset[str]] = frozenset()
-    """Which of the source keys ``weight``, ``order`` and ``count`` it uses; others are refused."""
+    """The source keys it uses, of ``weight``, ``order`` and ``count``; others are refused."""
 
     def __init__(self, config: SamplerConfig) -> None:
         self._options = config
@@ -297,7 +297,7 @@ class SamplerBase(ABC):
     def _refuse_idle_keys(self, sources: Sequence[Source]) -> None:
         idle = [
             Complaint(
-                f"{key} has no effect: the run's sampler does not heed it",
+                f"{key} has no effect: the run's sampler does not use it",
                 f"data.sources[{index}]",
                 (f"take {key} out, or use the sampler core/mixture",),
             )

@@ -1,4 +1,4 @@
-"""The sampler ``core/difficulty``: chooses problems by the model's current pass rate (T33).
+"""The sampler ``core/difficulty``: chooses problems by the model's current pass rate.
 
 A problem that always passes, or never does, yields groups without variance, which teach nothing.
 Each problem belongs to a pool by its recent pass rate, and pools are sampled by weight. In
@@ -30,7 +30,7 @@ POOLS: tuple[Pool, ...] = get_args(Pool)
 
 @dataclass(slots=True)
 class Record:
-    """What is remembered about a problem.
+    """The history of a problem.
 
     Attributes:
         last: Index of its last draw; -1 before the first.

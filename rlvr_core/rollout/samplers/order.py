@@ -1,7 +1,7 @@
 """Order files: problem ids, one per line, as ``rlvr passk --curriculum`` writes them.
 
-An id that is not in the data is an error that names it and similar ids: a curriculum that silently
-loses a third of its problems is trap T41.
+An id that is not in the data is an error that names it and similar ids: otherwise a curriculum
+could silently lose a third of its problems.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def check_ids(
     left_out: Collection[str],
     faults: Sequence[Complaint] = (),
 ) -> None:
-    """Refuse ids that are not in the data (T41).
+    """Refuse ids that are not in the data.
 
     Args:
         places: Where each id is written.
@@ -130,7 +130,7 @@ def check_ids(
         share = f"{len(odd)} of {len(places)} ids are not in the data, which have {len(known)}"
         remedy = (
             "take the file from the data this run trains on, or correct data.sources",
-            "of one that a plugin or a filter renamed, write it anew: rlvr passk --curriculum",
+            "of one that a plugin or a filter renamed, write it again: rlvr passk --curriculum",
         )
         shown.append(Complaint(share, places[odd[0]].rpartition(":")[0], remedy))
     if shown:

@@ -1,1 +1,1 @@
-"""How a run that was begun before goes on: ``rlvr run --resume``."""
+"""``rlvr run --resume``: continues a run."""

@@ -1,4 +1,4 @@
-"""Which run ``--resume`` means, and with what configuration it goes on."""
+"""Finds the run that ``--resume`` means, and its configuration."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EXACT_KEYS = (
     "data.cache_uri",
     "data.max_overlong_share",
 )
-"""What may change when a run is resumed, and has no effect on what it computes."""
+"""Keys that may change on resume and do not affect results."""
 
 ROUNDED_KEYS = (
     "train.tokens_per_micro_batch",
@@ -65,7 +65,7 @@ ROUNDED_KEYS = (
         )
     ),
 )
-"""What may change too, and moves results by rounding, or where something was cut off by time."""
+"""Keys that may change on resume and affect results by rounding or by time limits."""
 
 
 def run_to_resume(
@@ -98,7 +98,7 @@ def run_to_resume(
 
 
 def _run_dir(overrides: Sequence[str]) -> str:
-    """Where runs are, when no configuration says it."""
+    """Return the folder of runs if no configuration names it."""
     given = parse_options([text for text in overrides if text.startswith("run.dir=")], "--set")
     return str(given.get("run", {}).get("dir") or RunConfig.model_fields["run"].default.dir)
 

@@ -49,5 +49,5 @@ def keep_records(folder: Path, say: Callable[[str], None]) -> Path | None:
             file.rename(target)
     except OSError as error:
         raise write_failed(error, aside) from error
-    say(f"the records of the steps that are taken anew are kept in {aside}")
+    say(f"records of the steps that are taken again are kept in {aside}")
     return aside

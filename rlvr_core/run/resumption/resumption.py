@@ -1,4 +1,4 @@
-"""Where a resumed run goes on, and what it refuses to go on with."""
+"""Finds the step at which a resumed run continues, and refuses unfit checkpoints."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Resumption:
         if newest is None:
             if manifest.fields.get("outcome") in ("finished", "stopped"):
                 raise RunError(
-                    "the run has finished, and its checkpoints are gone: nothing to go on from",
+                    "the run has finished, and its checkpoints are gone: nothing to continue from",
                     where=where,
                     remedy="start a new run",
                 )

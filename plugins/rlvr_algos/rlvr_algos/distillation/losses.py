@@ -27,7 +27,7 @@ class DistillConfig(ComponentConfig):
     """Options of every distillation."""
 
     top_k: Annotated[int, Field(gt=0)] = 20
-    """Most likely tokens of the teacher that are compared at each position."""
+    """Number of the teacher's most likely tokens to compare at each position."""
     divergence: Literal["jsd", "kl"] = "jsd"
     """``jsd``: with M = alpha q + (1 - alpha) p, alpha KL(q || M) + (1 - alpha) KL(p || M), q the
     teacher and p the policy; ``kl``: KL(q || p), q brought to sum 1 over its tokens."""
@@ -116,7 +116,7 @@ class OPSD(Distillation):
         """The teacher's prompt, as text with ``{prompt}`` and ``{field}`` of the problem's spec in
         it; ``{{`` and ``}}`` are braces."""
         top_k: Annotated[int, Field(gt=0)] = 32
-        """Most likely tokens of the teacher that are compared at each position."""
+        """Number of the teacher's most likely tokens to compare at each position."""
         divergence: Literal["jsd", "kl"] = "kl"
         """``jsd`` or ``kl``, as in ``gkd``."""
 

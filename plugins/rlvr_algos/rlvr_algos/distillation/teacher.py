@@ -1,4 +1,4 @@
-"""Who a distillation learns from: checked before the run, loaded with its model."""
+"""The teacher of a distillation: checked before the run, loaded with its model."""
 
 from __future__ import annotations
 

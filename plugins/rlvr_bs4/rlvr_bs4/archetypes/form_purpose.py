@@ -1,4 +1,4 @@
-"""What a form is for: credentials that must not be repeated, fields that only robots fill in."""
+"""Purposes of forms: credentials that must not be repeated, fields that only robots fill in."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What a card says of a product; price in cents, rating in tenths."""
+    """The facts on a product's card; price in cents, rating in tenths."""
 
     name: str
     sku: str
@@ -29,7 +29,7 @@ class Product:
     in_stock: bool
 
     def card(self, w: World, mark: str = "") -> Element:
-        """Its card; the old price above the price is struck."""
+        """Return the product's card; an old price above the price is struck through."""
         spec = f"div.product.{mark}" if mark else "div.product"
         return h(
             spec,

@@ -1,4 +1,4 @@
-"""What a conversation is worth: one function of the task and of what was said and done.
+"""Scores a conversation: one function of the task and of the record.
 
 Training, evaluation and benchmark all come here, with the same record.
 """
@@ -18,7 +18,7 @@ from rlvr_bs4.web.record import FREE, Called, Step
 from rlvr_core.api import ComponentConfig, Verdict
 
 MOVING = 0.2
-"""What going to a page costs, as a share of running a program."""
+"""Cost of visiting a page, as a share of running a program."""
 PARSED, SELECTED, READ = 0.4, 0.4, 0.2
 """Shares of the process that are there when the page was parsed, searched, and read."""
 
@@ -43,7 +43,7 @@ class Scoring(ComponentConfig):
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What was done, counted over a record.
+    """The actions of a record, counted.
 
     Attributes:
         cost: Programs, and pages gone to at a fifth; what could not be read counts as a program.
@@ -77,7 +77,7 @@ def effort(steps: Sequence[Step]) -> Effort:
 
 
 def cost(call: Called) -> float:
-    """What a call costs, in programs."""
+    """Return the cost of a call, in programs."""
     if call.name in FREE:
         return 0.0
     return MOVING if call.name in ("navigate", "back") else 1.0

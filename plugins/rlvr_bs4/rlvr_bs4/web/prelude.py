@@ -1,4 +1,4 @@
-"""What runs in the sandbox before a program does: its names, and the counting of what it uses.
+"""Runs in the sandbox before a program: defines its names, and counts its calls.
 
 This file is sent there as text. It stands on its own, and runs in the program's process: what is
 counted is what really happened to the page while the program ran, not what its text looks like.
@@ -126,7 +126,7 @@ def _watch(html: str, count: Count) -> None:
 def _counter(
     soups: dict[int, Any], count: Count
 ) -> Callable[[str, Callable[..., Any]], Callable[..., Any]]:
-    """What makes a method count when it is called on the page and finds something."""
+    """Return a wrapper that counts a method's successful calls on the page."""
     inside = False
 
     def holds(node: Any) -> bool:

@@ -31,7 +31,7 @@ _ASKING = "# what was used? "
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a program did with the page, counted while it ran.
+    """A program's use of the page, counted while it ran.
 
     Attributes:
         html: Times it took the page's HTML.
@@ -53,7 +53,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What became of a program.
+    """The outcome of a program.
 
     Attributes:
         text: What the model sees.
@@ -127,7 +127,7 @@ class Programs:
         self._sandbox.close()
 
     def _once(self, code: str, about: Mapping[str, Json]) -> tuple[Result, Use]:
-        """Its outcome; without a count if it did not finish."""
+        """Return the outcome; without a count if the program did not finish."""
         source = Path(prelude.__file__).read_text()
         limits = Limits(
             cpu_seconds=self._seconds,

@@ -117,18 +117,18 @@ def _literal(name: str, call: ast.Call) -> ToolCall | BadCall:
 
 
 def constraints(task: Task) -> Json:
-    """What a program finds in CONSTRAINTS: the same for solvable and other tasks."""
+    """Return the content of CONSTRAINTS, equal for solvable and unsolvable tasks."""
     return {"output_schema": task.schema, "allowed_limit_reasons": list(REASONS)}
 
 
 def metadata(task: Task, url: str, left: int) -> str:
-    """What ``get_task_metadata`` answers: nothing that tells the truth, or whether there is one."""
+    """Answer ``get_task_metadata``, without a hint at the truth or whether there is one."""
     known = {"question": task.question, "url": url, "calls_left": left, **constraints(task)}
     return json.dumps(known, ensure_ascii=False)
 
 
 def lint(task: Task, text: str) -> str:
-    """What ``lint_json`` answers: about the form alone."""
+    """Answer ``lint_json``, about the form alone."""
     answer = final.parse(text)
     if isinstance(answer, str):
         return f"not a final answer: {answer}"

@@ -32,7 +32,7 @@ Place = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was read.
+    """The result of reading an answer.
 
     Attributes:
         letter: The letter of the option; None if no single one is named.

@@ -129,7 +129,7 @@ class CommandsHeldout:
 
 
 class CommandsHeldoutGreedy(CommandsHeldout):
-    """The same problems, answered greedily."""
+    """Held-out problems, answered greedily."""
 
     sampling = SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS)
 

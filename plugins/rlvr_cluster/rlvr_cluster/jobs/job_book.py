@@ -1,4 +1,4 @@
-"""The job book: an automatic record of what was submitted where, with which config (T90).
+"""The job book: an automatic record of what was submitted where, with which config.
 
 Each job is one JSON line in ``$XDG_DATA_HOME/rlvr/jobs.jsonl``, appended under a lock, so that
 concurrent commands lose nothing. It includes the launcher's options, without secrets, which suffice
@@ -114,7 +114,7 @@ class JobBook:
                 f"job {job.job} was submitted, and cannot be written down: {error.strerror}",
                 where=str(self.path),
                 remedy=(
-                    "it goes on without that; for rlvr jobs to know it, append this line there:",
+                    "it continues without that; for rlvr jobs to know it, append this line there:",
                     line.strip(),
                 ),
             ) from error

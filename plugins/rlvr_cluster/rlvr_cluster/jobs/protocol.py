@@ -9,7 +9,7 @@ from typing import Literal, Protocol, runtime_checkable
 from rlvr_core.api import Launcher
 
 JobState = Literal["waiting", "running", "finished", "failed", "stopped", "unknown"]
-"""What a job is doing; only the first two, and ``unknown``, may still change."""
+"""State of a job; only the first two, and ``unknown``, may still change."""
 
 
 @dataclass(frozen=True, slots=True)

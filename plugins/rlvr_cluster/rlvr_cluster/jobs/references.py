@@ -1,4 +1,4 @@
-"""Which values of a config name files of this machine, or URIs."""
+"""Finds values of a config that name files of this machine, or URIs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import Complaint, ConfigError, Reference
+from rlvr_core.api import TINY, Complaint, ConfigError, Reference
 from rlvr_core.config.dialect import read
 from rlvr_core.config.layers import expand
 from rlvr_core.plugins import files
@@ -41,7 +41,7 @@ def references(data: Any, file: str = "") -> tuple[Reference, ...]:
             files_named += _of_component(".".join(map(str, key)), value, named)
             continue
         leaf = next((str(step) for step in reversed(key) if isinstance(step, str)), "")
-        if leaf in _LEFT_ALONE or "://" in value or value.startswith("tiny:") or "\n" in value:
+        if leaf in _LEFT_ALONE or "://" in value or value.startswith(TINY) or "\n" in value:
             continue
         dotted = ".".join(map(str, key))
         where = f"{file} ({dotted})" if file else dotted

@@ -1,7 +1,7 @@
 """Determines which files a job needs on other machines, and their paths there.
 
 A config is sent unchanged. Its relative paths stay valid because the files keep their relative
-locations; an absolute path is overridden by its key, never edited in the text (T89).
+locations; an absolute path is overridden by its key, never edited in the text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ALWAYS = (
     ".tmp-*",
     IGNORE,
 )
-"""Patterns of files that are never sent. .gitignore is not read: it also excludes data (T98)."""
+"""Patterns of files that are never sent. .gitignore is not read: it also excludes data."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlvr_cluster.ray.host import EngineHost
 from rlvr_cluster.ray.messages import ActorArgs, Answers, Reply, SentWeights
-from rlvr_core.api import GenerationRequest, RlvrError, RunError
+from rlvr_core.api import GenerationRequest, RlvrError, RunError, one_line
 
 
 class RolloutActor:
@@ -96,5 +96,4 @@ class RolloutActor:
 def _picklable(error: BaseException, use: str) -> RlvrError:
     if isinstance(error, RlvrError):
         return error
-    first, *_ = str(error).strip().splitlines() or [""]
-    return RunError(f"engine {use} failed in a rollout actor: {type(error).__name__}: {first}")
+    return RunError(f"engine {use} failed in a rollout actor: {one_line(error)}")

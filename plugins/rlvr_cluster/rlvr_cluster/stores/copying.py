@@ -32,7 +32,7 @@ _REPAIRS = 3
 
 @dataclass(slots=True)
 class Behind:
-    """What a mirror has not copied yet.
+    """The files that a mirror has not copied yet.
 
     Attributes:
         checkpoints: Names of the complete checkpoints that the store lacks.
@@ -118,7 +118,7 @@ class FolderCopy:
             raise RefusedError(
                 f"the run's folder {self._folder} has been deleted or moved; the store keeps what "
                 "it has of the run",
-                remedy="go on from there: rlvr jobs fetch, then rlvr run --resume",
+                remedy="continue from there: rlvr jobs fetch, then rlvr run --resume",
             )
 
     def _repair(self) -> bool:

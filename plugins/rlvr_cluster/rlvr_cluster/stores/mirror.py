@@ -52,10 +52,10 @@ PATIENCE = 600.0
 """Seconds without progress after which the end of a run no longer waits for its mirror."""
 
 GRACE = 60.0
-"""The same for an interrupted run: managed machines shut down two minutes after notice."""
+"""As above, for an interrupted run: managed machines shut down two minutes after notice."""
 
 REFUSED_GRACE = 5.0
-"""The same if the store refuses permanently."""
+"""As above, if the store refuses permanently."""
 
 _LONGEST_WAIT = 60.0
 _TRIES = 5

@@ -156,7 +156,7 @@ class Ownership:
                     where="run.mirror",
                     remedy=(
                         "wait until that one has ended, or stop it",
-                        "to go on from here in its place, ask for it: --take-over",
+                        "to continue from here in its place, use --take-over",
                         "or copy to another place: --set run.mirror=URI",
                     ),
                 )

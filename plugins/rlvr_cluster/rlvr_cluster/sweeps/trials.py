@@ -51,7 +51,7 @@ class Run:
 
     @property
     def label(self) -> str:
-        """Its name in messages."""
+        """The run's name in messages."""
         return f"trial {self.trial} seed {self.seed}"
 
     def prepare(self) -> None:

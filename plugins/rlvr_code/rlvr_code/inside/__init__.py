@@ -1,1 +1,1 @@
-"""What runs inside the sandbox: standard library only, sent there as text."""
+"""Code that runs inside the sandbox: standard library only, sent there as text."""

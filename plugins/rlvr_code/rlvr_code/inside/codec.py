@@ -20,7 +20,7 @@ from fractions import Fraction
 from typing import Any
 
 LONGEST = 16 << 20
-"""Most bytes of one value as text."""
+"""Maximum bytes of one value as text."""
 _MOST_ITEMS = 100_000
 """Items of an iterator that are taken; one with more does not cross."""
 _SMALL = 1 << 63

@@ -42,7 +42,7 @@ def open(
 
 
 def _copy_of(file: Any) -> Callable[[str, int], int] | None:
-    """What opens a standard stream, if ``file`` is the name of one."""
+    """Return the opener of a standard stream, if ``file`` names one."""
     name = os.fspath(file) if isinstance(file, os.PathLike) else file
     number = _DESCRIPTORS.get(name) if isinstance(name, str) else None
     return None if number is None else lambda path, flags: os.dup(number)

@@ -10,7 +10,7 @@ from rlvr_code.inside import codec
 
 
 def told(error: BaseException) -> list[Any]:
-    """What crosses of an exception: its classes, texts, arguments and attributes."""
+    """The transferred parts of an exception: its classes, texts, arguments and attributes."""
     return [
         lineage(type(error)),
         message(error),

@@ -81,7 +81,7 @@ def bind(program: bytes, pid: int) -> bytes:
 
 
 def _rules(children: bool) -> dict[str, list[Instruction]]:
-    """What decides on each judged call; every path ends in an answer."""
+    """Return the rules of each judged call; every path ends in an answer."""
     allow, refuse, busy = [_answer(_ALLOW)], [_fail(errno.EPERM)], [_fail(errno.EAGAIN)]
     itself = allow if children else _argument_in(0, (_ITSELF,))
     rules = {

@@ -15,7 +15,7 @@ _UNSET = object()
 
 
 class CaptureResult(NamedTuple):
-    """What ``capsys`` has read."""
+    """The text read by ``capsys``."""
 
     out: str
     err: str
@@ -28,7 +28,7 @@ class _Captured:
         self.streams = io.StringIO(), io.StringIO()
 
     def readouterr(self) -> CaptureResult:
-        """What has been written since the last time."""
+        """Return the text written since the last call."""
         texts = [stream.getvalue() for stream in self.streams]
         for stream in self.streams:
             stream.seek(0)
@@ -126,4 +126,4 @@ FIXTURES: dict[str, Callable[[], Any]] = {
     "monkeypatch": _monkeypatch,
     "tmp_path": _tmp_path,
 }
-"""What makes the fixtures that pytest brings, by their names."""
+"""Makers of pytest's own fixtures, by name."""

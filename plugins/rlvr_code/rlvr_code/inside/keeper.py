@@ -25,7 +25,7 @@ NO_MORE = 3
 FORK, BURY = b"f", b"b"
 """Orders to the first process: fork a program, bury all who have died."""
 ENDED = struct.Struct("=idq")
-"""Its report of a program's end: wait status, processor seconds, most kilobytes resident."""
+"""The report of a program's end: wait status, processor seconds, peak resident kilobytes."""
 _CHUNK = 1 << 16
 _EVERY_SEAL = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _LONGEST = 1 << 32
@@ -36,7 +36,7 @@ _PIPE = 1 << 20
 
 
 class Orders:
-    """What the parent sends, read in large pieces."""
+    """Reads the parent's messages in large pieces."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -142,7 +142,7 @@ class Stream:
         return data is None or bool(data)
 
     def _read(self) -> bytes | None:
-        """As much as is there at once; None if there is nothing yet, empty at the end."""
+        """Read all available bytes; None if there are none yet, empty at the end."""
         try:
             data = os.read(self.descriptor, _CHUNK)
         except BlockingIOError:

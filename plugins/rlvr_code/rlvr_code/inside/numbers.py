@@ -74,4 +74,4 @@ JUDGED = {"x86_64": _table(_JUDGED_X86_64), "aarch64": _table(_JUDGED_AARCH64)}
 """Calls whose arguments decide."""
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-"""What the kernel calls the machine, ``<linux/audit.h>``."""
+"""The kernel's name of the machine, ``<linux/audit.h>``."""

@@ -24,7 +24,7 @@ WIRE = 3
 
 
 HANDED = 5
-"""So many descriptors a program is handed at most."""
+"""Maximum number of descriptors passed to a program."""
 
 
 def describe(job: dict[str, Any], code: bytes) -> bytes:
@@ -89,7 +89,7 @@ def _prepare(spec: dict[str, Any], job: dict[str, Any], handed: list[int]) -> No
 
 
 def furnish(spec: dict[str, Any]) -> None:
-    """What is the same for every program: done once, before any is forked.
+    """Set up the parts shared by all programs, once, before any is forked.
 
     Raises:
         OSError: If there is no filter for this machine.

@@ -1,4 +1,4 @@
-"""What tests use of pytest, which is not in the sandbox: ``make_pytest`` gives it as a module."""
+"""Replaces pytest, which is not in the sandbox; ``make_pytest`` returns it as a module."""
 
 from __future__ import annotations
 

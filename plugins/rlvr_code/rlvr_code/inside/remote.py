@@ -1,4 +1,4 @@
-"""What stands for the program in the process of the tests: its functions, classes and exceptions.
+"""Represents the program in the process of the tests: its functions, classes and exceptions.
 
 Arguments go over as plain data and results come back as plain data. Of a class that the tests name
 as such, an object is made there, and its methods are called and its attributes read by plain data,
@@ -46,7 +46,7 @@ class Link:
         self._failed: CannotCrossError | None = None
 
     def names(self, wanted: Collection[str]) -> dict[str, Any]:
-        """What stands for the program's names, as far as it has them."""
+        """Return stand-ins for those of the wanted names that the program has."""
         stand_ins: dict[str, Any] = {}
         for name, (kind, about) in self.ask("names", None, sorted(wanted)).items():
             named = name in self._classes

@@ -61,7 +61,7 @@ def compiled(code: bytes, filename: str, mode: str = "exec") -> types.CodeType:
 
 
 def exit_status(error: SystemExit) -> int:
-    """What the shell would see of ``sys.exit(...)``."""
+    """Return the exit code that a shell would see after ``sys.exit(...)``."""
     if error.code is None:
         return 0
     if isinstance(error.code, int):

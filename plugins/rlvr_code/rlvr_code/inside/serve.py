@@ -44,7 +44,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "setitem": operator.setitem,
     "delitem": operator.delitem,
 }
-"""What the tests may do with an object of a class of the program."""
+"""Operations that tests may perform on an object of a class of the program."""
 
 
 class Host:
@@ -143,13 +143,13 @@ class Host:
         return {"t": HANDLE, "v": self._number(value)}
 
     def _number(self, value: object) -> int:
-        """The same for the same object, which is kept."""
+        """Return one number per object, and keep the object alive."""
         self._kept[id(value)] = value
         return id(value)
 
 
 def _kind(value: Any) -> list[Any]:
-    """What a name stands for: ``class``, ``error`` with its classes, ``data``, or ``call``."""
+    """Return the kind of a name: ``class``, ``error`` with its classes, ``data``, or ``call``."""
     if isinstance(value, type):
         error = issubclass(value, BaseException) and value.__module__ != "builtins"
         return ["error", errors.lineage(value)] if error else ["class", None]

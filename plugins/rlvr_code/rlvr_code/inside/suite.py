@@ -47,7 +47,7 @@ def _is_test(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> boo
 
 
 def missing_fixtures(tree: ast.Module) -> list[str]:
-    """What tests ask for as fixtures, and neither they nor ``FIXTURES`` have."""
+    """Return the fixtures that tests ask for and that neither they nor ``FIXTURES`` define."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     marks = {node: " ".join(map(ast.unparse, node.decorator_list)) for node in functions}
     known = {node.name for node in functions if "fixture" in marks[node]} | FIXTURES.keys()
@@ -173,7 +173,7 @@ def _value(
     have: dict[str, Any],
     stack: contextlib.ExitStack,
 ) -> Any:
-    """What a test, or a fixture, gets for a name; made once for a test."""
+    """Return a test's or fixture's value for a name; made once per test."""
     if name in have:
         return have[name]
     if name in fixtures:

@@ -224,7 +224,7 @@ class _Match:
 
 
 def _job(tests: Tests, first: int, nonce: str) -> bytes:
-    """What runs the tests from the one with a number on is told."""
+    """Return the job of the process that runs the tests from number ``first`` on."""
     job = {
         "setup": tests.setup,
         "late": tests.late,

@@ -1,4 +1,4 @@
-"""What a program answers, read in the parent: JSON's types only, in time linear in its length."""
+"""Reads a program's answers in the parent: JSON's types only, in linear time."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _key(encoded: Any) -> str:
 
 
 def _hashable(encoded: Any) -> Any:
-    """What can be a key. No list or dictionary: each within another's key would double its text."""
+    """Read a key. No list or dictionary: each within another's key would double its text."""
     tag = encoded.get("t") if isinstance(encoded, dict) else None
     if tag == "tuple" and isinstance(encoded.get("v"), list):
         return tuple(_hashable(item) for item in encoded["v"])

@@ -1,4 +1,4 @@
-"""Which sandboxes this machine has, which one is taken, and what each does not stop."""
+"""The sandboxes of this machine: the choice, and the attacks that each does not stop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlvr_core.api import Finding, MachineError
 
 Choice = Literal["auto", "bwrap", "namespaces", "landlock", "docker", "podman", "unsafe"]
 ORDER: tuple[Variant, ...] = ("bwrap", "namespaces", "landlock", "podman", "docker")
-"""What ``auto`` tries, in this order; never ``unsafe``."""
+"""Backends that ``auto`` tries, in this order; never ``unsafe``."""
 
 _log = logging.getLogger(__name__)
 _lock = threading.Lock()
@@ -37,7 +37,7 @@ WEAKNESSES: dict[Variant, tuple[str, ...]] = {
     "podman": (_KERNEL, _IMAGE),
     "unsafe": ("anything: programs run as you, with your files, processes and network",),
 }
-"""What each does not stop."""
+"""Attacks that each backend does not stop."""
 
 MEANS: dict[Variant, str] = {
     "bwrap": "bubblewrap's namespaces, Landlock where there is, seccomp",
@@ -53,7 +53,7 @@ _TRY = "print(6 * 7)"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What became of trying a backend.
+    """The result of trying a backend.
 
     Attributes:
         variant: Its name.

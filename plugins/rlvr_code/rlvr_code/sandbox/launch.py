@@ -57,7 +57,7 @@ _ENVIRONMENT = {
 }
 _INODES = 10_000
 _TASKS = 1024
-"""Most processes, threads and open files of a container; each program has limits below."""
+"""Maximum processes, threads and open files of a container; programs have lower limits."""
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
 
 WARM = """

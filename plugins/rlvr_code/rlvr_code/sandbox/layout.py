@@ -1,4 +1,4 @@
-"""Which files the interpreter needs, so that programs can see these and no others."""
+"""Finds the files that the interpreter needs, so that programs see no others."""
 
 from __future__ import annotations
 

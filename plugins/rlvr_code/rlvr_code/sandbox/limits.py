@@ -1,4 +1,4 @@
-"""What a program may use, and what became of it."""
+"""Limits of a program, and its outcome."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ number of its files, because the caller ended it, or because it took the sandbox
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one run of a program may use.
+    """Limits of one run of a program.
 
     Attributes:
         cpu_seconds: Processor time of each process; counted in whole seconds, upwards.
@@ -45,7 +45,7 @@ class Limits:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
 
     def as_job(self) -> dict[str, int | float]:
-        """As the processes inside want them."""
+        """Return the limits in the format of the processes inside."""
         return {
             "cpu_seconds": self.cpu_seconds,
             "wall_seconds": self.wall_seconds,

@@ -37,7 +37,7 @@ class BusyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What some processes have used, in seconds.
+    """Processor time of some processes, in seconds.
 
     Attributes:
         cpu: Processor time.
@@ -49,7 +49,7 @@ class Usage:
 
 
 class Family:
-    """What all processes of some servers use from now on.
+    """Measures the use of all processes of some servers from now on.
 
     It adds up what each process and thread has used since it was seen last: one that ends takes
     nothing of that along, and what it had used before is not counted.
@@ -68,7 +68,7 @@ class Family:
         self._used = Usage(0.0, 0.0 if self._tells else None)
 
     def look(self) -> Usage:
-        """What they have used; this thread serves them: its waiting is theirs, too."""
+        """Return their use; this thread serves them, so its waiting counts as theirs."""
         cpu, waited = self._used.cpu, self._used.waited
         threads = [_this_thread()]
         for server in self._servers if self._tells else ():
@@ -190,7 +190,7 @@ class Timer:
         return news
 
     def _spent(self) -> tuple[float, float, float]:
-        """Of the current test: by the clock, of the processor, by the clock without waiting."""
+        """Return the current test's seconds: wall, processor, and wall without waiting."""
         clock, now = self._gone_by(), self._family.look()
         return clock, now.cpu, max(clock - (now.waited or 0.0), 0.0)
 
@@ -200,7 +200,7 @@ class Timer:
 
 
 def _since(seen: dict[int, float], key: int, now: float) -> float:
-    """What was added since it was seen last; a smaller figure is of another with its number."""
+    """Return the increase since the last reading; a smaller one is of another process."""
     before = seen.get(key, 0.0)
     seen[key] = now
     return now - before if now >= before else now

@@ -250,7 +250,7 @@ class Run:
         self.server.send(frames.KILL)
 
     def output(self) -> tuple[str, str]:
-        """What it has written since the last time this was asked."""
+        """Return the text written since the last call."""
         texts = tuple(b"".join(part).decode(errors="replace") for part in (self._out, self._err))
         self._out.clear()
         self._err.clear()

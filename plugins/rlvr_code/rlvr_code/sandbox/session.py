@@ -124,7 +124,7 @@ class Session:
                 raise
 
     def _settle(self, run: Run) -> None:
-        """What was written before the answer may come a little after it."""
+        """Read once more: text written before the answer may arrive after it."""
         for kind, body in self._server.news():
             run.take(kind, body)
 

@@ -101,7 +101,7 @@ def loss_has_gradient(subject: Subject) -> None:
 
 
 def loss_adds_up(subject: Subject) -> None:
-    """Check that parts of a batch add up (T10), and the factor for several processes (T11)."""
+    """Check that parts of a batch add up, and the factor for several processes."""
     traits = subject.build().traits
     whole = _computed(subject, _loss_batch(traits), _ALL_ROWS).loss.item()
     parts = [

@@ -58,7 +58,7 @@ def _wrong_answers(subject: Subject) -> list[Finding]:
                     "verifier/wrong",
                     "fail",
                     f"{name} passes wrong answers: {words}",
-                    "choose or mend the verifier: the run would learn to give such answers "
+                    "choose another or fix the verifier: the run would learn to give such answers "
                     "(rlvr verify)",
                 )
             )

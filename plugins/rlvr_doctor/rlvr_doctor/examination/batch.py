@@ -100,7 +100,7 @@ def _rewards(batch: Batch) -> Iterator[Finding]:
                 "batch/rewards",
                 "fail",
                 f"{text}; {share(failed[name], n)} verdicts failed: {details[name]}",
-                "mend the verifier (rlvr verify), or raise verify.timeout or verify.memory_mb",
+                "fix the verifier (rlvr verify), or raise verify.timeout or verify.memory_mb",
             )
         else:
             yield Finding("batch/rewards", "ok", text)

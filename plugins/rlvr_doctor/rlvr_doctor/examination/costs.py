@@ -130,7 +130,7 @@ def _latency(live: Live) -> list[Finding]:
         if stats.timeouts == 0 and stats.p99 <= 0.5 * config.verify.timeout:
             findings.append(Finding("cost/verifiers", "ok", text))
         else:
-            remedy = "raise verify.timeout, or mend the verifier"
+            remedy = "raise verify.timeout, or fix the verifier"
             findings.append(Finding("cost/verifiers", "warn", text, remedy))
     return findings
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_core.api import Finding, RlvrError
+from rlvr_core.api import Finding, RlvrError, one_line
 from rlvr_core.api.components import RunObserver
 from rlvr_core.run.build import build
 from rlvr_core.toolkit import load_host, model_path, quiet_libraries, resolve_file
@@ -21,7 +21,7 @@ from rlvr_doctor.examination.live import Live, measure
 from rlvr_doctor.examination.model import MODEL
 from rlvr_doctor.examination.problems import DATA
 from rlvr_doctor.examination.prompts import PROMPTS, visible
-from rlvr_doctor.examination.report import Report, first_line, refused
+from rlvr_doctor.examination.report import Report, refused
 from rlvr_doctor.examination.subject import Subject
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def examine(
         report.findings += refused("run/start", error)
     except Exception as error:  # an unexpected error is a finding, and does not end the examination
         remedy = "see the findings above; the traceback is that of: rlvr run CONFIG"
-        report.findings.append(Finding("run/start", "fail", first_line(error), remedy))
+        report.findings.append(Finding("run/start", "fail", one_line(error), remedy))
     return report
 
 

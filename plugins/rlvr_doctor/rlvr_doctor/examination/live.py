@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rlvr_core.run.session import Session
 
 PROMPTS = 48
-"""Most problems of the sampled batch."""
+"""Maximum problems in the sampled batch."""
 CHUNK = 4
 """Problems that are sampled at once; the first ones tell how long the rest takes."""
 SECONDS = 120.0

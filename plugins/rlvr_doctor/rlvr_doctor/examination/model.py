@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
-from rlvr_core.api import Complaint, ConfigError, Finding
-from rlvr_doctor.examination.report import Check, at_first, first_line
+from rlvr_core.api import Complaint, ConfigError, Finding, one_line
+from rlvr_doctor.examination.report import Check, at_first
 from rlvr_doctor.examination.subject import Subject
 from rlvr_doctor.modelcheck import token_checks
 from rlvr_doctor.modelcheck.folder import ModelFolder, Question, folder_of
@@ -27,7 +27,7 @@ def _attention(subject: Subject) -> Finding:
         return Finding(
             "model/attention",
             "fail" if certain else "warn",
-            f"model.attention: {configured} cannot be used: {first_line(error)}",
+            f"model.attention: {configured} cannot be used: {one_line(error)}",
             "set model.attention: sdpa, or install what it needs",
         )
     count = sum(parameter.numel() for parameter in model.parameters())

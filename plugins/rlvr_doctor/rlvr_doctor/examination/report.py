@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar
 
-from rlvr_core.api import Finding, Json, RlvrError
+from rlvr_core.api import Finding, Json, RlvrError, one_line
 from rlvr_core.toolkit import print_json, print_line, print_table, printable
 
 S = TypeVar("S")
@@ -43,7 +43,7 @@ class Report:
                 what = "verdicts did not come in time: the pool lost them, or a verifier waits"
                 self.findings.append(Finding(id_, "fail", what, "try the verifier: rlvr verify"))
             except Exception as error:
-                what = f"could not be measured: {first_line(error)}"
+                what = f"could not be measured: {one_line(error)}"
                 self.findings.append(Finding(id_, "note", what))
 
     def level(self, *levels: str) -> list[Finding]:
@@ -106,16 +106,10 @@ def refused(id_: str, error: RlvrError) -> list[Finding]:
             id_,
             "fail",
             complaint.what + (f" [{complaint.where}]" if complaint.where else ""),
-            "; ".join(complaint.remedy) or f"mend {complaint.where or 'it'}",
+            "; ".join(complaint.remedy) or f"fix {complaint.where or 'it'}",
         )
         for complaint in error.complaints
     ]
-
-
-def first_line(error: BaseException) -> str:
-    """Return the type of an error and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def share(count: int, total: int) -> str:

@@ -44,7 +44,7 @@ DRIFT_STEPS = 3
 RESUME_STEPS = 4
 OVERFIT_STEPS = 40
 MOST_ROWS = 64
-"""Most completions by which an update is judged."""
+"""Maximum completions to judge an update by."""
 SMALL = 1e-3
 """Maximum difference of weights by rounding, relative to their change after the stop."""
 FIRST = 2_000_000

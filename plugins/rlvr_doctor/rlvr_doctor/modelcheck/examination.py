@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import ConfigError, Finding, Json, RlvrError
+from rlvr_core.api import ConfigError, Finding, Json, RlvrError, one_line
 from rlvr_core.eval.model_ref import find_model
 from rlvr_core.record.provenance.lineage import lineage_lines, lineage_of
 from rlvr_core.record.provenance.model import model_identity, tokenizer_identity
 from rlvr_core.toolkit import check_model_path, is_uri, load_host, model_path, quiet_libraries
-from rlvr_doctor.examination.report import Report, first_line
+from rlvr_doctor.examination.report import Report
 from rlvr_doctor.modelcheck import architecture, token_checks, weight_checks
 from rlvr_doctor.modelcheck.folder import ModelFolder, Question, folder_of
 from rlvr_doctor.modelcheck.stored import BrokenPartError
@@ -172,7 +172,7 @@ def examine(subject: ModelFolder) -> Report:
                 answers.append(Finding(id_, "fail", error.text, error.remedy))
             named.add(error.part)
         except Exception as error:
-            text = f"could not be examined: {first_line(error)}"
+            text = f"could not be examined: {one_line(error)}"
             answers.append(Finding(id_, "warn", text, "report it, with the model's name"))
         report.findings += answers
     return report

@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import Finding
-from rlvr_doctor.examination.report import at_first, first_line
+from rlvr_core.api import Finding, one_line
+from rlvr_doctor.examination.report import at_first
 from rlvr_doctor.modelcheck.stored import BrokenPartError, broken, read_file
 
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
@@ -71,7 +71,7 @@ class ModelFolder:
             ) from None
         except (OSError, ValueError, RecursionError) as error:
             raise BrokenPartError(
-                part, f"{name} cannot be read: {first_line(error)}", "fetch it again"
+                part, f"{name} cannot be read: {one_line(error)}", "fetch it again"
             ) from None
         if not isinstance(data, dict):
             raise BrokenPartError(part, f"{name} is not a JSON object", "fetch it again")
@@ -143,7 +143,7 @@ class ModelFolder:
             return AutoConfig.from_pretrained(self.reference, **self._options)
         except Exception as error:
             raise BrokenPartError(
-                "config", f"transformers cannot read config.json: {first_line(error)}", self._mend
+                "config", f"transformers cannot read config.json: {one_line(error)}", self._mend
             ) from error
 
     @cached_property
@@ -166,7 +166,7 @@ class ModelFolder:
         except Exception as error:
             raise BrokenPartError(
                 "architecture",
-                f"transformers cannot load it as a causal language model: {first_line(error)}",
+                f"transformers cannot load it as a causal language model: {one_line(error)}",
                 self._mend,
             ) from error
         return model, info
@@ -182,7 +182,7 @@ class ModelFolder:
         except Exception as error:
             raise BrokenPartError(
                 "tokenizer",
-                f"the tokenizer cannot be loaded: {first_line(error)}",
+                f"the tokenizer cannot be loaded: {one_line(error)}",
                 "set PYTHONUTF8=1, or give the folder an ASCII name"
                 if isinstance(error, UnicodeError)
                 else "put the model's own tokenizer files beside its weights",

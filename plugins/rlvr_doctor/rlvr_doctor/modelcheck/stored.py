@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_doctor.examination.report import first_line
+from rlvr_core.api import one_line
 
 _LFS = b"version https://git-lfs"
 _AGAIN = "fetch it again, and compare its size with the original's"
@@ -62,7 +62,7 @@ def read_file(file: Path) -> dict[str, Any]:
         raise
     except Exception as error:
         what = "is cut off or damaged" if file.suffix == ".safetensors" else "cannot be read"
-        raise broken(f"{file.name} {what}: {first_line(error)}", _AGAIN) from None
+        raise broken(f"{file.name} {what}: {one_line(error)}", _AGAIN) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rlvr_core.api import Finding, Message, Problem
+from rlvr_core.api import Finding, Message, Problem, one_line
 from rlvr_core.data.prompts import Renderer
 from rlvr_core.toolkit import PromptSection
-from rlvr_doctor.examination.report import at_first, first_line
+from rlvr_doctor.examination.report import at_first
 from rlvr_doctor.modelcheck.folder import ModelFolder, quiet
 
 _SPARE = 0.1
@@ -93,7 +93,7 @@ def template(subject: ModelFolder) -> Iterator[Finding]:
     try:
         text = renderer.text(problem)
     except Exception as error:
-        text, description = "", f"the chat template cannot be rendered: {first_line(error)}"
+        text, description = "", f"the chat template cannot be rendered: {one_line(error)}"
     if marker not in text:
         description = description if not text else "the chat template leaves out what the user says"
         yield Finding(

@@ -26,7 +26,7 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was chosen.
+    """The choice.
 
     Attributes:
         which: A value of ``train.gradient_checkpointing``.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import ConfigError, MachineError
+from rlvr_core.api import ConfigError, MachineError, one_line
 from rlvr_core.toolkit import ModelSection, check_model_path
 
 if TYPE_CHECKING:
@@ -121,10 +121,8 @@ def _skeleton(path: str, revision: str | None, trust: bool) -> Any:
         with torch.device("meta"):
             return auto.from_config(config, trust_remote_code=trust)
     except Exception as error:
-        lines = str(error).strip().splitlines() or [""]
         raise MachineError(
-            f"the model of '{path}' cannot be built from its config.json: "
-            f"{type(error).__name__}: {lines[0]}",
+            f"the model of '{path}' cannot be built from its config.json: {one_line(error)}",
             where="model.path",
             remedy=_REMEDY,
         ) from error

@@ -21,7 +21,7 @@ _DECODE_LAUNCHES = 8
 _LOGIT_FORWARD, _LOGIT_BACKWARD = 40, 67
 """Bytes read and written for a logit, besides products."""
 _COMPILED_LOGIT_FORWARD, _COMPILED_LOGIT_BACKWARD = 10, 24
-"""The same for a compiled head: the bytes that an H200 moves in the time of its kernels."""
+"""As above, for a compiled head: the bytes that an H200 moves in the time of its kernels."""
 _COMPILED = 0.36
 """Element-wise bytes of compiled layers as a share of those of eager ones, on an H200."""
 _UPDATE_BYTES = 40

@@ -38,7 +38,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a request belongs.
+    """The place of a request.
 
     Attributes:
         branch: The branch of the request.

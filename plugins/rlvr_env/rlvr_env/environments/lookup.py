@@ -164,7 +164,7 @@ class LookupHeldout:
 
 
 class LookupHeldoutGreedy(LookupHeldout):
-    """The same held-out questions, answered greedily."""
+    """Held-out questions, answered greedily."""
 
     n = 1
     sampling = SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS)

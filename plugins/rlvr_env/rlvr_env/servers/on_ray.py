@@ -45,14 +45,14 @@ class RayServers(ComponentConfig):
     deadline: Annotated[float, Field(gt=0)] = 600
     """Seconds for a server to have its place and to start, again too."""
     conversations: Count = 512
-    """Most conversations of a server at a time."""
+    """Maximum concurrent conversations of a server."""
     timeout: Annotated[float, Field(gt=0)] = 30
     """Seconds one answer of the environment may take, by the server's clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerArgs:
-    """What a server is made of.
+    """The settings of a server.
 
     Attributes:
         use: Full name of the environment.

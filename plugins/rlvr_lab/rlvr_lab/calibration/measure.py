@@ -25,7 +25,7 @@ EMPTY = "I do not know."
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a verifier's ``calibration`` returns; see the options of ``checks/judge``.
+    """The settings returned by a verifier's ``calibration``; see the options of ``checks/judge``.
 
     Attributes:
         problems: Number of problems.

@@ -1,4 +1,4 @@
-"""What a model was trained on, by its run or a file; refuses held-out problems among it."""
+"""Finds a model's training problems by its run or a file; refuses held-out ones among them."""
 
 from __future__ import annotations
 

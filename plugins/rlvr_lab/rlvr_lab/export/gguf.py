@@ -34,7 +34,7 @@ _WORDS = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _SPLITS = {_WORDS.replace("DIGITS", ""): "qwen2", _WORDS.replace("DIGITS", "{1,3}"): "llama-bpe"}
-"""What llama.cpp calls a way to split text before merging, by the expression it splits by."""
+"""llama.cpp's names of pre-tokenizers, by the expression they split by."""
 
 
 def check_gguf() -> None:
@@ -98,7 +98,7 @@ def _refuse(what: str, remedy: str = "export it without --gguf") -> ConfigError:
 
 
 def _architecture(config: dict[str, Any]) -> str:
-    """What llama.cpp calls the model, if it computes all of it.
+    """Return llama.cpp's name of the model, if it supports all of it.
 
     Raises:
         ConfigError: If not.
@@ -138,7 +138,7 @@ def _add_shape(writer: Any, config: dict[str, Any], architecture: str) -> None:
 
 
 def _split(folder: Path) -> str:
-    """What llama.cpp calls the way in which the tokenizer splits text.
+    """Return llama.cpp's name of the tokenizer's pre-tokenizer.
 
     Raises:
         ConfigError: If it has no name for it that is known here.

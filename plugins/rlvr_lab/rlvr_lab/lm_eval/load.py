@@ -24,6 +24,7 @@ from rlvr_core.api import (
     MachineError,
     RlvrError,
     SamplingParams,
+    one_line,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ CHAT = "\x00chat"
 BUDGETS = {"gsm8k": 1024, "hendrycks_math": 2048, "minerva_math": 2048, "ifeval": 4096}
 """Minimum tokens for an answer, by prefix of the task's name, even if its YAML has fewer."""
 DEFAULT_BUDGET = 1024
-"""Tokens without a value in YAML. The harness's own 256 truncate 13% of GSM8K answers (T72)."""
+"""Tokens without a value in YAML. The harness's own 256 truncate 13% of GSM8K answers."""
 _CAPS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 _KNOWN = {*_CAPS, "until", "do_sample", "temperature", "top_p", "top_k", "num_beams"}
 
@@ -181,9 +182,8 @@ def _find(config: LmEval.Config) -> Mapping[str, Any]:
 
 
 def _failed(name: str, what: str, error: Exception) -> DataError:
-    lines = str(error).strip().splitlines()
     return DataError(
-        f"lm_eval task '{name}': {what}: {type(error).__name__}: {lines[0] if lines else ''}",
+        f"lm_eval task '{name}': {what}: {one_line(error)}",
         remedy="a data set of the hub must be in the cache where there is no network",
     )
 
@@ -253,7 +253,7 @@ def _as_chat(history: list[dict[str, str]], add_generation_prompt: bool = True) 
 
 
 def _sampling(name: str, arguments: Mapping[str, Any], config: LmEval.Config) -> SamplingParams:
-    """Convert the harness's generation arguments to sampling parameters (T84)."""
+    """Convert the harness's generation arguments to sampling parameters."""
     until = arguments.get("until") or []
     until = [until] if isinstance(until, str) else list(until)
     yaml_cap = next((arguments[key] for key in _CAPS if arguments.get(key) is not None), None)

@@ -247,7 +247,7 @@ def _values(document: Document, texts: Sequence[str]) -> Values:
     except Exception as error:
         raise RunError(
             f"{document.id}: lm_eval could not judge the answer: {type(error).__name__}: {error}",
-            remedy="the answers so far are kept; the same command goes on with them",
+            remedy="the answers so far are kept; the same command continues with them",
         ) from error
     return values
 

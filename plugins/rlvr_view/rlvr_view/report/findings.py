@@ -1,4 +1,4 @@
-"""What the metrics of a run say went wrong, and when."""
+"""Finds faults in a run's metrics, with their steps."""
 
 from __future__ import annotations
 

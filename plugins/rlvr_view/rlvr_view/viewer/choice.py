@@ -1,4 +1,4 @@
-"""Which groups and completions are chosen: the filters of the rollout browser as SQL."""
+"""Translates the filters of the rollout browser to SQL."""
 
 from __future__ import annotations
 

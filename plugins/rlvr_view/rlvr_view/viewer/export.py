@@ -17,7 +17,7 @@ KINDS = ("jsonl", "sft")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is exported.
+    """The exported part.
 
     Attributes:
         places: File, offset and length of the line of each group.

@@ -28,7 +28,7 @@ LOOK_EVERY = 1.0
 FIRST_LOOK = 0.4
 """Seconds that a run's first request waits for its index; enough for most runs."""
 GLANCE = 0.05
-"""The same for a page that shows only how many rollouts were read."""
+"""As above, for a page that shows only how many rollouts were read."""
 FORGET_AFTER = 60.0
 """Seconds without a request after which a run is no longer followed."""
 
