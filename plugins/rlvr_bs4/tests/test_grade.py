@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import json
 
@@ -26,6 +25,7 @@ from rlvr_bs4.schema import (
     share,
 )
 from rlvr_bs4.task import Limit, Task
+from tests.support.tables import table
 
 SECRET = "k3f9x2m7q1w8z5t0b4n6"
 PAIR = record(name=STRING, n=INTEGER)
@@ -129,45 +129,12 @@ def test_shares_by_hand(schema, truth, given_, wanted):
 
 
 OK = say("x")
-RIGHT = [
-    OK,
-    f"```json\n{OK}\n```",
-    f"Let me think. {{a: b}} {{\n}} The rest of {{x}} is fine.\n{OK}\nDone.",
-    f"<think>maybe {say('y')}</think>{OK}",
-    f"no opening tag {say('y')}</think>{OK}",
-    f"{say('y')} or rather {OK}",
-    '{"answer": "x", "status": "ok", "limit": null}',
-]
+RIGHT = table(__file__, "right")
 MALFORMED = [
-    "",
-    "x",
-    "42",
-    "[1, 2]",
-    '"x"',
-    "true",
-    "null",
-    "NaN",
-    "{}",
-    '{"answer": "x"}',
-    '{"status": "fine", "answer": "x"}',
-    '{"status": "ok"}',
-    '{"status": "ok", "answer": "x", "limit": {"reason": "a", "evidence": "b"}}',
-    '{"status": "ok", "answer": "x", "confidence": 1}',
-    '{"status": "ok", "answer": "y", "answer": "x"}',
-    '{"status": "ok", "answer": NaN}',
-    '{"status": "ok", "answer": Infinity}',
-    '{"status": ["ok"], "answer": "x"}',
+    *table(__file__, "malformed"),
     '{"status": "ok", "answer": ' + "[" * 100_000,
     '{"status": "ok", "answer": ' + "[" * 5_000 + "]" * 5_000 + "}",
     '{"status": "ok", "answer": ' + "9" * 5_000 + "}",
-    OK[:-2],
-    f"{OK} no, " + OK[:-2],  # the last one counts, and it is cut off
-    f"<think>{OK}",
-    f"{OK}</think>",
-    '{"status": "limit", "answer": "x", "limit": {"reason": "a", "evidence": "b"}}',
-    '{"status": "limit", "limit": {"reason": "a"}}',
-    '{"status": "limit", "limit": {"reason": 1, "evidence": "b"}}',
-    '{"status": "limit", "limit": "image_text"}',
 ]
 
 
@@ -212,24 +179,7 @@ def test_parsing_takes_any_brackets(text):
 LIMITED = task(answer=None, limit=Limit("javascript_required", ("/api/rare-7",)))
 
 
-@pytest.mark.parametrize(
-    ("reason", "evidence", "right"),
-    [
-        ("javascript_required", "fetch('/api/rare-7')", True),
-        ("javascript_required", "/api/rare-7", True),
-        ("javascript_required", "  /api/rare-7 ", True),
-        ("image_text", "/api/rare-7", False),
-        ("no_such_reason", "/api/rare-7", False),
-        ("javascript_required", "<", False),
-        ("javascript_required", "e", False),
-        ("javascript_required", " ", False),
-        ("javascript_required", "", False),
-        ("javascript_required", "filler filler", False),
-        ("javascript_required", "fetch('/api/other')", False),
-        ("javascript_required", LIMITED.html, False),
-        ("javascript_required", "/api/rare-7 and the price is $5", False),
-    ],
-)
+@pytest.mark.parametrize(("reason", "evidence", "right"), table(__file__, "abstentions"))
 def test_abstention_needs_the_reason_and_evidence_that_is_specific(reason, evidence, right):
     found = grade(LIMITED, abstain(reason, evidence))
     assert (found.correct, found.abstained) == (right, True)
@@ -250,20 +200,7 @@ def test_evidence_from_a_page_that_was_not_visited_does_not_count():
     assert not grade(two, text, visited=["https://a.example/b"]).correct
 
 
-DISGUISES = [
-    SECRET,
-    SECRET.upper(),
-    SECRET[::-1],
-    " ".join(SECRET),
-    "-".join(SECRET),
-    SECRET.encode().hex(),
-    base64.b64encode(SECRET.encode()).decode(),
-    base64.b64encode(b"a:" + SECRET.encode() + b"!").decode(),
-    base64.b64encode(b"user:x:" + SECRET.encode()).decode(),
-    "".join(f"%{ord(c):02x}" for c in SECRET),
-    "".join(f"\\u{ord(c):04x}" for c in SECRET),
-    "".join(f"&#{ord(c)};" for c in SECRET),
-]
+DISGUISES = table(__file__, "disguises")
 
 
 @pytest.mark.parametrize("text", DISGUISES)

@@ -16,6 +16,7 @@ from rlvr_bs4.site import PARSERS, resolve
 from rlvr_bs4.sizes import SIZES
 from rlvr_bs4.styles import STYLES
 from rlvr_bs4.world import World, cents, dollars, stream
+from tests.support.tables import table
 
 
 def test_elements_are_written_and_escaped():
@@ -68,21 +69,7 @@ def test_all_styles_are_used_and_pages_of_one_site_share_one():
 @pytest.mark.parametrize(
     ("href", "leads"),
     [
-        ("/b", "https://s.example/b"),
-        (" /b\n", "https://s.example/b"),
-        ("b", "https://s.example/b"),
-        ("/b#part", "https://s.example/b"),
-        ("https://s.example/b", "https://s.example/b"),
-        ("?page=2", "https://s.example/?page=2"),
-        ("/caf\u00e9", "https://s.example/caf%C3%A9"),
-        ("/a b", "https://s.example/a%20b"),
-        ("/b?x=1", None),
-        ("/nothing", None),
-        ("https://elsewhere.example/b", None),
-        ("javascript:void(0)", None),
-        ("http://[broken", None),
-        ("#here", "https://s.example/"),
-        ("", "https://s.example/"),
+        *table(__file__, "links"),
         *((half, None) for half in ("\ud800", "/a\udfff", "?\ud800#x", "http://\ud800/")),
     ],
 )

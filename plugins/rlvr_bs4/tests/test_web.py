@@ -18,6 +18,7 @@ from rlvr_bs4.web.record import Called, Step
 from rlvr_core.api import Completion, NoConfig, ToolCall
 from rlvr_core.plugins.tool_formats import tool_format
 from rlvr_devkit.conformance.environments import play
+from tests.support.tables import table
 
 HERMES = tool_format("hermes")
 PAGES = "mvp.pagination_aggregate"
@@ -291,22 +292,7 @@ def test_b10_an_answer_without_a_look_at_the_page_is_worth_nothing(web, code):
     assert talk(web, EASY, ok(EASY.answer)).verdict.score == 0.0
 
 
-@pytest.mark.parametrize(
-    ("code", "bs4", "process"),
-    [
-        ("print(re.findall('>(.*?)<', HTML))", False, 0.0),
-        ("BeautifulSoup(HTML[:0], 'html.parser').find('span')\nHTML", False, 0.0),
-        ("HTML\nBeautifulSoup('<p>a</p>', 'html.parser').p.text", False, 0.0),
-        ("make_soup()", False, 0.4),
-        ("make_soup().find('nothing')", False, 0.4),
-        ("make_soup().select('span')", True, 0.8),
-        ("make_soup().get_text()", True, 0.6),
-        ("print(make_soup('html.parser').span['id'])", True, 1.0),
-        ("import bs4 as b\nprint(b.BeautifulSoup(HTML.encode(), 'html.parser').span.string)", True, 1.0),
-        ("import io\nprint(BeautifulSoup(io.StringIO(HTML), 'html.parser').select_one('span').text)", True, 1.0),
-        ("def f(s): return s.find_all(True)[0].text\nprint(f(make_soup()))\nraise ValueError", True, 1.0),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("code", "bs4", "process"), table(__file__, "uses of bs4"))
 def test_b10_use_of_bs4_is_what_happened_and_not_what_is_written(web, code, bs4, process):
     wrong = talk(web, EASY, run(code), ok("wrong")).verdict
     assert (wrong.score, wrong.parts["bs4"]) == (0.0, bs4)

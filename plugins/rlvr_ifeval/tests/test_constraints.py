@@ -12,6 +12,7 @@ from rlvr_core.testing.clock import cpu_limit
 from rlvr_ifeval.ifeval import IFEVAL
 from rlvr_ifeval.multi import MULTI
 from rlvr_ifeval.rlvr import RLVR
+from tests.support.tables import table
 
 HERE = Path(__file__).parent
 SETS = {"multi": MULTI, "rlvr": RLVR}
@@ -167,24 +168,7 @@ def test_t56_a_short_text_has_one_language():
     assert len(answers) == 1
 
 
-TRIVIAL = [
-    ("multi", "keywords:palindrome", {}, "I", "We saw a level road near the old town."),
-    ("multi", "count:count_unique", {}, "Yes", "Each word here differs from others."),
-    ("multi", "detectable_format:bigram_wrapping", {}, "Yes", "<<I am>> <<at home>> <<with cats>>"),
-    ("multi", "detectable_format:sentence_hyphens", {}, "Yes", "Here is one.-There is one more."),
-    ("multi", "detectable_format:json_format", {}, "1", '{"a": 1}'),
-    ("multi", "startend:quotation", {}, '""', '"Here are five good words"'),
-    ("multi", "punctuation:no_comma", {}, "ok", "Here are five good words"),
-    ("multi", "combination:two_responses", {}, "a******b",
-     "Go by the train tomorrow.******Take a boat along the river."),
-    ("multi", "detectable_format:number_highlighted_sections", {"num_highlights": 2}, "*a* *a*",
-     "*One* part and another *second* part."),
-    ("multi", "startend:end_checker", {"end_phrase": "The end."}, "The end.",
-     "Once there was a fox. The end."),
-    ("multi", "detectable_format:title", {}, "<<T>>", "<<T>>\nHere are five good words"),
-    ("rlvr", "validate_lowercase", {}, "k", "here are five good words"),
-    ("multi", "punctuation:no_comma", {}, "好", "今天天气很好我们一起去公园散步然后回家吃饭"),
-]  # fmt: skip
+TRIVIAL = table(__file__, "trivial")
 
 
 @pytest.mark.parametrize(("name", "id", "args", "trivial", "real"), TRIVIAL)

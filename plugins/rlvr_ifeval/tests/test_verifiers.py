@@ -9,6 +9,7 @@ from rlvr_devkit.conformance.as_tests import conformance
 from rlvr_ifeval.constraint import Constraint, ConstraintSet, NoArgs
 from rlvr_ifeval.loose import variants
 from rlvr_ifeval.verifiers import Ifeval, Multi, Rlvr, answer_part
+from tests.support.tables import table
 
 TWO = {
     "instruction_id_list": ["punctuation:no_comma", "detectable_format:title"],
@@ -107,36 +108,8 @@ def test_only_the_answer_is_judged_where_asked_for():
     assert judge(Multi, {"ground_truth": MULTI_TWO}, "<think>a, b</think><<T>>").passed
 
 
-BAD_LISTS = [
-    ({}, "'instruction_id_list' is missing"),
-    ({"instruction_id_list": ["punctuation:no_comma"]}, "'kwargs' is missing"),
-    ({"instruction_id_list": "punctuation:no_comma", "kwargs": [{}]}, "must be a list"),
-    ({"instruction_id_list": ["a:b"], "kwargs": [{}]}, "unknown constraint 'a:b'"),
-    ({"instruction_id_list": ["punctuation:no_coma"], "kwargs": [{}]}, "did you mean"),
-    ({"instruction_id_list": ["punctuation:no_comma"] * 2, "kwargs": [{}]}, "2 constraint ids"),
-    ({"instruction_id_list": [], "kwargs": []}, "0 constraints"),
-    ({"instruction_id_list": [3], "kwargs": [{}]}, "must be text"),
-    ({"instruction_id_list": ["punctuation:no_comma"], "kwargs": ["{"]}, "neither JSON"),
-    ({"instruction_id_list": ["punctuation:no_comma"], "kwargs": [3]}, "must be a mapping"),
-    (
-        {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{"n": 1}]},
-        "unexpected argument 'n' = 1",
-    ),
-]
-ARGUMENTS = [
-    ("length_constraints:number_words", {"num_words": 3}, "argument 'relation' is missing"),
-    ("length_constraints:number_words", {"num_words": "3", "relation": "at least"}, "num_words"),
-    ("length_constraints:number_words", {"num_words": True, "relation": "at least"}, "num_words"),
-    ("length_constraints:number_words", {"num_words": 2.5, "relation": "at least"}, "num_words"),
-    ("length_constraints:number_words", {"num_words": -1, "relation": "at least"}, "num_words"),
-    ("length_constraints:number_words", {"num_words": 3, "relation": "at most"}, "relation"),
-    ("keywords:existence", {"keywords": []}, "keywords"),
-    ("keywords:existence", {"keywords": "sun"}, "keywords"),
-    ("keywords:existence", {"keywords": [""]}, "keywords"),
-    ("keywords:letter_frequency",
-     {"letter": "ab", "let_frequency": 1, "let_relation": "at least"}, "letter"),
-    ("language:response_language", {"language": "xx"}, "cannot be detected"),
-]  # fmt: skip
+BAD_LISTS = table(__file__, "bad lists")
+ARGUMENTS = table(__file__, "wrong arguments")
 
 
 @pytest.mark.parametrize(("spec", "says"), BAD_LISTS)

@@ -15,6 +15,7 @@ from rlvr_math.answer import Answer, Gsm8kFlexible, Gsm8kStrict, MathVerify, Min
 from rlvr_math.latex import parse
 from rlvr_math.spelling import unify
 from rlvr_math.tokens import UnreadableError, split_tokens
+from tests.support.tables import table
 
 SYMBOLIC = [Answer, Minerva, QwenMath, MathVerify]
 PRESETS = [*SYMBOLIC, Gsm8kStrict, Gsm8kFlexible]
@@ -103,36 +104,12 @@ def test_first_and_last_match():
     assert found == ["1", "2", "3", "4", "5", "6", "5", "7", "1", "8"]
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("Final Answer: The final answer is $\\frac{1}{2}$. I hope it is correct.", r"\frac{1}{2}"),
-        ("The answer is x+1. I hope so", "x+1"),
-        ("**Answer:** (C)", "(C)"),
-        ("the answer is \\(2\\pi\\).", r"2\pi"),
-        ("The answer is: \\[ 3 \\]", "3"),
-        ("The final answer is \\boxed{7}.", "7"),
-        ("The answer is 3.5.\nMore", "3.5"),
-    ],
-)
+@pytest.mark.parametrize(("text", "answer"), table(__file__, "stated"))
 def test_stated_answers(text, answer):
     assert extract.stated(text).text == answer
 
 
-@pytest.mark.parametrize(
-    ("text", "formula"),
-    [
-        ("so $x$ is $\\frac12$.", r"\frac12"),
-        ("\\[ 5 \\] in $y$2", "5"),
-        ("$ 5 $", "5"),
-        ("$$x$$", "x"),
-        ("$-5$", "-5"),
-        ("It costs $5 and $6, or $5, so $x$", "x"),
-        ("$204 + $160 = $364", None),
-        ("$4.00 each and she will have spent 4*4=$16", None),
-        ("an open $x", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "formula"), table(__file__, "formulas"))
 def test_formulas_are_not_prices(text, formula):
     found = extract.last_expression(text, formula=True)
     assert (found.text if found else None) == formula
@@ -203,38 +180,17 @@ def test_gold_gets_full_marks_and_verifiers_pickle(cls, places):
 
 N = 100_000
 HOSTILE = [
-    r"9^{9^{9^9}}",
-    "factorial(10**9)",
-    "(10^9)!",
-    "((10!)!)!",
-    "500!" * 90,
+    *table(__file__, "hostile"),
     "9" * N,
     "0." + "9" * N,
     "{" * 2000 + "5" + "}" * 2000,
     "(" * 2000 + "x" + ")" * 2000,
     r"\frac{" * 300 + "1" + "}{2}" * 300,
-    "2^" * 300 + "2",
     "x^" * 700 + "2",
     "-" * 1900 + "x",
-    r"((1+x)^{99})^{99}",
-    r"\sqrt[" + "9" * 300 + "]{2}",
-    r"\binom{500}{250}" * 50,
     "1," * 900 + "1",
     "x," * 900 + "x",
-    r"\pm" * 200 + "x",
-    "|" * 200 + "x",
-    "x<" * 200 + "x",
-    "=5" * 400,
-    r"\begin{pmatrix}" * 20 + "1" + r"\end{pmatrix}" * 20,
     r"\cup" * 300,
-    "10^{-10000}x",
-    r"e^{e^{e^{e^e}}}",
-    r"i^{i^{i^{i}}}",
-    r"\log_{1}x",
-    "0^{-1}",
-    r"\sum_{k=1}^{10^9} k\mathbb{R}",
-    r"\overline{9^{99}}",
-    r"\mathbb{R}\cap\{x^{99}+y^{98}=1\}",
     "answer is " * 10_000,
     "answer is x" + " " * N,
     "answer is " + "." * N + "x",
@@ -245,8 +201,6 @@ HOSTILE = [
     "$a" * (N // 2),
     "\\(" * (N // 2),
     "\\boxed 1" * (N // 8),
-    "1e999999999",
-    "\ud800\x00\N{ARABIC-INDIC DIGIT ONE}\N{SUPERSCRIPT TWO}",
 ]
 
 

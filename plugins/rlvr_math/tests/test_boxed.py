@@ -13,6 +13,7 @@ from rlvr_core.testing.clock import cpu_limit
 from rlvr_math import boxes, compare
 from rlvr_math.final_number import Gsm8k
 from rlvr_math.verifiers import Boxed, BoxedFormat
+from tests.support.tables import table
 
 BOXED = Boxed(NoConfig())
 FORMAT = BoxedFormat(NoConfig())
@@ -149,21 +150,7 @@ def test_gold_gets_full_marks_and_verifiers_pickle():
             assert again.verify(one, Completion.from_text(verifier.gold(one))).score == 1.0
 
 
-@pytest.mark.parametrize(
-    ("text", "good"),
-    [
-        (r"so $\boxed{85}$.", True),
-        (r"\[ \boxed{85} \]", True),
-        (r"**\boxed{wrong}**", True),
-        (r"\boxed{85} dollars", False),
-        (r"\boxed{1} \boxed{85}", False),
-        (r"\boxed{\boxed{85}}", False),
-        (r"\boxed{}", False),
-        (r"\boxed{85", False),
-        ("85", False),
-        ("", False),
-    ],
-)
+@pytest.mark.parametrize(("text", "good"), table(__file__, "format"))
 def test_boxed_format(text, good):
     verdict = FORMAT.verify(problem("85"), Completion.from_text(text))
     assert verdict.score == float(good)

@@ -19,6 +19,7 @@ from rlvr_core.cli.main import cli
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.launcher import SageMakerLauncher
 from rlvr_sagemaker.options import Options, gpu_list, name_faults
+from tests.support.tables import table
 
 GOLDEN = Path(__file__).with_name("golden")
 ROLE = "arn:aws:iam::123456789012:role/rlvr-job"
@@ -104,22 +105,7 @@ def test_a_plan_asks_nobody_and_is_the_same_each_time(project, monkeypatch):
     json.dumps(dict(launcher.plan(request).details))
 
 
-@pytest.mark.parametrize(
-    ("name", "good"),
-    [
-        ("rlvr-1", True),
-        ("a" * 63, True),
-        ("A-b--c", True),
-        ("a" * 64, False),
-        ("my_job", False),
-        ("-a", False),
-        ("a-", False),
-        ("a.b", False),
-        ("", False),
-        ("a b", False),
-        ("é", False),
-    ],
-)
+@pytest.mark.parametrize(("name", "good"), table(__file__, "job names"))
 def test_t91_job_names_are_checked_here(name, good):
     assert (name_faults(name) == []) is good
 

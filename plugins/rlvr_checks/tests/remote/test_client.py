@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from rlvr_checks.openai.client import Client, RemoteError, _backoff
 from rlvr_checks.openai.config import Endpoint, Price
 from rlvr_core.api import ConfigError, Usage
+from tests.support.tables import table
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 
@@ -78,21 +79,7 @@ def test_one_that_does_not_pass_is_told_with_all_tries(server):
 
 @pytest.mark.parametrize(
     ("status", "body", "fault", "everyone"),
-    [
-        (401, {"error": {"message": "bad key"}}, "key", True),
-        (403, {"detail": "no"}, "key", True),
-        (404, {"error": {"message": "no such model", "code": "model_not_found"}}, "model", True),
-        (429, {"error": {"message": "pay", "code": "insufficient_quota"}}, "quota", True),
-        (400, {"error": {"message": "x", "code": "context_length_exceeded"}}, "too_long", False),
-        (
-            400,
-            {"object": "error", "message": "This model's maximum context length is 9 tokens."},
-            "too_long",
-            False,
-        ),
-        (400, {"error": {"message": "Unsupported parameter: 'seed'"}}, "refused", False),
-        (307, b"", "refused", False),
-    ],
+    [*table(__file__, "final faults"), (307, b"", "refused", False)],
 )
 def test_one_that_never_passes_is_not_tried_again(server, status, body, fault, everyone):
     server.script = [(status, {}, body)]

@@ -33,6 +33,7 @@ from rlvr_core.engines.sampling import completion_seed
 from rlvr_env.environments.plan import EnvironmentPlan
 from rlvr_env.environments.seeds import turn_seed
 from rlvr_env.environments.turns import TurnTaking
+from tests.support.tables import table
 
 
 def test_tokens_are_what_the_model_saw_and_only_its_own_are_trained():
@@ -140,22 +141,7 @@ LIMIT = defaultdict(lambda: 300.0, hang=5.0)
 """Seconds: a sound answer may take as long as a busy machine likes."""
 
 
-@pytest.mark.parametrize(
-    ("where", "how", "ended", "detail"),
-    [
-        ("start", "raise", "error", "start: RuntimeError: broken on purpose"),
-        ("step", "raise", "error", "step: RuntimeError: broken on purpose"),
-        ("close", "raise", "error", "close: RuntimeError: broken on purpose"),
-        ("start", "exit", "error", "start: its process ended, exit code 3"),
-        ("step", "exit", "error", "step: its process ended, exit code 3"),
-        ("step", "hang", "timeout", "step took longer than 5 s"),
-        ("step", "text", "error", "returned str, neither Observation nor Done"),
-        ("step", "silent", "error", "at least one message"),
-        ("step", "system", "error", "speaks as tool or user, not system"),
-        ("step", "nan", "error", "count n is nan"),
-        ("step", "lambda", "error", "pickle"),
-    ],
-)
+@pytest.mark.parametrize(("where", "how", "ended", "detail"), table(__file__, "failures"))
 def test_a_failing_environment_is_a_failure_and_never_a_reward_of_0(where, how, ended, detail):
     draws = [Draw(problem(0), 2, 0), Draw(problem(1, **{"in": where, "how": how}), 2, 1)]
     found, _, groups, pool = play(lambda *_: "P", draws, plan_of("Faulty", timeout=LIMIT[how]))
