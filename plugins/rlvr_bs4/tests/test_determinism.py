@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 
 from rlvr_bs4 import catalog, manifest
@@ -40,11 +38,6 @@ def test_a_changed_manifest_is_refused(tmp_path):
         manifest.read(path)
     with pytest.raises(DataError, match="no manifest"):
         manifest.read(tmp_path / "absent")
-
-
-def test_tasks_can_be_sent_to_another_process():
-    task = generate("mvp.link_chain", 3, "small")
-    assert pickle.loads(pickle.dumps(task)) == task
 
 
 def test_seed_ranges_of_splits_do_not_meet():

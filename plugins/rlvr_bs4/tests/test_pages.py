@@ -14,7 +14,6 @@ from rlvr_bs4.dom import Comment, Element, Raw, depth, document, elements, h, ma
 from rlvr_bs4.generate import generate
 from rlvr_bs4.site import PARSERS, resolve
 from rlvr_bs4.sizes import SIZES
-from rlvr_bs4.styles import STYLES
 from rlvr_bs4.world import World, cents, dollars, stream
 from tests.support.tables import table
 
@@ -59,11 +58,6 @@ def test_furniture_leaves_content_as_it_was(size, parser):
         assert [str(one) for one in found] == [alone]
         assert chrome.canaries
         assert all(secret in html for secret in chrome.canaries)
-
-
-def test_all_styles_are_used_and_pages_of_one_site_share_one():
-    used = {Chrome(stream("style test", seed)).style.name for seed in range(60)}
-    assert used == {style.name for style in STYLES}
 
 
 @pytest.mark.parametrize(

@@ -75,29 +75,23 @@ def test_right_programs_pass_on_a_busy_machine(kind):
     assert verdicts.count((None, "busy")) <= 4 * seconds / PATIENCE, rows  # of 4 workers
 
 
-@pytest.mark.parametrize("load", [0, 4])
-@pytest.mark.parametrize("does", ["time.sleep(10**8)", "os.kill(os.getpid(), signal.SIGSTOP)"])
-def test_programs_that_wait_for_ever_end_as_wrong_on_any_machine(does, load):
-    code = f"import os, signal, time\ndef f(x): {does}"
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import time\ndef f(x): time.sleep(10**8)",
+        "import os, signal\ndef f(x): os.kill(os.getpid(), signal.SIGSTOP)",
+        COMPUTES.format(60),
+    ],
+)
+def test_programs_that_wait_or_compute_for_ever_end_as_wrong_on_any_machine(code):
     for verifier, kind in ((Mbpp, "Mbpp"), (Call, "Call"), (Stdin, "Stdin")):
         judge = verifier(verifier.Config(case_seconds=0.5, total_seconds=2.0))
         problem = Problem("p", "", "code/x", SPECS[kind], "code/busy")
-        with hogs(load):
+        with hogs(4):
             verdict = judge.verify(problem, response(kind, code))
         judge.close()
         assert (verdict.score, verdict.status) == (0.0, "ok"), verdict
-        assert "time limit" in verdict.detail
-
-
-@pytest.mark.parametrize("kind", SPECS)
-def test_a_program_that_computes_too_long_is_wrong(kind):
-    verifier = {"Mbpp": Mbpp, "Call": Call, "Stdin": Stdin}[kind]
-    judge = verifier(verifier.Config(case_seconds=0.5, total_seconds=2.0))
-    problem = Problem("p", "", "code/x", SPECS[kind], "code/busy")
-    verdict = judge.verify(problem, response(kind, COMPUTES.format(60)))
-    judge.close()
-    assert (verdict.score, verdict.status) == (0.0, "ok")
-    assert "limit" in verdict.detail
+        assert "limit" in verdict.detail
 
 
 class Clocks:

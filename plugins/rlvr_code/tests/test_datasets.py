@@ -84,6 +84,7 @@ def test_mbpp_faults_name_the_row(tmp_path):
 @needs_data
 def test_humaneval():
     problems = load(HumanEval, path=str(DATA / "humaneval" / "HumanEval.jsonl.gz"))
+    assert len(problems) == 164
     assert problems[0].id == "humaneval_0"
     assert problems[0].prompt == problems[0].spec["prompt"]
     assert not any(stop.startswith("\ndef") for stop in problems[0].stop)

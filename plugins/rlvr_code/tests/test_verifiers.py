@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 
 from rlvr_code.verifiers import Call, HumanEval, Mbpp, Stdin
@@ -235,7 +233,3 @@ def test_verifiers_work_in_the_pool_and_end_with_it():
         completions = [Completion.from_text(f"```python\n{text}\n```") for text in texts]
         rows = pool.submit_group(problem, completions, ["code/mbpp"]).result(120)
     assert [row["code/mbpp"].score for row in rows] == [1.0, 0.0, 0.0]
-
-
-def test_configs_can_be_pickled():
-    assert pickle.loads(pickle.dumps(Mbpp.Config())) == Mbpp.Config()

@@ -13,7 +13,6 @@ from botocore.stub import Stubber
 from click.testing import CliRunner
 
 from rlvr_cluster.jobs.job_book import Job, JobBook
-from rlvr_cluster.jobs.protocol import JobLauncher
 from rlvr_core.api import ConfigError, LaunchRequest, MachineError, RlvrError
 from rlvr_core.cli.main import cli
 from rlvr_sagemaker import aws
@@ -83,26 +82,15 @@ GOLDEN_WORDS = [
 
 
 @pytest.mark.parametrize(("name", "more"), [("plan.json", ["--json"]), ("plan.txt", [])])
-def test_a_dry_run_is_a_golden_file(project, name, more):
+def test_a_dry_run_is_a_golden_file(project, monkeypatch, name, more):
     """The exact request, the files, what the job is told; regenerate: RLVR_GOLDEN=1 pytest."""
+    monkeypatch.delattr(aws, "client")  # a plan asks nobody
     found = rlvr(*launch_words(*GOLDEN_WORDS, *more)).replace(str(project), "<project>")
     path = GOLDEN / name
     if os.environ.get("RLVR_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(found)
     assert found == path.read_text()
-
-
-def test_a_plan_asks_nobody_and_is_the_same_each_time(project, monkeypatch):
-    def refuse(*_args, **_kwargs):
-        raise AssertionError("a plan asked AWS")
-
-    monkeypatch.setattr(aws, "client", refuse)
-    launcher = SageMakerLauncher(Options(store="s3://some-bucket/p", job_name="x", **ACCOUNT))
-    assert isinstance(launcher, JobLauncher)
-    request = LaunchRequest(("run", "configs/train.yaml"), "demo", files=(Path("base.yaml"),))
-    assert launcher.plan(request) == launcher.plan(request)
-    json.dumps(dict(launcher.plan(request).details))
 
 
 @pytest.mark.parametrize(("name", "good"), table(__file__, "job names"))
@@ -211,12 +199,6 @@ def test_t98_gitignored_data_goes_along_and_is_listed(project):
     assert "7 files go to" in listed
 
 
-def test_t88_the_run_keeps_its_name(project):
-    found = plan()
-    assert found["name"] == found["description"]["name"] == "demo"
-    assert found["description"]["arguments"][:2] == ["run", "configs/train.yaml"]
-
-
 def test_t93_what_is_elsewhere_is_told_relative_to_the_jobs_folder(project, monkeypatch):
     monkeypatch.chdir(project / "configs")
     words = [word.replace("configs/train.yaml", "train.yaml") for word in launch_words()]
@@ -302,21 +284,8 @@ def test_submit_status_show_and_stop(cloud, project, submitted):
 def test_a_job_is_created_once_whatever_happens_to_the_answer(cloud, project, submitted):
     words, job = submitted
     cloud.kinds, cloud.rate = ("lost",), 0.3
-    try:
-        rlvr(*words)
-    finally:
-        cloud.calm()
-        cloud.kinds = (
-            "500",
-            "503",
-            "reset",
-            "lost",
-            "timeout",
-            "truncated",
-            "slow",
-            "cut",
-            "altered",
-        )
+    rlvr(*words)
+    cloud.calm()
     names = [
         one["TrainingJobName"]
         for one in aws.client("sagemaker").list_training_jobs()["TrainingJobSummaries"]
@@ -344,14 +313,6 @@ def test_a_name_that_is_taken_is_told(cloud, project, submitted):
                     launcher._create(request | {"HyperParameters": parameters})
 
 
-def test_waiting_ends_with_the_outcome(cloud, project, submitted):
-    words, _ = submitted
-    # moto's jobs are complete as soon as they are looked at
-    told = CliRunner().invoke(cli, [*words, "--wait", "--poll", "0.01"])
-    assert told.exit_code == 0
-    assert "Completed" in told.stderr
-
-
 def test_logs_of_several_machines(cloud, project, submitted):
     words, job = submitted
     rlvr(*words)
@@ -370,9 +331,3 @@ def test_logs_of_several_machines(cloud, project, submitted):
     printed = rlvr("jobs", "logs", job).splitlines()
     assert printed[0] == "[algo-1-1] step 0 \\x1b[2J"
     assert len(printed) == 6
-
-
-def test_an_unknown_job_is_told(cloud, project):
-    JobBook().add(Job("gone", "sagemaker/sagemaker", "demo", "c"))
-    with pytest.raises(MachineError, match="looking at gone"):
-        SageMakerLauncher(Options()).status("gone")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rlvr_cluster.jobs.job_book import JobBook
 from rlvr_core.api import ConfigError, LaunchRequest, RlvrError
 from rlvr_core.cli.main import cli
 from rlvr_sagemaker import aws
@@ -121,18 +120,6 @@ def test_t99_no_option_shows_or_sends_a_secret(project, option, value):
     assert "secret" in told
 
 
-def test_t99_nothing_of_a_secret_is_in_the_book(cloud, project):
-    done = launch(
-        "--secrets", f"HF_TOKEN={SECRET}", "--env", "A=b", "--job-name", f"j-{cloud.bucket}",
-        store=f"s3://{cloud.bucket}/x",
-    )  # fmt: skip
-    assert done.exit_code == 0, done.exception
-    (job,) = JobBook().jobs()
-    assert job.options == {"region": "eu-north-1", "store": f"s3://{cloud.bucket}/x"}
-    assert job.details["options"]["env"] == ["A=b"]
-    assert "secrets" not in job.details["options"]
-
-
 def test_t90_nothing_is_submitted_that_could_not_be_written_down(cloud, project, monkeypatch):
     (project / "file").touch()
     monkeypatch.setenv("XDG_DATA_HOME", str(project / "file"))
@@ -163,15 +150,6 @@ def test_what_a_plan_needs_is_what_the_policies_give(project):
     for who in ("submitter", "job"):
         wanted = [need["actions"] for need in found["permissions"] if need["who"] == who]
         assert wanted == [statement["Action"] for statement in given[who]["Statement"]]
-
-
-def needed(found, who, action):
-    lists = [
-        one["resources"]
-        for one in found["permissions"]
-        if one["who"] == who and action in one["actions"]
-    ]
-    return sorted(arn for resources in lists for arn in resources)
 
 
 PARTIAL = SECRET.rpartition("-")[0]

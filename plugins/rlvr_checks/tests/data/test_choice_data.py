@@ -198,12 +198,6 @@ def test_blanks_around_the_text_of_an_answer_are_no_difference(tmp_path):
     assert texts(problem) == "5"
 
 
-def test_options_that_only_fill_up_are_left_out(tmp_path):
-    row = MMLU | {"options": ["1", "2", "3", "4", "N/A", "N/A"]}
-    (problem,) = load(MmluPro, write(tmp_path, row))
-    assert sorted(problem.spec["options"]) == ["1", "2", "3", "4"]
-
-
 def test_equal_rows_get_ids_of_their_own_and_limit_counts(tmp_path):
     path = write(tmp_path, SUPER, SUPER, SUPER | {"question": "3 + 2?"})
     ids = [p.id for p in load(SuperGpqa, path)]

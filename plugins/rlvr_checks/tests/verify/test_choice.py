@@ -31,11 +31,6 @@ def test_an_answer_is_read_as_a_person_reads_it(row):
     assert verdict.passed is row["passed"], verdict
 
 
-def test_the_table_has_many_answers_of_both_kinds():
-    assert sum(row["passed"] for row in ROWS) >= 140
-    assert sum(not row["passed"] for row in ROWS) >= 180
-
-
 @pytest.mark.parametrize("letter", "ABCDEFGHIJ")
 def test_each_of_ten_letters_in_each_form(letter):
     options = [f"the {n}th thing" for n in range(10)]
