@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 
 import pytest
 
+from plugins.rlvr_code.tests import mutants
 from rlvr_code.humaneval import HumanEval as HumanEvalData
 from rlvr_code.mbpp import SPLITS
 from rlvr_code.mbpp import Mbpp as MbppData
 from rlvr_code.verifiers import HumanEval, Mbpp
 from rlvr_core.api import Completion
-
-_SPEC = importlib.util.spec_from_file_location("mutants", Path(__file__).with_name("mutants.py"))
-mutants = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(mutants)
 
 DATA = Path(os.environ.get("RLVR_DATA", "../shared/data"))
 FULL, CLEAN = DATA / "mbpp" / "mbpp.jsonl", DATA / "mbpp" / "sanitized-mbpp.json"

@@ -10,6 +10,7 @@ from rlvr_core.verify.pool import VerifierPool
 from rlvr_core.verify.verdicts import VerifierSpec
 from tests.support.tables import table
 
+KINDS = {"mbpp": Mbpp, "humaneval": HumanEval, "call": Call, "stdin": Stdin}
 _made = {}
 
 
@@ -175,41 +176,7 @@ def test_order_may_be_free():
 
 @pytest.mark.parametrize(
     ("verifier", "spec", "said"),
-    [
-        (Mbpp, {"test_list": []}, "no tests"),
-        (Mbpp, {}, "no tests"),
-        (Mbpp, {"test_list": "assert f(1)"}, "not one text"),
-        (Mbpp, {"test_list": ["assert f(1) =="]}, "no Python"),
-        (Mbpp, {"test_list": ["assert True"]}, "no name"),
-        (Mbpp, {"test_list": ["assert sum([1,2])==3"]}, "no name but Python's own"),
-        (
-            Mbpp,
-            {"test_list": ["import math\nassert math.pi > 3"], "code": "def f(): pass"},
-            "Python's own",
-        ),
-        (Stdin, {"inputs": [], "outputs": []}, "no tests"),
-        (
-            Stdin,
-            {"inputs": ["1", "2"], "outputs": ["", " \n"]},
-            "p: every expected output is blank",
-        ),
-        (Stdin, {"inputs": ["1"], "outputs": [None]}, "blank"),
-        (Call, {"fn_name": "f", "inputs": [[1]], "outputs": [None]}, "p: .* output is null"),
-        (Call, {"fn_name": "f", "inputs": [[1]], "outputs": [[None]], "wrapped": True}, "null"),
-        (Stdin, {"inputs": ["1"], "outputs": []}, "same length"),
-        (Call, {"inputs": [[1]], "outputs": [1]}, "fn_name"),
-        (Call, {"fn_name": "f", "inputs": [1], "outputs": [1]}, "list of arguments"),
-        (
-            HumanEval,
-            {"prompt": "def f(x):\n", "test": "x = 1", "entry_point": "f"},
-            "no function 'check'",
-        ),
-        (
-            HumanEval,
-            {"prompt": "def g(x):\n", "test": "def check(c): pass", "entry_point": "f"},
-            "does not begin",
-        ),
-    ],
+    table(__file__, "refused", KINDS),
 )
 def test_t46_problems_that_cannot_be_judged_are_refused(verifier, spec, said):
     with pytest.raises(DataError, match=said):

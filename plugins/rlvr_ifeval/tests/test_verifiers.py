@@ -149,24 +149,12 @@ def test_all_faults_are_told_at_once():
     assert len(caught.value.complaints) == 4
 
 
+KINDS = {"multi": Multi, "rlvr": Rlvr}
 BAD_TRUTHS = [
-    (Multi, {}),
-    (Multi, {"ground_truth": "import os"}),
-    (Multi, {"ground_truth": "__import__('os').getcwd()"}),
+    *table(__file__, "bad truths", KINDS),
     (Multi, {"ground_truth": "[" * 5000}),
     (Multi, {"ground_truth": "-" * 5000 + "1"}),
     (Multi, {"ground_truth": "9" * 5000}),
-    (Multi, {"ground_truth": "[]"}),
-    (Multi, {"ground_truth": "[3]"}),
-    (Multi, {"ground_truth": [{"instruction_id": ["punctuation:no_comma"]}]}),
-    (Multi, {"ground_truth": [{"instruction_id": ["punctuation:no_comma"], "kwargs": []}]}),
-    (Multi, {"ground_truth": [{"instruction_id": 3, "kwargs": [None]}]}),
-    (Rlvr, {"ground_truth": "42"}),
-    (Rlvr, {"ground_truth": "{}"}),
-    (Rlvr, {"ground_truth": {"func_name": "validate_lowercase", "N": 3}}),
-    (Rlvr, {"ground_truth": {"func_name": "nope"}}),
-    (Rlvr, {"ground_truth": {"func_name": 3}}),
-    (Rlvr, {"ground_truth": {"func_name": "validate_word_constraint", "N": 3, "quantifier": "x"}}),
 ]
 
 
@@ -194,10 +182,3 @@ def test_an_exception_in_a_constraint_is_an_error_and_never_a_zero(monkeypatch):
     verdict = judge(Ifeval, {"instruction_id_list": ["x:y"], "kwargs": [{}]}, "a")
     assert (verdict.score, verdict.status, verdict.passed) == (None, "error", None)
     assert "x:y: IndexError: oops" in verdict.detail
-
-
-def test_an_id_is_registered_once():
-    known = ConstraintSet("test")
-    known.register(Constraint("x:y", NoArgs, lambda r, a: True, lambda a: "Do."))
-    with pytest.raises(ValueError, match="x:y"):
-        known.register(Constraint("x:y", NoArgs, lambda r, a: True, lambda a: "Do."))

@@ -214,33 +214,11 @@ def test_t51_hostile_input_is_judged_at_once(cls):
                 assert verdict.score in (0.0, None), (text[:30], gold, verdict.detail)
 
 
-ALPHABET = [
-    *"0123456789+-*/^_(){}[]|,;.=<>!%$ \nabeixyn",
-    r"\frac",
-    r"\sqrt",
-    r"\pi",
-    r"\infty",
-    r"\pm",
-    r"\cup",
-    r"\le",
-    r"\{",
-    r"\}",
-    r"\left(",
-    r"\right)",
-    r"\text{or}",
-    r"\sin",
-    r"\log",
-    r"\binom",
-    r"\begin{pmatrix}",
-    r"\end{pmatrix}",
-    r"\\",
-    "&",
-    r"\boxed{",
-    "answer is",
-    "####",
-    r"\mathbb{R}",
-    r"\setminus",
-]
+COMMANDS = (
+    r"\frac \sqrt \pi \infty \pm \cup \le \{ \} \left( \right) \text{or} \sin \log \binom "
+    r"\begin{pmatrix} \end{pmatrix} \\ \boxed{ #### \mathbb{R} \setminus"
+)
+ALPHABET = [*"0123456789+-*/^_(){}[]|,;.=<>!%$ \nabeixyn&", *COMMANDS.split(), "answer is"]
 MATHS = st.lists(st.sampled_from(ALPHABET), max_size=30).map("".join)
 
 

@@ -457,16 +457,6 @@ def test_a_server_of_others_that_comes_back_is_given_the_weights_it_lacks(make):
             assert "is back" in told[1]
 
 
-def test_a_server_of_others_that_stays_away_ends_in_one_error(make):
-    with running() as (process, url):
-        engine = make(urls=[url], deadline=5)
-        process.kill()
-        process.wait()
-        engine.submit(request([1]))
-        with pytest.raises(RunError, match="no vLLM server is left"):
-            engine.drain(60)
-
-
 def test_weights_that_somebody_else_gives_a_server_are_noticed(make):
     import httpx2
 

@@ -48,12 +48,6 @@ def test_a_plan_is_json_and_the_same_each_time():
     assert "2 processes train demo" in plan.lines[0]
 
 
-def test_t31_gpus_of_an_engine_are_kept_from_the_trainer():
-    request = LaunchRequest(("run", "config.yaml"), "demo", engine_apart=True)
-    environment = local(gpus=[0, 1], engine_gpus=[2, 3]).plan(request).details["environment"]
-    assert environment == {"CUDA_VISIBLE_DEVICES": "0,1", "RLVR_ENGINE_GPUS": "2,3"}
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -149,30 +149,6 @@ def test_a_server_that_is_killed_is_replaced_and_its_conversation_is_lost(remote
     assert end == "[1, 3]"
 
 
-def test_a_node_that_is_lost_gives_its_server_to_another(remote, nodes):
-    made = remote(servers=2)
-    lost = nodes.others[-1]
-
-    async def processes():
-        open_ = [await made.start(PROBLEM, 0) for _ in range(2)]
-        found = {await asked(made, one) for one in open_}
-        for one in open_:
-            await made.close(one)
-        return found
-
-    before = asyncio.run(processes())
-    nodes.others[-1] = nodes.add_node(num_cpus=1, **NODE)
-    nodes.remove_node(lost)
-    deadline = time.monotonic() + PATIENCE
-    after = before
-    while after & before == before or len(after) < 2:
-        assert time.monotonic() < deadline
-        with contextlib.suppress(ServerFailedError):
-            after = asyncio.run(processes())
-    assert len(after & before) == 1
-    assert all(psutil.pid_exists(one) for one in after)
-
-
 def test_a_run_plays_with_servers_of_the_cluster_as_with_its_own(remote, lab):
     sampling = {"n": 4, "max_tokens": 60, "stop": list("aeioustnrlm0123456789")}
     given = {"sampling": sampling, "rewards": ["env/environment"]}

@@ -199,11 +199,10 @@ def test_a_run_with_actors_goes_through_ray_is_followed_listed_and_fetched(lab, 
 
 @NEEDS_RAY
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_job_that_is_stopped_writes_a_checkpoint_first(lab, submitted, processes):
+def test_a_job_that_is_stopped_writes_a_checkpoint_first(lab, submitted):
     lab.write(train={"steps": 5000, "lr": 1e-3, "warmup_steps": 1}, checkpoint={"every": 4000})
     # Ray signals every process of the job, and the launcher forwards what it gets
-    words = submitted("--wait", "--processes", str(processes))
+    words = submitted("--wait", "--processes", "2")
     waiting = lab.started(*words, together=True)
     try:
         for line in waiting.stdout:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rlvr_cluster.sweeps.axes import Choice, Range, drawn, grid
+from rlvr_cluster.sweeps.axes import Choice, Range, drawn
 from rlvr_cluster.sweeps.spec import read_sweep
 from rlvr_cluster.sweeps.sweep import CheckedSweep
 from rlvr_cluster.sweeps.trials import make_trials
@@ -126,10 +126,6 @@ def test_a_draw_does_not_depend_on_other_parameters_or_the_number_of_trials(writ
     assert [t.values["train.lr"] for t in few] == [t.values["train.lr"] for t in more[:2]]
     other = trials_of(write(method="random", trials=2, seed=1, parameters=one), host)
     assert few[0].values != other[0].values
-
-
-def test_grid_of_one_axis():
-    assert list(grid({"a": Choice((1, 2))})) == [{"a": 1}, {"a": 2}]
 
 
 def test_the_example_is_a_sweep(monkeypatch):
