@@ -111,7 +111,7 @@ def test_an_answer_that_is_not_the_last_does_not_count():
     assert not grade(task(), f"{OK} no: {say('y')}").correct
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -72,7 +72,7 @@ TEXT = st.text(ALPHABET, max_size=300) | st.lists(
 ).map(" ".join)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 @given(TEXT)
 def test_hostile_text_never_raises(text):
     for bound in BOUND:
@@ -83,7 +83,7 @@ def test_hostile_text_never_raises(text):
         assert isinstance(bound.constraint.holds(text, bound.args), bool)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 @given(TEXT)
 def test_t56_languages_of_hostile_text_are_told_the_same_way_twice(text):
     bound = RLVR.parse("validate_response_language", {"language": "en"})

@@ -1,20 +1,18 @@
 """Rollouts by actors, on a real Ray cluster of several nodes on this machine."""
 
-import contextlib
 import importlib.util
 import json
 import os
 import signal
 import socket
-import time
 from collections import UserList
 from dataclasses import replace
 
-import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from plugins.rlvr_cluster.tests.ray.processes import NODE, PATIENCE, of_the_cluster, wait_for
 from rlvr_cluster.ray import cluster as cluster_module
 from rlvr_cluster.ray.engine import RayEngine
 from rlvr_cluster.ray.host import EngineHost
@@ -36,8 +34,6 @@ from rlvr_core.record.jsonl import read_jsonl
 NEEDS_RAY = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="needs Ray: pip install 'rlvr-core[ray]'"
 )
-PATIENCE = 180.0
-NODE = {"object_store_memory": 100 * 2**20}
 
 ENGINES = """
 import os, time
@@ -179,26 +175,8 @@ def context(plain, tmp_path):
     return EngineContext(str(tmp_path), plain.Bigram(), vocabulary, torch.float32, 64, seed=7)
 
 
-def of_the_cluster(*words):
-    """Process ids of the cluster's processes, those of actors included, by their first words."""
-    found = set()
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            line = " ".join(child.cmdline())
-            if any(word in line for word in words):
-                found.add(child.pid)
-    return found
-
-
 def actors():
     return of_the_cluster("ray::RolloutActor")
-
-
-def wait_for(reached):
-    until = time.monotonic() + PATIENCE
-    while not (found := reached()) and time.monotonic() < until:
-        time.sleep(0.05)
-    return found
 
 
 def requests(n=6):
