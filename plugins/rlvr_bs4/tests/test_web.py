@@ -260,17 +260,7 @@ def test_fewer_calls_are_worth_more_and_relative_to_what_is_needed(web):
     assert scores == pytest.approx([1.0, 0.9, 0.6, 0.2])
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "print(1)",
-        "if False: make_soup()",
-        "# HTML make_soup()",
-        "print('HTML', 'BeautifulSoup(HTML)')",
-        "def make_soup(): return 1\nmake_soup()",
-        "BeautifulSoup('<p id=a>x</p>', 'html.parser').find('p').text",
-    ],
-)
+@pytest.mark.parametrize("code", table(__file__, "no look"))
 def test_b10_an_answer_without_a_look_at_the_page_is_worth_nothing(web, code):
     found = talk(web, EASY, run(code), ok(EASY.answer))
     assert (found.verdict.score, found.verdict.passed) == (0.0, False)

@@ -6,7 +6,6 @@ import contextlib
 import multiprocessing
 import time
 import types
-from pathlib import Path
 
 import pytest
 
@@ -209,24 +208,6 @@ def test_a_program_that_the_sandbox_had_to_end_is_not_judged():
     with pytest.raises(BusyError):
         ended(Result("", "", -9, "wall", 15.0))
     assert ended(Result("", "", -9, "killed", 2.0)) == "time limit"
-
-
-def test_processes_that_end_take_nothing_of_what_was_counted_along(monkeypatch):
-    """Nor does the time count that they had before."""
-    used, waited = {7: 1.0, 8: 50.0}, {"7": 3.0, "8": 40.0}
-    monkeypatch.setattr(meter, "_family", lambda pid: list(used))
-    monkeypatch.setattr(meter, "_threads", lambda pid: [Path(f"/proc/{pid}/task/{pid}")])
-    monkeypatch.setattr(meter, "_waited", lambda one: waited.get(one.name, 0.0))
-    monkeypatch.setattr(time, "clock_gettime", lambda clock: used[~(clock >> 3)])
-    plan = types.SimpleNamespace(variant="bwrap")
-    family = meter.Family([types.SimpleNamespace(pid=7, plan=plan)])
-    assert family.look() == Usage(0.0, 0.0)
-    used |= {7: 1.5, 8: 51.0, 9: 0.25}  # 9 is new
-    waited |= {"7": 3.5, "8": 42.0, "9": 0.125}
-    assert family.look() == Usage(0.5 + 1.0 + 0.25, 0.5 + 2.0 + 0.125)
-    del used[8], waited["8"]
-    used[9] = 0.125  # another process has its number
-    assert family.look() == Usage(1.75 + 0.125, 2.625)
 
 
 @pytest.mark.parametrize("busy", [False, True])

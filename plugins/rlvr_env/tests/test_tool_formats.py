@@ -60,18 +60,7 @@ def test_a_call_that_is_none_is_never_run(text, reason, repair):
 
 
 @pytest.mark.parametrize("escape", ["\\ud800", "\\udfff", "\\udc00\\ud800"])
-@pytest.mark.parametrize(
-    "body",
-    [
-        '{"name": "HERE", "arguments": {}}',
-        '{"name": "get", "arguments": {"HERE": 1}}',
-        '{"name": "get", "arguments": {"key": "HERE"}}',
-        '{"name": "get", "arguments": {"key": [{"a": ["HERE"]}]}}',
-        '{"name": "get", "arguments": {}, "HERE": 1}',
-        '{"name": "get", "arguments": "{\\"HERE\\": 1}"}',
-        "{'name': 'get', 'arguments': {'HERE': 1}}",
-    ],
-)
+@pytest.mark.parametrize("body", table(__file__, "surrogates"))
 @pytest.mark.parametrize("repair", [False, True])
 def test_half_of_a_surrogate_pair_is_an_error_that_can_be_told(body, escape, repair):
     text = body.replace("HERE", escape)

@@ -18,24 +18,8 @@ TWO = {
 MULTI_TWO = [
     {"instruction_id": ["punctuation:no_comma", "detectable_format:title"], "kwargs": [None, {}]}
 ]
-MULTI_CASES = [
-    {"spec": {"ground_truth": MULTI_TWO}, "response": "<<T>> a", "passed": True, "score": 1.0},
-    {"spec": {"ground_truth": MULTI_TWO}, "response": "a", "passed": False, "score": 0.5},
-    {"spec": {"ground_truth": repr(MULTI_TWO)}, "response": "a, b", "passed": False, "score": 0.0},
-]
-RLVR_CASES = [
-    {
-        "spec": {"ground_truth": '{"func_name": "validate_no_commas", "N": null, "word": null}'},
-        "response": "a b",
-        "passed": True,
-    },
-    {
-        "spec": {"ground_truth": {"func_name": "verify_keywords", "keyword_list": ["a", "b"]}},
-        "response": "a",
-        "passed": False,
-        "score": 0.0,
-    },
-]
+MULTI_CASES = table(__file__, "multi cases")
+RLVR_CASES = table(__file__, "rlvr cases")
 
 test_ifeval_conforms = conformance(Ifeval, cases="verifier_cases.jsonl")
 test_multi_conforms = conformance(Multi, cases=MULTI_CASES)

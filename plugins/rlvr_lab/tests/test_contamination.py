@@ -7,6 +7,7 @@ import yaml
 from rlvr_core.api import Message, Problem
 from rlvr_core.testing.clock import cpu_limit
 from rlvr_lab.contamination.search import Trained, normalise
+from tests.support.tables import table
 
 
 def problem(id_, prompt):
@@ -42,18 +43,7 @@ def test_conversations_and_plain_prompts_ask_the_same():
 
 THINGS = [f"{one} {two}" for one in ("red", "old", "tall", "odd") for two in (
     "zoo", "ship", "park", "mill", "barn", "farm", "cave", "lamp", "road", "tent")]  # fmt: skip
-PATTERNS = [
-    "Say what people do in or at a {}. Answer in one short sentence, and nothing else.",
-    "Name some things that one finds in a {}. Answer in one short sentence, and nothing else.",
-    "Write about a {} as seen by a child who has never been there and was told of it by a friend, "
-    "in plain words, without any list, and do not use the letter q in any of them at all.",
-    "What is a {} good for?",
-    "Describe the smell of a {} in the rain. Answer in one short sentence, and nothing else.",
-    "Who would live in a {}? Answer in one short sentence, and nothing else.",
-    "How would you paint a {}? Answer in one short sentence, and nothing else.",
-    "Tell a very short story that begins and ends in a {}, with three people who do not know each "
-    "other and never speak, and let each of them carry something that matters to another of them.",
-]
+PATTERNS = table(__file__, "patterns")
 
 
 def test_data_made_from_patterns_draw_nothing():

@@ -29,29 +29,7 @@ ACCOUNT = {"role": ROLE, "image": IMAGE, "instance_type": "ml.p4de.24xlarge"}
 @pytest.fixture
 def project(write_project):
     """A folder as a user has it: configs, data, a package of theirs, and rubbish."""
-    files = {
-        "base.yaml": "model: {path: tiny:math/arithmetic}\ntrain: {steps: 2, lr: 1.0e-3}\n",
-        "configs/train.yaml": (
-            "extends: ../base.yaml\n"
-            "run: {name: demo}\n"
-            "data:\n"
-            "  sources:\n"
-            "    - use: core/jsonl\n"
-            "      with: {path: data/rows.jsonl, prompt: q, verifier: core/exact}\n"
-            "sampler: {use: curriculum, with: {order: data/order.txt}}\n"
-        ),
-        "configs/eval.yaml": "tasks: [math/arithmetic-heldout]\n",
-        "data/rows.jsonl": '{"q": "1+1", "answer": "2"}\n',
-        "data/order.txt": "a\n",
-        ".gitignore": "*.txt\n*.jsonl\n",
-        "mine/pyproject.toml": "[project]\nname = 'mine'\nversion = '1'\n",
-        "mine/mine.py": "token = tokenizer.encode(text)\n",
-        "mine/notes.txt": "kept\n",
-        "mine/__pycache__/mine.pyc": "x",
-        "mine/.rlvrignore": "*.log\n",
-        "mine/big.log": "left out\n",
-    }
-    return write_project(files)
+    return write_project(dict(table(__file__, "project")))
 
 
 def rlvr(*words, code=0):

@@ -103,18 +103,7 @@ def test_calls_may_come_in_any_order():
     assert not verify(lists, "[f(x=[2, 1]), f(x=[2, 1])]", ignore_order=True).passed
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {},
-        {"calls": None},
-        {"calls": "f(x=1)"},
-        {"calls": [{"arguments": {}}]},
-        {"calls": ["f"]},
-        {"calls": [{"name": "f", "arguments": "{"}]},
-        {"calls": [{"name": "f", "arguments": [1]}]},
-    ],
-)
+@pytest.mark.parametrize("spec", table(__file__, "refused"))
 def test_check_refuses_what_cannot_be_judged(spec):
     verifier = ToolCallVerifier(ToolCallVerifier.Config())
     with pytest.raises(DataError, match="p7"):
