@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from rlvr_bs4 import catalog, manifest
@@ -58,3 +60,10 @@ def test_unknown_archetypes_and_sizes_are_named():
     assert catalog.get("honeypot_detection").id == "mvp.honeypot_detection"
     with pytest.raises(DataError, match="extract_attribute"):
         catalog.get("extract_attribute")  # there is one in primer and one in mvp
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.environ.get("RLVR_TEST_ALL") != "1", reason="long: make test-all runs it")
+def test_p15_the_whole_manifest_is_as_it_was():
+    _, entries = manifest.read()
+    assert [one for one in entries if one.task().sha256 != one.sha256] == []

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from rlvr_core.api import Completion, DataError, Problem
 from rlvr_core.testing.clock import cpu_limit
-from rlvr_math import boxes, extract, forms, structure, values
+from rlvr_math import boxes, extract, values
 from rlvr_math.answer import Answer, Gsm8kFlexible, Gsm8kStrict, MathVerify, Minerva, QwenMath
 from rlvr_math.latex import parse
 from rlvr_math.spelling import unify
-from rlvr_math.tokens import UnreadableError, split_tokens
+from rlvr_math.tokens import split_tokens
 from tests.support.tables import table
 
 SYMBOLIC = [Answer, Minerva, QwenMath, MathVerify]
@@ -264,14 +264,3 @@ def test_values_agree_with_sympy(text):
     theirs = complex(latex2sympy(text).subs(given_).evalf(30))
     ours = complex(values._real(values.evaluate(tree, point)))
     assert ours == pytest.approx(theirs, rel=1e-12, abs=1e-12)
-
-
-def test_structure_of_answers():
-    assert isinstance(structure.read("(1,2]"), forms.Sequence)
-    assert isinstance(structure.read(r"\{1,2\}"), forms.Listed)
-    assert isinstance(structure.read("x=5"), forms.Named)
-    assert isinstance(structure.read("x+y=5"), forms.Relation)
-    assert isinstance(structure.read(r"\text{yes}"), forms.Words)
-    for bad in ("", "1 2", "(1", r"\foo", "x=", "1..2"):
-        with pytest.raises(UnreadableError):
-            structure.read(bad)

@@ -215,12 +215,6 @@ def test_t19_weights_that_did_not_take_are_an_error(make, breaks, words):
         engine.submit(request([1]))
 
 
-def test_one_server_of_two_with_other_weights_is_found(make, tmp_path):
-    engine = make("keeps old weights", servers=2, once=tmp_path / "once")
-    with pytest.raises(RunError, match="and trainer disagree"):
-        engine.load_weights(1, ModuleSource(Policy(shift=0.5)))
-
-
 def test_a_server_that_dies_while_it_takes_weights_comes_back_with_them(make, tmp_path):
     engine = make("dies of weights", servers=2, once=tmp_path / "once")
     policy = Policy(shift=0.3)

@@ -7,7 +7,7 @@ from email.utils import formatdate
 import pytest
 from pydantic import ValidationError
 
-from rlvr_checks.openai.client import Client, RemoteError, _backoff
+from rlvr_checks.openai.client import Client, RemoteError
 from rlvr_checks.openai.config import Endpoint, Price
 from rlvr_core.api import ConfigError, Usage
 from tests.support.tables import table
@@ -149,14 +149,6 @@ def test_a_wait_beyond_the_deadline_is_not_waited_for(server):
     assert error.fault == "timeout"
     assert "HTTP 429: slow down, and the next may come in 3600 s" in str(error)
     assert error.usage.requests == 1
-
-
-def test_waits_double_up_to_the_longest(monkeypatch):
-    monkeypatch.setattr("rlvr_checks.openai.client.FIRST_WAIT", 0.5)
-    monkeypatch.setattr("rlvr_checks.openai.client.LONGEST_WAIT", 30.0)
-    for tries, most in [(1, 0.5), (2, 1.0), (5, 8.0), (8, 30.0), (5000, 30.0)]:
-        waits = [_backoff(tries) for _ in range(50)]
-        assert most / 2 <= min(waits) < max(waits) <= most
 
 
 def test_the_key_is_sent_and_never_told(server, monkeypatch):
