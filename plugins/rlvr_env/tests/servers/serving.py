@@ -19,6 +19,8 @@ def serving(command):
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 break
         time.sleep(0.05)
-    yield port
-    process.kill()
-    process.wait()
+    try:
+        yield port
+    finally:
+        process.kill()
+        process.wait()
