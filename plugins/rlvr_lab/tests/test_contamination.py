@@ -136,16 +136,16 @@ def test_an_evaluation_names_what_was_trained_on(lab, model_dir):
         ('{"answer": 3}\n', "neither an id nor a prompt"),
         ('{"prompt": 3}\n', "neither text nor a list of messages"),
         ("no json\n", "not JSON"),
+        (None, "there is no file 'bad.jsonl'"),
     ],
 )
 def test_bad_files_of_trained_problems(lab, model_dir, text, words):
-    (lab.folder / "bad.jsonl").write_text(text)
+    if text is not None:
+        (lab.folder / "bad.jsonl").write_text(text)
     command = ("eval", model_dir, "--task", "letters", "--trained-on", "bad.jsonl")
     done = lab.rlvr(*command, check=2)
     assert words in done.stderr
     assert "bad.jsonl" in done.stderr
-    missing = lab.rlvr(*command[:-1], "missing.jsonl", check=2)
-    assert "there is no file 'missing.jsonl'" in missing.stderr
 
 
 def test_a_run_refuses_held_out_problems_that_it_trains_on(lab, model_dir):
